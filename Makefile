@@ -1,0 +1,44 @@
+# Two commands set everything up on a machine with Python 3.10+ and make:
+#   make demo    install and run the main job
+#   make test    install what the tests need, check style and types, run the tests
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint types docs bench clean
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "aneforge needs Python 3.10 or newer; say: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	@$(BIN)/python examples/demo.py
+
+test: lint types
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/python -m pyright
+
+docs: $(VENV)/.installed
+	$(BIN)/python tools/write_docs.py
+
+bench: $(VENV)/.installed
+	$(BIN)/python bench/targets.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist

@@ -1,0 +1,37 @@
+"""The cross-chip names of the seed page: ``from aneforge import _targets as tg``. A thin re-export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aneforge.errors import UnavailableError
+from aneforge.numerics.divergence import FP16_SLICE_SAT, predict_fp16_divergence
+from aneforge.targets.families import MIN_FAMILY, Family, supports_mil
+from aneforge.targets.hal import has_texture_engine
+from aneforge.targets.host import TargetDetectionWarning, detect_family
+from aneforge.targets.limits import limit
+from aneforge.targets.names import arch_for_family, family_of_arch
+from aneforge.targets.ops import op_status
+from aneforge.targets.streams import native_streams
+
+__all__ = [
+    "FP16_SLICE_SAT",
+    "MIN_FAMILY",
+    "Family",
+    "TargetDetectionWarning",
+    "arch_for_family",
+    "detect_family",
+    "family_of_arch",
+    "has_texture_engine",
+    "limit",
+    "native_streams",
+    "op_status",
+    "predict_fp16_divergence",
+    "preflight",
+    "supports_mil",
+]
+
+
+def preflight(out: Any, family: int) -> Any:
+    """Check a graph against a family. The graph language is not part of this version yet."""
+    raise UnavailableError("preflight needs the graph language, which this version does not have; see CHANGELOG.md")

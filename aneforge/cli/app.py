@@ -1,0 +1,111 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aneforge import __version__
+
+app = typer.Typer(
+    name="aneforge",
+    help="Compiler, simulator and cost model for the Apple Neural Engine, on any machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"aneforge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Compiler, simulator and cost model for the Apple Neural Engine, on any machine.
+
+    Chips are named as you would say them: M1, "M2 Pro", a17-pro, T8103, or by compiler target (h13g).
+    Every value carries its evidence: measured, decoded, predicted, inferred or unknown.
+    """
+
+
+@app.command()
+def targets(
+    name: Annotated[
+        str | None, typer.Argument(help="One chip or target: everything about it.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also list names that no compiler build constructs.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List every target, or tell everything about one.
+
+    Examples:  aneforge targets   |   aneforge targets "M1 Max"   |   aneforge targets m2 --json
+    """
+    from aneforge.cli import targets as command
+
+    if name is None:
+        command.show_all(every, as_json)
+    else:
+        command.show_one(name, as_json)
+
+
+@app.command()
+def hal(
+    chip: Annotated[str, typer.Argument(help="Chip or target.")],
+    field: Annotated[
+        str | None, typer.Argument(help="A byte offset (0x1b8) or a field name.", show_default=False)
+    ] = None,
+    diff: Annotated[str | None, typer.Option(help="Another chip: print the fields that differ.")] = None,
+    build: Annotated[
+        str | None, typer.Option(help="Compiler build whose offsets are meant: 9.509 or 10.26.6.")
+    ] = None,
+    unknowns: Annotated[bool, typer.Option(help="Also show fields whose value is not published.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read the hardware-abstraction table of a chip: all of it, one field, or the difference to another chip.
+
+    Examples:  aneforge hal h13 0x1b8   |   aneforge hal m1 texture_engine   |   aneforge hal h13 --diff h17s
+    """
+    from aneforge.cli import hal as command
+
+    command.show(chip, field, diff, build, unknowns, as_json)
+
+
+@app.command()
+def ops(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Operations to show (all if none).", show_default=False)
+    ] = None,
+    target: Annotated[str, typer.Option(help="Chips, separated by commas.")] = "m1,m2,m3,m4",
+    route: Annotated[str | None, typer.Option(help="conversion or direct (default: the one a graph takes).")] = None,
+    differ: Annotated[bool, typer.Option(help="Only operations whose status differs between the chips.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which operation is native, decomposed or rejected on which chip.
+
+    Examples:  aneforge ops --target m1,m2,m5 --differ   |   aneforge ops sin topk --target m1,m6
+    """
+    from aneforge.cli import ops as command
+
+    command.show(names or [], target, route, differ, as_json)
+
+
+@app.command()
+def explain(
+    number: Annotated[str, typer.Argument(help="A conflict (C03), a choice of ours (U08) or a source key (S35).")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what is behind a label: the sources that disagree and why one wins, or what a source key is."""
+    from aneforge.cli import explain as command
+
+    command.show(number, as_json)

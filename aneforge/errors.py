@@ -1,0 +1,51 @@
+"""Every error this package raises on purpose: one clear line, exit status 2 on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "AneforgeError",
+    "DataError",
+    "FamilyError",
+    "UnavailableError",
+    "UnknownNameError",
+    "UnknownValueError",
+    "nearest",
+]
+
+
+class AneforgeError(Exception):
+    """Base class: the message is complete and fit to show to a user as it is."""
+
+
+class UnknownNameError(AneforgeError, KeyError):
+    """A chip, operation, field, offset or limit that does not exist; the message lists near names."""
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return str(self.args[0]) if self.args else ""
+
+
+class FamilyError(AneforgeError, ValueError):
+    """A family number or name outside the enumeration it was used with."""
+
+
+class UnknownValueError(AneforgeError, LookupError):
+    """The thing exists, but nobody has published the value that was asked for."""
+
+
+class DataError(AneforgeError):
+    """A data file of the package is missing, damaged or edited by hand."""
+
+
+class UnavailableError(AneforgeError):
+    """Part of the public surface that this version does not have yet."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 4) -> list[str]:
+    """Known names that look like ``name``, best first; empty when nothing is close."""
+    from difflib import get_close_matches  # only a failing look-up pays for the import
+
+    spelled = {candidate.casefold(): candidate for candidate in known}
+    hits = get_close_matches(name.casefold(), list(spelled), n=count, cutoff=0.5)
+    return [spelled[hit] for hit in hits]

@@ -1,0 +1,1 @@
+"""Where two chips give different numbers for one graph."""

@@ -1,0 +1,137 @@
+"""The compiler's own cost tables: clock curves per target, and the device-info buckets of table 35.7."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aneforge.errors import AneforgeError
+from aneforge.targets import store
+from aneforge.targets.chip import Target, compiler_target
+from aneforge.targets.evidence import Fact, fact, unknown
+from aneforge.targets.families import Family8
+
+__all__ = ["CostCurve", "DeviceInfo", "cost_curve", "device_info"]
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Clock points of one target (MHz), its core count and per-cycle divisor in the cost model."""
+
+    ne_mhz: tuple[int, ...]
+    dma_mhz: tuple[int, ...]
+    dram_mhz: tuple[int, ...]
+    ne_to_l2_mhz: tuple[tuple[int, int], ...]
+    cores: int
+    divisor: int
+    multiplier: int
+    max_mhz: float
+    operating_mhz: float
+    effective_mhz: float
+    relative_to_m1: float
+
+    def effective(self, mhz: float) -> float:
+        """The effective (on-chip memory) clock at an engine clock, between the published points."""
+        points = self.ne_to_l2_mhz
+        clocks = [point[0] for point in points]
+        if mhz <= clocks[0]:
+            return points[0][1] * mhz / clocks[0]
+        if mhz >= clocks[-1]:
+            return points[-1][1] * mhz / clocks[-1]
+        upper = bisect_left(clocks, mhz)
+        (x0, y0), (x1, y1) = points[upper - 1], points[upper]
+        return y0 + (y1 - y0) * (mhz - x0) / (x1 - x0)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def cost_curve(target: Target) -> Fact[CostCurve]:
+    """The clock curve of a target; unpublished ones come from the family's representative (C28)."""
+    document = store.load("cost_model")
+    about = f"cost curve of {target.name}"
+    row = document["curves"].get(target.name)
+    if row is not None:
+        return fact({"v": _curve(row), "e": row["e"]}, document["evidence"], about=about)
+    stand_in = _representative(target)
+    if stand_in is None or stand_in not in document["curves"]:
+        return unknown(about)
+    found = cost_curve(compiler_target(stand_in))
+    note = "no curve is published for this target"
+    return replace(found, confidence="inferred", about=about, note=note, conflict_id="C28", taken_from=stand_in)
+
+
+def _representative(target: Target) -> str | None:
+    family = target.family5
+    if family is None:
+        return None
+    return store.load("targets")["family5_representative"]["v"].get(family.name)
+
+
+def _curve(row: dict[str, Any]) -> CostCurve:
+    return CostCurve(
+        ne_mhz=tuple(row["ne_mhz"]),
+        dma_mhz=tuple(row["dma_mhz"]),
+        dram_mhz=tuple(row["dram_mhz"]),
+        ne_to_l2_mhz=tuple((ne, l2) for ne, l2 in row["ne_to_l2_mhz"]),
+        cores=row["cores"],
+        divisor=row["divisor"],
+        multiplier=row["mult"],
+        max_mhz=row["max_mhz"],
+        operating_mhz=row["op_mhz"],
+        effective_mhz=row["op_eff_mhz"],
+        relative_to_m1=row["rel_m1_compute"],
+    )
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One arm of ``getDeviceInfo``: bandwidth clamps by size bucket, and the setup ramp."""
+
+    arm: str
+    buckets: tuple[int, ...]
+    clamps: Fact[tuple[float, ...]]
+    setup_ramp: Fact[tuple[float, float]]
+    constant: float
+
+    def bucket(self, size: float) -> int:
+        """Which bucket a size falls in; there is one more bucket than thresholds."""
+        if not size >= 0:  # also refuses NaN
+            raise AneforgeError(f"a size is zero or more, not {size!r}")
+        return bisect_left(self.buckets, size)
+
+    def bandwidth_clamp(self, size: float) -> Fact[float]:
+        """The clamp for a size; cells past the published sequence are inferred (U12)."""
+        number, published = self.bucket(size), self.clamps.value
+        if number < len(published):
+            return Fact(published[number], self.clamps.source, self.clamps.confidence, self.clamps.about)
+        beyond = published[-1]
+        if self.arm.startswith("default"):
+            beyond *= 2 ** (number - len(published) + 1)
+        return Fact(beyond, self.clamps.source, "inferred", self.clamps.about, conflict_id="U12")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "arm": self.arm,
+            "buckets": list(self.buckets),
+            "clamps": self.clamps.to_json(),
+            "setup_ramp": self.setup_ramp.to_json(),
+            "constant": self.constant,
+        }
+
+
+def device_info(family: Family8) -> DeviceInfo:
+    """The device-info arm of a compiler family (table 35.7)."""
+    document = store.load("cost_model")
+    table = document["get_device_info"]
+    rows = table["table_35_7"]
+    row = next((each for each in rows if family.name in _named(each["family"])), rows[-1])
+    about = f"device info of {family.name}"
+    clamps = fact({"v": tuple(row["clamp"]), "e": row["e"]}, document["evidence"], about=about)
+    ramp = fact({"v": tuple(row["setup"]), "e": row["e"]}, document["evidence"], about=about)
+    return DeviceInfo(row["family"], tuple(table["size_buckets"]), clamps, ramp, table["const_0x30"])
+
+
+def _named(text: str) -> set[str]:
+    return set(text.replace("(", " ").replace(")", " ").replace(",", " ").split())

@@ -1,0 +1,109 @@
+"""How large a thing may be: limits per family, and the one that applies to an op class and axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from aneforge.errors import UnknownNameError, nearest
+from aneforge.targets import store
+from aneforge.targets.evidence import Fact, fact, unknown
+from aneforge.targets.families import Family, as_family
+
+__all__ = ["AXES", "OP_CLASSES", "axis_limit", "global_limit", "limit", "limit_fact", "limit_names"]
+
+# The five names of the seed API, and the row of limits.json that answers each.
+SEED_NAMES = {
+    "max_tensor_dim": "spatial_extent",
+    "channel_extent": "channel_extent",
+    "transpose_extent": "transpose_extent_offset_field",
+    "conv_kw_max": "conv_kernel_w_fp16",
+    "reduction_transpose_extent": "reduce_transpose_extent",
+}
+
+# Which row caps an axis of an op class (the seed page: channel cap on axis 1 of rank 4, the wide offset
+# field for transposes, spatial elsewhere).
+_SPATIAL = {"width": "spatial_extent", "height": "spatial_extent"}
+_COMMON = {**_SPATIAL, "channel": "channel_extent", "batch": "batch_extent", "depth": "depth_extent"}
+OP_CLASSES: dict[str, dict[str, str]] = {
+    "spatial": _COMMON,
+    "contraction": {**_COMMON, "contraction": "contraction_extent", "width": "contraction_extent"},
+    "transpose": dict.fromkeys(_COMMON, "transpose_extent_offset_field"),
+    "native_transpose": dict.fromkeys(_SPATIAL, "transpose_native_hw"),
+    "conv_kernel": {"width": "conv_kernel_w_fp16", "height": "conv_kernel_h", "depth": "conv_kernel_d"},
+    "conv_kernel_8bit": {"width": "conv_kernel_w_default_large", "height": "conv_kernel_h", "depth": "conv_kernel_d"},
+    "pool_window": dict.fromkeys(_SPATIAL, "pool_window"),
+    "arg_reduce": {"reduced": "arg_reduce_axis"},
+    "reduce_route": {"reduced": "reduce_transpose_extent"},
+}
+AXES = ("batch", "depth", "channel", "height", "width", "contraction", "reduced")
+
+# Choices of ours where a cell is not published: (row, family) -> (value, choice id).
+_CHOSEN = {("conv_kernel_w_fp16", "A14"): (13, "U01"), ("conv_kernel_w_fp16", "A15"): (13, "U01")}
+
+
+@cache
+def _rows() -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in store.load("limits")["per_family"]}
+
+
+def limit_names() -> tuple[str, ...]:
+    """The names :func:`limit` answers to: the five of the seed API, then every row of the data."""
+    return (*SEED_NAMES, *(name for name in _rows() if name not in SEED_NAMES))
+
+
+def limit(name: str, family: int | str) -> Any:
+    """A limit of a five-tier family: ``limit("max_tensor_dim", Family.A13) == 16384``."""
+    return limit_fact(name, family).require()
+
+
+def limit_fact(name: str, family: int | str) -> Fact[Any]:
+    """The same with its evidence; unknown where nobody has published a value."""
+    member = as_family(family)
+    row = _rows().get(SEED_NAMES.get(name, name))
+    if row is None:
+        near = ", ".join(nearest(name, limit_names())) or ", ".join(SEED_NAMES)
+        raise UnknownNameError(f"no limit {name!r}; nearest: {near}")
+    return _limit(row, member)
+
+
+def _limit(row: Mapping[str, Any], family: Family) -> Fact[Any]:
+    about = f"limit {row['name']} on {family.name}"
+    evidence = store.load("limits")["evidence"]
+    losers = [loser for loser in row.get("alt", ()) if family.name in loser]
+    record = {**row, "v": row["values"].get(family.name), "alt": []}
+    found = fact(record, evidence, about=about, family=family.name)
+    beaten = tuple(fact(loser, evidence, key=family.name, about=about) for loser in losers)
+    chosen = _CHOSEN.get((row["name"], family.name))
+    if chosen and not found.known:
+        value, choice = chosen
+        found = replace(found, value=value, confidence="inferred", conflict_id=choice)
+    elif not found.known:
+        return replace(unknown(about), losers=beaten)
+    elif not beaten:
+        found = replace(found, conflict_id=None)
+    return replace(found, losers=beaten)
+
+
+def axis_limit(op_class: str, axis: str, family: int | str) -> Fact[Any]:
+    """The extent cap that applies to one axis of an op class on a family."""
+    if op_class not in OP_CLASSES:
+        near = ", ".join(nearest(op_class, OP_CLASSES)) or ", ".join(OP_CLASSES)
+        raise UnknownNameError(f"no op class {op_class!r}; nearest: {near}")
+    axes = OP_CLASSES[op_class]
+    if axis not in axes:
+        raise UnknownNameError(f"op class {op_class} has no limit on axis {axis!r}; it has {', '.join(axes)}")
+    return limit_fact(axes[axis], family)
+
+
+def global_limit(name: str) -> Fact[Any]:
+    """A limit that holds on every chip, such as ``rank_max``."""
+    document = store.load("limits")
+    row = next((each for each in document["global"] if each["name"] == name), None)
+    if row is None:
+        names = [each["name"] for each in document["global"]]
+        near = ", ".join(nearest(name, names)) or ", ".join(names[:5])
+        raise UnknownNameError(f"no global limit {name!r}; nearest: {near}")
+    return fact(row, document["evidence"], about=f"limit {name}")

@@ -1,0 +1,199 @@
+"""Names people use: compiler targets, product names, SoC ids, and the strings a device reports.
+
+Four namespaces, kept apart. A plain name is looked up as a compiler target, then as a product, then as a
+SoC id; a prefix (``compiler:``, ``product:``, ``soc:``, ``runtime:``) names the namespace. What a device
+reports about itself is spelled like a compiler target but is not one, so it is reached by prefix or through
+:func:`runtime_arch` only. Nothing falls back: an unknown or ambiguous name is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from aneforge.errors import UnknownNameError, nearest
+from aneforge.targets import store
+from aneforge.targets.chip import Target, all_targets, compiler_target, target_names
+from aneforge.targets.evidence import Fact, fact
+from aneforge.targets.families import Family, Family8, as_family
+
+__all__ = ["Resolution", "RuntimeArch", "arch_for_family", "family_of_arch", "resolve", "runtime_arch", "target"]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What a name turned out to mean, and on what evidence."""
+
+    asked: str
+    kind: str
+    name: str
+    target: Target
+    fact: Fact[str]
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.target.name} {self.fact.label()}"
+
+
+@dataclass(frozen=True)
+class RuntimeArch:
+    """An architecture string as a device reports it, and the compiler target to build for it."""
+
+    name: str
+    target: Target
+    fact: Fact[str]
+
+
+def target(name: str | int | Target) -> Target:
+    """The target that a name means: ``target("h13g")``, ``target("M1 Max")``, ``target("a17 pro")``.
+
+    A five-tier family (``Family.A14`` or its number) gives the family's representative.
+    """
+    if isinstance(name, Target):
+        return name
+    if isinstance(name, int):
+        return compiler_target(arch_for_family(name))
+    return resolve(name).target
+
+
+def resolve(name: str) -> Resolution:
+    """Look a name up and say which namespace answered."""
+    if not isinstance(name, str) or not name.strip():
+        raise UnknownNameError(f"a chip name is a text such as 'M1 Max' or 'h13g', not {name!r}")
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix.strip().casefold() in _LOOKUPS:
+        kind = prefix.strip().casefold()
+        found = _LOOKUPS[kind](_key(rest))
+        if found is None:
+            raise _unknown(rest.strip(), _names_of(kind), f"{kind} name")
+        return Resolution(name, kind, *found)
+    key = _key(name)
+    for kind in ("compiler", "product", "soc"):
+        if kind == "product" and key in _family_labels():
+            raise _ambiguous(name, key)
+        found = _LOOKUPS[kind](key)
+        if found is not None:
+            return Resolution(name, kind, *found)
+    raise _unknown(name, [*_names_of("compiler"), *_names_of("product"), *_names_of("soc")], "chip or target")
+
+
+def runtime_arch(name: str) -> RuntimeArch:
+    """The architecture string a device reports, for instance ``h14g`` on an M2."""
+    found = _find_runtime(_key(name))
+    if found is None:
+        raise _unknown(name, _names_of("runtime"), "runtime architecture")
+    return RuntimeArch(*found)
+
+
+def family_of_arch(arch: str) -> Family:
+    """The five-tier family of a runtime or compiler architecture string; ``KeyError`` if unknown."""
+    if not isinstance(arch, str):
+        raise UnknownNameError(f"an architecture is a text such as 'h13', not {arch!r}")
+    key = arch.strip().casefold()
+    if key not in target_names():
+        raise _unknown(arch, target_names(), "architecture")
+    family = compiler_target(key).family5
+    if family is None:
+        raise UnknownNameError(f"architecture {key!r} belongs to no family: {_why_no_family(key)}")
+    return family
+
+
+def arch_for_family(family: int | str) -> str:
+    """One representative compiler target per family: h13, h14, h15, h16s."""
+    member = as_family(family)
+    representatives = store.load("targets")["family5_representative"]["v"]
+    if member.name not in representatives:
+        raise UnknownNameError(
+            f"family {int(member)} ({member.name}) has no representative target: nothing below "
+            f"{', '.join(representatives)} can run a program"
+        )
+    return representatives[member.name]
+
+
+def _why_no_family(name: str) -> str:
+    if compiler_target(name).is_reference:
+        return "it is a reference profile, not silicon"
+    return "its name is known, but no build constructs it"
+
+
+def _key(name: str) -> str:
+    """Case, spaces, hyphens, underscores and a leading 'Apple' do not matter."""
+    key = "".join(name.casefold().split()).replace("-", "").replace("_", "")
+    return key.removeprefix("apple") or key
+
+
+_Found = tuple[str, Target, Fact[str]]
+
+
+def _row(kind: str, name: str, row: dict[str, Any]) -> _Found:
+    found = fact(row, key="target", about=f"target of {kind} {name}")
+    return name, compiler_target(row["target"]), found
+
+
+@cache
+def _index(section: str) -> dict[str, str]:
+    return {_key(name): name for name in store.load("names")[section]}
+
+
+def _find_compiler(key: str) -> _Found | None:
+    if key not in target_names():
+        return None
+    record = compiler_target(key)
+    known = record["constructible"]
+    return key, record, Fact(key, known.source, known.confidence, about=f"compiler target {key}")
+
+
+def _find_product(key: str) -> _Found | None:
+    name = _index("products").get(key)
+    return None if name is None else _row("product", name, store.load("names")["products"][name])
+
+
+def _find_soc(key: str) -> _Found | None:
+    # T600x stands for every die of that series: T6000, T6001, T6002.
+    name = _index("socs").get(key)
+    if name is None and key[-1:].isdigit():
+        name = _index("socs").get(key[:-1] + "x")
+    return None if name is None else _row("SoC", name, store.load("names")["socs"][name])
+
+
+def _find_runtime(key: str) -> _Found | None:
+    name = _index("runtime").get(key)
+    return None if name is None else _row("runtime architecture", name, store.load("names")["runtime"][name])
+
+
+_LOOKUPS: dict[str, Callable[[str], _Found | None]] = {
+    "compiler": _find_compiler,
+    "product": _find_product,
+    "soc": _find_soc,
+    "runtime": _find_runtime,
+}
+
+
+def _names_of(kind: str) -> list[str]:
+    if kind == "compiler":
+        return list(target_names())
+    return list(store.load("names")[{"product": "products", "soc": "socs", "runtime": "runtime"}[kind]])
+
+
+@cache
+def _family_labels() -> dict[str, Family8]:
+    return {member.name.casefold(): member for member in Family8}
+
+
+def _ambiguous(name: str, key: str) -> UnknownNameError:
+    """Labels such as A13 name a compiler family and, with another meaning, a phone chip (C36)."""
+    member = _family_labels()[key]
+    targets = ", ".join(each.name for each in all_targets(only_28=True) if each.family8 is member) or "no target"
+    products = [f"'{each}'" for each in _names_of("product") if _key(each).startswith(key)]
+    phones = " or ".join("'product:A18'" if each == "'A18'" else each for each in products)
+    say = f" or, for the phone chip, {phones}" if phones else ""
+    return UnknownNameError(
+        f"{name!r} is ambiguous: it is the compiler's family {member.name} ({targets}) and not the phone chip "
+        f"of that name (C36); say the target{say}"
+    )
+
+
+def _unknown(name: str, known: list[str] | tuple[str, ...], what: str) -> UnknownNameError:
+    near = ", ".join(nearest(name, known)) or ", ".join(known[:6])
+    return UnknownNameError(f"no {what} {name!r}; nearest: {near} ('aneforge targets' lists all names)")

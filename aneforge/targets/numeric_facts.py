@@ -1,0 +1,48 @@
+"""Numeric behaviour by fact id (``N18``): what the engine's arithmetic was seen to do, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from aneforge.errors import UnknownNameError, nearest
+from aneforge.targets import store
+from aneforge.targets.evidence import Fact, fact
+from aneforge.targets.families import as_family
+
+__all__ = ["numeric_fact", "numeric_record", "slice_saturates"]
+
+
+@cache
+def _facts() -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in store.load("numerics")["facts"]}
+
+
+def numeric_record(number: str) -> Mapping[str, Any]:
+    """The whole record of one numeric fact."""
+    record = _facts().get(number)
+    if record is None:
+        near = ", ".join(nearest(number, _facts())) or "N01"
+        raise UnknownNameError(f"no numeric fact {number!r}; nearest: {near}")
+    return record
+
+
+def numeric_fact(number: str) -> Fact[Any]:
+    """The value of one numeric fact with its evidence."""
+    record = numeric_record(number)
+    evidence = store.load("numerics")["evidence"]
+    return fact({**record, "note": record["fact"]}, evidence, key="value", about=f"numeric fact {number}")
+
+
+def slice_saturates(family: int | str) -> Fact[bool]:
+    """Whether a width-offset slice on this family clamps magnitudes above 4094 (N18, C22)."""
+    member = as_family(family)
+    record = numeric_record("N18")
+    told = record["families"].get(member.name)
+    about = f"width-offset slice on {member.name}"
+    value = None if told is None else told.startswith("saturates")
+    confidence = "predicted" if told and "predicted" in told else "measured"
+    source = store.load("numerics")["evidence"][record["e"]][0]
+    choice = "U16" if confidence == "predicted" else record["conflict"]
+    return fact({"v": value, "src": source, "conf": confidence, "conflict": choice, "note": told}, about=about)

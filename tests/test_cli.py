@@ -1,0 +1,170 @@
+"""The command line as a user types it: real processes, real exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from aneforge.targets import all_targets, target
+
+
+def run(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "aneforge", *words], capture_output=True, text=True, check=False, timeout=60, **options
+    )
+
+
+def out(*words):
+    result = run(*words)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout
+
+
+def test_targets_lists_all():
+    lines = out("targets").splitlines()
+    listed = [line.split()[0] for line in lines[2:] if line and line.split()[0] in {t.name for t in all_targets()}]
+    assert listed == [each.name for each in all_targets() if each.constructible]
+    every = out("targets", "--all")
+    assert all(each.name in every for each in all_targets())
+
+
+def test_targets_json_carries_evidence():
+    records = json.loads(out("targets", "--json"))
+    h16 = next(record for record in records if record["name"] == "h16")
+    assert h16["hardware_version"]["value"] == 7
+    assert h16["hardware_version"]["conflict"] == "C01"
+    assert h16["hardware_version"]["losers"][0]["value"] == 8
+
+
+@pytest.mark.parametrize("name", ["m2", "M1 Max", "h18g", "m9", "u1", "t8103", "h20", "h15m", "a20 pro"])
+def test_one_target_tells_everything(name):
+    text = out("targets", name)
+    assert target(name).name in text
+    assert "identity" in text
+    record = json.loads(out("targets", name, "--json"))
+    assert record["target"] == target(name).name
+    assert record["identity"]["td_generation"]["value"] == target(name).td_generation
+
+
+def test_one_target_in_words():
+    text = out("targets", "m2")
+    for wanted in (
+        "M2 is h14g [measured: M6.name; C03, not h14]",
+        "0x81d texture_engine",
+        "conv_kernel_w_fp16",
+        "blockwise",
+        "width-offset slice saturates above 4094",
+        "sin ",
+        "&BGA",
+        "behind the labels",
+    ):
+        assert wanted in text, wanted
+
+
+def test_hal_one_field():
+    text = out("hal", "h13", "0x1b8")
+    assert text.startswith("h13 HAL 0x1b8 max_operand_bytes = 2097152  [decoded: S24, GA]")
+    assert "0x1d8 in build 10.26.6" in text
+    assert "ZinMirMatMul::LowerNEMatMulToNEConv" in text
+    record = json.loads(out("hal", "h13", "0x1b8", "--json"))
+    assert (record["value"], record["field"]["name"]) == (2097152, "max_operand_bytes")
+    assert "bit clear" in out("hal", "m1", "texture_engine")
+    assert "not published" in out("hal", "m1", "chaining_enable")
+    assert "never read" in out("hal", "m1", "0x18")
+
+
+def test_hal_whole_and_difference():
+    assert "max_tensor_width" in out("hal", "m1")
+    assert "chaining_enable" not in out("hal", "m1")
+    assert "chaining_enable" in out("hal", "m1", "--unknowns")
+    assert "texture_engine" in out("hal", "h13", "--diff", "h17s")
+    rows = json.loads(out("hal", "h13", "--diff", "h17s", "--json"))["differences"]
+    assert {row["field"]["name"] for row in rows} >= {"texture_engine", "max_tensor_width", "num_nes"}
+    assert json.loads(out("hal", "m6", "--json"))["build"] == "10.26.6"
+    assert "0x158" in out("hal", "h13", "max_tensor_width", "--build", "10.26.6")
+
+
+def test_ops_matrix():
+    text = out("ops", "--target", "m1,m2,m5")
+    assert "m1 (h13)" in text
+    assert "conv " in text
+    short = out("ops", "--target", "m1,m2,m5", "--differ")
+    assert "topk" in short
+    assert "matmul" not in short
+    records = json.loads(out("ops", "--target", "m1,m5", "--json"))
+    sine = next(record for record in records if record["op"] == "sin")
+    assert sine["targets"]["m1"]["conversion"]["value"] == "decompose"
+    assert sine["targets"]["m1"]["direct"]["value"] == "reject"
+    assert sine["targets"]["m5"]["conversion"]["value"] == "native"
+
+
+def test_ops_by_name():
+    text = out("ops", "sin", "topk", "cross_product", "--target", "m1,m6")
+    assert "floor F4" in text
+    assert "decided by gated op" in text
+    assert "layer" in text
+    assert "reject" in out("ops", "sin", "--target", "m1", "--route", "direct")
+
+
+def test_explain():
+    assert "Device reads win" in out("explain", "c03")
+    assert "To settle" not in out("explain", "U08")
+    assert "I/O registry" in out("explain", "U08")
+    assert "ch.35" in out("explain", "S35")
+    assert json.loads(out("explain", "U01", "--json"))["conflict"] == "C16"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("targets", "M7"), "nearest: "),
+        (("targets", "A13"), "ambiguous"),
+        (("targets", ""), "chip name"),
+        (("hal", "h13x"), "h13"),
+        (("hal", "h20"), "no build constructs"),
+        (("hal", "h13", "0x1bb"), "inside max_operand_bytes"),
+        (("hal", "h13", "0xfff"), "outside the table"),
+        (("hal", "h13", "texture_engin"), "texture_engine"),
+        (("hal", "h13", "0x1b8", "--diff", "h14"), "not both"),
+        (("hal", "h13", "--build", "1.0"), "9.509"),
+        (("hal", "h13", "--diff", "nope"), "nearest"),
+        (("ops", "convv"), "conv"),
+        (("ops", "--target", "m1,zzz"), "zzz"),
+        (("ops", "--target", ","), "at least one chip"),
+        (("ops", "--target", "u1"), "no family"),
+        (("ops", "sin", "--route", "door"), "conversion or direct"),
+        (("explain", "C99"), "nearest"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(words, told):
+    result = run(*words)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("aneforge: ")
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize("words", [("nonsense",), ("hal",), ("targets", "--nope")])
+def test_usage_errors_exit_2_without_a_traceback(words):
+    result = run(*words)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_help_and_version():
+    assert "targets" in out("--help")
+    for command in ("targets", "hal", "ops", "explain"):
+        assert "Examples" in out(command, "--help") or command == "explain"
+    assert out("--version").startswith("aneforge 0.")
+
+
+def test_a_closed_pipe_is_no_error_message():
+    shell = f"{sys.executable} -m aneforge targets --json | head -n 1"
+    result = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert result.stdout.startswith("[")
+    assert result.stderr == ""

@@ -1,0 +1,86 @@
+"""Nothing is lost between the published facts and the package data, and the generated pages are current."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import import_facts
+import pytest
+import write_docs
+
+from aneforge.targets import store
+
+FACTS = Path(__file__).resolve().parents[2] / "shared" / "facts"
+here = pytest.mark.skipif(not FACTS.is_dir(), reason="the published facts are not beside this checkout")
+
+
+def normal(node):
+    """Sources as lists everywhere; nothing else changes."""
+    if isinstance(node, list):
+        return [normal(item) for item in node]
+    if isinstance(node, dict):
+        return {key: import_facts.as_list(value) if key == "src" else normal(value) for key, value in node.items()}
+    return node
+
+
+@here
+@pytest.mark.parametrize("topic", import_facts.TOPICS)
+def test_every_record_unpacks_to_the_published_one(topic):
+    published = json.loads((FACTS / f"{topic}.json").read_text(encoding="utf-8"))
+    packed = store.load(topic)
+    assert packed["meta"] == published["_meta"]
+    for key, value in published.items():
+        if key != "_meta":
+            assert import_facts.expand(packed[key], packed["evidence"]) == normal(value), key
+    assert set(packed) - {"meta", "evidence"} == set(published) - {"_meta"}
+
+
+@here
+@pytest.mark.parametrize("section", ["values", "values_without_offset"])
+def test_every_hal_cell_unpacks_to_the_published_one(section):
+    published = json.loads((FACTS / "hal_values.json").read_text(encoding="utf-8"))
+    packed = store.load("hal_values")
+    assert packed["targets"] == published["_meta"]["targets"]
+    assert list(packed[section]) == list(published[section])
+    for field, row in published[section].items():
+        column = packed[section][field]
+        for number, name in enumerate(packed["targets"]):
+            cell = {"v": column["v"][number], **column.get("extra", {}).get(name, {})}
+            if column["e"][number] >= 0:
+                src, conf, tier = packed["evidence"][column["e"][number]]
+                cell.update({key: value for key, value in (("src", src), ("conf", conf), ("tier", tier)) if value})
+            assert normal(cell) == normal(row.get(name, {"v": None})), (field, name)
+
+
+@here
+def test_conflicts_and_sources_are_the_published_ones():
+    text = (FACTS / "CONFLICTS.md").read_text(encoding="utf-8")
+    records = store.load("conflicts")["conflicts"]
+    assert len(records) == text.count("\n| C")
+    for number, row in records.items():
+        assert f"| {number} | {row['subject']} | {row['values']} | {row['winner']} |" in text
+    assert store.load("sources")["sources"] == json.loads((FACTS / "sources.json").read_text(encoding="utf-8"))
+
+
+def test_interning_is_reversible():
+    tree = {
+        "a": {"v": 1, "src": "S1", "conf": "decoded"},
+        "b": [{"v": None}, {"v": 2, "src": ["S1"], "conf": "decoded"}],
+    }
+    table = import_facts.EvidenceTable()
+    packed = import_facts.intern(tree, table)
+    assert len(table.rows) == 1
+    assert import_facts.expand(packed, table.rows) == normal(tree)
+    assert json.loads(import_facts.dump({"meta": {}, **packed})) == {"meta": {}, **packed}
+
+
+def test_the_page_of_unknowns_is_current():
+    committed = (write_docs.DOCS / "unknowns.md").read_text(encoding="utf-8")
+    assert committed == write_docs.unknowns(), "run 'make docs'"
+
+
+def test_every_choice_says_how_to_settle_it():
+    for number, row in store.load("choices")["choices"].items():
+        assert set(row) == {"subject", "choice", "because", "instead", "settle", "conflict"}, number
+        assert row["settle"]

@@ -1,0 +1,207 @@
+"""Bring the published facts into the package: ``python tools/import_facts.py FACTS_FOLDER``.
+
+The facts arrive as one JSON file per topic, where every value repeats its ``src`` and ``conf``. Two things
+change on the way in, and nothing is lost (``tests/test_import.py`` unpacks everything again and compares):
+
+* evidence is interned: a file holds each distinct (sources, confidence) pair once, in ``evidence``, and a
+  record names it by number in ``e``;
+* the HAL matrix becomes columns: one list of values and one list of evidence numbers per field, in the
+  order of ``targets``; what only a few cells have (notes, conflicts, losing values) sits in ``extra``.
+
+One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
+that the loader compares; run it after any deliberate edit of a data file:
+``python tools/import_facts.py --seal``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).resolve().parent.parent / "aneforge" / "targets" / "data"
+TOPICS = (
+    "targets",
+    "hal_fields",
+    "ops",
+    "layers",
+    "limits",
+    "numerics",
+    "fusion",
+    "compression",
+    "cost_model",
+    "td_generations",
+    "enums",
+)
+
+
+class EvidenceTable:
+    """Distinct (sources, confidence[, tier]) entries, numbered in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        self._index: dict[str, int] = {}
+
+    def number(self, *entry: Any) -> int:
+        key = json.dumps(entry)
+        if key not in self._index:
+            self._index[key] = len(self.rows)
+            self.rows.append(list(entry))
+        return self._index[key]
+
+
+def as_list(src: Any) -> Any:
+    return [src] if isinstance(src, str) else src
+
+
+def intern(node: Any, table: EvidenceTable) -> Any:
+    """The same tree with ``src`` and ``conf`` replaced by ``e``."""
+    if isinstance(node, list):
+        return [intern(item, table) for item in node]
+    if not isinstance(node, dict):
+        return node
+    packed = {key: intern(value, table) for key, value in node.items() if key not in ("src", "conf")}
+    if "src" in node or "conf" in node:
+        packed["e"] = table.number(as_list(node.get("src")), node.get("conf"))
+    return packed
+
+
+def expand(node: Any, evidence: list[list[Any]]) -> Any:
+    """Undo :func:`intern`; sources always come back as lists."""
+    if isinstance(node, list):
+        return [expand(item, evidence) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tree = {key: expand(value, evidence) for key, value in node.items() if key != "e"}
+    if "e" in node:
+        src, conf = evidence[node["e"]]
+        if src is not None:
+            tree["src"] = src
+        if conf is not None:
+            tree["conf"] = conf
+    return tree
+
+
+def pack_topic(facts: dict[str, Any]) -> dict[str, Any]:
+    table = EvidenceTable()
+    body = {key: intern(value, table) for key, value in facts.items() if key != "_meta"}
+    return {"meta": facts.get("_meta", {}), "evidence": table.rows, **body}
+
+
+def pack_columns(matrix: dict[str, dict[str, Any]], targets: list[str], table: EvidenceTable) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for field, row in matrix.items():
+        unlisted = set(row) - set(targets)
+        if unlisted:
+            raise SystemExit(f"HAL field {field} has values for unknown targets: {sorted(unlisted)}")
+        values, evidence, extra = [], [], {}
+        for target in targets:
+            cell = row.get(target, {"v": None})
+            values.append(cell["v"])
+            known = "src" in cell or "conf" in cell or "tier" in cell
+            evidence.append(
+                table.number(as_list(cell.get("src")), cell.get("conf"), cell.get("tier")) if known else -1
+            )
+            rest = {key: value for key, value in cell.items() if key not in ("v", "src", "conf", "tier")}
+            if rest:
+                extra[target] = rest
+        columns[field] = {"v": values, "e": evidence, **({"extra": extra} if extra else {})}
+    return columns
+
+
+def pack_hal_values(facts: dict[str, Any]) -> dict[str, Any]:
+    targets = facts["_meta"]["targets"]
+    table = EvidenceTable()
+    values = pack_columns(facts["values"], targets, table)
+    loose = pack_columns(facts["values_without_offset"], targets, table)
+    meta = {key: value for key, value in facts["_meta"].items() if key != "targets"}
+    return {
+        "meta": meta,
+        "evidence": table.rows,
+        "targets": targets,
+        "values": values,
+        "values_without_offset": loose,
+    }
+
+
+def parse_conflicts(text: str) -> dict[str, Any]:
+    """The table of CONFLICTS.md as records; the id, subject, values and winner columns stay whole."""
+    records = {}
+    for line in text.splitlines():
+        match = re.match(r"\| (C\d+) \| (.*) \| (.*) \| (.*) \|$", line)
+        if match:
+            number, subject, values, winner = (part.strip() for part in match.groups())
+            records[number] = {"subject": subject, "values": values, "winner": winner}
+    if not records:
+        raise SystemExit("CONFLICTS.md holds no row of the form '| C01 | subject | values | winner |'")
+    return {"meta": {"title": "Where sources disagree, and who wins"}, "conflicts": records}
+
+
+def dump(document: dict[str, Any]) -> str:
+    """JSON with one record a line: compact to load, readable as a diff."""
+    lines = []
+    for key, value in document.items():
+        head = json.dumps(key) + ":"
+        if isinstance(value, dict) and value and key != "meta":
+            rows = [f"{json.dumps(k)}:{compact(v)}" for k, v in value.items()]
+            lines.append(head + "{\n" + ",\n".join(rows) + "}")
+        elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+            lines.append(head + "[\n" + ",\n".join(compact(item) for item in value) + "]")
+        else:
+            lines.append(head + compact(value))
+    return "{" + ",\n".join(lines) + "}\n"
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def import_folder(folder: Path) -> list[str]:
+    written = []
+
+    def write(name: str, document: dict[str, Any]) -> None:
+        (DATA / f"{name}.json").write_text(dump(document), encoding="utf-8")
+        written.append(name)
+
+    for topic in TOPICS:
+        write(topic, pack_topic(json.loads((folder / f"{topic}.json").read_text(encoding="utf-8"))))
+    write("hal_values", pack_hal_values(json.loads((folder / "hal_values.json").read_text(encoding="utf-8"))))
+    write("conflicts", parse_conflicts((folder / "CONFLICTS.md").read_text(encoding="utf-8")))
+    sources = json.loads((folder / "sources.json").read_text(encoding="utf-8"))
+    write("sources", {"meta": {"title": "What each source key stands for"}, "sources": sources})
+    return written
+
+
+def seal() -> int:
+    """Record the checksum of every data file; the loader refuses a file that differs."""
+    sums = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(DATA.glob("*.json"))
+        if path.name != "manifest.json"
+    }
+    (DATA / "manifest.json").write_text(dump({"sha256": sums}), encoding="utf-8")
+    return len(sums)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Import the published facts and seal the data files.")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder that holds targets.json, ops.json, ...")
+    parser.add_argument("--seal", action="store_true", help="only rewrite the checksums")
+    arguments = parser.parse_args(argv)
+    if arguments.folder is None and not arguments.seal:
+        parser.error("give the facts folder, or --seal")
+    if arguments.folder is not None:
+        if not (arguments.folder / "targets.json").is_file():
+            parser.error(f"{arguments.folder} holds no targets.json")
+        DATA.mkdir(parents=True, exist_ok=True)
+        print(f"imported {', '.join(import_folder(arguments.folder))}")
+    print(f"sealed {seal()} data files")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
