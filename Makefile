@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types docs bench clean
+.PHONY: demo test lint types docs bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -39,6 +39,13 @@ docs: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python bench/targets.py
+	$(BIN)/python bench/gate.py
+
+# The same work in the public peer package, in an environment of its own.
+bench-peer: $(VENV)/.installed
+	test -d $(VENV)-peer || $(PYTHON) -m venv $(VENV)-peer
+	$(VENV)-peer/bin/python -m pip --disable-pip-version-check --quiet install aneforge==0.4.0
+	$(BIN)/python bench/gate.py --peer $(CURDIR)/$(VENV)-peer/bin/python
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-peer .pytest_cache .ruff_cache .hypothesis dist

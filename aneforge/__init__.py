@@ -1,7 +1,7 @@
 """aneforge: an open compiler, simulator and cost model for the Apple Neural Engine, on any machine.
 
 One compiler builds every chip; what differs is data. ``aneforge.target("M2 Pro")`` gives that data for one
-chip, with the evidence behind each value.
+chip, with the evidence behind each value; ``aneforge.input(...)`` starts a graph.
 """
 
 from __future__ import annotations
@@ -10,20 +10,227 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aneforge.errors import AneforgeError
+    from aneforge.errors import AneforgeError, GraphError
+    from aneforge.gate.preflight import Preflight, preflight, preflight_all
+    from aneforge.graph import Graph, Tensor, evaluate, load_graph
+    from aneforge.graph.ops.blocks import (
+        conv2d,
+        conv_block,
+        conv_param,
+        cross_attention,
+        einsum,
+        geglu,
+        group_norm_train,
+        mha,
+        rope,
+    )
+    from aneforge.graph.ops.contraction import (
+        bmm_weight,
+        conv,
+        conv_transpose,
+        dynamic_conv,
+        einsum_native,
+        linear,
+        matmul,
+    )
+    from aneforge.graph.ops.elementwise import (
+        atan2,
+        floor_div,
+        logical_and,
+        logical_or,
+        logical_xor,
+        maximum,
+        minimum,
+        mod,
+        select,
+        where,
+    )
+    from aneforge.graph.ops.extra import (
+        band_part,
+        dropout,
+        gru,
+        lstm,
+        one_hot,
+        random_normal,
+        random_uniform,
+        reverse_sequence,
+        rnn,
+        scatter,
+    )
+    from aneforge.graph.ops.layers import (
+        batch_to_space,
+        channel_to_space,
+        cost_volume,
+        cross_correlation,
+        cross_product,
+        dynamic_slice,
+        flatten,
+        fps,
+        input_view,
+        lrn,
+        minmax_norm,
+        radius_search,
+        scaled_elementwise,
+        sdpa,
+        sort,
+        space_to_batch,
+        space_to_channel,
+        topk,
+    )
+    from aneforge.graph.ops.leaf import cast, const, image_input, input, parameter
+    from aneforge.graph.ops.norm import batch_norm, instance_norm, local_response_norm
+    from aneforge.graph.ops.shape import concat, crop, gather, pad, split, stack
+    from aneforge.graph.ops.spatial import (
+        affine,
+        depth_to_space,
+        pixel_shuffle,
+        pixel_unshuffle,
+        resize_bilinear,
+        resize_nearest_neighbor,
+        space_to_depth,
+        upsample_bilinear,
+    )
     from aneforge.targets import Fact, Family, Target, target
+    from aneforge.targets.catalogue import (
+        device_status,
+        is_native,
+        min_native_family,
+        op_info,
+        ops_on,
+        walled_everywhere,
+    )
 
 __version__ = "0.1.0"
 
 # Nothing is imported until it is used: `import aneforge` reads no file and loads no library.
-_HOME_OF = {
-    "AneforgeError": "aneforge.errors",
-    "Fact": "aneforge.targets",
-    "Family": "aneforge.targets",
-    "Target": "aneforge.targets",
-    "target": "aneforge.targets",
+_HOMES = {
+    "aneforge.gate.preflight": "Preflight preflight preflight_all",
+    "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
+    "aneforge.errors": "AneforgeError GraphError",
+    "aneforge.graph": "Graph Tensor evaluate load_graph",
+    "aneforge.graph.ops.blocks": (
+        "conv2d conv_block conv_param cross_attention einsum geglu group_norm_train mha rope"
+    ),
+    "aneforge.graph.ops.contraction": ("bmm_weight conv conv_transpose dynamic_conv einsum_native linear matmul"),
+    "aneforge.graph.ops.elementwise": (
+        "atan2 floor_div logical_and logical_or logical_xor maximum minimum mod select where"
+    ),
+    "aneforge.graph.ops.extra": (
+        "band_part dropout gru lstm one_hot random_normal random_uniform reverse_sequence rnn scatter"
+    ),
+    "aneforge.graph.ops.layers": (
+        "batch_to_space channel_to_space cost_volume cross_correlation cross_product dynamic_slice "
+        "flatten fps input_view lrn minmax_norm radius_search scaled_elementwise sdpa sort space_to_batch "
+        "space_to_channel topk"
+    ),
+    "aneforge.graph.ops.leaf": "cast const image_input input parameter",
+    "aneforge.graph.ops.norm": "batch_norm instance_norm local_response_norm",
+    "aneforge.graph.ops.shape": "concat crop gather pad split stack",
+    "aneforge.graph.ops.spatial": (
+        "affine depth_to_space pixel_shuffle pixel_unshuffle resize_bilinear resize_nearest_neighbor "
+        "space_to_depth upsample_bilinear"
+    ),
+    "aneforge.targets": "Fact Family Target target",
 }
-__all__ = ["AneforgeError", "Fact", "Family", "Target", "__version__", "target"]
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = [
+    "AneforgeError",
+    "Fact",
+    "Family",
+    "Graph",
+    "GraphError",
+    "Preflight",
+    "Target",
+    "Tensor",
+    "__version__",
+    "affine",
+    "atan2",
+    "band_part",
+    "batch_norm",
+    "batch_to_space",
+    "bmm_weight",
+    "cast",
+    "channel_to_space",
+    "concat",
+    "const",
+    "conv",
+    "conv2d",
+    "conv_block",
+    "conv_param",
+    "conv_transpose",
+    "cost_volume",
+    "crop",
+    "cross_attention",
+    "cross_correlation",
+    "cross_product",
+    "depth_to_space",
+    "device_status",
+    "dropout",
+    "dynamic_conv",
+    "dynamic_slice",
+    "einsum",
+    "einsum_native",
+    "evaluate",
+    "flatten",
+    "floor_div",
+    "fps",
+    "gather",
+    "geglu",
+    "group_norm_train",
+    "gru",
+    "image_input",
+    "input",
+    "input_view",
+    "instance_norm",
+    "is_native",
+    "linear",
+    "load_graph",
+    "local_response_norm",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "lrn",
+    "lstm",
+    "matmul",
+    "maximum",
+    "mha",
+    "min_native_family",
+    "minimum",
+    "minmax_norm",
+    "mod",
+    "one_hot",
+    "op_info",
+    "ops_on",
+    "pad",
+    "parameter",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "preflight",
+    "preflight_all",
+    "radius_search",
+    "random_normal",
+    "random_uniform",
+    "resize_bilinear",
+    "resize_nearest_neighbor",
+    "reverse_sequence",
+    "rnn",
+    "rope",
+    "scaled_elementwise",
+    "scatter",
+    "sdpa",
+    "select",
+    "sort",
+    "space_to_batch",
+    "space_to_channel",
+    "space_to_depth",
+    "split",
+    "stack",
+    "target",
+    "topk",
+    "upsample_bilinear",
+    "walled_everywhere",
+    "where",
+]
 
 
 def __getattr__(name: str) -> Any:

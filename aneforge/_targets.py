@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from aneforge.errors import UnavailableError
+from aneforge.gate.preflight import OpReport, Preflight, preflight
 from aneforge.numerics.divergence import FP16_SLICE_SAT, predict_fp16_divergence
 from aneforge.targets.families import MIN_FAMILY, Family, supports_mil
 from aneforge.targets.hal import has_texture_engine
@@ -18,6 +16,8 @@ __all__ = [
     "FP16_SLICE_SAT",
     "MIN_FAMILY",
     "Family",
+    "OpReport",
+    "Preflight",
     "TargetDetectionWarning",
     "arch_for_family",
     "detect_family",
@@ -30,8 +30,3 @@ __all__ = [
     "preflight",
     "supports_mil",
 ]
-
-
-def preflight(out: Any, family: int) -> Any:
-    """Check a graph against a family. The graph language is not part of this version yet."""
-    raise UnavailableError("preflight needs the graph language, which this version does not have; see CHANGELOG.md")

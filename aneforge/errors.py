@@ -8,6 +8,7 @@ __all__ = [
     "AneforgeError",
     "DataError",
     "FamilyError",
+    "GraphError",
     "UnavailableError",
     "UnknownNameError",
     "UnknownValueError",
@@ -36,6 +37,10 @@ class UnknownValueError(AneforgeError, LookupError):
 
 class DataError(AneforgeError):
     """A data file of the package is missing, damaged or edited by hand."""
+
+
+class GraphError(AneforgeError, ValueError):
+    """A graph that makes no sense on any chip; names the op, the user's line, the shapes and the rule."""
 
 
 class UnavailableError(AneforgeError):

@@ -1,4 +1,4 @@
-"""What ``make demo`` runs: the questions a model engineer asks first, answered from the target database.
+"""What ``make demo`` runs: the questions a model engineer asks first, answered without a Mac.
 
 Each block prints the command that gives the same answer from a shell.
 """
@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def command(*words: str) -> None:
     """Run one command of the package and show it as a user would type it."""
     shown = " ".join(f'"{word}"' if " " in word else word for word in words)
     print(f"\n$ aneforge {shown}", flush=True)
-    subprocess.run([sys.executable, "-m", "aneforge", *words], check=True)  # noqa: S603
+    subprocess.run([sys.executable, "-m", "aneforge", *words], check=True, cwd=ROOT)  # noqa: S603
 
 
 def main() -> None:
-    print("aneforge: what every Apple Neural Engine is, with the evidence behind each value.")
+    print("aneforge: what every Apple Neural Engine will do with a model, with the evidence behind each answer.")
+    print("\nA U-Net block with bilinear upsampling and sines, on every chip:")
+    command("check", "examples/unet_block.py")
+    print("\nA vision transformer with 16 x 16 patches. Which chips take the kernel, and what can be done?")
+    command("check", "examples/vit.py", "--target", "m1,m3,m5,m6", "--fail-on", "none")
+    print("\nAll targets and the chips that carry them:")
     command("targets")
     print("\nWhich operations change between an M1, an M2 and an M5?")
     command("ops", "--target", "m1,m2,m5", "--differ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +111,127 @@ def test_ops_by_name():
     assert "reject" in out("ops", "sin", "--target", "m1", "--route", "direct")
 
 
+MODEL = """
+import numpy as np
+import aneforge as af
+
+x = af.input((1, 8, 32, 32), name="x")
+out = af.conv(x, np.full((8, 8, 3, 3), 0.1), pad=1).relu().named("stem")
+wave = out.sin().named("wave")
+sampled = af.affine(out, np.zeros((1, 6)), 8, 8).named("warp")
+wide = af.input((1, 1, 1, 20000)).relu()
+both = [out, wave]
+count = 3
+
+def build():
+    return wave
+
+def broken():
+    return 1 / 0
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(MODEL)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "fail_on", "code"),
+    [
+        ("out", "all", "reject,oversize", 0),
+        ("", "m1", "reject", 0),
+        ("wave", "m1", "reject", 0),
+        ("wave", "m1", "decompose", 1),
+        ("wave", "m3", "decompose", 0),
+        ("build", "m1,m5", "decompose", 1),
+        ("both", "m5", "decompose", 0),
+        ("sampled", "m1,m2", "reject", 1),
+        ("sampled", "m2", "reject", 0),
+        ("sampled", "m1", "none", 0),
+        ("wide", "m3", "oversize", 1),
+        ("wide", "m4", "oversize", 0),
+    ],
+)
+def test_check_exits_1_when_a_chip_does_worse_than_allowed(model, name, chips, fail_on, code):
+    spec = f"{model}:{name}" if name else model
+    result = run("check", spec, "--target", chips, "--fail-on", fail_on)
+    assert (result.returncode, result.stderr) == (code, ""), result.stdout
+    assert "chips" in result.stdout
+    record = json.loads(run("check", spec, "--target", chips, "--fail-on", fail_on, "--json").stdout)
+    assert record["ok"] == (code == 0)
+
+
+def test_check_tells_the_node_the_line_and_the_cure(model):
+    text = run("check", f"{model}:sampled", "--target", "m1,m5").stdout
+    assert "reject: warp (affine [1, 8, 8, 8], net.py:8)" in text
+    assert "do: " in text
+    assert "fails on reject, oversize: m1" in text
+
+
+def test_check_takes_a_saved_graph(tmp_path):
+    import aneforge as af
+
+    path = tmp_path / "saved.graph"
+    af.input((1, 8), name="x").relu().graph().save(path)
+    assert run("check", str(path), "--target", "m1").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "told"),
+    [
+        ("missing.py:out", (), "no file"),
+        ("{model}:nothing", (), "has no 'nothing'"),
+        ("{model}:count", (), "is a int"),
+        ("{model}:broken", (), "ZeroDivisionError"),
+        ("{model}:out", ("--target", "zzz"), "nearest"),
+        ("{model}:out", ("--target", ""), "needs a chip"),
+        ("{model}:out", ("--fail-on", "everything"), "--fail-on takes"),
+        ("{bad}", (), "SyntaxError"),
+        ("{empty}", (), "defines none of"),
+        ("{junk}", (), "no aneforge graph file"),
+    ],
+)
+def test_check_refuses_what_it_cannot_read(model, tmp_path, spec, options, told):
+    for name, contents in (("bad.py", "x = ("), ("empty.py", ""), ("junk.graph", "not a zip")):
+        (tmp_path / name).write_text(contents)
+    paths = {
+        "model": model,
+        "bad": tmp_path / "bad.py",
+        "empty": tmp_path / "empty.py",
+        "junk": tmp_path / "junk.graph",
+    }
+    result = run("check", spec.format(**paths), *options)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit", "unet_block", "lstm"])
+def test_the_examples_are_checked_on_all_chips(name):
+    path = Path(__file__).resolve().parent.parent / "examples" / f"{name}.py"
+    record = json.loads(run("check", str(path), "--json", "--fail-on", "none").stdout)
+    assert len(record["targets"]) >= 25
+    assert record["targets"]["h17s"]["ok"]
+
+
+@pytest.mark.parametrize(
+    ("contents", "told"),
+    [("{", "not valid JSON"), ("{}", "'rows'"), ('{"rows": [{"op": 3}]}', "missing"), (None, "cannot be read")],
+)
+def test_gate_eval_refuses_bad_files(tmp_path, contents, told):
+    path = tmp_path / "rows.json"
+    if contents is not None:
+        path.write_text(contents)
+    result = run("gate-eval", str(path))
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert told in result.stderr
+
+
 def test_explain():
     assert "Device reads win" in out("explain", "c03")
     assert "To settle" not in out("explain", "U08")
@@ -158,7 +280,7 @@ def test_usage_errors_exit_2_without_a_traceback(words):
 
 def test_help_and_version():
     assert "targets" in out("--help")
-    for command in ("targets", "hal", "ops", "explain"):
+    for command in ("targets", "hal", "ops", "check", "explain"):
         assert "Examples" in out(command, "--help") or command == "explain"
     assert out("--version").startswith("aneforge 0.")
 

@@ -133,7 +133,7 @@ def test_what_is_not_built_yet_never_passes():
         cross_compile_check(object(), "zzz")
     with pytest.raises(UnavailableError, match="compiler"):
         cross_compile_check(object(), "h13")
-    with pytest.raises(UnavailableError, match="graph"):
+    with pytest.raises(AneforgeError, match="preflight takes a graph"):
         tg.preflight(object(), 2)
 
 

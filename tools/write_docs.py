@@ -1,15 +1,24 @@
-"""Write the pages of ``docs/`` that are made from the data: ``make docs``.
+"""Write the pages of ``docs/`` that are made from the data and the code: ``make docs``.
 
-``docs/unknowns.md`` lists what this project had to choose and what nobody has published, with the cheapest
-experiment that would settle each. A test compares the committed page with what this prints.
+``unknowns.md``    what this project had to choose and what nobody has published, with the experiment to settle it
+``rules.md``       every rule of the gate, with the sentence users read and the limits per chip and route
+``operations.md``  every op of the graph language, with its status on each chip
+
+A test compares the committed pages with what this prints.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from aneforge.targets import store
+from aneforge.gate.rules import RULES
+from aneforge.gate.rules.base import rule_records
+from aneforge.graph import definitions
+from aneforge.targets import op_routes, store
 from aneforge.targets.chip import all_targets
 from aneforge.targets.families import Family
 from aneforge.targets.hal import hal_fields
@@ -83,10 +92,83 @@ def unknowns() -> str:
     return "\n".join(parts) + "\n"
 
 
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("|", "\\|")
+
+
+def _where(record: Mapping[str, Any]) -> str:
+    generations = [f"generation {each}" for each in record.get("generations", ())]
+    return ", ".join(record.get("tiers", generations)) or "all"
+
+
+def rules() -> str:
+    parts = [
+        "# The rules of the gate",
+        "",
+        "Written by `make docs` from `aneforge/gate/rules/` and `gate_limits.json`. A record applies where its routes",
+        "and tiers match; the first that matches wins. `limit` names a row of the limits table, which holds the value",
+        "per family. Sources are keys: `aneforge explain KEY`.",
+        "",
+    ]
+    records = rule_records()
+    for name, rule in RULES.items():
+        ops = "every op" if "*" in rule.ops else ", ".join(f"`{op}`" for op in rule.ops)
+        kind = f"{rule.effect}{', too large' if rule.oversize else ''}"
+        parts += [f"## {name}", "", f"*{kind}* for {ops}.", "", f"> {rule.template}", ""]
+        rows = records.get(name, ())
+        if rows:
+            parts += ["| routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- |"]
+        for record in rows:
+            limit = record.get("limit") or record.get("global") or _shown(record.get("v"))
+            evidence = ", ".join(record.get("src", record.get("basis", ())))
+            confidence = record.get("conf", record.get("basis_conf", "see the limits table"))
+            cells = [
+                ", ".join(record.get("routes", ["all"])),
+                ", ".join(record.get("tiers", [f"generation {each}" for each in record.get("generations", ())]))
+                or "all",
+                limit,
+                record.get("hint", ""),
+                f"{confidence} {evidence}".strip(),
+            ]
+            parts.append("| " + " | ".join(str(cell).replace("\n", " ") for cell in cells) + " |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def operations() -> str:
+    families = [family for family in Family if family > Family.OLDER]
+    chips = {"A13": "M1", "A14": "M2", "A15": "M3", "A16": "M4, M5, M6"}
+    headings = " | ".join(chips[family.name] for family in families)
+    parts = [
+        "# The operations of the graph language",
+        "",
+        "Written by `make docs` from the op declarations and the target database. `decompose` ops are rewritten for",
+        "the chip; sizes, values and attributes can still refuse a `native` one (see [rules.md](rules.md)).",
+        "",
+        f"| op | operands | attributes | gradient | {headings} | what it does |",
+        "| --- | --- | --- | --- | " + " | ".join("---" for _ in families) + " | --- |",
+    ]
+    for name, declared in sorted(definitions().items()):
+        if name in ("input", "parameter", "const"):
+            continue
+        statuses = op_routes("select" if name == "cast" else declared.gate_name).main
+        cells = [statuses[family].value for family in families]
+        operands = ", ".join(declared.operands) or "-"
+        gradient = "yes" if declared.derivative else "no"
+        doc = declared.doc.splitlines()[0].replace("|", "\\|") if declared.doc else ""
+        row = [f"`{name}`", operands.replace("*", "\\*"), ", ".join(declared.attributes) or "-", gradient, *cells, doc]
+        parts.append("| " + " | ".join(row) + " |")
+    return "\n".join(parts) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"unknowns.md": unknowns, "rules.md": rules, "operations.md": operations}
+
+
 def main() -> int:
     DOCS.mkdir(exist_ok=True)
-    (DOCS / "unknowns.md").write_text(unknowns(), encoding="utf-8")
-    print("wrote docs/unknowns.md")
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+    print(f"wrote {', '.join(PAGES)}")
     return 0
 
 

@@ -109,3 +109,32 @@ def explain(
     from aneforge.cli import explain as command
 
     command.show(number, as_json)
+
+
+@app.command()
+def check(
+    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    target: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "all",
+    fail_on: Annotated[
+        str, typer.Option(help="Exit with 1 on these: reject, oversize, risk, decompose, or none.")
+    ] = "reject,oversize",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
+
+    Examples:  aneforge check net.py:out --target all   |   aneforge check net.py --target m1 --fail-on reject,risk
+    """
+    from aneforge.cli import check as command
+
+    raise typer.Exit(command.run(model, target, fail_on, as_json))
+
+
+@app.command("gate-eval")
+def gate_eval(
+    file: Annotated[str, typer.Argument(help="Measured verdicts, in the schema of verdicts_train.json.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the gate's answers with verdicts measured on real chips."""
+    from aneforge.cli import gate_eval as command
+
+    command.run(file, as_json)

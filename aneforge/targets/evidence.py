@@ -154,7 +154,8 @@ def with_losers(winner: Fact[T], *losers: Fact[Any], conflict_id: str | None = N
 @cache
 def sources() -> dict[str, str]:
     """What each source key stands for."""
-    return {**store.load("sources")["sources"], **store.load("choices")["sources"]}
+    tables = ("sources", "choices", "gate_limits")
+    return {key: what for topic in tables for key, what in store.load(topic)["sources"].items()}
 
 
 @cache

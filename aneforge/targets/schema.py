@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from aneforge.targets import store
 from aneforge.targets.evidence import CONFIDENCE
 from aneforge.targets.families import Family, Family8
 
@@ -41,8 +42,6 @@ def _confidences(value: Any) -> Iterator[str]:
 
 
 def _evidence_table(document: dict[str, Any]) -> Iterator[str]:
-    from aneforge.targets import store
-
     known = set(store.load("sources")["sources"]) if "sources" not in document else set(document["sources"])
     for number, row in enumerate(document.get("evidence", ())):
         if not isinstance(row, list) or len(row) not in (2, 3):
@@ -163,7 +162,23 @@ def _vocabulary(document: dict[str, Any]) -> Iterator[str]:
                     yield f"ruling {name}: {route} {status!r} must be native, decompose or reject"
 
 
+def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
+    """Records name known sources, tiers and routes; a rule's limit is stated or looked up."""
+    routes = {"conversion", "direct", "coreml_placement"}
+    known = set(store.load("sources")["sources"]) | set(document["sources"]) | set(store.load("choices")["sources"])
+    for section in ("ops", "rules"):
+        for record in document[section]:
+            name = record.get("op") or record.get("rule")
+            for key, allowed in (("src", known), ("tiers", set(Family.__members__)), ("routes", routes)):
+                unknown = set(record.get(key, ())) - allowed
+                if unknown:
+                    yield f"{section}, {name}: {key} {', '.join(sorted(unknown))} is not known"
+            if section == "rules" and not {"v", "limit", "global"} & set(record):
+                yield f"rules, {name}: needs a value 'v', a 'limit' or a 'global' limit"
+
+
 _CHECKS = {
+    "gate_limits": _gate_limits,
     "targets": _targets,
     "hal_fields": _hal_fields,
     "hal_values": _hal_values,

@@ -1,0 +1,24 @@
+"""The engine's language: backend ops with their floor and engine, a text form, and a verifier."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import AnecError, Module, Op, TensorType, rank5
+from aneforge.anec.spec import OpSpec, spec, spec_names, structural_names
+from aneforge.anec.text import parse, write
+from aneforge.anec.verify import problems, verify
+
+__all__ = [
+    "AnecError",
+    "Module",
+    "Op",
+    "OpSpec",
+    "TensorType",
+    "parse",
+    "problems",
+    "rank5",
+    "spec",
+    "spec_names",
+    "structural_names",
+    "verify",
+    "write",
+]

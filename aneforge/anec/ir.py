@@ -1,0 +1,185 @@
+"""The engine's language in memory: ops that are their own results, in a list, with use lists.
+
+Every op has at most one result, so an op is also the value it makes. Operands are ops; ``users`` holds every op
+that reads this one (twice if it reads it twice). Constants live outside, in a table keyed by content, and are
+referred to by ``const_in`` ops. Lineage is part of the op: ``sources`` names the user's nodes it stands for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aneforge.anec.spec import OpSpec, spec
+from aneforge.errors import AneforgeError
+from aneforge.graph.weights import Weight
+
+__all__ = ["AnecError", "Module", "Op", "TensorType", "rank5"]
+
+DTYPES = {"f16": 2, "i1": 1, "ui8": 1, "si8": 1, "f32": 4}
+
+
+class AnecError(AneforgeError, ValueError):
+    """Backend code that breaks a rule of the language."""
+
+
+class TensorType(NamedTuple):
+    """An NDCHW tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str = "f16"
+
+    @property
+    def elements(self) -> int:
+        n, d, c, h, w = self.shape
+        return n * d * c * h * w
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * DTYPES[self.dtype]
+
+    def __str__(self) -> str:
+        return f"tensor<{'x'.join(map(str, self.shape))}x{self.dtype}>"
+
+
+def rank5(shape: Sequence[int]) -> tuple[int, ...]:
+    """A user's shape laid out as NDCHW.
+
+    Rank 4 is NCHW with depth one, rank 5 is NCDHW as written; rank 3 is CHW, rank 2 is rows as channels and
+    columns as width (a matrix [M, K] is C = M, W = K: listing 22.1), rank 1 is a line along the width.
+    """
+    if len(shape) == 5:
+        n, c, d, h, w = shape
+        return n, d, c, h, w
+    if len(shape) == 4:
+        n, c, h, w = shape
+        return n, 1, c, h, w
+    if len(shape) == 3:
+        return 1, 1, shape[0], shape[1], shape[2]
+    if len(shape) == 2:
+        return 1, 1, shape[0], 1, shape[1]
+    return (1, 1, 1, 1, shape[0]) if shape else (1, 1, 1, 1, 1)
+
+
+_numbers = itertools.count()
+
+
+class Op:
+    """One operation and its result."""
+
+    __slots__ = ("attrs", "name", "operands", "sources", "type", "uid", "users")
+
+    def __init__(
+        self,
+        name: str,
+        operands: Iterable[Op] = (),
+        result: TensorType | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        sources: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.operands = list(operands)
+        self.type = result
+        self.attrs = dict(attrs) if attrs else {}
+        self.sources = sources
+        self.users: list[Op] = []
+        self.uid = next(_numbers)
+        for operand in self.operands:
+            operand.users.append(self)
+
+    @property
+    def spec(self) -> OpSpec:
+        return spec(self.name)
+
+    @property
+    def kind(self) -> str:
+        """The name without the dialect: ``convolution``."""
+        return self.name[5:]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.type is None:
+            raise AnecError(f"{self.name} has no result")
+        return self.type.shape
+
+    def set_operand(self, index: int, value: Op) -> None:
+        """Read another value at one position."""
+        self.operands[index].users.remove(self)
+        self.operands[index] = value
+        value.users.append(self)
+
+    def replace_with(self, value: Op) -> None:
+        """Let every reader of this op read ``value`` instead."""
+        if value is self:
+            return
+        for user in self.users:
+            user.operands = [value if operand is self else operand for operand in user.operands]
+            value.users.append(user)
+        self.users = []
+
+    def drop(self) -> None:
+        """Stop reading operands; the op must have no readers left."""
+        if self.users:
+            raise AnecError(f"{self.name} still has {len(self.users)} readers")
+        for operand in self.operands:
+            operand.users.remove(self)
+        self.operands = []
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.type}>"
+
+
+class Module:
+    """The ops of one program, every operand before its reader, and the constants they refer to."""
+
+    def __init__(
+        self, ops: Iterable[Op] = (), weights: Mapping[str, Weight] | None = None, target: str | None = None
+    ) -> None:
+        self.ops = list(ops)
+        self.weights: dict[str, Weight] = dict(weights) if weights else {}
+        self.target = target
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    @property
+    def inputs(self) -> list[Op]:
+        return [op for op in self.ops if op.name == "anec.live_in"]
+
+    @property
+    def output(self) -> Op:
+        """The op that names the results; a program has exactly one."""
+        found = [op for op in self.ops if op.name == "anec.live_out"]
+        if len(found) != 1:
+            raise AnecError(f"a program has one live_out, this one has {len(found)}")
+        return found[0]
+
+    def sweep(self) -> int:
+        """Drop ops that nothing reads, last first; returns how many went."""
+        kept, gone = [], 0
+        for op in reversed(self.ops):
+            if op.users or op.name in ("anec.live_out", "anec.live_in"):
+                kept.append(op)
+            else:
+                op.drop()
+                gone += 1
+        kept.reverse()
+        self.ops = kept
+        return gone
+
+    def clone(self) -> Module:
+        """A copy that shares only the constants."""
+        made: dict[int, Op] = {}
+        for op in self.ops:
+            operands = [made[operand.uid] for operand in op.operands]
+            made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
+        return Module(made.values(), self.weights, self.target)
+
+    def __str__(self) -> str:
+        from aneforge.anec.text import write
+
+        return write(self)

@@ -1,0 +1,296 @@
+"""The text form: MLIR's generic syntax, so that other tools can read it, and the reader that takes it back.
+
+One op a line, inside the region op of the target's family::
+
+    "builtin.module"() ({
+      "anec.A13"() ({
+        %0 = "anec.live_in"() {name = "x"} : () -> tensor<1x1x3x32x32xf16>
+        %1 = "anec.relu"(%0) : (tensor<1x1x3x32x32xf16>) -> tensor<1x1x3x32x32xf16> loc("relu_0")
+        "anec.live_out"(%1) {names = ["y"]} : (tensor<1x1x3x32x32xf16>) -> ()
+      }) {target = "h13"} : () -> ()
+    }) : () -> ()
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from aneforge.anec.ir import AnecError, Module, Op, TensorType
+from aneforge.anec.spec import spec
+from aneforge.errors import UnknownNameError
+from aneforge.targets.names import target as resolve_target
+
+__all__ = ["parse", "write", "write_op"]
+
+
+def write(module: Module) -> str:
+    """The module as text."""
+    names = {op.uid: f"%{number}" for number, op in enumerate(module.ops)}
+    region, attributes = _region(module.target)
+    lines = ['"builtin.module"() ({', f'  "{region}"() ({{']
+    lines += [f"    {write_op(op, names)}" for op in module.ops]
+    lines += [f"  }}){attributes} : () -> ()", "}) : () -> ()"]
+    return "\n".join(lines) + "\n"
+
+
+def _region(target: str | None) -> tuple[str, str]:
+    if target is None:
+        return "anec.A11Legacy", ""
+    family = resolve_target(target).family8
+    label = "A11Legacy" if family is None else family.name
+    return f"anec.{label}", f' {{target = "{target}"}}'
+
+
+def write_op(op: Op, names: dict[int, str]) -> str:
+    operands = ", ".join(names.get(operand.uid, "%?") for operand in op.operands)
+    attributes = ", ".join(_attribute(name, value) for name, value in sorted(op.attrs.items()))
+    settings = f" {{{attributes}}}" if attributes else ""
+    taken = ", ".join(str(operand.type) for operand in op.operands)
+    head = "" if op.type is None else f"{names[op.uid]} = "
+    given = "()" if op.type is None else str(op.type)
+    return f'{head}"{op.name}"({operands}){settings} : ({taken}) -> {given}{_location(op.sources)}'
+
+
+def _attribute(name: str, value: Any) -> str:
+    return name if value is True else f"{name} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(_value(each) for each in value)}]"
+    if isinstance(value, float):
+        return f"{_real(value)} : f64"
+    return f"{value} : i64"
+
+
+def _real(value: float) -> str:
+    if value in (float("inf"), float("-inf")):
+        return "0x7FF0000000000000" if value > 0 else "0xFFF0000000000000"
+    text = repr(value)
+    if "e" in text and "." not in text:  # MLIR wants a point before the exponent
+        mantissa, _, exponent = text.partition("e")
+        text = f"{mantissa}.0e{exponent}"
+    return text
+
+
+def _location(sources: tuple[str, ...]) -> str:
+    if not sources:
+        return ""
+    if len(sources) == 1:
+        return f" loc({_value(sources[0])})"
+    return f" loc(fused[{', '.join(_value(source) for source in sources)}])"
+
+
+_TOKEN = re.compile(
+    r'\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<ref>%[\w?]+)|(?P<tensor>tensor<[^>]*>)|(?P<hex>0x[0-9A-Fa-f]{16})'
+    r"|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_][\w.]*)|(?P<arrow>->)|(?P<mark>[(){}\[\],:=])"
+    r"|(?P<comment>//[^\n]*))"
+)
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(f16|i1|ui8|si8|f32)>$")
+
+
+def parse(text: str) -> Module:
+    """The module that a text describes; a fault names the line and what was expected there."""
+    return _Reader(text).module()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._kind = ""
+        self._lexeme = ""
+        self._start = 0
+        self._next()
+
+    def _next(self) -> None:
+        while True:
+            match = _TOKEN.match(self._text, self._at)
+            if match is None:
+                rest = self._text[self._at :]
+                self._start = self._at + len(rest) - len(rest.lstrip())
+                if rest.strip():
+                    self._kind, self._lexeme = "bad", rest.lstrip()[:12]
+                    raise self._fault("this is no token of the language")
+                self._kind, self._lexeme = "end", ""
+                return
+            self._at = match.end()
+            self._kind = match.lastgroup or ""
+            if self._kind != "comment":
+                self._lexeme = match.group(self._kind)
+                self._start = match.start(self._kind)
+                return
+
+    def _fault(self, message: str) -> AnecError:
+        line = self._text.count("\n", 0, self._start) + 1
+        found = f"{self._lexeme!r}" if self._kind != "end" else "the end"
+        return AnecError(f"line {line}: {message}, found {found}")
+
+    def _take(self, token: str) -> None:
+        if self._lexeme != token:
+            raise self._fault(f"expected {token!r}")
+        self._next()
+
+    def _has(self, token: str) -> bool:
+        if self._lexeme == token and self._kind in ("mark", "arrow", "word"):
+            self._next()
+            return True
+        return False
+
+    def _word(self, kind: str, what: str) -> str:
+        if self._kind != kind:
+            raise self._fault(f"expected {what}")
+        token = self._lexeme
+        self._next()
+        return token
+
+    def module(self) -> Module:
+        if self._lexeme == '"builtin.module"':
+            self._wrapper_head()
+            region = self._lexeme
+            if not re.fullmatch(r'"anec\.A1[1-8](Legacy)?"', region):
+                raise self._fault('expected the region op of a family, for instance "anec.A13"')
+            self._wrapper_head()
+            ops = self._ops()
+            attributes = self._wrapper_tail()
+            self._wrapper_tail()
+            target = attributes.get("target")
+        else:
+            ops, target = self._ops(), None
+        if self._kind != "end":
+            raise self._fault("expected the end of the text")
+        return Module(ops, None, target)
+
+    def _wrapper_head(self) -> None:
+        self._next()
+        for token in ("(", ")", "(", "{"):
+            self._take(token)
+
+    def _wrapper_tail(self) -> dict[str, Any]:
+        self._take("}")
+        self._take(")")
+        attributes = self._attributes()
+        for token in (":", "(", ")", "->", "(", ")"):
+            self._take(token)
+        return attributes
+
+    def _ops(self) -> list[Op]:
+        ops: list[Op] = []
+        values: dict[str, Op] = {}
+        while self._kind in ("ref", "string"):
+            result = None
+            if self._kind == "ref":
+                result = self._word("ref", "a result name")
+                if result in values:
+                    raise self._fault(f"{result} is defined twice")
+                self._take("=")
+            op = self._op(values, result)
+            if result is not None:
+                values[result] = op
+            ops.append(op)
+        return ops
+
+    def _op(self, values: dict[str, Op], result: str | None) -> Op:
+        quoted = self._word("string", 'an op name in quotes, such as "anec.relu"')
+        name = quoted[1:-1]
+        try:
+            spec(name)
+        except UnknownNameError as error:
+            raise self._fault(str(error)) from None
+        operands = self._operands(values)
+        attributes = self._attributes()
+        self._take(":")
+        taken = self._types()
+        self._take("->")
+        given = [self._type()] if self._kind == "tensor" else self._types()
+        if len(given) > 1:
+            raise self._fault(f"{name} gives one result")
+        type_ = given[0] if given else None
+        if (type_ is None) != (result is None):
+            raise self._fault(f"{name}: a result needs a name and a type")
+        if [operand.type for operand in operands] != taken:
+            raise self._fault(f"{name}: operand types do not match what the operands are")
+        return Op(name, operands, type_, attributes, self._sources())
+
+    def _operands(self, values: dict[str, Op]) -> list[Op]:
+        self._take("(")
+        operands: list[Op] = []
+        while not self._has(")"):
+            if operands:
+                self._take(",")
+            if self._kind == "ref" and self._lexeme not in values:
+                raise self._fault("expected a value that is defined above")
+            operands.append(values[self._word("ref", "an operand")])
+        return operands
+
+    def _attributes(self) -> dict[str, Any]:
+        attributes: dict[str, Any] = {}
+        if not self._has("{"):
+            return attributes
+        while not self._has("}"):
+            if attributes:
+                self._take(",")
+            name = self._word("word", "an attribute name")
+            attributes[name] = self._attribute() if self._has("=") else True
+        return attributes
+
+    def _attribute(self) -> Any:
+        if self._kind == "string":
+            return _unquote(self._word("string", "a text"))
+        if self._kind == "mark" and self._has("["):
+            items: list[Any] = []
+            while not self._has("]"):
+                if items:
+                    self._take(",")
+                items.append(self._attribute())
+            return tuple(items)
+        if self._kind == "hex":
+            negative = self._word("hex", "a number").upper().startswith("0XF")
+            self._typed()
+            return float("-inf") if negative else float("inf")
+        token = self._word("number", "an attribute value")
+        kind = self._typed()
+        return float(token) if kind.startswith("f") or any(mark in token for mark in ".eE") else int(token)
+
+    def _typed(self) -> str:
+        return self._word("word", "a type such as i64 or f64") if self._has(":") else ""
+
+    def _types(self) -> list[TensorType]:
+        self._take("(")
+        types: list[TensorType] = []
+        while not self._has(")"):
+            if types:
+                self._take(",")
+            types.append(self._type())
+        return types
+
+    def _type(self) -> TensorType:
+        token = self._lexeme
+        match = _TENSOR.match(token) if self._kind == "tensor" else None
+        if match is None:
+            raise self._fault("expected a tensor type such as tensor<1x1x8x4x4xf16>")
+        self._next()
+        return TensorType(tuple(int(extent) for extent in match[1].split("x")[:-1]), match[2])
+
+    def _sources(self) -> tuple[str, ...]:
+        if not self._has("loc"):
+            return ()
+        self._take("(")
+        fused = self._has("fused")
+        if not fused:
+            sources: tuple[str, ...] = (_unquote(self._word("string", "a source name")),)
+        else:
+            found = self._attribute()
+            if not isinstance(found, tuple):
+                raise self._fault("expected a list of source names")
+            sources = found
+        self._take(")")
+        return sources
+
+
+def _unquote(token: str) -> str:
+    return re.sub(r"\\(.)", r"\1", token[1:-1])

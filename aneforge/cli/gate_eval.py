@@ -1,0 +1,25 @@
+"""``aneforge gate-eval``: the gate's word against verdicts measured on real chips."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aneforge.cli import text
+from aneforge.errors import AneforgeError
+from aneforge.gate.evaluate import evaluate
+
+
+def run(file: str, as_json: bool) -> None:
+    path = Path(file)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise AneforgeError(f"{file}: cannot be read ({error})") from None
+    except json.JSONDecodeError as error:
+        raise AneforgeError(f"{file}: line {error.lineno} is not valid JSON ({error.msg})") from None
+    rows = document.get("rows") if isinstance(document, dict) else document
+    if not isinstance(rows, list):
+        raise AneforgeError(f"{file}: expected an object with 'rows', as in verdicts_train.json")
+    agreement = evaluate(rows)
+    print(text.as_json(agreement.to_json()) if as_json else agreement)

@@ -1,0 +1,8 @@
+"""Will it run there: rules that say whether the engine of a chip takes an operation through a route, and why."""
+
+from __future__ import annotations
+
+from aneforge.gate.judge import Finding, Verdict, judge
+from aneforge.gate.query import ROUTES, Query, QueryError
+
+__all__ = ["ROUTES", "Finding", "Query", "QueryError", "Verdict", "judge"]

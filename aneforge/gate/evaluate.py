@@ -1,0 +1,232 @@
+"""How often the gate agrees with people who have the chips.
+
+``verdict(row)`` answers one row of the published verdicts from what it describes, never from what was measured;
+``evaluate(rows)`` compares. Five figures: exact (the same word), runs-or-not (plain and balanced over the two
+classes), boundary pairs (two rows of one group, op, chip and route with different verdicts, both right), and wrong
+results announced.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from aneforge.errors import UnknownNameError
+from aneforge.gate.judge import EFFECTS, Finding, judge, run_time_only
+from aneforge.gate.query import ROUTES, SYMBOLIC, Query, QueryError
+from aneforge.targets import Target, resolve, store
+from aneforge.targets import target as target_of
+
+__all__ = ["Agreement", "Answer", "evaluate", "query_of", "target_of_row", "verdict"]
+
+VERDICTS = ("accept", *EFFECTS)
+_RUNS = ("accept", "decompose", "wrong_result")
+
+
+class Answer(str):
+    """A verdict word that remembers its reasons."""
+
+    verdict: str
+    placed: str | None
+    findings: tuple[Finding, ...]
+    reason: str
+
+    def __new__(cls, word: str, findings: tuple[Finding, ...] = (), placed: str | None = None) -> Answer:
+        answer = super().__new__(cls, word)
+        answer.verdict = word
+        answer.placed = placed
+        answer.findings = findings
+        answer.reason = str(findings[0]) if findings else ""
+        return answer
+
+
+def verdict(row: Mapping[str, Any]) -> Answer:
+    """The gate's answer to one row; reads only the fields that describe the case."""
+    query = query_of(row)
+    route = _field(row, "route", str, "conversion")
+    if route not in ROUTES:
+        raise QueryError(f"route: {route!r} is none of {', '.join(ROUTES)}")
+    found = judge(query, target_of_row(row), route)
+    findings = found.findings
+    if row.get("compile_host"):  # compiled for the target and never run there
+        findings = tuple(each for each in findings if not run_time_only(each))
+    word = findings[0].effect if findings else "accept"
+    return Answer(word, findings, found.placed)
+
+
+def query_of(row: Mapping[str, Any]) -> Query:
+    """The question that a row describes."""
+    if not isinstance(row, Mapping):
+        raise QueryError(f"row: expected an object with op, shapes, chip and route, not {type(row).__name__}")
+    op = _field(row, "op", str)
+    if not op:
+        raise QueryError("op: empty; expected an operation's name")
+    const = {name: _shape(shape, f"const.{name}") for name, shape in _field(row, "const", Mapping, {}).items()}
+    weights = dict(_field(row, "weights_info", Mapping, {}))
+    told = row.get("weights")
+    if isinstance(told, Mapping):
+        weights.update(told)
+    elif told is not None:
+        weights["description"] = str(told)
+        if "integer constant" in str(told):  # codes without a scale, unlike an affine int8 weight
+            weights["encoding"] = "integer"
+    dtype = row.get("dtype") or "fp16"
+    if not isinstance(dtype, (str, list, tuple)):
+        raise QueryError(f"dtype: expected a type name or a list of them, not {dtype!r}")
+    return Query(
+        op=op,
+        shapes=_shapes(row.get("shapes")),
+        const={name: shape for name, shape in const.items() if shape is not None},
+        attrs=_field(row, "attrs", Mapping, {}),
+        dtype=dtype if isinstance(dtype, str) else tuple(map(str, dtype)),
+        weights=weights,
+        values=_field(row, "values", Mapping, {}),
+    )
+
+
+def target_of_row(row: Mapping[str, Any]) -> Target:
+    """The compiler target that a row names, by target or by chip; a default where it names neither."""
+    name, chip = row.get("target"), row.get("chip")
+    if name is not None:
+        try:
+            return resolve(f"compiler:{name}").target
+        except UnknownNameError:
+            if chip is None:
+                raise QueryError(f"target: no compiler target {name!r}") from None
+    if chip is None:
+        return target_of(store.load("gate_limits")["assume"]["unnamed_chip"]["target"])
+    for spelled in (f"product:{chip}", f"product:{chip} Bionic"):
+        try:
+            return resolve(spelled).target
+        except UnknownNameError:
+            continue
+    raise QueryError(f"chip: no chip {chip!r} ('aneforge targets' lists the names)")
+
+
+def _field(row: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    value = row.get(name)
+    if value is None:
+        if default is None:
+            raise QueryError(f"{name}: missing from the row")
+        return default
+    if not isinstance(value, kind):
+        wanted = {str: "a text", Mapping: "an object"}.get(kind, kind.__name__)
+        raise QueryError(f"{name}: expected {wanted}, not {value!r}")
+    return value
+
+
+def _shapes(value: Any) -> tuple[tuple[int, ...] | None, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise QueryError(f"shapes: expected a list of shapes, not {value!r}")
+    return tuple(_shape(each, f"shapes[{number}]") for number, each in enumerate(value))
+
+
+def _shape(value: Any, where: str) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise QueryError(f"{where}: expected a list of sizes, not {value!r}")
+    sizes = []
+    for size in value:
+        if isinstance(size, str):
+            sizes.append(SYMBOLIC)
+        elif isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+            sizes.append(size)
+        else:
+            raise QueryError(f"{where}: {size!r} is no size")
+    return tuple(sizes)
+
+
+@dataclass
+class Agreement:
+    """What agrees and what does not; print it, or take ``to_json()``."""
+
+    rows: int = 0
+    skipped: int = 0
+    exact: float = 0.0
+    runs: float = 0.0
+    runs_balanced: float = 0.0
+    boundary: float = 0.0
+    boundary_pairs: int = 0
+    wrong_results: float = 0.0
+    wrong_result_rows: int = 0
+    parts: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    misses: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        parts = {
+            kind: {name: {"exact": right, "rows": total} for name, (right, total) in table.items()}
+            for kind, table in self.parts.items()
+        }
+        return {**{key: value for key, value in vars(self).items() if key != "parts"}, "parts": parts}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.rows} rows compared, {self.skipped} of low confidence skipped",
+            f"exact                    {self.exact:6.1%}",
+            f"runs or not              {self.runs:6.1%}  (balanced {self.runs_balanced:.1%})",
+            f"boundary pairs           {self.boundary:6.1%}  of {self.boundary_pairs}",
+            f"wrong results announced  {self.wrong_results:6.1%}  of {self.wrong_result_rows}",
+        ]
+        for kind, table in self.parts.items():
+            lines += ["", f"{kind:24} exact"]
+            for name, (right, total) in sorted(table.items(), key=lambda item: -item[1][1]):
+                lines.append(f"{name:24} {right / total:6.1%}  {right} of {total}")
+        return "\n".join(lines)
+
+
+def evaluate(rows: Iterable[Mapping[str, Any]], low: bool = False) -> Agreement:
+    """Compare the gate with measured rows; rows of low confidence count only when ``low`` is set."""
+    told: list[tuple[Mapping[str, Any], str]] = []
+    result = Agreement()
+    for row in rows:
+        measured = _field(row, "verdict", str)
+        if measured not in VERDICTS:
+            raise QueryError(f"verdict: {measured!r} is none of {', '.join(VERDICTS)}")
+        if row.get("confidence") == "low" and not low:
+            result.skipped += 1
+            continue
+        answer = verdict(row)
+        told.append((row, answer))
+        if answer != measured:
+            miss = {"id": row.get("id"), "measured": measured, "answered": str(answer), "reason": answer.reason}
+            result.misses.append(miss)
+    result.rows = len(told)
+    right = [answer == row["verdict"] for row, answer in told]
+    result.exact = _share(right)
+    runs = [((answer in _RUNS) == (row["verdict"] in _RUNS), row["verdict"] in _RUNS) for row, answer in told]
+    result.runs = _share(same for same, _ in runs)
+    result.runs_balanced = (_share(s for s, ran in runs if ran) + _share(s for s, ran in runs if not ran)) / 2
+    pairs = list(_boundary(told))
+    result.boundary, result.boundary_pairs = _share(pairs), len(pairs)
+    wrong = [answer == "wrong_result" for row, answer in told if row["verdict"] == "wrong_result"]
+    result.wrong_results, result.wrong_result_rows = _share(wrong), len(wrong)
+    for kind in ("chip", "route", "op_class"):
+        table: dict[str, list[bool]] = defaultdict(list)
+        for (row, _), good in zip(told, right, strict=True):
+            table[str(row.get(kind) or row.get("target") or "not named")].append(good)
+        result.parts[kind] = {name: (sum(flags), len(flags)) for name, flags in table.items()}
+    return result
+
+
+def _share(flags: Iterable[bool]) -> float:
+    counted = list(flags)
+    return sum(counted) / len(counted) if counted else 1.0
+
+
+def _boundary(told: Sequence[tuple[Mapping[str, Any], str]]) -> Iterable[bool]:
+    """For every two rows of a group, op, chip and route that were measured differently: are both right."""
+    sets: dict[tuple[Any, ...], list[tuple[str, bool]]] = defaultdict(list)
+    for row, answer in told:
+        if row.get("group"):
+            key = (row["group"], row.get("op"), row.get("chip") or row.get("target"), row.get("route"))
+            sets[key].append((row["verdict"], answer == row["verdict"]))
+    for members in sets.values():
+        for (one, good), (other, fine) in combinations(members, 2):
+            if one != other:
+                yield good and fine

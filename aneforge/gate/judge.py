@@ -1,0 +1,182 @@
+"""Will the engine of one chip take one operation through one route, and if not, which rule says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from aneforge.errors import UnknownNameError, nearest
+from aneforge.gate.query import CHAIN, ROUTES, Query, QueryError
+from aneforge.gate.rules import Limit, Rule, applicable
+from aneforge.gate.rules.base import Over
+from aneforge.gate.rules.placement import placed
+from aneforge.gate.rules.status import op_answer
+from aneforge.gate.rules.weights import fold_finding
+from aneforge.targets import Fact, Target
+
+__all__ = ["EFFECTS", "Finding", "Verdict", "judge", "run_time_only"]
+
+# What weighs more when several rules speak; the worst is the verdict.
+EFFECTS = ("decompose", "wrong_result", "cpu", "reject")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason, fit to show to a user as it is."""
+
+    rule: str
+    effect: str
+    message: str
+    limit: Any
+    extent: Any
+    evidence: Fact[Any]
+    oversize: bool
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.evidence.label()}" + (f"; {self.hint}" if self.hint else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "effect": self.effect,
+            "message": self.message,
+            "limit": self.limit,
+            "extent": self.extent,
+            "evidence": self.evidence.to_json(),
+            "oversize": self.oversize,
+            "hint": self.hint,
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``accept``, ``decompose``, ``reject``, ``cpu`` or ``wrong_result``, and every rule that spoke.
+
+    ``placed`` is Core ML's likely choice of device, kept apart from eligibility.
+    """
+
+    verdict: str
+    findings: tuple[Finding, ...] = ()
+    placed: str | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.verdict in ("accept", "decompose", "wrong_result")
+
+    def __str__(self) -> str:
+        lines = [self.verdict + (f" (placed: {self.placed})" if self.placed else "")]
+        return "\n  ".join(lines + [str(finding) for finding in self.findings])
+
+    def to_json(self) -> dict[str, Any]:
+        findings = [finding.to_json() for finding in self.findings]
+        return {"verdict": self.verdict, "placed": self.placed, "findings": findings}
+
+
+_ACCEPT = Verdict("accept")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is decided by op, chip and route alone, and the rules that look at the operands."""
+
+    fixed: tuple[Finding, ...]
+    rules: tuple[tuple[Rule, Limit], ...]
+
+
+def judge(query: Query, target: Target, route: str = "conversion") -> Verdict:
+    """The verdict for one operation on one chip; ``route`` is conversion, direct or coreml_placement."""
+    plan = _plan(query.op, target.name, target, route)
+    findings = list(plan.fixed)
+    each = None
+    try:
+        for each, limit in plan.rules:
+            extent = each.check(query, limit)
+            if extent is not None:
+                findings.append(_finding(each, limit, extent, query, route))
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        name = each.id if each is not None else "no rule"
+        raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
+    fold = fold_finding(query, target, route, Finding)
+    if fold is not None:
+        findings.append(fold)
+    if not findings:
+        return _ACCEPT if route != "coreml_placement" else Verdict("accept", (), placed(query))
+    findings.sort(key=lambda finding: -EFFECTS.index(finding.effect))
+    worst = findings[0].effect
+    if route != "coreml_placement":
+        return Verdict(worst, tuple(findings))
+    device = "cpu" if worst in ("cpu", "reject") else placed(query)
+    return Verdict(worst, tuple(findings), device)
+
+
+def run_time_only(finding: Finding) -> bool:
+    """Whether a finding shows only when the program runs, so that compiling alone does not meet it."""
+    from aneforge.gate.rules.base import rule_records
+
+    records = rule_records().get(finding.rule, ())
+    return bool(records) and all(record.get("stage") == "run" for record in records)
+
+
+@lru_cache(maxsize=65536)
+def _plan(op: str, name: str, target: Target, route: str) -> _Plan:
+    if route not in ROUTES:
+        near = ", ".join(nearest(route, ROUTES)) or ", ".join(ROUTES)
+        raise UnknownNameError(f"no route {route!r}; the gate answers for {near}")
+    if not isinstance(op, str) or not op.removeprefix(CHAIN):
+        raise QueryError(f"op: expected an operation's name, not {op!r}")
+    fixed = [*_constructible(target, route), *_answered(op, target, route)]
+    return _Plan(tuple(fixed), applicable(op, target, route))
+
+
+def _constructible(target: Target, route: str) -> list[Finding]:
+    known = target["constructible"]
+    if known.value is not False:
+        return []
+    message = f"{target.name}: the compiler knows the name and builds no such target (compile status 22)"
+    hint = "aim at a name that 'aneforge targets' lists as constructible"
+    return [Finding("target-name", _by_route("reject", route, {}, False), message, True, False, known, False, hint)]
+
+
+def _answered(op: str, target: Target, route: str) -> list[Finding]:
+    if op.startswith(CHAIN):  # a chain is what it is made of; only the floor of the route holds for it by name
+        answer = op_answer("relu", target, "conversion" if route == "direct" else route)
+        if answer.rule != "mil-floor":
+            return []
+    else:
+        answer = op_answer(op, target, route)
+    if answer.value == "accept":
+        return []
+    effect = _by_route(answer.value, route, {}, False)
+    return [Finding(answer.rule, effect, answer.why, None, op, answer.evidence, False, answer.hint)]
+
+
+def _by_route(effect: str, route: str, record: Mapping[str, Any], chain: bool) -> str:
+    """Core ML leaves to the CPU what its planner refuses; only a failure past the plan is an error there."""
+    if route != "coreml_placement" or effect != "reject":
+        return effect
+    if chain and "chain_placement_effect" in record:
+        return record["chain_placement_effect"]
+    return record.get("placement_effect", "cpu")
+
+
+def _finding(each: Rule, limit: Limit, extent: Any, query: Query, route: str) -> Finding:
+    record = limit.record
+    bound = limit.value
+    if isinstance(extent, Over):
+        extent, bound = extent
+    words = {"op": query.op, "extent": _say(extent), "limit": _say(bound), "chip": limit.target.name}
+    message = each.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
+    effect = _by_route(record.get("effect", each.effect), route, record, query.is_chain)
+    return Finding(each.id, effect, message, bound, extent, limit.evidence, each.oversize, limit.hint)
+
+
+def _say(value: Any) -> str:
+    """A value as it reads in a sentence."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) if any(isinstance(item, str) for item in value) else str(tuple(value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,90 @@
+"""What is asked of the gate: one operation, its operands, its attributes and what is known about its values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aneforge.errors import AneforgeError
+
+__all__ = ["CHAIN", "ROUTES", "SYMBOLIC", "Query", "QueryError"]
+
+ROUTES = ("conversion", "direct", "coreml_placement")
+CHAIN = "chain:"
+SYMBOLIC = -1
+"""An extent that is not a number when the program is compiled."""
+
+Shape = tuple[int, ...]
+
+
+class QueryError(AneforgeError, ValueError):
+    """A question that cannot be answered as it is put; the message names the field."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """One operation. ``shapes`` holds runtime operands in order; ``None`` anywhere means "not known".
+
+    ``op`` is a model-language name, a native-layer name on the direct route, or ``chain:NAME`` for a small
+    graph, which ``attrs["graph"]`` tells in words or ``attrs["ops"]`` as a list of op names.
+    """
+
+    op: str
+    shapes: tuple[Shape | None, ...] | None = None
+    const: Mapping[str, Shape] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str | tuple[str, ...] = "fp16"
+    weights: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_chain(self) -> bool:
+        return self.op.startswith(CHAIN)
+
+    @property
+    def base(self) -> str:
+        """The op without the chain mark: ``chain:conv`` is made of ``conv``."""
+        return self.op.removeprefix(CHAIN)
+
+    def shape(self, number: int = 0) -> Shape | None:
+        """One runtime operand's shape, if there is such an operand and it is known."""
+        shapes = self.shapes
+        return shapes[number] if shapes is not None and len(shapes) > number else None
+
+    @property
+    def known_shapes(self) -> tuple[Shape, ...]:
+        return tuple(shape for shape in self.shapes or () if shape is not None)
+
+    @property
+    def weight_shape(self) -> Shape | None:
+        """The kernel or matrix of a convolution or product, constant or supplied at run time."""
+        const = self.const
+        for name in ("weight", "w", "y"):
+            if name in const:
+                return const[name]
+        return self.shape(1) if self.runtime("weight") or len(self.shapes or ()) > 1 else None
+
+    @property
+    def kernel(self) -> Shape | None:
+        """The spatial part of a convolution's weight."""
+        weight = self.weight_shape
+        return weight[2:] if weight is not None and len(weight) > 2 else None
+
+    def runtime(self, attribute: str) -> bool:
+        """Whether an attribute that is usually constant arrives at run time."""
+        value = self.attrs.get(attribute)
+        return isinstance(value, str) and value == "runtime"
+
+    @property
+    def graph_text(self) -> str:
+        """A chain in words."""
+        told = self.attrs.get("graph")
+        if isinstance(told, str):
+            return told
+        ops = self.attrs.get("ops")
+        return ", then ".join(map(str, ops)) if isinstance(ops, (list, tuple)) else ""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return (self.dtype,) if isinstance(self.dtype, str) else self.dtype

@@ -1,0 +1,28 @@
+"""Below an op's floor: the same graph out of ops the chip has.
+
+:func:`retarget` walks a graph once. A native op is never touched: the very same node comes back unless something
+below it changed. An op that the chip lacks is replaced by its rule; an op that no rule can help is refused with the
+compiler's own words.
+"""
+
+from __future__ import annotations
+
+from aneforge.gate.retarget.bounds import BOUNDS, Bound
+from aneforge.gate.retarget.host import HostInput
+from aneforge.gate.retarget.registry import Rule, decomposition, decompositions
+from aneforge.gate.retarget.rejection import RejectedOp, reject_words
+from aneforge.gate.retarget.walk import Change, Retargeted, retarget
+
+__all__ = [
+    "BOUNDS",
+    "Bound",
+    "Change",
+    "HostInput",
+    "RejectedOp",
+    "Retargeted",
+    "Rule",
+    "decomposition",
+    "decompositions",
+    "reject_words",
+    "retarget",
+]

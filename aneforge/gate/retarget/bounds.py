@@ -1,0 +1,92 @@
+"""How far each rewrite may be from the op it replaces: one table, for reports, documents and the tests that hold it.
+
+``ulp`` is the largest distance, in fp16 numbers, from the correctly rounded result, measured over every fp16 argument
+of the domain with every node of the rewrite rounded to fp16, half to even and half away from zero (and with the
+double rounding of subnormal results that silicon shows, N53). Functions the rewrite takes from the engine (``exp``,
+``log``, ``sqrt``, ``atan``, ``tanh``) count as correctly rounded. ``float64`` is the distance when the whole rewrite
+is evaluated in float64, where only the fp16 constants are left to differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BOUNDS", "EXACT", "Bound", "bound_of"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A stated domain and error. ``ulp`` is None where the op only moves values or its error is data-dependent."""
+
+    domain: str
+    float64: float
+    ulp: int | None = None
+    relative: bool = True
+    note: str = ""
+
+    @property
+    def exact(self) -> bool:
+        return not self.float64 and not self.ulp
+
+    def __str__(self) -> str:
+        where = f"{self.domain}: " if self.domain else ""
+        if self.exact:
+            said = "exact"
+        elif self.ulp is not None:
+            said = f"at most {self.ulp} fp16 ulp, {self._wide}"
+        else:
+            said = self._wide
+        return f"{where}{said}{'; ' if self.note else ''}{self.note}"
+
+    @property
+    def _wide(self) -> str:
+        return f"{self.float64:g} {'relative' if self.relative else 'absolute'} in float64"
+
+
+EXACT = Bound("", 0.0)
+_ROUND = 1e-12  # float64 rounding of a reordered formula, nothing else
+
+BOUNDS: dict[str, Bound] = {
+    "sin": Bound("every finite fp16 x", 2e-6, 1, relative=False),
+    "cos": Bound("every finite fp16 x", 2e-6, 1, relative=False),
+    "tan": Bound("every finite fp16 x", 5e-5, 2),
+    "asin": Bound("|x| <= 1", _ROUND, 2),
+    "acos": Bound("|x| <= 1", _ROUND, 2),
+    "atan2": Bound("finite a and b, zeros without sign", 2e-7, 1, relative=False, note="ulp on 2 million pairs"),
+    "sinh": Bound("every finite fp16 x", 1e-10, 2),
+    "cosh": Bound("every finite fp16 x", 1e-10, 2),
+    "asinh": Bound("every finite fp16 x", _ROUND, 2),
+    "acosh": Bound("x >= 1", _ROUND, 2),
+    "atanh": Bound("|x| <= 1", _ROUND, 2),
+    "mod": Bound(
+        "|a / b| <= 2048",
+        _ROUND,
+        note="in fp16 exact for whole numbers to 2048, else within a ulp of the larger of a and b, modulo b",
+    ),
+    "logical_and": EXACT,
+    "logical_or": EXACT,
+    "logical_xor": EXACT,
+    "dropout": Bound("", _ROUND, note="given the recorded numbers"),
+    "random_uniform": Bound("", 0.0, note="given the recorded numbers"),
+    "random_normal": Bound("", 0.0, note="given the recorded numbers"),
+    "prod": Bound("finite x", _ROUND, note="another order of the same products"),
+    "cumsum": Bound("finite x", _ROUND, relative=False, note="relative to the sum of |x|"),
+    "one_hot": Bound("depth <= 65504", 0.0),
+    "band_part": EXACT,
+    "reverse_sequence": EXACT,
+    "scatter": EXACT,
+    "gather": EXACT,
+    "rnn": Bound("", _ROUND, relative=False),
+    "lstm": Bound("", _ROUND, relative=False),
+    "gru": Bound("", _ROUND, relative=False),
+    "upsample_nearest_neighbor": EXACT,
+    "resize_nearest_neighbor": EXACT,
+    "upsample_bilinear": Bound("finite x", _ROUND, relative=False, note="relative to the largest |x|"),
+    "resize_bilinear": Bound("finite x", _ROUND, relative=False, note="relative to the largest |x|"),
+}
+"""By graph op. Sizes at which a rule falls back to a looser form give their own bound with the change."""
+
+
+def bound_of(op: str) -> Bound:
+    """The bound of one op's rewrite."""
+    return BOUNDS[op]

@@ -1,0 +1,21 @@
+"""The rules by op class. Importing this package registers them all."""
+
+from __future__ import annotations
+
+from aneforge.gate.rules import chains, conv, dtypes, extents, layers, movement, norms, values
+from aneforge.gate.rules.base import RULES, Limit, Rule, applicable
+
+__all__ = [
+    "RULES",
+    "Limit",
+    "Rule",
+    "applicable",
+    "chains",
+    "conv",
+    "dtypes",
+    "extents",
+    "layers",
+    "movement",
+    "norms",
+    "values",
+]

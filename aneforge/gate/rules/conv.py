@@ -1,0 +1,158 @@
+"""Convolution, transposed convolution, template matching and pooling windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aneforge.gate.query import Query
+from aneforge.gate.rules.base import Limit, Over, rule
+from aneforge.targets import limit_fact
+
+CONVS = ("conv", "conv_transpose", "conv2d", "dynamic_conv", "Conv")
+POOLS = ("max_pool", "avg_pool", "l2_pool", "Pooling", "Pool")
+
+
+def pair(value: Any) -> tuple[int, int] | None:
+    """A per-axis attribute as (height, width); one number stands for both axes, one axis is the width."""
+    if isinstance(value, int):
+        return value, value
+    if isinstance(value, Sequence) and not isinstance(value, str) and value and isinstance(value[-1], int):
+        return (value[-2], value[-1]) if len(value) > 1 else (1, value[-1])
+    if value is None:
+        return None
+    raise ValueError(f"{value!r} is no size per axis")
+
+
+def kernel_hw(query: Query) -> tuple[int, int] | None:
+    if "template" in query.const:
+        return pair(query.const["template"][-2:])
+    kernel = query.kernel
+    return pair(kernel) if kernel else None
+
+
+@rule("conv-kernel-width", *CONVS, "CrossCorrelation", oversize=True)
+def conv_kernel_width(query: Query, limit: Limit) -> Any:
+    """{op}: the kernel is {extent} columns wide and {chip} takes at most {limit} ("Invalid conv kernel %s = %zd,
+    It should be in [%zd,%zd]")."""
+    size = kernel_hw(query)
+    if size is None or size[1] <= limit.value:
+        return None
+    # A square kernel goes one further where that was seen: 16 x 16 compiles, 1 x 16 does not (C16, M6.disp).
+    family = limit.target.family5
+    square = limit_fact("conv_square_kernel", family).value if family is not None else None
+    if square is not None and size[0] == size[1] <= square:
+        return None
+    return size[1]
+
+
+@rule("conv-kernel-height", *CONVS, "CrossCorrelation", oversize=True)
+def conv_kernel_height(query: Query, limit: Limit) -> Any:
+    """{op}: the kernel is {extent} rows high and {chip} takes at most {limit} ("Invalid conv kernel %s = %zd, It
+    should be in [%zd,%zd]")."""
+    size = kernel_hw(query)
+    return size[0] if size is not None and size[0] > limit.value else None
+
+
+@rule("conv-channels-per-group", "conv", "conv_transpose", "conv2d", "dynamic_conv")
+def conv_channels_per_group(query: Query, limit: Limit) -> Any:
+    """{op}: the weight expects {extent} input channels in all, the input has {limit}
+    ("KernelChannels != InputChannels / Group", "input/output channels should be divisible by num group")."""
+    shape, weight = query.shape(), query.weight_shape
+    groups = query.attrs.get("groups", 1)
+    if query.is_chain or shape is None or weight is None or len(shape) < 3 or len(weight) < 3 or groups < 1:
+        return None
+    if query.base == "conv_transpose":  # its weight is [C_in, C_out / groups, ...]
+        return Over(weight[0], shape[1]) if weight[0] != shape[1] else None
+    wanted = weight[1] * groups
+    return Over(wanted, shape[1]) if wanted != shape[1] or weight[0] % groups else None
+
+
+@rule("conv-stride-factors", "conv", "conv2d", "Conv", effect="decompose")
+def conv_stride_factors(query: Query, limit: Limit) -> Any:
+    """{op}: stride {extent} is none of {limit}, so the compiler takes its large-stride path."""
+    strides = pair(query.attrs.get("strides", query.attrs.get("stride", 1)))
+    return max(strides) if strides and any(step not in limit.value for step in strides) else None
+
+
+@rule("conv-depth", *CONVS)
+def conv_depth(query: Query, limit: Limit) -> Any:
+    """{op}: a rank-{extent} (3-D) convolution is attested by the chip table and fails lowering on {chip}
+    ({string})."""
+    shape = query.shape()
+    return len(shape) if shape is not None and len(shape) > limit.value else None
+
+
+@rule("conv-dilation", "conv", "conv2d")
+def conv_dilation(query: Query, limit: Limit) -> Any:
+    """{op}: dilation {extent} is not taken by {chip}, only {limit}."""
+    dilation = pair(query.attrs.get("dilations", 1))
+    return max(dilation) if dilation and max(dilation) > limit.value else None
+
+
+@rule("deconv-stride", "conv_transpose")
+def deconv_stride(query: Query, limit: Limit) -> Any:
+    """{op}: strides {extent} differ between the axes and exceed {limit} on one ("{string}")."""
+    strides = pair(query.attrs.get("strides", query.attrs.get("stride", 1)))
+    return strides if strides and strides[0] != strides[1] and max(strides) > limit.value else None
+
+
+def _runtime_weight(query: Query) -> bool:
+    return query.runtime("weight") or query.base == "dynamic_conv"
+
+
+@rule("runtime-weight-batch", "conv", "dynamic_conv")
+def runtime_weight_batch(query: Query, limit: Limit) -> Any:
+    """{op}: a weight supplied at run time with batch {extent}; only batch {limit} compiles ({string})."""
+    shape = query.shape()
+    return shape[0] if _runtime_weight(query) and shape and shape[0] > limit.value else None
+
+
+@rule("runtime-weight-ignored", "conv", "dynamic_conv", effect="wrong_result")
+def runtime_weight_ignored(query: Query, limit: Limit) -> Any:
+    """{op}: {chip} was seen to ignore a weight that is supplied at run time."""
+    return "runtime weight" if _runtime_weight(query) else None
+
+
+def _window(query: Query) -> tuple[int, int] | None:
+    attrs = query.attrs
+    if "KernelWidth" in attrs:
+        return attrs.get("KernelHeight", 1), attrs["KernelWidth"]
+    return pair(attrs.get("kernel_sizes", attrs.get("k", attrs.get("kernel_size"))))
+
+
+def _pad_known(query: Query) -> bool:
+    """Whether the padding is told and is a number; "same" always makes room."""
+    kind = query.attrs.get("pad_type", "custom" if "pad" in query.attrs else None)
+    return kind in ("valid", "custom")
+
+
+@rule("kernel-exceeds-input", "conv", "conv2d", "dynamic_conv", *POOLS, chains=False)
+def kernel_exceeds_input(query: Query, limit: Limit) -> Any:
+    """{op}: a kernel of {extent} is larger than its padded input of {limit}."""
+    shape, attrs = query.shape(), query.attrs
+    size = _window(query) if query.base in POOLS else kernel_hw(query)
+    if size is None or shape is None or len(shape) != 4 or not _pad_known(query):
+        return None
+    pad = attrs.get("pad", 0)
+    sides = (
+        (pad,) * 4 if isinstance(pad, int) else tuple(pad) if len(pad) == 4 else tuple(p for p in pad for _ in "ab")
+    )
+    reach = pair(attrs.get("dilations", 1)) or (1, 1)
+    span = tuple((each - 1) * step + 1 for each, step in zip(size, reach, strict=True))
+    room = (shape[2] + sum(sides[:2]), shape[3] + sum(sides[2:]))
+    return Over(span, room) if span[0] > room[0] or span[1] > room[1] else None
+
+
+@rule("max-pool-width", "max_pool", "Pooling", "Pool", oversize=True)
+def max_pool_width(query: Query, limit: Limit) -> Any:
+    """{op}: the window is {extent} columns wide and {chip} takes at most {limit} by this route (rows may be more)."""
+    window = _window(query)
+    return window[1] if window and window[1] > limit.value else None
+
+
+@rule("pool-window", *POOLS, oversize=True)
+def pool_window(query: Query, limit: Limit) -> Any:
+    """{op}: the window spans {extent} and {chip} takes at most {limit} on an axis."""
+    window = _window(query)
+    return max(window) if window and max(window) > limit.value else None

@@ -1,0 +1,79 @@
+"""Element types and weight encodings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from aneforge.gate.query import Query
+from aneforge.gate.rules.base import ANY, Limit, rule
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint16", "uint32")
+
+
+@rule("fp32-program", ANY)
+def fp32_program(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} operands; the engine computes in fp16 and a program takes {limit}."""
+    return "fp32" if "fp32" in query.dtypes and "cast" not in query.graph_text and query.base != "cast" else None
+
+
+@rule("fp32-input", ANY)
+def fp32_input(query: Query, limit: Limit) -> Any:
+    """{op}: a program input of {extent}, even if cast at once, was refused on {chip}; it takes {limit}."""
+    return "fp32" if "fp32" in query.dtypes and "cast" in query.graph_text else None
+
+
+@rule("integer-operand", ANY)
+def integer_operand(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} operands are not computed by the engine, which takes {limit}."""
+    first = query.dtypes[0] if query.dtypes else "fp16"
+    # int8 data enters through quantise and dequantise, which name it as an attribute; the data operand comes first,
+    # and an index operand behind it does not make the op an integer one (gather_nd, M6.disp).
+    return first if first in _INTEGERS and query.base not in ("quantize", "dequantize") else None
+
+
+@rule("integer-cast", "cast")
+def integer_cast(query: Query, limit: Limit) -> Any:
+    """{op}: a cast to {extent} is not done by the engine; {limit} are."""
+    to = query.attrs.get("dtype", query.attrs.get("to"))
+    return to if to in _INTEGERS else None
+
+
+@rule("integer-weight", "matmul", "linear", "conv")
+def integer_weight(query: Query, limit: Limit) -> Any:
+    """{op}: a plain integer constant as weight is refused; {limit} type is cast to fp16."""
+    return "integer" if query.weights.get("encoding") == "integer" else None
+
+
+@rule("blockwise-placement", ANY)
+def blockwise_placement(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} weight scales; Core ML keeps such an op off the engine ("{string}")."""
+    return "block-wise" if query.weights.get("encoding") == "blockwise" else None
+
+
+@rule("blockwise-program", ANY)
+def blockwise_program(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} weight scales in a whole program formed no engine region on {chip}; {limit} do."""
+    return "block-wise" if query.is_chain and query.weights.get("encoding") == "blockwise" else None
+
+
+@rule("grouped-palette", ANY)
+def grouped_palette(query: Query, limit: Limit) -> Any:
+    """{op}: a {extent} palette per channel group formed no engine region on {chip}; {limit} does."""
+    bits = palette_bits(query)
+    told = str(query.weights.get("description", ""))
+    return f"{bits}-bit" if bits is not None and bits <= 4 and "group" in told else None
+
+
+@rule("palette-bits", ANY, effect="decompose")
+def palette_index_bits(query: Query, limit: Limit) -> Any:
+    """{op}: a palette of {extent} index bits is expanded on {chip}, which reads {limit}."""
+    bits = palette_bits(query)
+    return bits if bits is not None and bits not in limit.value else None
+
+
+def palette_bits(query: Query) -> int | None:
+    """Index bits of a palettised weight: ``lut6``, ``int4lut``."""
+    encoding = query.weights.get("encoding")
+    found = re.search(r"\d+", encoding) if isinstance(encoding, str) and "lut" in encoding else None
+    return int(found[0]) if found else None

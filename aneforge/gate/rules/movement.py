@@ -1,0 +1,113 @@
+"""Selecting and moving data: gather, slices with runtime offsets, arg reductions, top-k, rearrangements."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from aneforge.gate.query import Query
+from aneforge.gate.rules.base import Limit, Over, rule
+from aneforge.gate.rules.conv import pair
+
+
+@rule("gather-envelope", "gather", "gather_nd", "Gather")
+def gather_envelope(query: Query, limit: Limit) -> Any:
+    """{op}: without a texture engine the software gather of {chip} takes {limit}, this one has {extent}
+    ("{string}")."""
+    off = {key: query.attrs[key] for key in limit.value if query.attrs.get(key, limit.value[key]) != limit.value[key]}
+    return off or None
+
+
+@rule("gather-static", "gather", chains=False)
+def gather_static(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} indices; by conversion the engine takes constant indices only."""
+    static = "indices" in query.const or isinstance(query.attrs.get("indices"), (list, tuple))
+    return None if static else "runtime"
+
+
+@rule("runtime-indices", "gather", chains=False)
+def runtime_indices(query: Query, limit: Limit) -> Any:
+    """{op}: indices that arrive at {extent} keep the op off the engine."""
+    return "run time" if query.runtime("indices") else None
+
+
+@rule("runtime-begin", "slice_by_size", "slice_by_index", "range_1d", chains=False)
+def runtime_begin(query: Query, limit: Limit) -> Any:
+    """{op}: a bound that arrives at {extent} keeps the op off the engine."""
+    return "run time" if any(query.runtime(name) for name in ("begin", "start", "size", "end", "step")) else None
+
+
+@rule("argmax-scope", "reduce_argmax", "reduce_argmin", chains=False)
+def argmax_scope(query: Query, limit: Limit) -> Any:
+    """{op}: over the {extent} it is a region op whose conversion starts above {chip}."""
+    return limit.value if query.attrs.get("scope") == limit.value else None
+
+
+@rule("arg-extent", "ArgMinMax", "GlobalArgMinMax", "argmax", oversize=True)
+def arg_extent(query: Query, limit: Limit) -> Any:
+    """{op}: the reduced axis is {extent} long and the layer takes at most {limit} (indices are fp16, N45)."""
+    shape = query.shape()
+    if shape is None or len(shape) == 0:
+        return None
+    along = str(query.attrs.get("Mode", query.attrs.get("Dimension", "")))
+    padded = (1, 1, *shape)  # missing leading axes are 1
+    channel, height, width = padded[-3:]
+    by_name = {"Channel": channel, "Height": height, "Width": width}
+    reduced = next((size for name, size in by_name.items() if name in along), max(height, width))
+    return reduced if reduced > limit.value else None
+
+
+@rule("topk-k", "topk", "TopK")
+def topk_k(query: Query, limit: Limit) -> Any:
+    """{op}: k = {extent} is refused on every chip that has the layer, as are all of {limit}."""
+    k = query.attrs.get("k", query.attrs.get("K"))
+    return k if k in limit.value else None
+
+
+def _factors(query: Query) -> tuple[int, ...]:
+    attrs = query.attrs
+    if "FactorX" in attrs or "FactorY" in attrs:
+        return attrs.get("FactorX", 1), attrs.get("FactorY", 1)
+    block = pair(attrs.get("block_shape", attrs.get("block_size", attrs.get("factor", 1))))
+    return block or ()
+
+
+def _composed(number: int, parts: tuple[int, ...] | list[int]) -> bool:
+    """Whether a number is a product of the given factors."""
+    for part in sorted(parts, reverse=True):
+        while part > 1 and number % part == 0:
+            number //= part
+    return number == 1
+
+
+@rule("rearrange-factors", "SpaceToBatch", "BatchToSpace", "SpaceToChannel", "ChannelToSpace")
+def rearrange_factors(query: Query, limit: Limit) -> Any:
+    """{op}: a factor of {extent} is no product of {limit}."""
+    return next((each for each in _factors(query) if not _composed(each, limit.value)), None)
+
+
+@rule("pad-mode", "pad", effect="decompose", chains=False)
+def pad_mode(query: Query, limit: Limit) -> Any:
+    """{op}: mode {extent} needs the texture engine, which {chip} lacks; the compiler takes a software route there
+    ("{string}")."""
+    mode = query.attrs.get("mode", "constant")
+    return mode if mode not in limit.value else None
+
+
+@rule("shuffle-factors", "PixelShuffle", "PixelUnshuffle")
+def shuffle_factors(query: Query, limit: Limit) -> Any:
+    """{op}: a factor of {extent} is none of {limit}, or does not divide the channels."""
+    factors = _factors(query)
+    wrong = next((each for each in factors if each not in limit.value), None)
+    shape = query.shape()
+    if wrong is None and query.op == "PixelShuffle" and shape is not None and len(shape) >= 3:
+        return prod(factors) if shape[-3] % prod(factors) else None
+    return wrong
+
+
+@rule("batch-divisible", "BatchToSpace", "batch_to_space")
+def batch_divisible(query: Query, limit: Limit) -> Any:
+    """{op}: a batch of {extent} is not divisible by the block of {limit} ("Input batch n = %zd is not divisible by
+    factor x = %d * factor y = %d")."""
+    shape, block = query.shape(), prod(_factors(query))
+    return Over(shape[0], block) if shape and block > 0 and shape[0] % block else None

@@ -1,0 +1,150 @@
+"""Whether an op exists on a chip by a route at all, before any size is looked at.
+
+In this order: a record of ``gate_limits.json``; what Core ML's segmenter was seen to leave to the CPU; the measured
+sweep of the whole vocabulary on an A16-tier chip; the op's routes in the target database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from aneforge.errors import UnknownNameError, nearest
+from aneforge.gate.rules.base import matches
+from aneforge.targets import Fact, Family, Target, op_names, op_routes, store
+from aneforge.targets.evidence import fact
+from aneforge.targets.ops import mil_row
+
+__all__ = ["OpAnswer", "known_names", "op_answer"]
+
+
+@dataclass(frozen=True)
+class OpAnswer:
+    """``accept``, ``decompose`` or ``reject`` for an op by name, with the reason and what to do."""
+
+    value: str
+    rule: str
+    why: str
+    evidence: Fact[Any]
+    hint: str = ""
+
+
+@cache
+def _own() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in store.load("gate_limits")["ops"]:
+        found.setdefault(record["op"], []).append(record)
+    return {name: tuple(records) for name, records in found.items()}
+
+
+@cache
+def known_names() -> frozenset[str]:
+    """Every op name that the gate has an answer for."""
+    layers = store.load("layers")
+    tags = {row["type_tag"] for row in layers["layers"] if row["type_tag"]}
+    swept = {row["mil"] for row in store.load("ops")["mil_sweep_only"]}
+    return frozenset((*op_names(), *tags, *swept, *_own()))
+
+
+def op_answer(op: str, target: Target, route: str) -> OpAnswer:
+    """The answer for the name alone. An unknown name is rejected, never taken for native."""
+    if op not in known_names():
+        near = nearest(op, known_names())
+        hint = f"nearest known names: {', '.join(near)}" if near else "'aneforge ops' lists the known names"
+        return OpAnswer("reject", "unknown-op", f"{op} is no operation that is known of", Fact(None), hint)
+    for find in (_record, _segmenter, _sweep):
+        found = find(op, target, route)
+        if found is not None:
+            return found
+    return _routes(op, target, route)
+
+
+def _record(op: str, target: Target, route: str) -> OpAnswer | None:
+    for record in _own().get(op, ()):
+        if matches(record, op, target, route):
+            why = f"{op} is not taken by {target.name} through the {route} route"
+            return OpAnswer(
+                record["v"], "op-record", why, fact(record, about=f"gate answer for {op}"), _hint(record, op)
+            )
+    return None
+
+
+def _hint(record: Mapping[str, Any], op: str) -> str:
+    return record.get("hint") or f"replace {op} by an equivalent in the graph, or compute it on the host"
+
+
+@cache
+def _segmenter_refuses() -> tuple[frozenset[str], Fact[Any]]:
+    document = store.load("ops")
+    table = document["m4_core_ml_segmenter"]
+    names = {name for group in ("math", "structure", "int32") for name in table["unsupported"][group]}
+    # "add", "mul" and "matmul" are listed for int32 operands only; the integer-operand rule speaks for them.
+    plain = {name for name in names if mil_row(name) is not None} - {"add", "mul", "matmul"}
+    evidence = fact({**table, "v": sorted(plain)}, document["evidence"], about="ops that Core ML leaves to the CPU")
+    return frozenset(plain), evidence
+
+
+def _segmenter(op: str, target: Target, route: str) -> OpAnswer | None:
+    if route != "coreml_placement":
+        return None
+    refused, evidence = _segmenter_refuses()
+    if op not in refused:
+        return None
+    if target.family5 is not Family.A16:
+        evidence = replace(evidence, confidence="predicted")
+    why = f"Core ML's planner does not call {op} eligible for the engine"
+    return OpAnswer("reject", "segmenter", why, evidence, _hint({}, op))
+
+
+@cache
+def _sweep_only() -> Mapping[str, Mapping[str, Any]]:
+    return {row["mil"]: row for row in store.load("ops")["mil_sweep_only"]}
+
+
+def _sweep(op: str, target: Target, route: str) -> OpAnswer | None:
+    """The vocabulary sweep ran on an M5, so it speaks for the A16 tier by conversion."""
+    row = mil_row(op) or _sweep_only().get(op)
+    if route != "conversion" or target.family5 is not Family.A16 or row is None or "m5_sweep" not in row:
+        return None
+    cell = row["m5_sweep"]
+    evidence = fact({**cell, "v": cell["class"]}, store.load("ops")["evidence"], about=f"{op} in the vocabulary sweep")
+    if str(cell["class"]).startswith("reachable"):
+        return OpAnswer("accept", "sweep", "", evidence)
+    why = f"a minimal {op} program did not compile for the engine alone ({cell['class']})"
+    return OpAnswer("reject", "sweep", why, evidence, _hint({}, op))
+
+
+def _routes(op: str, target: Target, route: str) -> OpAnswer:
+    """The target database, read as "does the vendor's compiler take it": our own rewrites are not counted."""
+    family = target.family5
+    try:
+        routes = op_routes(op)
+    except UnknownNameError:  # a layer tag or a sweep-only name
+        return OpAnswer("reject", "op-route", f"{op} has no {route} route", Fact(None), _hint({}, op))
+    way = "direct" if route == "direct" else "conversion"
+    statuses = routes.route(way)
+    if not statuses:
+        other = "conversion" if way == "direct" else "direct authoring"
+        why = f"{op} cannot be reached by {'direct authoring' if way == 'direct' else 'conversion'}"
+        evidence = next(iter(routes.main.values()), Fact(None))
+        return OpAnswer("reject", "op-route", why, evidence, f"reach it by {other}")
+    if family is None:  # a reference profile: no tier, so nothing is known against the op
+        return OpAnswer("accept", "op-route", "", Fact(None, note="reference profile without a tier"))
+    found = statuses[family]
+    row = mil_row(op)
+    cell = row.get(family.name) if row is not None else None
+    value = {"native": "accept"}.get(found.value, found.value)
+    if (cell == "none" and not op.startswith("const")) or cell == "gated" or routes.rule == "no native form":
+        value = "reject"  # "decompose" there means a rewrite of ours, not the compiler's (chapter 26 on sin and cos)
+    elif cell == "bridge" and routes.rule == "op matrix" and not op.startswith("const"):
+        value = "reject"
+    if family is Family.OLDER:
+        # Below A13 no model-language program compiles; Core ML reached those chips by an older path.
+        value = "accept" if route == "coreml_placement" and value == "reject" else value
+        return OpAnswer(value, "mil-floor", f"{target.name}: {found.note}", found, "target H13 or newer")
+    if value == "decompose" and route == "coreml_placement":
+        value = "accept"
+    why = f"{op} is {'rewritten to other ops' if value == 'decompose' else 'not taken'} on {target.name} by {way}"
+    return OpAnswer(value, "op-route", why, found, _hint({}, op))

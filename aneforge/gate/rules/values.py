@@ -1,0 +1,82 @@
+"""Answers that depend on the data: where the engine runs and returns infinity, zero or the wrong element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aneforge.gate.query import Query
+from aneforge.gate.rules.base import Limit, Over, rule
+
+_SUMS = ("matmul", "linear", "conv", "conv_transpose", "bmm", "einsum", "conv2d", "dynamic_conv")
+_SLICES = ("slice_by_size", "slice_by_index", "crop")
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _largest(values: Mapping[str, Any]) -> float | None:
+    """The largest input magnitude that is known of."""
+    for key in ("max_abs", "x"):
+        found = _number(values.get(key))
+        if found is not None:
+            return abs(found)
+    return None
+
+
+@rule("value-cliff", "softplus", "round", "exp", "exp2", "square", effect="wrong_result", chains=False)
+def value_cliff(query: Query, limit: Limit) -> Any:
+    """{op}: an input of {extent} is at or past {limit}, where the result is no longer right (N29, N30, N43)."""
+    values = query.values
+    if not values:
+        return None
+    edge = limit.value.get("below")
+    value = _number(values.get("x"))
+    if edge is None or value is None:
+        value, edge = _largest(values), limit.value.get("below", limit.value.get("magnitude"))
+    return Over(value, edge) if value is not None and value >= edge else None
+
+
+@rule("slice-x16", *_SLICES, effect="wrong_result", chains=False)
+def slice_x16(query: Query, limit: Limit) -> Any:
+    """{op}: a slice that starts inside the width goes through the crop path with gain 16 on {chip}; values up to
+    {extent} occur and everything above {limit} becomes infinite (N18)."""
+    largest = _largest(query.values) if query.values else None
+    return largest if largest is not None and largest > limit.value and _width_offset(query) else None
+
+
+def _width_offset(query: Query) -> bool:
+    """The width axis only: height, channel and batch offsets were measured clean (N20)."""
+    attrs = query.attrs
+    begin = attrs.get("begin")
+    if isinstance(begin, (list, tuple)) and begin:
+        return begin[-1] != 0
+    left = attrs.get("left", attrs.get("crop_width", 0))
+    return bool(left[0] if isinstance(left, (list, tuple)) and left else left)
+
+
+@rule("int8-x16", "matmul", "linear", "bmm", effect="wrong_result", chains=False)
+def int8_x16(query: Query, limit: Limit) -> Any:
+    """{op}: with int8 weights the activations share the gain-16 encoding; values up to {extent} occur and everything
+    above {limit} becomes infinite (N17)."""
+    if query.weights.get("encoding") != "int8" or not query.values:
+        return None
+    largest = _largest(query.values)
+    return largest if largest is not None and largest > limit.value else None
+
+
+@rule("accumulator-range", *_SUMS, effect="wrong_result", chains=False)
+def accumulator_range(query: Query, limit: Limit) -> Any:
+    """{op}: a sum of {extent} leaves the accumulator, which holds magnitudes up to {limit} (N04, N05)."""
+    if not query.values or query.weights.get("encoding") == "w8a8":  # N16: integer sums are scaled afterwards
+        return None
+    largest = _number(query.values.get("largest_output"))
+    return largest if largest is not None and abs(largest) > limit.value else None
+
+
+@rule("fp16-range", "add", "sub", "mul", "reduce_sum", "reduce_sum_square", "pow", effect="wrong_result", chains=False)
+def fp16_range(query: Query, limit: Limit) -> Any:
+    """{op}: a result of {extent} exceeds {limit}, the largest fp16 number, and becomes infinite (N01)."""
+    largest = _number(query.values.get("largest_output")) if query.values else None
+    return largest if largest is not None and abs(largest) > limit.value else None

@@ -1,0 +1,264 @@
+"""A whole graph: its nodes in order, printed, written to JSON or a file, and read back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import GraphError
+from aneforge.graph.node import Node, definition, located, make
+from aneforge.graph.tensor import Tensor
+from aneforge.graph.weights import Weight, intern_weight
+
+__all__ = ["FORMAT", "Graph", "load_graph"]
+
+FORMAT = 1
+_DAMAGED = (RuntimeError, zipfile.BadZipFile, zlib.error)  # RuntimeError: encrypted, or nested without end
+
+
+class Graph:
+    """The nodes that lead to some outputs, every operand before its user."""
+
+    def __init__(self, outputs: Sequence[Tensor]) -> None:
+        if isinstance(outputs, Node) or not isinstance(outputs, Sequence):
+            raise GraphError(f"a graph takes a list of tensors, not a {type(outputs).__name__} object")
+        for each in outputs:
+            if not isinstance(each, Node):
+                raise GraphError(f"a graph is made of tensors, not of {type(each).__name__} objects")
+        if not outputs:
+            raise GraphError("a graph needs at least one output")
+        self.outputs = tuple(outputs)
+        self.nodes = _reachable(self.outputs)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Run-time inputs, in order of creation."""
+        return tuple(each for each in self.nodes if each.op == "input")
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        return tuple(each for each in self.nodes if each.op == "parameter")
+
+    @property
+    def weights(self) -> dict[str, Weight]:
+        """Every constant once, by content."""
+        return {each.weight.key: each.weight for each in self.nodes if each.weight is not None}
+
+    @property
+    def operations(self) -> tuple[Tensor, ...]:
+        """Nodes that compute something."""
+        return tuple(each for each in self.nodes if not each.definition.leaf)
+
+    def names(self) -> dict[int, str]:
+        """A distinct name for every node: the user's own, else the op and a number."""
+        used: set[str] = set()
+        counters: dict[str, int] = {}
+        result: dict[int, str] = {}
+        for each in self.nodes:
+            if each.name and each.name not in used:
+                result[each.uid] = each.name
+                used.add(each.name)
+        for each in self.nodes:
+            if each.uid in result:
+                continue
+            stem = each.name or each.op
+            while True:
+                number = counters.get(stem, 0)
+                counters[stem] = number + 1
+                candidate = f"{stem}_{number}"
+                if candidate not in used:
+                    break
+            result[each.uid] = candidate
+            used.add(candidate)
+        return result
+
+    def __str__(self) -> str:
+        names = self.names()
+        return "\n".join(_line(each, names) for each in self.nodes)
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(repr(each) for each in self.outputs)
+        return f"Graph({len(self.operations)} ops, {len(self.inputs)} inputs -> {outputs})"
+
+    def to_json(self, weights: bool = True) -> dict[str, Any]:
+        """A plain document; ``weights=False`` leaves the values out and keeps their keys."""
+        position = {each.uid: number for number, each in enumerate(self.nodes)}
+        records = []
+        for each in self.nodes:
+            record: dict[str, Any] = {"op": each.op}
+            if each.inputs:
+                record["inputs"] = [position[operand.uid] for operand in each.inputs]
+            if each.signature.attrs:
+                record["attrs"] = {key: _plain(value) for key, value in each.signature.attrs}
+            record["shape"] = list(each.shape)
+            if each.name:
+                record["name"] = each.name
+            if each.weight is not None:
+                record["weight"] = each.weight.key
+            records.append(record)
+        document: dict[str, Any] = {"aneforge_graph": FORMAT, "nodes": records}
+        document["outputs"] = [position[each.uid] for each in self.outputs]
+        if weights:
+            document["weights"] = {key: _encode(weight.array) for key, weight in self.weights.items()}
+        return document
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any], weights: dict[str, np.ndarray] | None = None) -> Graph:
+        """The graph that :meth:`to_json` wrote; every shape is inferred again and compared."""
+        return _read(document, weights)
+
+    def save(self, path: str | Path) -> None:
+        """Write one file: the graph, and each weight once. Nothing is left half-written."""
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+                archive.writestr("graph.json", json.dumps(self.to_json(weights=False)))
+                for key, weight in self.weights.items():
+                    buffer = io.BytesIO()
+                    np.save(buffer, weight.array, allow_pickle=False)
+                    archive.writestr(f"weights/{key}.npy", buffer.getvalue())
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def load_graph(path: str | Path) -> Graph:
+    """Read a file that :meth:`Graph.save` wrote."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            document = json.loads(archive.read("graph.json"))
+            weights = {
+                Path(name).stem: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+                for name in archive.namelist()
+                if name.startswith("weights/")
+            }
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, *_DAMAGED) as error:
+        raise GraphError(f"{path} is no aneforge graph file: {error}") from None
+    return Graph.from_json(document, weights)
+
+
+def _reachable(outputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """Nodes number themselves when made, so the reachable ones in order of number are in order of use."""
+    seen = {each.uid: each for each in outputs}
+    stack = list(outputs)
+    while stack:
+        for operand in stack.pop().inputs:
+            if operand.uid not in seen:
+                seen[operand.uid] = operand
+                stack.append(operand)
+    return [seen[uid] for uid in sorted(seen)]
+
+
+def _line(each: Tensor, names: dict[int, str]) -> str:
+    operands = ", ".join(f"%{names[operand.uid]}" for operand in each.inputs)
+    attrs = ", ".join(f"{key}={value!r}" for key, value in each.signature.attrs if key not in ("shape", "dtype"))
+    settings = f" {{{attrs}}}" if attrs else ""
+    where = f"  # {located(each.where)}" if each.where and not each.definition.leaf else ""
+    return f"%{names[each.uid]} = {each.op}({operands}){settings} : {each.dtype}{list(each.shape)}{where}"
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        raise GraphError("an attribute is NaN")
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _encode(array: np.ndarray) -> dict[str, Any]:
+    return {"shape": list(array.shape), "fp16": base64.b64encode(array.tobytes()).decode("ascii")}
+
+
+def _decode(record: dict[str, Any], key: str) -> np.ndarray:
+    try:
+        raw = base64.b64decode(record["fp16"], validate=True)
+        return np.frombuffer(raw, np.float16).reshape(record["shape"])
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise GraphError(f"weight {key} cannot be read: {error}") from None
+
+
+def _read(document: Any, weights: dict[str, np.ndarray] | None) -> Graph:
+    if not isinstance(document, dict) or document.get("aneforge_graph") != FORMAT:
+        found = document.get("aneforge_graph") if isinstance(document, dict) else type(document).__name__
+        raise GraphError(f"no aneforge graph of format {FORMAT} (found {found!r})")
+    if weights is None:
+        stored = document.get("weights", {})
+        if not isinstance(stored, dict):
+            raise GraphError(f"the weights are a {type(stored).__name__}, not a record by key")
+        weights = {key: _decode(record, key) for key, record in stored.items()}
+    records, outputs = document.get("nodes"), document.get("outputs")
+    if not isinstance(records, list) or not isinstance(outputs, list):
+        raise GraphError("the graph needs a list of nodes and a list of outputs")
+    made: list[Tensor] = []
+    for number, record in enumerate(records):
+        made.append(_read_node(number, record, made, weights))
+    if not all(_points_into(index, len(made)) for index in outputs):
+        raise GraphError(f"the graph names an output that it does not hold: {outputs} of {len(made)} nodes")
+    return Graph([made[index] for index in outputs])
+
+
+def _points_into(index: Any, size: int) -> bool:
+    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
+
+
+def _read_node(number: int, record: Any, made: list[Tensor], weights: dict[str, np.ndarray]) -> Tensor:
+    if not isinstance(record, dict) or not isinstance(record.get("op"), str):
+        raise GraphError(f"node {number} is no record with an 'op'")
+    declared = definition(record["op"])
+    what = f"node {number} ({declared.name})"
+    operands, settings, name = record.get("inputs", []), record.get("attrs", {}), record.get("name")
+    if not isinstance(operands, list) or not all(_points_into(index, number) for index in operands):
+        raise GraphError(f"{what} uses {operands}; operands must stand before it")
+    if not isinstance(settings, dict) or set(settings) != set(declared.attributes):
+        raise GraphError(f"{what} needs attributes {list(declared.attributes)}, has {list(settings)}")
+    if not (name is None or isinstance(name, str)):
+        raise GraphError(f"{what} is named {name!r}; a name is text")
+    try:
+        # In the order of the declaration, whatever order the document has them in.
+        attrs = {key: _tuples(settings[key]) for key in declared.attributes}
+        weight = _read_weight(record.get("weight"), declared.name, weights)
+        result = make(declared, [made[index] for index in operands], attrs, name=name, weight=weight)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise GraphError(f"{what} has the wrong operands or attributes: {error!r}") from None
+    except GraphError as error:
+        raise GraphError(f"{what}: {error}") from None
+    if weight is not None and attrs.get("shape", weight.shape) != weight.shape:
+        raise GraphError(f"{what} says {list(attrs['shape'])}, its weight is {list(weight.shape)}")
+    if "shape" in record and list(result.shape) != record["shape"]:
+        raise GraphError(f"{what} says {record['shape']}, its operands give {list(result.shape)}")
+    return result
+
+
+def _read_weight(key: Any, name: str, weights: dict[str, np.ndarray]) -> Weight | None:
+    held = name in ("const", "parameter")
+    if key is None:
+        if held:
+            raise GraphError("it has no weight")
+        return None
+    if not held:
+        raise GraphError("only constants and parameters hold a weight")
+    if not isinstance(key, str) or key not in weights:
+        raise GraphError(f"it needs weight {key}, which is missing")
+    return intern_weight(weights[key], f"weight {key}")

@@ -1,0 +1,371 @@
+"""The core of the graph: what an op declaration is, what a node is, and the one way to make a node.
+
+A node is immutable and is made by :func:`make`, which runs the op's shape rule and the guards that hold on
+every chip. Nodes number themselves in order of creation, so a graph in topological order is its reachable
+nodes sorted by number, and no walk ever recurses. Equal (op, attributes, operand types) share one
+:class:`Signature`; shape inference and every later per-op question is answered once per signature.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from aneforge.errors import GraphError, nearest
+from aneforge.graph.weights import Weight
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from aneforge.graph.tensor import Tensor
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_RANK",
+    "Node",
+    "OpDef",
+    "Shape",
+    "Signature",
+    "composed",
+    "definition",
+    "definitions",
+    "entry",
+    "make",
+    "op",
+]
+
+Shape = tuple[int, ...]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_RANK = 5  # limits.json rank_max: every chip refuses rank 6
+MAX_BYTES = 1 << 42  # device addresses have 42 bits (td_generations.json dma_encoding)
+DTYPES = {"fp16": 2, "uint8": 1, "bool": 1}
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One op, declared in one place."""
+
+    name: str
+    doc: str
+    operands: tuple[str, ...]
+    attributes: tuple[str, ...]
+    shape: Callable[..., Shape]
+    reference: Callable[..., np.ndarray] | None
+    derivative: Callable[..., Sequence[Any]] | None
+    dtypes: str = "fp16"
+    gate_name: str = ""
+    native_layer: bool = False
+    reads_values: bool = False
+    leaf: bool = False
+
+    @property
+    def variadic(self) -> bool:
+        return self.operands[-1:] != () and self.operands[-1].startswith("*")
+
+
+_definitions: dict[str, OpDef] = {}
+
+
+def definitions() -> Mapping[str, OpDef]:
+    """Every declared op, by name."""
+    return _definitions
+
+
+def definition(name: str) -> OpDef:
+    """The declaration of one op."""
+    found = _definitions.get(name)
+    if found is None:
+        near = ", ".join(nearest(str(name), _definitions)) or "conv, matmul, relu"
+        raise GraphError(f"no graph operation {name!r}; nearest: {near}")
+    return found
+
+
+def op(name: str, operands: str, attributes: str = "", **options: Any) -> Callable[[type], OpDef]:
+    """Declare an op from a class body that holds its rules.
+
+    The body is a namespace: ``shape`` (operand shapes and attributes to the output shape, or an error
+    message raised as GraphError), ``reference`` (float64 arrays to a float64 array) and ``derivative``
+    (gradient, output, operands and attributes to one gradient or None per operand); the docstring is the
+    op's one-line description. A body without ``derivative`` has none.
+    """
+
+    def declare(body: type) -> OpDef:
+        rules = {key: getattr(value, "__func__", value) for key, value in vars(body).items()}
+        if name in _definitions:
+            raise GraphError(f"op {name} is declared twice")
+        declared = OpDef(
+            name=name,
+            doc=(body.__doc__ or "").strip(),
+            operands=tuple(operands.split()),
+            attributes=tuple(attributes.split()),
+            shape=rules["shape"],
+            reference=rules.get("reference"),
+            derivative=rules.get("derivative"),
+            gate_name=options.pop("gate", name),
+            **options,
+        )
+        _definitions[name] = declared
+        return declared
+
+    return declare
+
+
+def composed(form: Callable[..., Tensor]) -> Callable[..., Sequence[Any]]:
+    """A derivative rule for an op that equals a composition of other ops: the gradient of that composition."""
+
+    def derivative(g: Tensor, y: Tensor, *operands: Tensor, **attrs: Any) -> Sequence[Any]:
+        from aneforge.graph.autodiff import gradients
+
+        places: list[Tensor] = []
+        for each in operands:  # an operand that stands twice has a gradient at each place
+            twice = any(each is other for other in places)
+            places.append(each.reshape(each.shape) if twice else each)
+        wanted = [each for each in places if each.op != "const"]
+        found = iter(gradients(form(*places, **attrs), wanted, seed=g, stop=places))
+        return [None if each.op == "const" else next(found) for each in places]
+
+    return derivative
+
+
+class Signature:
+    """An op with its attributes and operand types: everything that decides its shape and its verdicts."""
+
+    __slots__ = ("attrs", "dtype", "inputs", "op", "shape", "weights")
+
+    def __init__(
+        self,
+        definition: OpDef,
+        attrs: tuple[tuple[str, Any], ...],
+        inputs: tuple[tuple[Shape, str, bool], ...],
+        shape: Shape,
+        dtype: str,
+        weights: tuple[Weight | None, ...],
+    ) -> None:
+        self.op = definition
+        self.attrs = attrs
+        self.inputs = inputs
+        self.shape = shape
+        self.dtype = dtype
+        self.weights = weights
+
+
+class Node:
+    """One operation of a graph and its single result. :class:`~aneforge.graph.tensor.Tensor` adds the API."""
+
+    __slots__ = ("__weakref__", "inputs", "name", "signature", "uid", "weight", "where")
+
+    def __init__(
+        self,
+        signature: Signature,
+        inputs: tuple[Tensor, ...],
+        name: str | None,
+        weight: Weight | None,
+        where: tuple[str, int] | None,
+    ) -> None:
+        self.signature = signature
+        self.inputs = inputs
+        self.uid = next(_numbers)
+        self.name = name
+        self.weight = weight
+        self.where = where
+
+    @property
+    def op(self) -> str:
+        return self.signature.op.name
+
+    @property
+    def definition(self) -> OpDef:
+        return self.signature.op
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return dict(self.signature.attrs)
+
+    @property
+    def shape(self) -> Shape:
+        return self.signature.shape
+
+    @property
+    def dtype(self) -> str:
+        """``fp16`` for everything the engine computes, ``uint8`` for image ports, ``bool`` for comparisons."""
+        return self.signature.dtype
+
+
+_numbers = itertools.count()
+_signatures: dict[tuple[Any, ...], Signature] = {}
+
+
+@dataclass
+class _Factory:
+    tensor: Callable[..., Tensor] = field(default=Node)  # type: ignore[assignment]
+
+
+factory = _Factory()  # tensor.py puts its class here, so that ops need not import it
+
+
+def make(
+    declared: OpDef,
+    inputs: Sequence[Tensor] = (),
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    weight: Weight | None = None,
+) -> Tensor:
+    """The one way to make a node: type rules, shape rule, guards. An error names the user's line."""
+    for operand in inputs:
+        if not isinstance(operand, Node):
+            raise _located(
+                declared.name, f"operand is a {type(operand).__name__}, not a graph tensor{_given(inputs, {})}"
+            )
+    settings = tuple(attrs.items()) if attrs else ()
+    types = tuple([(each.signature.shape, each.signature.dtype, each.weight is not None) for each in inputs])
+    weights = tuple([each.weight for each in inputs]) if declared.reads_values else ()
+    key = (declared.name, settings, types, weights, None if weight is None else weight.shape)
+    try:
+        signature = _signatures.get(key)
+    except TypeError:
+        raise _located(declared.name, f"attribute {_unhashable(settings)} is no plain value") from None
+    if signature is None:
+        signature = _infer(declared, settings, types, weights, weight)
+        _signatures[key] = signature
+    return factory.tensor(signature, tuple(inputs), name, weight, _caller())
+
+
+def _infer(
+    declared: OpDef,
+    settings: tuple[tuple[str, Any], ...],
+    types: tuple[tuple[Shape, str, bool], ...],
+    weights: tuple[Weight | None, ...],
+    weight: Weight | None,
+) -> Signature:
+    shapes = [shape for shape, _, _ in types]
+    try:
+        _check_operands(declared, len(shapes))
+        dtype = _result_dtype(declared, [dtype for _, dtype, _ in types], dict(settings))
+        shape = weight.shape if weight is not None else declared.shape(*shapes, **dict(settings))
+        _check_size(shape, dtype, scalar=weight is not None)
+    except GraphError as error:
+        operands = f" (operands {', '.join(str(list(each)) for each in shapes)})" if shapes else ""
+        raise _located(declared.name, f"{error}{operands}") from None
+    except OverflowError as error:
+        raise _located(declared.name, f"a size is too large: {error}") from None
+    return Signature(declared, settings, types, shape, dtype, weights)
+
+
+def _check_operands(declared: OpDef, given: int) -> None:
+    """Builders pass the right number; a file may not."""
+    needed = sum(1 for each in declared.operands if not each.endswith("?"))
+    if given < needed or (given > len(declared.operands) and not declared.variadic):
+        raise GraphError(f"takes {' '.join(declared.operands) or 'no operands'}, {given} were given")
+
+
+def _check_size(shape: Shape, dtype: str, scalar: bool) -> None:
+    if len(shape) > MAX_RANK:
+        raise GraphError(f"result {list(shape)} has rank {len(shape)}; no engine takes more than {MAX_RANK}")
+    if not shape and not scalar:
+        raise GraphError("result has rank 0; keep at least one axis")
+    elements = 1
+    for extent in shape:
+        if extent < 1:
+            raise GraphError(f"result {list(shape)} has an axis of {extent}; every axis needs at least one element")
+        elements *= extent
+    if elements * DTYPES[dtype] > MAX_BYTES:
+        raise GraphError(
+            f"result {list(shape)} needs {elements * DTYPES[dtype]:,} bytes; device addresses end at 2^42"
+        )
+
+
+def _result_dtype(declared: OpDef, dtypes: list[str], attrs: Mapping[str, Any]) -> str:
+    """Type rules: the engine computes in fp16; comparisons give bool; uint8 is for image ports only."""
+    rule = declared.dtypes
+    if rule == "attribute":
+        if attrs["dtype"] not in DTYPES:
+            raise GraphError(f"no type {attrs['dtype']!r}; it is one of {', '.join(DTYPES)}")
+        return attrs["dtype"]
+    if rule == "same":
+        if len(set(dtypes)) > 1:
+            raise GraphError(f"operands are {' and '.join(sorted(set(dtypes)))}; they must be of one type")
+        return dtypes[0]
+    if rule == "select":
+        if dtypes[0] != "bool" or set(dtypes[1:]) != {"fp16"}:
+            raise GraphError(f"needs a bool condition and fp16 values, not {', '.join(dtypes)}; compare first")
+        return "fp16"
+    wanted = "bool" if rule.startswith("bool") else "fp16"
+    for dtype in dtypes:
+        if dtype != wanted:
+            cure = {"bool": "cast it, or use it as the condition of where()", "uint8": "use image_input() or cast it"}
+            raise GraphError(f"needs {wanted} operands, not {dtype}; {cure.get(dtype, 'compare first')}")
+    return "bool" if rule in ("bool", "compare") else "fp16"
+
+
+def _unhashable(settings: Iterable[tuple[str, Any]]) -> str:
+    for name, value in settings:
+        try:
+            hash(value)
+        except TypeError:
+            return f"{name}={value!r}"
+    return "value"
+
+
+def _caller() -> tuple[str, int] | None:
+    """File and line of the nearest frame outside this package."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not filename.startswith(_PACKAGE):
+            return filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def located(where: tuple[str, int] | None) -> str:
+    return f"{Path(where[0]).name}:{where[1]}" if where else "unknown line"
+
+
+def _located(name: str, message: str) -> GraphError:
+    """An error that says all: the op, the user's line, and a message with the shapes and the rule."""
+    error = GraphError(f"{name} at {located(_caller())}: {message.removeprefix(f'{name}: ')}")
+    vars(error)["complete"] = True
+    return error
+
+
+def entry(function: Callable[P, R]) -> Callable[P, R]:
+    """A call that users make. What it refuses names the call, the user's line and the shapes, wherever the
+    rule stands; arguments that the code cannot even handle are refused the same way, with their cause."""
+    name = function.__name__.strip("_")
+    if function.__name__.startswith("__r"):
+        name = name[1:]  # __radd__ is an add
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except GraphError as error:
+            if "complete" in vars(error):
+                raise
+            raise _located(name, f"{error}{_given(args, kwargs)}") from None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise  # arguments missing or unknown: Python's own message is the clear one
+            raise _located(name, f"cannot take these arguments: {error}{_given(args, kwargs)}") from error
+
+    return call
+
+
+def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The shapes among the arguments of a call."""
+    shapes = []
+    for value in (*args, *kwargs.values()):
+        for each in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(getattr(each, "shape", None), tuple):
+                shapes.append(str(list(each.shape)))
+    return f" (operands {', '.join(shapes)})" if shapes else ""

@@ -1,0 +1,18 @@
+"""The op declarations, by group. Importing this package declares every op."""
+
+from __future__ import annotations
+
+from aneforge.graph.ops import blocks, contraction, elementwise, extra, layers, leaf, norm, reduction, shape, spatial
+
+__all__ = [
+    "blocks",
+    "contraction",
+    "elementwise",
+    "extra",
+    "layers",
+    "leaf",
+    "norm",
+    "reduction",
+    "shape",
+    "spatial",
+]

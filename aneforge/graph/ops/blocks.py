@@ -1,0 +1,273 @@
+"""Blocks that build several nodes: attention, gated feed-forward, rotary positions, einsum, trainable conv."""
+
+from __future__ import annotations
+
+import math
+import string
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aneforge.errors import GraphError
+from aneforge.graph.node import Node, entry
+from aneforge.graph.ops.contraction import matmul, pads
+from aneforge.graph.ops.leaf import as_tensor, parameter
+from aneforge.graph.ops.shape import concat, split
+from aneforge.graph.ops.spatial import max_pool
+from aneforge.graph.shapes import extent, positive, whole
+
+if TYPE_CHECKING:
+    from aneforge.graph.tensor import Tensor
+
+__all__ = [
+    "conv2d",
+    "conv_block",
+    "conv_param",
+    "cross_attention",
+    "einsum",
+    "geglu",
+    "group_norm_train",
+    "mha",
+    "rope",
+]
+
+
+def _heads(x: Tensor, n_heads: int) -> Tensor:
+    """[S, D] to [heads, S, D / heads]."""
+    rows, features = x.shape
+    if features % n_heads:
+        raise GraphError(f"{features} features do not divide into {n_heads} heads")
+    return x.reshape(rows, n_heads, features // n_heads).transpose([1, 0, 2])
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, n_heads: int, mask: Any) -> Tensor:
+    scale = 1 / math.sqrt(q.shape[1] // n_heads)
+    scores = (_heads(q, n_heads) @ _heads(k, n_heads).mT) * scale
+    if mask is not None:
+        scores = scores + as_tensor(mask, "mask")
+    mixed = scores.softmax(-1) @ _heads(v, n_heads)
+    return mixed.transpose([1, 0, 2]).reshape(q.shape[0], v.shape[1])
+
+
+@entry
+def mha(
+    x: Tensor,
+    Wq: Any,  # noqa: N803 - names that existing code passes
+    bq: Any,
+    Wk: Any,  # noqa: N803
+    bk: Any,
+    Wv: Any,  # noqa: N803
+    bv: Any,
+    Wo: Any,  # noqa: N803
+    bo: Any,
+    n_heads: int,
+    mask: Any = None,
+) -> Tensor:
+    """Multi-head self-attention on [S, D]; weights are [out, in], the mask is added to the scores."""
+    heads = positive(n_heads, "n_heads")
+    if x.ndim != 2:
+        raise GraphError(f"mha: takes [S, D], not {list(x.shape)}")
+    mixed = _attend(x.linear(Wq, bq), x.linear(Wk, bk), x.linear(Wv, bv), heads, mask)
+    return mixed.linear(Wo, bo)
+
+
+@entry
+def cross_attention(
+    x: Tensor,
+    context: Tensor,
+    Wq: Any,  # noqa: N803
+    Wk: Any,  # noqa: N803
+    Wv: Any,  # noqa: N803
+    Wo: Any,  # noqa: N803
+    n_heads: int,
+    bq: Any = None,
+    bk: Any = None,
+    bv: Any = None,
+    bo: Any = None,
+) -> Tensor:
+    """Attention with queries from ``x`` [S, D] and keys and values from ``context`` [T, Dc]."""
+    heads = positive(n_heads, "n_heads")
+    if x.ndim != 2 or context.ndim != 2:
+        raise GraphError(f"cross_attention: takes [S, D] and [T, Dc], not {list(x.shape)} and {list(context.shape)}")
+    mixed = _attend(x.linear(Wq, bq), context.linear(Wk, bk), context.linear(Wv, bv), heads, None)
+    return mixed.linear(Wo, bo)
+
+
+@entry
+def geglu(x: Tensor, W: Any, b: Any) -> Tensor:  # noqa: N803
+    """Project to two halves, value and gate; value * gelu(gate)."""
+    value, gate = split(x.linear(W, b), 2, axis=-1)
+    return value * gate.gelu()
+
+
+@entry
+def rope(x: Tensor, cos: Any, sin: Any) -> Tensor:
+    """Rotary positions: ``x * cos + rotate_half(x) * sin`` over the last axis."""
+    if x.shape[-1] % 2:
+        raise GraphError(f"rope: the last axis has {x.shape[-1]} elements; it must be even")
+    first, second = split(x, 2, axis=-1)
+    return x * as_tensor(cos, "cos") + concat([-second, first], axis=x.ndim - 1) * as_tensor(sin, "sin")
+
+
+@entry
+def conv_param(weight_init: Any) -> Tensor:
+    """A trainable convolution weight, held as the matrix [Cin*kH*kW, Cout]."""
+    array = np.asarray(weight_init, dtype=np.float64)
+    if array.ndim != 4:
+        raise GraphError(f"conv_param: takes [Cout, Cin, kH, kW], not {list(array.shape)}")
+    matrix = array.transpose(1, 2, 3, 0).reshape(-1, array.shape[0])
+    return parameter(matrix, kernel=array.shape[1:])
+
+
+@entry
+def conv2d(x: Tensor, weight: Tensor, stride: int = 1, pad: Any = 0) -> Tensor:
+    """A trainable convolution made of slices and one product, so that the weight has a gradient."""
+    kernel = weight.attrs.get("kernel") if isinstance(weight, Node) else None
+    if kernel is None:
+        raise GraphError("conv2d: the weight comes from conv_param(); for a stored kernel use conv()")
+    channels, kh, kw = kernel
+    if x.ndim != 4 or x.shape[1] != channels:
+        raise GraphError(f"conv2d: takes [N, {channels}, H, W], not {list(x.shape)}")
+    if whole(stride, "stride") != 1:
+        raise GraphError("conv2d: only stride 1 is trainable")
+    top, bottom, left, right = pads(pad)
+    padded = x.pad(((0, 0), (0, 0), (top, bottom), (left, right))) if any((top, bottom, left, right)) else x
+    n, _, height, width = padded.shape
+    rows, columns = height - kh + 1, width - kw + 1
+    if rows < 1 or columns < 1:
+        raise GraphError(f"conv2d: a window of {kh} x {kw} does not fit {height} x {width}")
+    taps = [
+        padded.slice_by_size([0, 0, i, j], [n, channels, rows, columns]).reshape(n, channels, 1, rows * columns)
+        for i in range(kh)
+        for j in range(kw)
+    ]
+    patches = concat(taps, axis=2) if len(taps) > 1 else taps[0]
+    flat = patches.reshape(n, channels * kh * kw, rows * columns)
+    product = matmul(weight.mT, flat)
+    return product.reshape(n, weight.shape[1], rows, columns)
+
+
+@entry
+def group_norm_train(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float = 1e-5) -> Tensor:
+    """Group norm from primitives, any batch; gamma and beta are [1, C, 1, 1] and trainable."""
+    n, channels, height, width = x.shape
+    if channels % positive(groups, "groups"):
+        raise GraphError(f"group_norm_train: channels {channels} are not divisible by {groups} groups")
+    folded = x.reshape(n, groups, (channels // groups) * height * width)
+    centred = folded - folded.mean(2)
+    normal = centred * centred.square().mean(2).rsqrt(eps)
+    return normal.reshape(x.shape) * gamma + beta
+
+
+@entry
+def conv_block(x: Tensor, conv_w: Tensor, gamma: Tensor, beta: Tensor, groups: int, pool: int = 0) -> Tensor:
+    """Trainable convolution, group norm, relu, and max pooling when ``pool`` is not zero."""
+    result = group_norm_train(conv2d(x, conv_w, pad=1), gamma, beta, groups).relu()
+    return max_pool(result, pool) if extent(pool, "pool") else result
+
+
+@entry
+def einsum(equation: str, *operands: Tensor) -> Tensor:
+    """NumPy's einsum for one or two operands, as transposes, reshapes and one matrix product."""
+    terms, output = _parse(equation, operands)
+    prepared = [_without_diagonals(term, as_tensor(operand)) for term, operand in zip(terms, operands, strict=True)]
+    if len(prepared) == 1:
+        term, x = prepared[0]
+        return _arrange(_summed(term, x, output), output)
+    if len(prepared) != 2:
+        raise GraphError(f"einsum: {len(prepared)} operands; chain the products two at a time")
+    (a_term, a), (b_term, b) = prepared
+    (a_term, a), (b_term, b) = _unstretched(a_term, a, b_term, b), _unstretched(b_term, b, a_term, a)
+    a_term, a = _summed(a_term, a, output + b_term)
+    b_term, b = _summed(b_term, b, output + a_term)
+    sizes = dict([*zip(a_term, a.shape, strict=False), *zip(b_term, b.shape, strict=False)])  # no label left: [1]
+    for label in a_term:
+        if label in b_term and a.shape[a_term.index(label)] != b.shape[b_term.index(label)]:
+            raise GraphError(f"einsum: {label!r} is {a.shape[a_term.index(label)]} and {b.shape[b_term.index(label)]}")
+    batch = [label for label in a_term if label in b_term and label in output]
+    summed = [label for label in a_term if label in b_term and label not in output]
+    left = [label for label in a_term if label not in b_term]
+    right = [label for label in b_term if label not in a_term]
+
+    def folded(x: Tensor, term: str, groups: list[list[str]]) -> Tensor:
+        order = [term.index(label) for group in groups for label in group]
+        moved = x.transpose(order) if order != sorted(order) else x
+        return moved.reshape([math.prod(sizes[label] for label in group) for group in groups])
+
+    product = folded(a, a_term, [batch, left, summed]) @ folded(b, b_term, [batch, summed, right])
+    labels = "".join([*batch, *left, *right])
+    shape = [sizes[label] for label in labels] or [1]
+    return _arrange((labels, product.reshape(shape)), output)
+
+
+def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
+    text = equation.replace(" ", "")
+    left, arrow, output = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise GraphError(f"einsum: {equation!r} names {len(terms)} operands, {len(operands)} were given")
+    ranks = [len(as_tensor(operand).shape) for operand in operands]
+    spare = [letter for letter in string.ascii_letters if letter not in text]
+    hidden = max(
+        (rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term),
+        default=0,
+    )
+    dots = "".join(spare[:hidden])
+    spelled = []
+    for term, rank in zip(terms, ranks, strict=True):
+        named = term.replace("...", "")
+        full = term.replace("...", dots[len(dots) - (rank - len(named)) :]) if "..." in term else term
+        if len(full) != rank:
+            raise GraphError(f"einsum: {term!r} names {len(full)} axes of a tensor of rank {rank}")
+        spelled.append(full)
+    every = "".join(spelled)
+    if not arrow:
+        output = dots + "".join(sorted(label for label in set(every) - set(dots) if every.count(label) == 1))
+    if arrow and hidden and "..." not in output:
+        raise GraphError(f"einsum: {equation!r} names no place in the output for the axes of '...'")
+    output = output.replace("...", dots)
+    if len(set(output)) != len(output) or not set(output) <= set(every):
+        raise GraphError(f"einsum: output {output!r} must name operand axes, each once")
+    if not all(label.isalpha() for label in every):
+        raise GraphError(f"einsum: {equation!r} may hold letters, commas, '->' and '...'")
+    return spelled, output
+
+
+def _without_diagonals(term: str, x: Tensor) -> tuple[str, Tensor]:
+    """A label that stands twice in one operand is its diagonal: masked and summed."""
+    for label in dict.fromkeys(term):
+        while term.count(label) > 1:
+            first = term.index(label)
+            second = term.index(label, first + 1)
+            if x.shape[first] != x.shape[second]:
+                raise GraphError(f"einsum: the diagonal of {list(x.shape)} along {label!r} is not square")
+            shape = [1] * x.ndim
+            shape[first], shape[second] = x.shape[first], x.shape[second]
+            eye = np.eye(x.shape[first]).reshape(shape)
+            x = (x * eye).sum(second).squeeze(second)
+            term = term[:second] + term[second + 1 :]
+    return term, x
+
+
+def _unstretched(term: str, x: Tensor, other: str, y: Tensor) -> tuple[str, Tensor]:
+    """Axes of one that the other operand stretches, removed."""
+    gone = [
+        i for i, label in enumerate(term) if x.shape[i] == 1 and label in other and y.shape[other.index(label)] > 1
+    ]
+    rest = "".join(label for i, label in enumerate(term) if i not in gone)
+    return rest, x.squeeze(gone) if gone else x
+
+
+def _summed(term: str, x: Tensor, kept: str) -> tuple[str, Tensor]:
+    gone = [axis for axis, label in enumerate(term) if label not in kept]
+    if not gone:
+        return term, x
+    rest = "".join(label for label in term if label in kept)
+    total = x.sum(gone)
+    return rest, total.squeeze(gone) if rest else total.reshape(1)
+
+
+def _arrange(part: tuple[str, Tensor], output: str) -> Tensor:
+    labels, x = part
+    order = [labels.index(label) for label in output]
+    return x.transpose(order) if order != sorted(order) else x

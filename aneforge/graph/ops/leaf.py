@@ -1,0 +1,150 @@
+"""Where values enter a graph: inputs, parameters and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aneforge.errors import GraphError
+from aneforge.graph.node import Node, Shape, entry, make, op
+from aneforge.graph.shapes import number, positive
+from aneforge.graph.weights import intern_weight
+
+if TYPE_CHECKING:
+    from aneforge.graph.tensor import Tensor
+
+__all__ = ["as_tensor", "cast", "const", "image_input", "input", "parameter", "shape_of"]
+
+
+def _stated_shape(*, shape: Shape, **_: Any) -> Shape:
+    return shape
+
+
+@op("input", "", "shape dtype max_abs", dtypes="attribute", leaf=True)
+class INPUT:
+    """A runtime input of the program."""
+
+    shape = _stated_shape
+
+
+@op("parameter", "", "shape dtype kernel", dtypes="attribute", leaf=True)
+class PARAMETER:
+    """A trainable value, fed at run time."""
+
+    shape = _stated_shape
+
+
+@op("const", "", "", leaf=True)
+class CONST:
+    """A constant, stored with the program."""
+
+    @staticmethod
+    def shape() -> Shape:
+        return ()
+
+
+@op("cast", "x", "dtype", dtypes="attribute")
+class CAST:
+    """The same values as fp16 (true is 1)."""
+
+    @staticmethod
+    def shape(x: Shape, dtype: str) -> Shape:
+        if dtype != "fp16":
+            raise GraphError(f"cannot cast to {dtype!r}: the engine computes in fp16 only")
+        return x
+
+    @staticmethod
+    def reference(x, dtype):
+        return x.astype(np.float64)
+
+    @staticmethod
+    def derivative(g, y, x, dtype):
+        return [g if x.dtype == "fp16" else None]
+
+
+def shape_of(shape: Any) -> Shape:
+    """A tuple of extents from what users pass as a shape."""
+    given = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
+    if len(given) == 0:
+        raise GraphError("a shape needs at least one axis")
+    return tuple(positive(extent, "every extent of a shape") for extent in given)
+
+
+@entry
+def input(  # noqa: A001 - the name users call
+    shape: Sequence[int], dtype: str = "fp16", max_abs: float | None = None, name: str | None = None
+) -> Tensor:
+    """A graph input. ``max_abs`` is a promise about the data, which lets range rules exclude a hazard."""
+    if dtype not in ("fp16", "uint8"):
+        raise GraphError(f"an input is fp16, or uint8 for an image port, not {dtype!r}")
+    if max_abs is not None:
+        max_abs = _bound(max_abs)
+    return make(INPUT, (), {"shape": shape_of(shape), "dtype": dtype, "max_abs": max_abs}, name=name)
+
+
+def _bound(max_abs: Any) -> float:
+    try:
+        bound = math.nan if isinstance(max_abs, (str, bytes, bool)) else float(max_abs)
+    except (TypeError, ValueError, OverflowError):
+        bound = math.nan
+    if not 0 <= bound < math.inf:
+        raise GraphError(f"max_abs is a bound on a magnitude, so zero or more and finite, not {max_abs!r}")
+    return bound
+
+
+@entry
+def parameter(init: Any, name: str | None = None, kernel: Shape | None = None) -> Tensor:
+    """A trainable leaf that starts at ``init``. ``kernel`` is the shape a convolution weight was folded from."""
+    weight = intern_weight(init, "parameter")
+    attrs = {"shape": weight.shape, "dtype": "fp16", "kernel": kernel}
+    return make(PARAMETER, (), attrs, name=name, weight=weight)
+
+
+@entry
+def const(values: Any, name: str | None = None, what: str = "constant") -> Tensor:
+    """A constant tensor; equal contents are stored once."""
+    return _stored(values, what, name)
+
+
+def _stored(values: Any, what: str, name: str | None = None) -> Tensor:
+    return make(CONST, (), None, name=name, weight=intern_weight(values, what))
+
+
+def as_tensor(value: Any, what: str = "operand") -> Tensor:
+    """A tensor as it is; a number or an array as a constant; anything else is refused."""
+    if isinstance(value, Node):
+        return value  # type: ignore[return-value]
+    if isinstance(value, (bool, str, bytes)) or value is None:
+        raise GraphError(f"{what} is {value!r}; pass a tensor, an array or a number")
+    if isinstance(value, (int, float)):
+        return _stored(np.float16(number(value, what)), what)
+    if hasattr(value, "__array__") or isinstance(value, (list, tuple)):
+        return _stored(value, what)
+    raise GraphError(f"{what} is a {type(value).__name__}; pass a tensor, an array or a number")
+
+
+@entry
+def cast(x: Tensor, dtype: str = "fp16") -> Tensor:
+    """Bool or uint8 values as fp16."""
+    return make(CAST, (x,), {"dtype": dtype})
+
+
+@entry
+def image_input(shape: Sequence[int], scale: Any = 1 / 255, bias: Any = 0.0, name: str | None = None) -> Tensor:
+    """A uint8 image port, dequantised in the graph: ``scale * x + bias`` (scalars, or one per channel)."""
+    pixels = cast(input(shape, "uint8", name=name))
+    return pixels * _per_channel(scale, pixels, "scale") + _per_channel(bias, pixels, "bias")
+
+
+def _per_channel(value: Any, image: Tensor, what: str) -> Tensor:
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim == 0:
+        return as_tensor(float(array), what)
+    if image.ndim < 2 or array.shape != (image.shape[1],):
+        raise GraphError(
+            f"{what} is a number or one per channel of {list(image.shape)}, not shape {list(array.shape)}"
+        )
+    return _stored(array.reshape((1, -1) + (1,) * (image.ndim - 2)), what)

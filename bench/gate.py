@@ -1,0 +1,165 @@
+"""Speed of the graph language and its gate, and the same work done by the public peer. Prints figures only.
+
+``python bench/gate.py [--peer PYTHON]`` builds and checks chains and transformer stacks of about 1 k, 10 k and
+100 k nodes. With ``--peer``, the interpreter of an environment that holds the package ``aneforge==0.4.0``
+(``make bench-peer`` makes one), the same script runs there in the same session and the ratio is printed.
+
+A check is the verdict with its counts; "reports" is a check with the report of every single node read. The
+growth exponent is the slope of log(time) over log(nodes) from 1 k to 100 k nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SIZES = (1_000, 10_000, 100_000)
+
+
+def chain(af: Any, nodes: int) -> Any:
+    """A pointwise chain: the worst case for anything that recurses."""
+    x = af.input((1, 64, 32, 32))
+    y = x
+    for step in range(nodes - 1):
+        y = y.relu() if step % 2 else y.tanh()
+    return y
+
+
+def transformer(af: Any, nodes: int) -> Any:
+    """Decoder-shaped layers over [128, 64]: products, softmax, norms, gelu (22 compute nodes a layer)."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    width, heads = 64, 4
+    square = [rng.normal(0, 0.1, (width, width)).astype(np.float32) for _ in range(4)]
+    up = rng.normal(0, 0.1, (4 * width, width)).astype(np.float32)
+    down = rng.normal(0, 0.1, (width, 4 * width)).astype(np.float32)
+    gamma, beta = np.ones(width, np.float32), np.zeros(width, np.float32)
+    x = af.input((128, width))
+    count = 0
+    while count < nodes:
+        normal = x.layer_norm(gamma, beta)
+        parts = [normal.linear(weight) for weight in square[:3]]
+        q, k, v = (part.reshape(128, heads, width // heads).transpose([1, 0, 2]) for part in parts)
+        scores = (q @ k.transpose([0, 2, 1])).softmax(-1)
+        mixed = (scores @ v).transpose([1, 0, 2]).reshape(128, width).linear(square[3])
+        x = x + mixed
+        x = x + x.layer_norm(gamma, beta).linear(up).gelu().linear(down)
+        count += 22
+    return x
+
+
+WORK = {"chain": chain, "transformer": transformer}
+
+
+def best(action: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    least, result = math.inf, None
+    for _ in range(runs):
+        start = time.perf_counter()
+        result = action()
+        least = min(least, time.perf_counter() - start)
+    return least, result
+
+
+def lists(result: Any) -> tuple[Any, ...]:
+    return result.native, result.decompose, result.reject, result.oversize
+
+
+def count(result: Any) -> int:
+    return sum(len(entries) for entries in lists(result))
+
+
+def read_all(result: Any) -> int:
+    return sum(1 for entries in lists(result) for report in entries if report.op)
+
+
+def worker() -> dict[str, Any]:
+    """The common part: what both packages can do, in the package of this interpreter."""
+    import aneforge as af
+    from aneforge import _targets as tg
+
+    figures: dict[str, Any] = {"version": getattr(af, "__version__", "?")}
+    for name, make in WORK.items():
+        for size in SIZES:
+            runs = 3 if size < 100_000 else 2
+            record: dict[str, Any] = {}
+            try:
+                record["build_s"], out = best(lambda make=make, size=size: make(af, size), runs)
+                record["check_s"], record["nodes"] = best(lambda out=out: count(tg.preflight(out, 2)), runs)
+                record["read_s"], _ = best(lambda out=out: read_all(tg.preflight(out, 2)), runs)
+            except Exception as error:
+                record["error"] = f"{type(error).__name__}: {str(error)[:80]}"
+            figures[f"{name} {size}"] = record
+    return figures
+
+
+def all_targets(size: int = 100_000) -> dict[str, float]:
+    import aneforge as af
+
+    out = transformer(af, size)
+    one, _ = best(lambda: count(af.preflight(out, "h13")), 5)
+    many, _ = best(lambda: [count(result) for result in af.preflight_all(out).values()], 5)
+    return {"one": one, "all": many}
+
+
+def exponent(figures: dict[str, Any], work: str, key: str) -> float:
+    small, large = figures[f"{work} {SIZES[0]}"], figures[f"{work} {SIZES[-1]}"]
+    return math.log(large[key] / small[key]) / math.log(large["nodes"] / small["nodes"])
+
+
+def run_peer(python: str) -> dict[str, Any]:
+    command = [python, str(Path(__file__).resolve()), "--worker"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")  # noqa: S603
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def rate(record: dict[str, Any], key: str) -> float:
+    return record["nodes"] / record[key]
+
+
+def show(figures: dict[str, Any], peer: dict[str, Any] | None) -> None:
+    print(
+        f"{'nodes/s':20}{'nodes':>9}{'build':>12}{'check':>12}{'reports':>12}"
+        + ("  peer: check  ratio  reports  ratio" if peer else "")
+    )
+    for key, record in figures.items():
+        if key == "version":
+            continue
+        line = f"{key:20}{record['nodes']:>9,}" + "".join(
+            f"{rate(record, name):>12,.0f}" for name in ("build_s", "check_s", "read_s")
+        )
+        other = peer[key] if peer else None
+        if other and "error" in other:
+            line += f"  peer: {other['error']}"
+        elif other:
+            for name in ("check_s", "read_s"):
+                line += f"{rate(other, name):>12,.0f}{rate(record, name) / rate(other, name):>7.1f}"
+        print(line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--peer", help="Python of an environment with aneforge==0.4.0")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        print(json.dumps(worker()))
+        return
+    figures = worker()
+    peer = run_peer(arguments.peer) if arguments.peer else None
+    show(figures, peer)
+    for work in WORK:
+        built, checked = (exponent(figures, work, key) for key in ("build_s", "check_s"))
+        print(f"growth exponent of {work}: build {built:.2f}, check {checked:.2f}")
+    times = all_targets()
+    print(f"one target {times['one']:.3f} s, all 28 {times['all']:.3f} s: {times['all'] / times['one']:.1f} times")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,369 @@
+"""Every declared derivative against central differences of the float64 reference."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aneforge as af
+from aneforge.graph import definitions
+from aneforge.graph.autodiff import gradients
+
+STEP = 1e-5
+
+
+def rand(*shape):
+    return np.random.default_rng(zlib.crc32(repr(shape).encode())).standard_normal(shape)
+
+
+def half(*shape):
+    return rand(*shape).astype(np.float16).astype(np.float64)
+
+
+def apart(*shape):
+    """Distinct values that are far from each other and from whole numbers: no kink within a step."""
+    count = int(np.prod(shape))
+    order = np.random.default_rng(count).permutation(count)
+    return ((order - count / 2) * (2.5 / count) + 0.031).reshape(shape)
+
+
+def positive(*shape):
+    return np.abs(rand(*shape)) + 0.3
+
+
+@dataclass
+class Case:
+    op: str
+    build: Callable[..., Any]
+    arrays: tuple[np.ndarray, ...]
+    rtol: float = 1e-6
+
+
+CASES: list[Case] = []
+
+
+def case(op, build, *arrays, rtol=1e-6):
+    CASES.append(Case(op, build, arrays, rtol))
+
+
+PAIRS = [((2, 3), (2, 3)), ((2, 1, 3), (4, 1)), ((3,), (2, 1)), ((1, 1), (2, 3))]
+for _a, _b in PAIRS:
+    case("add", lambda a, b: a + b, rand(*_a), rand(*_b))
+    case("sub", lambda a, b: a - b, rand(*_a), rand(*_b))
+    case("mul", lambda a, b: a * b, rand(*_a), rand(*_b))
+    case("real_div", lambda a, b: a / b, rand(*_a), positive(*_b))
+    case("pow", lambda a, b: a**b, positive(*_a), rand(*_b))
+    case("mod", lambda a, b: a % b, rand(*_a) * 3 + 0.01, positive(*_b) + 1)
+    case("atan2", af.atan2, rand(*_a), positive(*_b))
+    case("maximum", af.maximum, rand(*_a), rand(*_b) + 0.1)
+    case("minimum", af.minimum, rand(*_a), rand(*_b) + 0.1)
+    case("select", lambda a, b: af.where(a > 0, a * 2, b), rand(*_a), rand(*_b))
+case("mul", lambda a: a * a * a, rand(3))
+case("cast", lambda a: a.cast() * a, rand(3))
+
+UNARY = "relu relu6 gelu silu sigmoid tanh exp exp2 abs square sin cos tan atan sinh cosh asinh erf softplus softsign"
+for _name in UNARY.split():
+    case(_name, lambda x, name=_name: getattr(x, name)(), apart(3, 4))
+for _name in ("asin", "acos", "atanh"):
+    case(_name, lambda x, name=_name: getattr(x, name)(), apart(3, 4) * 0.6)
+case("sqrt", lambda x: x.sqrt(), positive(5))
+case("acosh", lambda x: x.acosh(), positive(5) + 1)
+case("relu6", lambda x: x.relu6(), apart(4, 4) * 10)
+for _eps in (0.0, 0.3, 1e-12):
+    case("log", lambda x, e=_eps: x.log(e), positive(5))
+    case("rsqrt", lambda x, e=_eps: x.rsqrt(e), positive(5))
+    case("inverse", lambda x, e=_eps: x.inverse(e), positive(5))
+case("elu", lambda x: x.elu(0.7), apart(3, 4))
+case("leaky_relu", lambda x: x.leaky_relu(0.1), apart(3, 4))
+case("clip", lambda x: x.clip(-0.7, 0.9), apart(3, 4))
+case("scaled_tanh", lambda x: x.scaled_tanh(1.7, 0.6), apart(3, 4))
+case("threshold", lambda x: x.threshold(0.2), apart(3, 4))
+case("thresholded_relu", lambda x: x.thresholded_relu(0.4), apart(3, 4))
+case("clamped_relu", lambda x: x.clamped_relu(0.2, 0.8), apart(3, 4))
+case("sigmoid_hard", lambda x: x.sigmoid_hard(0.6, 0.5), apart(3, 4))
+case("linear_activation", lambda x: x.linear_activation(1.3, -0.1), apart(3, 4))
+case("prelu", lambda x, a: x.prelu(a), apart(2, 3, 4), rand(3))
+
+for _name in ("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "reduce_log_sum_exp", "prod"):
+    for _axes in (None, -1, [0, 2]):
+        _points = positive(2, 3, 4) if _name in ("log_sum", "prod") else apart(2, 3, 4)
+        case(_name, lambda x, name=_name, axes=_axes: getattr(x, name)(axes), _points)
+for _axis in (0, -1):
+    case("cumsum", lambda x, axis=_axis: x.cumsum(axis), rand(2, 3))
+    case("softmax", lambda x, axis=_axis: x.softmax(axis), rand(2, 3))
+    case("l2_norm", lambda x, axis=_axis: x.l2_norm(axis, 0.1), rand(2, 3))
+    case("stack", lambda a, b, axis=_axis: af.stack([a, b, a], axis), rand(2, 3), rand(2, 3))
+    case("concat", lambda a, b, axis=_axis: af.concat([a, b, a], axis), rand(2, 2), rand(2, 2))
+    case("reverse", lambda x, axis=_axis: x.reverse(axis), rand(2, 3))
+    case("gather", lambda x, axis=_axis: af.gather(x, [1, 0, 1, -1], axis), rand(3, 2))
+
+# Convolutions: to the input, to a computed kernel and to the bias.
+SETTINGS = [
+    ((2, 2, 4, 5), (3, 2, 3, 2), (2, 3, 3, 2), {}),
+    ((1, 4, 6, 5), (4, 2, 3, 2), (4, 2, 3, 2), {"stride": (2, 3), "pad": (1, 2, 0, 1), "groups": 2}),
+    ((1, 2, 7, 6), (2, 1, 2, 2), (2, 1, 2, 2), {"stride": 3, "dilation": (2, 3), "groups": 2}),
+]
+for _x, _w, _t, _more in SETTINGS:
+    _out = _t[1] * _more.get("groups", 1)
+    case("conv", lambda x, w, b, s=_more: af.conv(x, w, bias=b, **s), rand(*_x), rand(*_w), rand(_w[0]))
+    case("conv", lambda x, w=_w, s=_more: af.conv(x, half(*w), **s), rand(*_x))
+    case("dynamic_conv", lambda x, w, s=_more: af.dynamic_conv(x, w, **s), rand(1, *_x[1:]), rand(*_w))
+    case(
+        "conv_transpose",
+        lambda x, w, b, s=_more: af.conv_transpose(x, w, bias=b, **s),
+        rand(*_x),
+        rand(*_t),
+        rand(_out),
+    )
+for _a, _b in (((2, 3), (3, 4)), ((2, 2, 3), (3, 2)), ((2, 1, 2, 3), (2, 3, 1))):
+    case("matmul", lambda a, b: a @ b, rand(*_a), rand(*_b))
+case("linear", lambda x, w, b: x.linear(w, b), rand(2, 3, 4), rand(5, 4), rand(5))
+case("linear", lambda x, w: x.linear(w), rand(4), rand(5, 4))
+case("einsum", lambda a, b: af.einsum_native("nchw,nwhu->nchu", a, b), rand(2, 2, 3, 2), rand(2, 2, 3, 2))
+case("matmul", lambda a, b: af.einsum("bij,jbk->kb", a, b), rand(2, 3, 2), rand(2, 2, 3))
+
+_gain, _offset = rand(4) + 1, rand(4)
+for _shape in ((4,), (3, 4), (2, 3, 4)):
+    case("layer_norm", lambda x, g, b: x.layer_norm(g, b, 0.1), rand(*_shape), _gain, _offset)
+    case("rms_norm", lambda x, g: x.rms_norm(g, 0.1), rand(*_shape), _gain)
+for _shape in ((2, 4, 3), (2, 4, 2, 2)):
+    case("group_norm", lambda x, g, b: x.group_norm(g, b, 2, 0.1), rand(*_shape), _gain, _offset)
+    case("instance_norm", lambda x, g, b: af.instance_norm(x, g, b, 0.1), rand(*_shape), _gain, _offset)
+    case("channel_layer_norm", lambda x, g, b: x.channel_layer_norm(g, b, 0.1), rand(*_shape), _gain, _offset)
+    case(
+        "batch_norm",
+        lambda x, g, b, m, v: af.batch_norm(x, g, b, m, v, 0.1),
+        rand(*_shape),
+        _gain,
+        _offset,
+        rand(1, 4)[0],
+        positive(4),
+    )
+    case("local_response_norm", lambda x: af.local_response_norm(x, 3, 0.5, 0.75, 2.0), rand(*_shape))
+case("local_response_norm", lambda x: af.local_response_norm(x, 2, 0.5, 0.6, 2.0), rand(2, 3, 2))
+
+case("reshape", lambda x: x.reshape(3, 2), rand(2, 3))
+case("transpose", lambda x: x.transpose([2, 0, 1]), rand(2, 3, 4))
+case("expand_dims", lambda x: x.expand_dims([0, 2]), rand(2, 3))
+case("squeeze", lambda x: x.squeeze([0, 2]), rand(1, 3, 1))
+case("flatten2d", lambda x: x.flatten2d(2), rand(2, 3, 2))
+case("tile", lambda x: x.tile([2, 1, 3]), rand(2, 1, 3))
+case("slice_by_size", lambda x: x.slice_by_size([1, 0], [2, 2]), rand(4, 3))
+case("slice_by_index", lambda x: x[1::2, ::3], rand(5, 4))
+case("slice_by_index", lambda x: x[::-2], rand(5, 2))
+case("pad", lambda x: x.pad([(1, 2), (0, 1)], value=2.0), rand(2, 3))
+for _mode in ("reflect", "replicate", "symmetric"):
+    case("pad", lambda x, mode=_mode: x.pad([(1, 0), (2, 1)], mode), rand(2, 3))
+case("crop", lambda x: af.crop(x, 1, 0, 1, 1), rand(1, 2, 3, 4))
+
+POOLS = [((2, 2), None, 0), ((3, 2), (2, 1), (1, 0, 1, 1)), ((2, 3), (3, 3), 0), ((3, 3), (2, 2), 1)]
+for _kernel, _stride, _pad in POOLS:
+    for _ceil in (False, True):
+        case("max_pool", lambda x, k=_kernel, s=_stride, p=_pad, c=_ceil: x.max_pool(k, s, p, c), apart(2, 2, 6, 4))
+        case("max_pool", lambda x, k=_kernel, s=_stride, p=_pad, c=_ceil: x.max_pool(k, s, p, c), apart(1, 2, 5, 6))
+        for _out in (False, True):
+            case(
+                "avg_pool",
+                lambda x, k=_kernel, s=_stride, p=_pad, c=_ceil, e=_out: x.avg_pool(k, s, p, c, e),
+                rand(2, 2, 5, 4),
+            )
+case("avg_pool", lambda x: x.avg_pool((2, 3)), rand(1, 2, 4, 6))
+case("upsample_nearest_neighbor", lambda x: x.upsample((2, 3)), rand(1, 2, 2, 3))
+for _align in (False, True):  # mixtures are stored in fp16
+    case("upsample_bilinear", lambda x, a=_align: af.upsample_bilinear(x, 2, a), rand(1, 2, 3, 2), rtol=2e-3)
+    case("resize_bilinear", lambda x, a=_align: af.resize_bilinear(x, 5, 3, a), rand(1, 2, 3, 4), rtol=2e-3)
+case("resize_nearest_neighbor", lambda x: af.resize_nearest_neighbor(x, 5, 2), rand(1, 2, 3, 4))
+for _name in ("pixel_shuffle", "depth_to_space", "channel_to_space"):
+    case(_name, lambda x, name=_name: getattr(af, name)(x, 2), rand(1, 8, 2, 1))
+for _name in ("pixel_unshuffle", "space_to_depth", "space_to_channel"):
+    case(_name, lambda x, name=_name: getattr(af, name)(x, 2), rand(1, 2, 2, 4))
+case("space_to_batch", lambda x: af.space_to_batch(x, 2, 3), rand(1, 2, 2, 6))
+case("batch_to_space", lambda x: af.batch_to_space(x, 2, 1), rand(4, 2, 2, 1))
+
+_q, _k, _v, _mask = rand(1, 2, 3, 2), rand(1, 2, 4, 2), rand(1, 2, 4, 2) + 1, rand(1, 1, 3, 4)
+case("sdpa", lambda q, k, v, m: af.sdpa(q, k, v, 0.7, attn_mask=m), _q, _k, _v, _mask)
+case("sdpa", lambda q, k, v: af.sdpa(q, k, v, is_causal=True), _q, _k, _v)
+case("sdpa", lambda x: af.sdpa(x, x, x), _q)
+case("sdpa", lambda x: af.sdpa(x, x * 2, (x * 2).tanh()), _q)
+case("cross_product", af.cross_product, rand(3), rand(1, 3))
+case("cross_correlation", af.cross_correlation, rand(4, 5), rand(2, 3))
+case("cost_volume", lambda a, r: af.cost_volume(a, r, 2), rand(4), rand(7))
+for _name in ("Width", "Height", "Channel"):
+    case("minmax_norm", lambda x, name=_name: af.minmax_norm(x, name, 0.3), apart(1, 2, 3, 4))
+case("lrn", lambda x: af.lrn(x, 2.0, 0.75, 1.5), rand(2, 4, 1, 2))
+case("flatten", af.flatten, rand(2, 3))
+case("input_view", lambda x: af.input_view(x, 1, 3), rand(2, 3))
+case("dynamic_slice", lambda x: af.dynamic_slice(x, 3, 2), rand(2, 3))
+for _name in ("Add", "Mult", "Min", "Max"):
+    case(
+        "scaled_elementwise",
+        lambda x, z, n=_name: af.scaled_elementwise(x, z, n, 1.3),
+        rand(2, 3),
+        rand(2, 3) * 2 + 0.1,
+    )
+
+case("dropout", lambda x: af.dropout(x, 0.4, 3), rand(3, 4))
+case("band_part", lambda x: af.band_part(x, 1, 0), rand(3, 4))
+case("reverse_sequence", lambda x: af.reverse_sequence(x, [2, 3]), rand(2, 3, 2))
+case("scatter", lambda x, u: af.scatter(x, [2, 0], u), rand(3, 2), rand(2, 2))
+case("scatter", lambda x, u: af.scatter(x, [1, 1], u, -1, "add"), rand(2, 3), rand(2, 2))
+for _name, _gates, _states in (("rnn", 1, 1), ("gru", 3, 1), ("lstm", 4, 2)):
+    case(
+        _name,
+        lambda *operands, name=_name: getattr(af, name)(*operands),
+        rand(3, 2, 2),
+        rand(_gates * 2, 2),
+        rand(_gates * 2, 2) * 0.5,
+        rand(_gates * 2),
+        *[rand(2, 2)] * _states,
+    )
+case("lstm", lambda x: af.lstm(x, half(8, 2), half(8, 2), half(8)), rand(3, 1, 2))
+
+
+def differences(out, inputs, arrays, cotangent):
+    """Central differences of sum(out * cotangent) for every element of every input."""
+    found = []
+    for number, array in enumerate(arrays):
+        slope = np.zeros(array.shape)
+        for place in np.ndindex(*array.shape):
+            values = []
+            for sign in (1, -1):
+                moved = [each.copy() for each in arrays]
+                moved[number][place] += sign * STEP
+                values.append((af.evaluate(out, dict(zip(inputs, moved, strict=True))) * cotangent).sum())
+            slope[place] = (values[0] - values[1]) / (2 * STEP)
+        found.append(slope)
+    return found
+
+
+@pytest.mark.parametrize("each", CASES, ids=[f"{each.op}-{number}" for number, each in enumerate(CASES)])
+def test_derivative(each):
+    inputs = [af.input(array.shape) for array in each.arrays]
+    out = each.build(*inputs)
+    assert each.op in {node.op for node in out.graph()}
+    seed = af.input(out.shape)
+    cotangent = half(*out.shape, 1)[..., 0]
+    parts = gradients(out, inputs, seed=seed)
+    assert [part.shape for part in parts] == [array.shape for array in each.arrays]
+    feeds = {**dict(zip(inputs, each.arrays, strict=True)), seed: cotangent}
+    held = [{key: feeds[key] for key in part.graph().inputs} for part in parts]
+    found = [af.evaluate(part, values) for part, values in zip(parts, held, strict=True)]
+    for part, expected in zip(found, differences(out, inputs, each.arrays, cotangent), strict=True):
+        np.testing.assert_allclose(part, expected, rtol=each.rtol, atol=max(1e-7, each.rtol * np.abs(expected).max()))
+
+
+@pytest.mark.parametrize("name", [name for name, each in definitions().items() if each.derivative is not None])
+def test_every_derivative_has_a_case(name):
+    assert name in {each.op for each in CASES}, f"add a case for {name} to this file"
+
+
+WITHOUT: dict[str, Callable[..., Any]] = {
+    "floor_div": lambda x: x // 2.0,
+    "floor": lambda x: x.floor(),
+    "ceil": lambda x: x.ceil(),
+    "round": lambda x: x.round(),
+    "sign": lambda x: x.sign(),
+    "one_hot": lambda x: af.one_hot(x, 3),
+    "topk": lambda x: af.topk(x, 2),
+    "sort": lambda x: af.sort(x),  # noqa: PLW0108
+    "argmax": lambda x: x.argmax(),
+    "fps": lambda x: af.fps(x, 2),
+    "radius_search": lambda x: af.radius_search(x, x, 1.0),
+    "affine": lambda x: af.affine(x.reshape(1, 1, 3, 3), [[1, 0, 0, 0, 1, 0]], 2, 2),
+    "equal": lambda x: (x == 1.0).cast(),
+    "not_equal": lambda x: (x != 1.0).cast(),
+    "less": lambda x: (x < 1.0).cast(),
+    "less_equal": lambda x: (x <= 1.0).cast(),
+    "greater": lambda x: (x > 1.0).cast(),
+    "greater_equal": lambda x: (x >= 1.0).cast(),
+    "logical_and": lambda x: ((x > 1.0) & (x < 1.0)).cast(),
+    "logical_or": lambda x: ((x > 1.0) | (x < 1.0)).cast(),
+    "logical_xor": lambda x: ((x > 1.0) ^ (x < 1.0)).cast(),
+    "logical_not": lambda x: (~(x > 1.0)).cast(),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, each in definitions().items() if each.derivative is None and not each.leaf]
+)
+def test_no_derivative_is_said_so(name):
+    x = af.input((3, 3))
+    out = WITHOUT[name](x)
+    assert name in {node.op for node in out.graph()}
+    with pytest.raises(af.GraphError, match="has no derivative") as caught:
+        gradients(out, [x])
+    assert name in str(caught.value)
+    assert "test_derivatives.py:" in str(caught.value)
+
+
+def test_a_stored_kernel_has_no_derivative():
+    x, w = af.input((1, 2, 3, 3)), af.const(half(2, 2, 1, 1))
+    with pytest.raises(af.GraphError, match=r"conv at test_derivatives.py:\d+ has no derivative for <const fp16"):
+        gradients(af.conv(x, w), [w])
+
+
+def test_parameters_get_gradients():
+    x, w = af.input((2, 3)), af.parameter(half(4, 3))
+    (part,) = gradients(x.linear(w), [w])
+    values = rand(2, 3)
+    np.testing.assert_allclose(af.evaluate(part, {x: values}), np.tile(values.sum(0), (4, 1)))
+
+
+def test_conv2d_and_conv_block_train():
+    x = af.input((1, 2, 4, 4))
+    w, gamma, beta = af.conv_param(half(2, 2, 3, 3)), af.parameter(half(1, 2, 1, 1)), af.parameter(half(1, 2, 1, 1))
+    loss = (af.conv_block(x, w, gamma, beta, 1, pool=2) * 1.0).square().sum()
+    image = apart(1, 2, 4, 4)
+    for parameter in (w, gamma, beta):
+        (part,) = gradients(loss, [parameter])
+        start = parameter.weight.array.astype(np.float64)
+        found = af.evaluate(part, {x: image})
+        place = tuple(size - 1 for size in start.shape)
+        moved = []
+        for sign in (1, -1):
+            value = start.copy()
+            value[place] += sign * STEP
+            moved.append(af.evaluate(loss, {x: image, parameter: value}).item())
+        np.testing.assert_allclose(found[place], (moved[0] - moved[1]) / (2 * STEP), rtol=1e-4, atol=1e-6)
+
+
+def test_a_tensor_used_twice_adds_its_parts_up():
+    x = af.input((3,))
+    (part,) = gradients(x * x + x.sin() * x, [x])
+    v = rand(3)
+    np.testing.assert_allclose(af.evaluate(part, [v]), 2 * v + np.sin(v) + v * np.cos(v), rtol=1e-12)
+
+
+def test_what_does_not_depend_has_no_gradient():
+    x, other = af.input((3,)), af.input((3,))
+    assert gradients(x.exp(), [other]) == [None]
+
+
+def test_stop_cuts_the_flow():
+    x = af.input((3,))
+    middle = x.exp()
+    out = middle * x
+    (part,) = gradients(out, [x], stop=[middle])
+    v = rand(3)
+    np.testing.assert_allclose(af.evaluate(part, [v]), np.exp(v), rtol=1e-12)
+
+
+def test_mean_over_many_elements_keeps_its_gradient():
+    """1 / 262144 would be lost as an fp16 constant."""
+    x = af.input((512, 512))
+    (part,) = gradients(x.mean(), [x])
+    np.testing.assert_allclose(af.evaluate(part), np.full((512, 512), 1 / 512**2), rtol=1e-12)
+
+
+def test_a_long_chain_has_a_gradient():
+    x = af.input((1,))
+    y = x
+    for _ in range(5000):
+        y = y + 1.0
+    (part,) = gradients(y, [x])
+    assert af.evaluate(part) == 1.0

@@ -1,0 +1,153 @@
+"""Agreement of the gate with the published verdicts, and what happens to rows that make no sense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aneforge.errors import AneforgeError
+from aneforge.gate.evaluate import Answer, evaluate, target_of_row, verdict
+
+VERDICTS = Path(__file__).resolve().parents[2] / "shared" / "facts" / "silicon" / "verdicts_train.json"
+here = pytest.mark.skipif(not VERDICTS.is_file(), reason="the published verdicts are not beside this checkout")
+DESCRIBES = {
+    "op", "op_class", "shapes", "const", "attrs", "dtype", "weights", "weights_info", "values",
+    "chip", "target", "tier", "route", "os", "compile_host",
+}  # fmt: skip
+ROW = {
+    "op": "conv",
+    "op_class": "conv",
+    "shapes": [[1, 8, 8, 64]],
+    "const": {"weight": [8, 8, 1, 15]},
+    "attrs": {"pad_type": "valid"},
+    "dtype": "fp16",
+    "chip": "M1",
+    "target": "h13",
+    "route": "conversion",
+}
+
+
+def measured():
+    return json.loads(VERDICTS.read_text(encoding="utf-8"))["rows"]
+
+
+@here
+def test_agreement_with_people_who_have_the_chips():
+    result = evaluate(measured())
+    assert result.rows > 900
+    assert result.exact >= 0.99, result.misses
+    assert result.runs >= 0.99
+    assert result.runs_balanced >= 0.98
+    assert result.boundary >= 0.97
+    assert result.wrong_results >= 0.9
+
+
+@here
+def test_no_measured_field_is_read():
+    for row in measured():
+        described = {key: value for key, value in row.items() if key in DESCRIBES}
+        assert verdict(described) == verdict(row), row["id"]
+
+
+@here
+def test_the_preferred_device_of_single_ops():
+    rows = [row for row in measured() if row.get("placed") and row.get("group") != "timed"]
+    right = sum(verdict(row).placed == row["placed"] for row in rows)
+    assert right >= 0.97 * len(rows)
+
+
+@here
+def test_rows_of_low_confidence_count_only_when_asked_for():
+    few = [row for row in measured() if row["confidence"] == "low"]
+    assert evaluate(few).skipped == len(few)
+    assert evaluate(few, low=True).rows == len(few)
+
+
+def test_an_answer_is_a_word_with_reasons():
+    answer = verdict(ROW)
+    assert isinstance(answer, Answer)
+    assert answer == "reject" == answer.verdict
+    assert answer.findings[0].rule == "conv-kernel-width"
+    assert "15" in answer.reason
+    assert answer.placed is None
+    assert verdict({**ROW, "const": {"weight": [8, 8, 1, 13]}}) == "accept"
+
+
+def test_a_row_that_names_no_target():
+    assert target_of_row({"chip": "M4"}).name == "h16g"
+    assert target_of_row({"chip": "A12"}).name == "h11"
+    assert target_of_row({"target": "h18g"}).name == "h18g"
+    assert target_of_row({}).name == "h14"
+    assert verdict({"op": "relu", "route": "conversion"}) == "accept"
+
+
+def test_what_only_a_run_shows_is_not_held_against_a_compile():
+    row = {"op": "mul", "shapes": [[1, 80, 1, 1]], "target": "h15", "route": "conversion"}
+    assert verdict(row) == "wrong_result"
+    assert verdict({**row, "compile_host": "M5"}) == "accept"
+
+
+def test_an_integer_constant_is_not_an_affine_weight():
+    """G04: a plain integer constant is refused on M1, an int8 weight with a scale is not."""
+    row = {"op": "matmul", "shapes": [[8, 64]], "const": {"y": [64, 8]}, "chip": "M1", "route": "conversion"}
+    info = {"weights_info": {"encoding": "int8"}}
+    assert verdict({**row, **info, "weights": "integer constant"}) == "reject"
+    assert verdict({**row, **info, "weights": "int8 affine"}) == "accept"
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"op": None}, "op"),
+        ({"op": 7}, "op"),
+        ({"op": ""}, "op"),
+        ({"shapes": "1x8"}, "shapes"),
+        ({"shapes": [8]}, r"shapes\[0\]"),
+        ({"shapes": [[1, -8]]}, r"shapes\[0\]"),
+        ({"shapes": [[1, 2.5]]}, r"shapes\[0\]"),
+        ({"const": [1]}, "const"),
+        ({"const": {"weight": 3}}, "const.weight"),
+        ({"attrs": "same"}, "attrs"),
+        ({"values": 3}, "values"),
+        ({"weights_info": "int8"}, "weights_info"),
+        ({"dtype": 16}, "dtype"),
+        ({"route": "sideways"}, "route"),
+        ({"route": 3}, "route"),
+        ({"attrs": {"groups": "eight"}}, "attrs"),
+        ({"attrs": {"strides": [[1], [2]]}}, "attrs"),
+        ({"attrs": {"pad": "wide"}}, "attrs"),
+        ({"target": "h99", "chip": None}, "target"),
+        ({"target": None, "chip": "M99"}, "chip"),
+    ],
+)
+def test_a_malformed_row_is_one_error_that_names_the_field(change, names):
+    with pytest.raises(AneforgeError, match=f"^{names}") as error:
+        verdict({**ROW, **change})
+    assert "\n" not in str(error.value)
+
+
+def test_a_malformed_file_is_an_error_too():
+    with pytest.raises(AneforgeError, match=r"^row"):
+        verdict([1])  # type: ignore[arg-type]
+    with pytest.raises(AneforgeError, match=r"^verdict"):
+        evaluate([{**ROW, "verdict": "maybe"}])
+    with pytest.raises(AneforgeError, match=r"^verdict"):
+        evaluate([ROW])
+
+
+def test_agreement_prints_and_serialises():
+    rows = [
+        {**ROW, "verdict": "reject", "group": "kw", "confidence": "high", "id": "a"},
+        {**ROW, "const": {"weight": [8, 8, 1, 13]}, "verdict": "accept", "group": "kw", "id": "b"},
+        {**ROW, "const": {"weight": [8, 8, 1, 12]}, "verdict": "reject", "group": "kw", "id": "c"},
+    ]
+    result = evaluate(rows)
+    assert (result.rows, result.boundary_pairs) == (3, 2)
+    assert result.exact == pytest.approx(2 / 3)
+    assert result.boundary == pytest.approx(1 / 2)
+    assert result.misses[0]["id"] == "c"
+    assert json.loads(json.dumps(result.to_json()))["parts"]["chip"]["M1"] == {"exact": 2, "rows": 3}
+    assert "exact" in str(result)
+    assert evaluate([]).exact == 1.0

@@ -1,0 +1,582 @@
+"""Every rule of the gate on both sides of its boundary, with the source that set the boundary."""
+
+from __future__ import annotations
+
+import pytest
+
+from aneforge import target
+from aneforge.errors import AneforgeError
+from aneforge.gate import Query, judge
+from aneforge.gate.query import SYMBOLIC
+from aneforge.gate.rules import RULES
+from aneforge.gate.rules.base import rule_records
+from aneforge.gate.rules.placement import estimate_us, placed
+from aneforge.gate.rules.status import known_names
+from aneforge.targets import sources, store
+
+X = ((1, 8, 64, 64),)
+MAP = ((1, 64, 32, 32),)
+ROW = ((1, 64, 1, 1024),)
+
+
+def conv(*kernel, shape=X, out=8, **attrs):
+    return Query("conv", shape, {"weight": (out, shape[0][1], *kernel)}, attrs)
+
+
+def pool(op, *window):
+    return Query(op, MAP, attrs={"kernel_sizes": list(window), "pad_type": "same"})
+
+
+def norm(rows, width, gamma_uniform=False, **attrs):
+    return Query("layer_norm", ((rows, width),), attrs=attrs, weights={"gamma_uniform": gamma_uniform})
+
+
+def sdpa(queries, keys, mask=None, **attrs):
+    shapes = ((1, 8, queries, 64), (1, 8, keys, 64), (1, 8, keys, 64), *((mask,) if mask else ()))
+    return Query("SDPA", shapes, attrs=attrs)
+
+
+def chain(name, graph="", shape=ROW, **attrs):
+    return Query(f"chain:{name}", shape, attrs={"graph": graph, **attrs})
+
+
+def cut(largest, begin, op="slice_by_size"):
+    return Query(op, ((1, 1, 1, 8),), attrs={"begin": begin}, values={"max_abs": largest})
+
+
+def layer(op, *shapes, **attrs):
+    return Query(op, shapes or None, attrs=attrs)
+
+
+W8 = {"encoding": "int8"}
+
+# "rule | chip | route | verdict on the far side | source", a query that passes, a query that does not
+BOUNDARIES = [
+    ("rank | M1 | conversion | reject | G04", Query("relu", ((1, 1, 2, 4, 64),)), Query("relu", ((1,) * 6,))),
+    (
+        "matmul-rank | M1 | conversion | reject | G04",
+        Query("matmul", ((1, 2, 8, 16), (1, 2, 16, 8))),
+        Query("matmul", ((1, 1, 2, 8, 16), (1, 1, 2, 16, 8))),
+    ),
+    (
+        "symbolic-dimension | M1 | conversion | reject | G19",
+        Query("relu", ((8, 64),)),
+        Query("relu", ((SYMBOLIC, 64),)),
+    ),
+    ("zero-size | M1 | conversion | reject | G04", Query("relu", ((1, 64),)), Query("relu", ((0, 64),))),
+    ("extent | M1 | conversion | reject | G17", Query("add", ((1, 1, 1, 16384),)), Query("add", ((1, 1, 1, 16385),))),
+    (
+        "extent | M2 Pro | conversion | reject | G17",
+        Query("add", ((1, 65536, 1, 1),)),
+        Query("add", ((1, 65537, 1, 1),)),
+    ),
+    (
+        "extent | M4 | coreml_placement | cpu | M6.disp",
+        Query("relu", ((1, 1, 65536, 1),)),
+        Query("relu", ((1, 1, 65537, 1),)),
+    ),
+    (
+        "extent | M2 | coreml_placement | reject | MOB.61",
+        chain("conv", shape=((1, 128, 1, 16384),)),
+        chain("conv", shape=((1, 128, 1, 16390),)),
+    ),
+    (
+        "contraction-extent | M1 | conversion | reject | G04",
+        Query("matmul", ((8, 8),), {"y": (8, 16384)}),
+        Query("matmul", ((8, 8),), {"y": (8, 16385)}),
+    ),
+    (
+        "matmul-runtime-contraction | M4 | conversion | reject | M6.disp",
+        Query("matmul", ((1, 16, 32768), (1, 32768, 16))),
+        Query("matmul", ((1, 16, 40000), (1, 40000, 16))),
+    ),
+    (
+        "group-norm-extent | M1 | conversion | reject | AF.quirks",
+        Query("group_norm", ((1, 512, 128, 128),), attrs={"num_groups": 32}),
+        Query("group_norm", ((1, 512, 128, 129),), attrs={"num_groups": 32}),
+    ),
+    (
+        "group-norm-extent | M5 | conversion | reject | AF.caps",
+        Query("group_norm", ((1, 512, 8, 8),), attrs={"num_groups": 32, "lowering": "flattened"}),
+        Query("group_norm", ((1, 512, 128, 128),), attrs={"num_groups": 32, "lowering": "flattened"}),
+    ),
+    (
+        "narrow-surface | M3 Max | conversion | wrong_result | FG",
+        Query("mul", ((1, 80, 1, 32),)),
+        Query("mul", ((1, 80, 1, 31),)),
+    ),
+    (
+        "short-step | M5 Pro | conversion | reject | SCOPE",
+        chain("decoder_step", shape=((1, 2560, 1, 4),)),
+        chain("decoder_step", shape=((1, 2560, 1, 1),)),
+    ),
+    (
+        "short-step | M4 Max | conversion | reject | ORI",
+        chain("decoder_step", shape=((1, 768, 1, 16),)),
+        chain("decoder_step", shape=((1, 768, 1, 1),)),
+    ),
+    ("conv-kernel-width | M1 | conversion | reject | C16", conv(1, 13), conv(1, 14)),
+    ("conv-kernel-width | M6 | coreml_placement | cpu | C16", conv(1, 15), conv(1, 16)),
+    ("conv-kernel-width | M4 | coreml_placement | cpu | M6.disp", conv(16, 16), conv(17, 17)),
+    (
+        "conv-kernel-width | M5 | direct | reject | AF.caps",
+        Query("CrossCorrelation", X, {"template": (1, 1, 1, 15)}),
+        Query("CrossCorrelation", X, {"template": (1, 1, 1, 16)}),
+    ),
+    ("conv-kernel-height | M1 | conversion | reject | G17", conv(29, 1), conv(30, 1)),
+    ("conv-kernel-height | M4 | conversion | reject | M6.disp", conv(28, 1), conv(32, 1)),
+    (
+        "conv-channels-per-group | M1 | conversion | reject | G04",
+        Query("conv", X, {"weight": (8, 2, 3, 3)}, {"groups": 4}),
+        Query("conv", X, {"weight": (9, 2, 3, 3)}, {"groups": 3}),
+    ),
+    (
+        "conv-stride-factors | M1 | conversion | decompose | G17",
+        conv(3, 3, strides=[8, 8]),
+        conv(3, 3, strides=[7, 7]),
+    ),
+    (
+        "conv-depth | M1 | conversion | reject | G04",
+        conv(3, 3),
+        Query("conv", ((1, 16, 8, 16, 16),), {"weight": (16, 16, 3, 3, 3)}),
+    ),
+    ("conv-dilation | A12 Bionic | coreml_placement | reject | HOLD", conv(3, 3), conv(3, 3, dilations=[2, 2])),
+    (
+        "deconv-stride | A17 Pro | coreml_placement | reject | CT.2450",
+        Query("conv_transpose", ((1, 128, 5, 226),), {"weight": (128, 64, 4, 4)}, {"strides": [4, 4]}),
+        Query("conv_transpose", ((1, 128, 5, 226),), {"weight": (128, 64, 16, 1)}, {"strides": [16, 1]}),
+    ),
+    (
+        "runtime-weight-batch | M1 | conversion | reject | G19",
+        Query("conv", ((1, 1, 8, 8), (8, 1, 3, 3)), attrs={"weight": "runtime"}),
+        Query("conv", ((2, 1, 8, 8), (8, 1, 3, 3)), attrs={"weight": "runtime"}),
+    ),
+    (
+        "runtime-weight-ignored | M3 Max | conversion | wrong_result | FG",
+        conv(1, 1),
+        Query("conv", ((1, 64, 1, 32), (64, 64, 1, 1)), attrs={"weight": "runtime"}),
+    ),
+    (
+        "kernel-exceeds-input | M1 | conversion | reject | S22",
+        conv(9, 1, shape=((1, 8, 9, 9),), pad_type="valid"),
+        conv(10, 1, shape=((1, 8, 9, 9),), pad_type="valid"),
+    ),
+    ("max-pool-width | M4 | conversion | reject | M6.disp", pool("max_pool", 9, 1), pool("max_pool", 1, 9)),
+    ("max-pool-width | M4 | coreml_placement | cpu | M6.disp", pool("max_pool", 8, 8), pool("max_pool", 9, 9)),
+    (
+        "pool-window | M5 | direct | reject | GA",
+        layer("Pooling", *MAP, Type="Avg", KernelWidth=31, KernelHeight=31),
+        layer("Pooling", *MAP, Type="Avg", KernelWidth=32, KernelHeight=31),
+    ),
+    ("layer-norm-affine | M1 Max | conversion | reject | AF.issues", norm(512, 2048), norm(512, 2560)),
+    ("layer-norm-affine | M2 Pro | conversion | reject | AF.issues", norm(256, 3995), norm(256, 4096)),
+    (
+        "layer-norm-affine | M2 Pro | conversion | reject | AF.issues",
+        norm(512, 1024, gamma_uniform=True),
+        norm(512, 1024),
+    ),
+    (
+        "layer-norm-affine | M2 Pro | conversion | reject | AF.issues",
+        norm(512, 4096, lowering="affine as [1,D] after the reshape back"),
+        norm(512, 4096, lowering="rank-4 body"),
+    ),
+    ("layer-norm-width | M5 Pro | conversion | reject | AF.issues", norm(256, 8192), norm(256, 10240)),
+    (
+        "lrn-channels | M1 | direct | reject | GB",
+        layer("LocalResponseNormalization", (8, 8, 8), KernelChannel=8),
+        layer("LocalResponseNormalization", (16, 8, 8), KernelChannel=16),
+    ),
+    (
+        "lrn-partial | M5 | direct | wrong_result | GB",
+        layer("LocalResponseNormalization", (8, 8, 8), KernelChannel=8),
+        layer("LocalResponseNormalization", (8, 8, 8), KernelChannel=5),
+    ),
+    (
+        "minmax-channel | M1 | direct | reject | C10",
+        layer("MinMaxNormalization", (8, 8, 16), Dimension="Width"),
+        layer("MinMaxNormalization", (8, 8, 16), Dimension="Channel"),
+    ),
+    ("topk-k | M5 | direct | reject | C09", layer("TopK", (1, 16), K=5), layer("TopK", (1, 16), K=4)),
+    (
+        "gather-envelope | M1 | conversion | reject | G04",
+        layer("gather", batch=1, depth=1, index_channels=3, axes=3),
+        layer("gather", batch=2, depth=1, index_channels=3, axes=3),
+    ),
+    ("gather-static | M5 | conversion | reject | C42", Query("gather", MAP, {"indices": (32,)}), Query("gather", MAP)),
+    (
+        "runtime-indices | M4 | coreml_placement | cpu | M6.disp",
+        Query("gather", MAP, {"indices": (32,)}),
+        Query("gather", MAP, attrs={"indices": "runtime"}),
+    ),
+    (
+        "runtime-begin | M4 | coreml_placement | cpu | M6.disp",
+        Query("slice_by_size", MAP, attrs={"begin": [0, 0, 4, 4]}),
+        Query("slice_by_size", MAP, attrs={"begin": "runtime"}),
+    ),
+    (
+        "argmax-scope | M1 | conversion | reject | C13",
+        Query("reduce_argmax", ((8, 64),), attrs={"axis": 1}),
+        Query("reduce_argmax", ((8, 64),), attrs={"scope": "whole tensor"}),
+    ),
+    (
+        "arg-extent | M1 | direct | reject | G17",
+        layer("ArgMinMax", (1, 1, 1, 2048), Mode="SpatialArgMax"),
+        layer("ArgMinMax", (1, 1, 1, 2049), Mode="SpatialArgMax"),
+    ),
+    (
+        "arg-extent | M1 | direct | reject | G17",
+        layer("ArgMinMax", (1, 2048, 1, 8), Mode="ChannelArgMax"),
+        layer("ArgMinMax", (1, 2049, 1, 8), Mode="ChannelArgMax"),
+    ),
+    (
+        "rearrange-factors | M5 | direct | reject | S26",
+        layer("SpaceToBatch", *X, FactorX=6, FactorY=2),
+        layer("SpaceToBatch", *X, FactorX=5, FactorY=2),
+    ),
+    (
+        "shuffle-factors | M5 | direct | reject | S26",
+        layer("PixelShuffle", (1, 64, 8, 8), FactorX=4, FactorY=4),
+        layer("PixelShuffle", (1, 100, 8, 8), FactorX=5, FactorY=5),
+    ),
+    (
+        "batch-divisible | M5 | direct | reject | AF.caps",
+        layer("BatchToSpace", (8, 8, 8, 8), FactorX=2, FactorY=2),
+        layer("BatchToSpace", (6, 8, 8, 8), FactorX=2, FactorY=2),
+    ),
+    (
+        "pad-mode | M1 | conversion | decompose | GA",
+        layer("pad", *X, mode="constant"),
+        layer("pad", *X, mode="reflect"),
+    ),
+    (
+        "layer-parameter | M5 | direct | reject | AF.netplist",
+        layer("Concat", *X, Dimension="Width"),
+        layer("Concat", *X, Dimension="Batch"),
+    ),
+    ("dropout-rate | M1 | direct | reject | S22", layer("Dropout", *X, rate=0), layer("Dropout", *X, rate=0.5)),
+    (
+        "cross-product-shape | M1 | direct | reject | S26",
+        layer("CrossProduct", (1, 3, 1, 1), (1, 3, 1, 1)),
+        layer("CrossProduct", (1, 3, 1, 4), (1, 3, 1, 4)),
+    ),
+    (
+        "cost-volume-width | M1 | direct | reject | GB",
+        layer("CostVolume", (1, 8, 4, 16), (1, 8, 4, 20), DisparityRange=4),
+        layer("CostVolume", (1, 8, 4, 16), (1, 8, 4, 19), DisparityRange=4),
+    ),
+    (
+        "scaled-elementwise-type | M5 | direct | reject | AF.caps",
+        layer("ScaledElementWise", (1, 64), Type="Add"),
+        layer("ScaledElementWise", (1, 64), Type="Sub"),
+    ),
+    (
+        "scaled-mult-scale | M5 | direct | wrong_result | AF.caps",
+        layer("ScaledElementWise", (1, 64), Type="Mult", Scale=1),
+        layer("ScaledElementWise", (1, 64), Type="Mult", Scale=2),
+    ),
+    (
+        "fps-size | M5 | direct | reject | GB",
+        layer("FurthestPointSampling", (3, 8192), CentroidCount=1024),
+        layer("FurthestPointSampling", (3, 8193), CentroidCount=1024),
+    ),
+    (
+        "fps-metric | M5 | direct | wrong_result | GB",
+        layer("FurthestPointSampling", (3, 64), DistanceMetric="L2"),
+        layer("FurthestPointSampling", (3, 64), DistanceMetric="L1"),
+    ),
+    (
+        "rasterizer-identity | M5 | direct | reject | AF.caps",
+        layer("KernelRasterizer", (1, 4, 8, 8), OutputChannels=4),
+        layer("KernelRasterizer", (1, 4, 8, 8), OutputChannels=36),
+    ),
+    (
+        "resample-method | M5 | direct | reject | AF.caps",
+        layer("Resample", Method="NearestNeighbor"),
+        layer("Resample", Method="Bilinear"),
+    ),
+    (
+        "sdpa-operands | M1 | direct | reject | S26",
+        sdpa(64, 64),
+        Query("SDPA", ((1, 8, 64, 64), (1, 8, 64, 64), (1, 8, 32, 64))),
+    ),
+    ("sdpa-length | M5 | direct | wrong_result | N50", sdpa(511, 4096), sdpa(512, 512)),
+    (
+        "sdpa-mask | M5 | direct | wrong_result | AF.docs",
+        sdpa(128, 128, (1, 1, 128, 128)),
+        sdpa(128, 128, (1, 8, 128, 128)),
+    ),
+    (
+        "sdpa-subtract-max | M1 | direct | wrong_result | N28",
+        sdpa(64, 64, SubtractMax=True),
+        sdpa(64, 64, SubtractMax=False),
+    ),
+    ("chain-depth | M6 | conversion | reject | M6.depth", chain("conv", repeat=386), chain("conv", repeat=387)),
+    ("chain-depth | M6 | coreml_placement | cpu | M6.depth", chain("conv", repeat=386), chain("conv", repeat=400)),
+    (
+        "ffn-weights | M3 Max | conversion | reject | FG",
+        Query("chain:ffn", ROW, {"w": (2432, 2560, 1, 1)}),
+        Query("chain:ffn", ROW, {"w": (9728, 2560, 1, 1)}),
+    ),
+    (
+        "state-width | M4 | coreml_placement | reject | CT.2631",
+        layer("read_state", (1, 8, 135, 256)),
+        layer("read_state", (1, 8, 135, 255)),
+    ),
+    (
+        "cache-rank | M2 | coreml_placement | reject | FA.679",
+        chain("kv_cache", cache_rank=4),
+        chain("kv_cache", cache_rank=5),
+    ),
+    (
+        "square-tiling | M5 | conversion | reject | AF.caps",
+        chain("square", "square, then a nonlinearity", ((1, 192),)),
+        chain("square", "square, then a nonlinearity", ((1, 193),)),
+    ),
+    (
+        "chain-pattern | M1 | conversion | wrong_result | N21",
+        chain("concat", "concat of whole rows"),
+        chain("concat", "concat of columns sliced along the last axis"),
+    ),
+    (
+        "chain-pattern | M5 | conversion | reject | AF.issues",
+        chain("reduce_sum", "reduce_sum axis 1, then sub(x, x)"),
+        chain("reduce_sum", "reduce_sum axis 1, then mul by 0.0"),
+    ),
+    (
+        "chain-pattern | M5 | conversion | wrong_result | AF.tests",
+        chain("round", "select(|x|<1024, round(x), x)"),
+        chain("round", "round, then mul by a scalar"),
+    ),
+    (
+        "chain-pattern | M5 Pro | conversion | wrong_result | CAI.112",
+        chain("mul", "quantise, dequantise, multiply"),
+        chain("mul", "quantise, dequantise, multiply, quantise"),
+    ),
+    (
+        "fp32-program | M4 | conversion | reject | CAZ",
+        chain("text_encoder"),
+        Query("chain:text_encoder", ROW, dtype="fp32"),
+    ),
+    (
+        "fp32-input | M1 | conversion | reject | MX.6",
+        chain("cast", "cast, conv, cast"),
+        Query("chain:cast", ROW, attrs={"graph": "cast, conv, cast"}, dtype="fp32"),
+    ),
+    (
+        "integer-operand | M4 | coreml_placement | cpu | M6.disp",
+        Query("mul", MAP * 2),
+        Query("mul", MAP * 2, dtype="int32"),
+    ),
+    (
+        "integer-cast | M4 | coreml_placement | cpu | M6.disp",
+        layer("cast", *MAP, dtype="fp32"),
+        layer("cast", *MAP, dtype="int32"),
+    ),
+    (
+        "integer-weight | M1 | conversion | reject | G04",
+        Query("matmul", ((8, 64),), {"y": (64, 8)}, weights=W8),
+        Query("matmul", ((8, 64),), {"y": (64, 8)}, weights={"encoding": "integer"}),
+    ),
+    (
+        "blockwise-placement | M2 | coreml_placement | cpu | CT.2510",
+        Query("linear", weights=W8),
+        Query("linear", weights={"encoding": "blockwise"}),
+    ),
+    (
+        "blockwise-program | M4 | conversion | reject | CAZ",
+        Query("chain:text_encoder", weights=W8),
+        Query("chain:text_encoder", weights={"encoding": "blockwise"}),
+    ),
+    (
+        "grouped-palette | M4 | conversion | reject | CAZ",
+        Query("chain:text_encoder", weights={"encoding": "lut6", "description": "6-bit, group 16"}),
+        Query("chain:text_encoder", weights={"encoding": "lut4", "description": "4-bit palette, group 16"}),
+    ),
+    (
+        "palette-bits | M1 | conversion | decompose | G25",
+        Query("linear", weights={"encoding": "lut4"}),
+        Query("linear", weights={"encoding": "lut6"}),
+    ),
+    ("slice-x16 | M2 Pro | conversion | wrong_result | N18", cut(4094, [0, 0, 0, 1]), cut(4096, [0, 0, 0, 1])),
+    (
+        "slice-x16 | M1 | conversion | wrong_result | N20",
+        cut(4096, [0, 0, 1, 0]),
+        cut(4096, [0, 0, 0, 1], "slice_by_index"),
+    ),
+    (
+        "int8-x16 | M5 Pro | conversion | wrong_result | N17",
+        Query("matmul", ((31, 15),), {"y": (15, 16)}, weights=W8, values={"max_abs": 4094}),
+        Query("matmul", ((31, 15),), {"y": (15, 16)}, weights=W8, values={"max_abs": 4096}),
+    ),
+    (
+        "accumulator-range | M1 | conversion | wrong_result | N05",
+        Query("matmul", values={"largest_output": 32752}),
+        Query("matmul", values={"largest_output": 32768}),
+    ),
+    (
+        "fp16-range | M6 | conversion | wrong_result | N01",
+        Query("add", values={"largest_output": 65504}),
+        Query("add", values={"largest_output": 65536}),
+    ),
+    (
+        "value-cliff | M4 | coreml_placement | wrong_result | CT.2687",
+        Query("softplus", values={"x": 10.0}),
+        Query("softplus", values={"x": 11.0}),
+    ),
+    (
+        "value-cliff | M5 | conversion | wrong_result | AF.issues",
+        Query("round", values={"x": 1023}),
+        Query("round", values={"x": -1024}),
+    ),
+    (
+        "value-cliff | M1 | conversion | wrong_result | N29",
+        Query("exp", values={"x": 11.0}),
+        Query("exp", values={"x": 11.094}),
+    ),
+    (
+        "value-cliff | M1 | conversion | wrong_result | N30",
+        Query("square", values={"x": 255}),
+        Query("square", values={"x": 256}),
+    ),
+    (
+        "value-cliff | M1 | conversion | wrong_result | N29",
+        Query("exp2", values={"x": 15}),
+        Query("exp2", values={"x": 16}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "fine", "wrong"), BOUNDARIES, ids=[row[0] for row in BOUNDARIES])
+def test_both_sides_of_a_boundary(case, fine, wrong):
+    rule, chip, route, word, source = case.split(" | ")
+    assert source[0] in "CN" or source in known_sources()
+    passed = judge(fine, target(chip), route)
+    assert rule not in [finding.rule for finding in passed.findings]
+    refused = judge(wrong, target(chip), route)
+    found = next(finding for finding in refused.findings if finding.rule == rule)
+    assert (refused.verdict, found.effect) == (word, word)
+    assert found.message
+    assert found.hint
+    assert "{" not in found.message
+    assert found.evidence.source
+    assert found.evidence.confidence != "unknown"
+
+
+def known_sources():
+    return {**sources(), **store.load("gate_limits")["sources"]}
+
+
+def test_every_rule_has_a_boundary_test():
+    assert {row[0].split(" | ")[0] for row in BOUNDARIES} == set(RULES)
+
+
+def test_rules_and_records_belong_together():
+    assert set(RULES) == set(rule_records())
+
+
+def test_every_record_names_a_known_source():
+    document = store.load("gate_limits")
+    for section in ("rules", "ops", "placement"):
+        for record in document[section]:
+            named = [*record.get("src", ()), *record.get("basis", ())]
+            assert named or "limit" in record or "global" in record, record
+            assert set(named) <= set(known_sources()), record
+    assert {record["op"] for record in document["ops"]} <= known_names()
+
+
+@pytest.mark.parametrize(
+    ("op", "chip", "route", "word", "source"),
+    [
+        ("tan", "M1", "conversion", "reject", "G04: no path on any family"),
+        ("cumsum", "M1", "conversion", "reject", "C43"),
+        ("range_1d", "M1", "conversion", "reject", "AF.opcat"),
+        ("range_1d", "M5", "conversion", "accept", "AF.sweep"),
+        ("topk", "M1", "conversion", "reject", "C09"),
+        ("topk", "M2 Pro", "conversion", "accept", "C09"),
+        ("topk", "M3 Pro", "coreml_placement", "cpu", "RFD.1495"),
+        ("topk", "M4", "coreml_placement", "accept", "M6.disp"),
+        ("upsample_bilinear", "M1", "conversion", "decompose", "U18"),
+        ("upsample_bilinear", "M2 Pro", "conversion", "accept", "GA"),
+        ("affine", "M1", "conversion", "reject", "U19"),
+        ("affine", "M5", "conversion", "accept", "AF.sweep"),
+        ("crop_resize", "M5", "conversion", "reject", "C12"),
+        ("logical_and", "M5", "conversion", "reject", "C41"),
+        ("logical_and", "M4", "coreml_placement", "accept", "C41"),
+        ("lstm", "M4", "coreml_placement", "cpu", "M6.disp"),
+        ("sin", "M1", "conversion", "reject", "chapter 26: reject by conversion; the rewrite is ours"),
+        ("sin", "M5", "conversion", "accept", "AF.sweep"),
+        ("Sort", "M1", "direct", "reject", "S22"),
+        ("Sort", "M5", "direct", "accept", "AF.tests"),
+        ("Reverse", "M5", "direct", "reject", "S22"),
+        ("GlobalArgMinMax", "M1", "direct", "accept", "C13"),
+        ("CostVolume", "M1", "conversion", "reject", "reached by authoring only"),
+        ("relu", "h12", "conversion", "reject", "MIL is only supported for H13+"),
+        ("relu", "h18c", "conversion", "reject", "status 22"),
+        ("relu", "u1", "conversion", "accept", "M6.tgt"),
+        ("channel_layer_norm", "M2 Pro", "conversion", "accept", "AF.issues"),
+    ],
+)
+def test_the_answer_for_a_name(op, chip, route, word, source):
+    assert judge(Query(op), target(chip), route).verdict == word, source
+
+
+@pytest.mark.parametrize(
+    ("encoding", "chip", "word"),
+    [
+        ("int8", "M1", "decompose"),
+        ("int8", "M2", "accept"),
+        ("blockwise", "M2", "decompose"),
+        ("sparse", "M1", "accept"),
+    ],
+)
+def test_weight_forms_that_are_expanded(encoding, chip, word):
+    """G07: int8 folds on A13 and streams from A14, block-wise folds below A15."""
+    assert judge(Query("linear", weights={"encoding": encoding}), target(chip)).verdict == word
+
+
+@pytest.mark.parametrize("route", ["conversion", "direct", "coreml_placement"])
+def test_an_unknown_name_is_never_native(route):
+    verdict = judge(Query("maxpool2"), target("M5"), route)
+    assert verdict.verdict == ("cpu" if route == "coreml_placement" else "reject")
+    assert "max_pool" in verdict.findings[0].hint
+
+
+def test_the_worst_finding_is_the_verdict():
+    both = Query("conv", X, {"weight": (8, 8, 1, 16)}, {"strides": [7, 7]})
+    verdict = judge(both, target("M1"))
+    assert verdict.verdict == "reject"
+    assert [finding.effect for finding in verdict.findings] == ["reject", "decompose"]
+    assert verdict.findings[0].oversize
+    assert verdict.to_json()["findings"][0]["limit"] == 13
+    assert "C16" in str(verdict) or "13" in str(verdict)
+
+
+def test_eligible_is_not_placed():
+    """The published estimates (C30): one small op stays on the CPU, a heavy one moves (M6.disp, VX)."""
+    small = judge(conv(3, 3), target("M4"), "coreml_placement")
+    assert (small.verdict, small.placed) == ("accept", "cpu")
+    heavy = Query("matmul", ((512, 512), (512, 512)))
+    assert placed(heavy) == "ane"
+    assert placed(Query("matmul", ((512, 512), (512, 512)), dtype="fp32")) == "cpu"
+    assert judge(heavy, target("M4"), "conversion").placed is None
+    refused = judge(Query("tan", MAP), target("M4"), "coreml_placement")
+    assert (refused.verdict, refused.placed) == ("cpu", "cpu")
+
+
+def test_estimates_return_the_published_figures():
+    figures = store.load("cost_model")["placement_model_m4"]["estimates_us"]
+    example = Query("conv", MAP, {"weight": (64, 64, 3, 3)})
+    assert estimate_us(example) == pytest.approx(figures["conv3x3 64->64 32x32"])
+    assert estimate_us(Query("relu", MAP)) == pytest.approx(figures["relu"])
+
+
+def test_a_chain_in_a_list_of_ops_reads_like_one_in_words():
+    query = Query("chain:round", ((1, 4),), attrs={"ops": ["round", "mul"]})
+    assert judge(query, target("M5")).verdict == "wrong_result"
+
+
+def test_bad_questions_are_errors_of_this_package():
+    with pytest.raises(AneforgeError, match=r"route 'convertion'.*conversion"):
+        judge(Query("relu"), target("M1"), "convertion")
+    with pytest.raises(AneforgeError, match="op: expected"):
+        judge(Query(""), target("M1"))
