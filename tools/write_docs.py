@@ -3,6 +3,7 @@
 ``unknowns.md``    what this project had to choose and what nobody has published, with the experiment to settle it
 ``rules.md``       every rule of the gate, with the sentence users read and the limits per chip and route
 ``operations.md``  every op of the graph language, with its status on each chip
+``rewrites.md``    what stands in for an op that a chip lacks, with its domain and error
 
 A test compares the committed pages with what this prints.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from aneforge.gate.retarget import decompositions
 from aneforge.gate.rules import RULES
 from aneforge.gate.rules.base import rule_records
 from aneforge.graph import definitions
@@ -161,7 +163,32 @@ def operations() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"unknowns.md": unknowns, "rules.md": rules, "operations.md": operations}
+def rewrites() -> str:
+    parts = [
+        "# How ops are rewritten for chips that lack them",
+        "",
+        "Written by `make docs` from `aneforge/gate/retarget/`. A native op is never touched. Below an op's",
+        "floor, or where no chip has the op, `aneforge.gate.retarget.retarget(graph, chip)` puts these in its",
+        "place. The error in ulp is the largest distance from the correctly rounded result over every fp16",
+        "argument of the domain, every node of the rewrite rounded to fp16 in three ways (half to even, half",
+        "away, and the double rounding of small results that silicon shows); the engine's own exp, log, sqrt,",
+        "atan and tanh count as correctly rounded.",
+        "",
+        "| op | rewrite | how | error |",
+        "| --- | --- | --- | --- |",
+    ]
+    for op, rule in sorted(decompositions().items()):
+        cells = [f"`{op}`", rule.name, rule.doc, str(rule.bound)]
+        parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(parts) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "unknowns.md": unknowns,
+    "rules.md": rules,
+    "operations.md": operations,
+    "rewrites.md": rewrites,
+}
 
 
 def main() -> int:

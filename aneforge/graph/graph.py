@@ -240,10 +240,10 @@ def _read_node(number: int, record: Any, made: list[Tensor], weights: dict[str, 
         attrs = {key: _tuples(settings[key]) for key in declared.attributes}
         weight = _read_weight(record.get("weight"), declared.name, weights)
         result = make(declared, [made[index] for index in operands], attrs, name=name, weight=weight)
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
-        raise GraphError(f"{what} has the wrong operands or attributes: {error!r}") from None
     except GraphError as error:
         raise GraphError(f"{what}: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise GraphError(f"{what} has the wrong operands or attributes: {error!r}") from None
     if weight is not None and attrs.get("shape", weight.shape) != weight.shape:
         raise GraphError(f"{what} says {list(attrs['shape'])}, its weight is {list(weight.shape)}")
     if "shape" in record and list(result.shape) != record["shape"]:

@@ -253,6 +253,7 @@ def _infer(
         dtype = _result_dtype(declared, [dtype for _, dtype, _ in types], dict(settings))
         shape = weight.shape if weight is not None else declared.shape(*shapes, **dict(settings))
         _check_size(shape, dtype, scalar=weight is not None)
+        _check_axes(dict(settings), max(len(each) for each in (shape, *shapes)))
     except GraphError as error:
         operands = f" (operands {', '.join(str(list(each)) for each in shapes)})" if shapes else ""
         raise _located(declared.name, f"{error}{operands}") from None
@@ -266,6 +267,14 @@ def _check_operands(declared: OpDef, given: int) -> None:
     needed = sum(1 for each in declared.operands if not each.endswith("?"))
     if given < needed or (given > len(declared.operands) and not declared.variadic):
         raise GraphError(f"takes {' '.join(declared.operands) or 'no operands'}, {given} were given")
+
+
+def _check_axes(attrs: Mapping[str, Any], rank: int) -> None:
+    """Builders resolve axes; a file may name one that is not there (flatten2d may name the end)."""
+    named = (*attrs.get("axes", ()), *(attrs[key] for key in ("axis", "seq_axis", "batch_axis") if key in attrs))
+    for axis in named:
+        if not isinstance(axis, int) or isinstance(axis, bool) or not 0 <= axis <= rank - ("axes" in attrs):
+            raise GraphError(f"axis {axis!r} is out of range for rank {rank}")
 
 
 def _check_size(shape: Shape, dtype: str, scalar: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from aneforge.errors import GraphError
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["evaluate"]
@@ -43,7 +44,10 @@ def _value(each: Tensor, operands: list[np.ndarray]) -> np.ndarray:
     rule = each.definition.reference
     if rule is None:
         raise GraphError(f"{each!r} has no value: it is an input that was not fed")
-    result = np.asarray(rule(*operands, **dict(each.signature.attrs)))
+    try:
+        result = np.asarray(rule(*operands, **dict(each.signature.attrs)))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # attributes that no builder gives
+        raise GraphError(f"{each!r} at {located(each.where)} cannot be evaluated: {error}") from error
     if each.dtype != "bool":
         result = result.astype(np.float64, copy=False)
     if result.shape != each.shape:

@@ -459,6 +459,8 @@ def index(x: Tensor, key: Any) -> Tensor:
         result = slice_by_size(x, begin, [e - b for b, e in zip(begin, end, strict=True)])
     if flips:
         result = reverse(result, flips)
+    if new and len(drop) == x.ndim:
+        return reshape(result, (1,) * len(new))  # squeeze would keep one axis
     if drop:
         result = squeeze(result, drop)
     return expand_dims(result, new) if new else result
