@@ -17,7 +17,7 @@ from typing import Any
 from aneforge.errors import UnknownNameError
 from aneforge.gate.judge import EFFECTS, Finding, judge, run_time_only
 from aneforge.gate.query import ROUTES, SYMBOLIC, Query, QueryError
-from aneforge.targets import Target, resolve, store
+from aneforge.targets import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.targets import target as target_of
 
 __all__ = ["Agreement", "Answer", "evaluate", "query_of", "target_of_row", "verdict"]
@@ -88,7 +88,7 @@ def query_of(row: Mapping[str, Any]) -> Query:
 
 
 def target_of_row(row: Mapping[str, Any]) -> Target:
-    """The compiler target that a row names, by target or by chip; a default where it names neither."""
+    """The compiler target that a row names, by target, chip or tier; a default where it names none."""
     name, chip = row.get("target"), row.get("chip")
     if name is not None:
         try:
@@ -103,6 +103,9 @@ def target_of_row(row: Mapping[str, Any]) -> Target:
             return resolve(spelled).target
         except UnknownNameError:
             continue
+    tier = Family.__members__.get(str(row.get("tier")))
+    if tier is not None and tier >= MIN_FAMILY:
+        return target_of(tier)  # a chip newer than the names: the row itself says which tier it behaves as
     raise QueryError(f"chip: no chip {chip!r} ('aneforge targets' lists the names)")
 
 

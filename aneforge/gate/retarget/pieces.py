@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aneforge.graph.node import MAX_RANK, Shape
+from aneforge.graph.node import MAX_RANK
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
 
@@ -53,7 +53,3 @@ class Cut:
 def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
     """Parts along one axis; a single part is itself."""
     return parts[0] if len(parts) == 1 else concat(list(parts), axis)
-
-
-def with_extent(shape: Shape, axis: int, extent: int) -> list[int]:
-    return [extent if i == axis else size for i, size in enumerate(shape)]
