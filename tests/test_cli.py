@@ -232,6 +232,39 @@ def test_gate_eval_refuses_bad_files(tmp_path, contents, told):
     assert told in result.stderr
 
 
+TEXT = """"builtin.module"() ({
+  "anec.A13"() ({
+    %0 = "anec.live_in"() {name = "x"} : () -> tensor<1x1x8x4x4xf16>
+    %1 = "anec.relu"(%0) : (tensor<1x1x8x4x4xf16>) -> tensor<1x1x8x4x4xf16> loc("a")
+    %2 = "anec.relu"(%1) : (tensor<1x1x8x4x4xf16>) -> tensor<1x1x8x4x4xf16> loc("b")
+    "anec.live_out"(%2) {names = ["y"]} : (tensor<1x1x8x4x4xf16>) -> ()
+  }) {target = "h13"} : () -> ()
+}) : () -> ()
+"""
+
+
+def test_opt_runs_passes_on_text(tmp_path):
+    path = tmp_path / "net.mlir"
+    path.write_text(TEXT)
+    text = out("opt", str(path), "--pass", "merge-activations", "--target", "h17s")
+    assert text.count("anec.relu") == 1
+    assert '"anec.A17"' in text
+    result = run("opt", "-", "--pass", "fuse", "--log", input=TEXT)
+    assert result.returncode == 0
+    assert 'slot = "primary"' in result.stdout
+    assert "// label-layers" in result.stderr
+    assert "label-layers" in out("opt")
+    assert json.loads(out("opt", "--json"))[0]["phase"] == 1
+    for words, told in (
+        (("opt", str(path), "--pass", "nope"), "nearest"),
+        (("opt", "missing.mlir", "--pass", "fuse"), "cannot be read"),
+        (("opt", str(path), "--pass", "fuse", "--target", "zzz"), "nearest"),
+    ):
+        failed = run(*words)
+        assert (failed.returncode, failed.stdout) == (2, "")
+        assert told in failed.stderr
+
+
 def test_explain():
     assert "Device reads win" in out("explain", "c03")
     assert "To settle" not in out("explain", "U08")

@@ -66,9 +66,13 @@ _numbers = itertools.count()
 
 
 class Op:
-    """One operation and its result."""
+    """One operation and its result.
 
-    __slots__ = ("attrs", "name", "operands", "sources", "type", "uid", "users")
+    ``layer`` and ``slot`` say which engine layer the op belongs to and in which of its places: fusion labels
+    ops, it does not melt them together, so a fused program still reads and runs op by op.
+    """
+
+    __slots__ = ("attrs", "layer", "name", "operands", "slot", "sources", "type", "uid", "users")
 
     def __init__(
         self,
@@ -84,6 +88,8 @@ class Op:
         self.attrs = dict(attrs) if attrs else {}
         self.sources = sources
         self.users: list[Op] = []
+        self.layer: int | None = None
+        self.slot: str | None = None
         self.uid = next(_numbers)
         for operand in self.operands:
             operand.users.append(self)
@@ -176,7 +182,8 @@ class Module:
         made: dict[int, Op] = {}
         for op in self.ops:
             operands = [made[operand.uid] for operand in op.operands]
-            made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
+            copy = made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
+            copy.layer, copy.slot = op.layer, op.slot
         return Module(made.values(), self.weights, self.target)
 
     def __str__(self) -> str:

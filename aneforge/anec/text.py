@@ -44,7 +44,8 @@ def _region(target: str | None) -> tuple[str, str]:
 
 def write_op(op: Op, names: dict[int, str]) -> str:
     operands = ", ".join(names.get(operand.uid, "%?") for operand in op.operands)
-    attributes = ", ".join(_attribute(name, value) for name, value in sorted(op.attrs.items()))
+    labels = {} if op.layer is None else {"layer": op.layer, "slot": op.slot or "primary"}
+    attributes = ", ".join(_attribute(name, value) for name, value in sorted({**op.attrs, **labels}.items()))
     settings = f" {{{attributes}}}" if attributes else ""
     taken = ", ".join(str(operand.type) for operand in op.operands)
     head = "" if op.type is None else f"{names[op.uid]} = "
@@ -214,7 +215,12 @@ class _Reader:
             raise self._fault(f"{name}: a result needs a name and a type")
         if [operand.type for operand in operands] != taken:
             raise self._fault(f"{name}: operand types do not match what the operands are")
-        return Op(name, operands, type_, attributes, self._sources())
+        layer, slot = attributes.pop("layer", None), attributes.pop("slot", None)
+        if (layer is None) != (slot is None) or not (layer is None or isinstance(layer, int)):
+            raise self._fault(f"{name}: a layer number and a slot name go together")
+        op = Op(name, operands, type_, attributes, self._sources())
+        op.layer, op.slot = layer, slot
+        return op
 
     def _operands(self, values: dict[str, Op]) -> list[Op]:
         self._take("(")

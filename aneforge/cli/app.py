@@ -138,3 +138,27 @@ def gate_eval(
     from aneforge.cli import gate_eval as command
 
     command.run(file, as_json)
+
+
+@app.command()
+def opt(
+    file: Annotated[
+        str | None, typer.Argument(help="Backend code in text form, or - for standard input.", show_default=False)
+    ] = None,
+    passes: Annotated[
+        str, typer.Option("--pass", help="Passes, separated by commas, or fuse for all of phase 1.")
+    ] = "",
+    target: Annotated[str | None, typer.Option(help="Chip or target (default: the one the text names).")] = None,
+    log: Annotated[bool, typer.Option(help="Say on stderr what each pass did.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run compiler passes on backend code in text form; without a file, list the passes.
+
+    Examples:  aneforge opt   |   aneforge opt net.mlir --pass fuse --target h13 --log
+    """
+    from aneforge.cli import opt as command
+
+    if file is None:
+        command.list_passes(as_json)
+    else:
+        command.run(file, passes, target, log)

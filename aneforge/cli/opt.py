@@ -1,0 +1,60 @@
+"""``aneforge opt``: run passes on backend code in text form."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from aneforge.anec.text import parse, write
+from aneforge.anec.verify import verify
+from aneforge.cli import text
+from aneforge.compiler.fuse import FUSION
+from aneforge.compiler.passes import PASSES, Pass, run_passes
+from aneforge.errors import AneforgeError
+from aneforge.targets.names import target as find_target
+
+
+def list_passes(as_json: bool) -> None:
+    """Every pass with its phase, purpose and the table fields it reads."""
+    records = [
+        {"pass": each.name, "phase": each.phase, "purpose": each.purpose, "reads": list(each.reads)}
+        for each in sorted(PASSES.values(), key=_place)
+    ]
+    if as_json:
+        print(text.as_json(records))
+        return
+    rows = [(each["phase"], each["pass"], each["purpose"], each["reads"]) for each in records]
+    print(text.columns(("phase", "pass", "purpose", "reads"), rows))
+
+
+def _place(each: Pass) -> tuple[int, int]:
+    """By phase, then in the order of the pipeline."""
+    return each.phase, FUSION.index(each.name) if each.name in FUSION else len(FUSION)
+
+
+def run(file: str, passes: str, target: str | None, log: bool) -> None:
+    """Parse, run, verify, print."""
+    source = _read(file)
+    module = verify(parse(source))
+    name = target or module.target
+    if name is None:
+        raise AneforgeError("the text names no target; say --target, for instance --target h13")
+    chip = find_target(name)
+    module.target = chip.name
+    asked = [part.strip() for part in passes.split(",") if part.strip()]
+    names = list(FUSION) if asked == ["fuse"] else asked
+    given = [] if asked == ["fuse"] else [each for known in PASSES.values() for each in known.ensures]
+    entries = run_passes(module, chip, names, given)
+    print(write(module), end="")
+    if log:
+        for entry in entries:
+            print(f"// {entry}", file=sys.stderr)
+
+
+def _read(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AneforgeError(f"{file}: cannot be read ({error})") from None

@@ -1,0 +1,29 @@
+"""Ops that hand on what they get."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.passes import Rewriter, pass_
+from aneforge.targets.chip import Target
+
+
+@pass_("drop-copies", 1, ensures=["no copies"])
+def drop_copies(module: Module, target: Target) -> int:
+    """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing."""
+    walk = Rewriter(module)
+    for op in module.ops:
+        if _is_copy(op):
+            walk.replace(op, op.operands[0])
+        else:
+            walk.keep(op)
+    return walk.finish()
+
+
+def _is_copy(op: Op) -> bool:
+    if op.kind in ("reshape", "broadcast", "cast", "tile"):
+        return op.type == op.operands[0].type
+    if op.kind == "input_view":
+        return op.type == op.operands[0].type and op.attrs["step"] == 1
+    if op.kind == "padding":
+        return op.type == op.operands[0].type
+    return op.kind == "transpose" and not op.attrs["transpose_list"]

@@ -1,0 +1,96 @@
+"""A product with a stored weight becomes a resident convolution where the weight fits the working set."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.fuse.scales import stored
+from aneforge.compiler.fuse.slots import is_activation
+from aneforge.compiler.fuse.transposes import pairs_of
+from aneforge.compiler.passes import Rewriter, pass_
+from aneforge.targets.chip import Target
+
+_EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
+
+
+@pass_("products-to-convolutions", 1, reads=["0x1b8"], ensures=["resident products"])
+def products_to_convolutions(module: Module, target: Target) -> int:
+    """ReplaceMatmulWithConv: a weight below HAL 0x1b8 bytes becomes a resident kernel, a larger one stays tiled.
+
+    The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25).
+    """
+    limit = target.hal.read(0x1B8)
+    walk = Rewriter(module)
+    for op in module.ops:
+        kernel = _kernel(module, op)
+        if kernel is None or 2 * kernel.size >= limit:
+            walk.keep(op)
+        else:
+            walk.replace(op, _convolution(walk, op, kernel))
+    return walk.finish()
+
+
+def _kernel(module: Module, op: Op) -> np.ndarray | None:
+    """The stored weight of a product as [outputs, contracted]."""
+    if op.kind not in ("linear", "matmul") or op.attrs.get("transpose_lhs"):
+        return None
+    values = stored(module, op.operands[1])
+    layout = op.operands[1].type
+    if values is None or layout is None:
+        return None
+    if op.kind == "linear":
+        return values.reshape(values.shape[0], -1)
+    n, d, rows, h, columns = layout.shape
+    if (n, d, h) != (1, 1, 1):
+        return None  # a weight for each batch is no single kernel
+    matrix = values.reshape(rows, columns)
+    return matrix if op.attrs.get("transpose_rhs") else matrix.T
+
+
+def _convolution(walk: Rewriter, op: Op, kernel: np.ndarray) -> Op:
+    outputs, contracted = kernel.shape
+    source = op.operands[0]
+    n, d, c, h, w = source.shape
+    assert w == contracted
+    assert op.type is not None
+    turned = walk.emit(
+        "anec.transpose", [source], TensorType((n, d, w, h, c)), {"transpose_list": _EXCHANGE}, op.sources
+    )
+    weight = walk.constant(
+        kernel.reshape(outputs, contracted, 1, 1), TensorType((outputs, 1, contracted, 1, 1)), op.sources
+    )
+    operands = [turned, weight]
+    if len(op.operands) > 2:
+        held = op.operands[2].attrs["weight"]
+        layout = TensorType((1, 1, outputs, 1, 1))
+        operands.append(walk.emit("anec.const_in", (), layout, {"weight": held}, op.sources))
+    attrs = {
+        "strides": (1, 1, 1),
+        "dilation_rates": (1, 1, 1),
+        "groups": 1,
+        "explicit_padding": (0, 0, 0, 0, 0, 0),
+        "kernel_sizes": (1, 1, 1),
+        "weights_layout": "OIHW",
+        "padding_style": "EXPLICIT",
+    }
+    product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)
+    return walk.emit("anec.transpose", [product], op.type, {"transpose_list": _EXCHANGE}, op.sources)
+
+
+@pass_("sink-transposes", 1)
+def sink_transposes(module: Module, target: Target) -> int:
+    """A transpose before a pointwise activation moves behind it, where it meets its opposite or the transpose slot."""
+    walk = Rewriter(module)
+    for op in module.ops:
+        before = op.operands[0] if len(op.operands) == 1 and is_activation(op) else None
+        if before is None or before.kind != "transpose" or len(before.users) != 1:
+            walk.keep(op)
+            continue
+        source = before.operands[0]
+        assert source.type is not None
+        assert op.type is not None
+        inner = TensorType(source.type.shape, op.type.dtype)
+        moved = walk.emit(op.name, [source], inner, op.attrs, op.sources)
+        walk.replace(op, walk.emit("anec.transpose", [moved], op.type, before.attrs, before.sources))
+    return walk.finish()

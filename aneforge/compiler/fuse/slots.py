@@ -1,0 +1,98 @@
+"""Which ops become one engine layer: the seven epilogue slots in their fixed order (listing 22.3).
+
+Fusion is a labelling. An engine op opens a layer; ops that follow it one by one take the slots behind it while each
+has a single reader, reads one live value, and stands in a later slot than the one before. A capacity split later in
+the pipeline undoes a fusion by labelling again, and nothing has to be unmelted.
+"""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.passes import pass_
+from aneforge.targets import store
+from aneforge.targets.chip import Target
+
+SLOTS = ("texture", "broadcast", "pre_activation", "goc", "post_activation", "transpose", "quant")
+"""Names for the seven slots of fusion.json, in the order of the constructor's arguments."""
+
+PRIMARY = "primary"
+_OUTSIDE = ("live_in", "const_in", "live_out")
+_TEXTURE = ("resize", "resample", "crop_resize")
+# What the container absorbs into (fusion.json): convolution, matmul, pool, elementwise.
+_MULTIPLIES = ("convolution", "deconvolution", "linear", "matmul")
+_POOLS = ("average_pool", "max_pool", "l2norm_pool")
+_POINTWISE = ("add", "sub", "mult", "div", "max", "min", "power", "abs", "square", "scaled_elementwise")
+_HOSTS = frozenset((*_MULTIPLIES, *_POOLS, *_POINTWISE))
+
+
+def is_activation(op: Op) -> bool:
+    """The data says which ops are activation slots of an engine and not engine work of their own."""
+    engine = op.spec.engine
+    return engine is not None and str(engine.value).startswith("activation slot")
+
+
+def slot_of(op: Op) -> tuple[str, ...]:
+    """The slots an op can stand in, earliest first."""
+    if is_activation(op):
+        return "pre_activation", "post_activation"
+    if op.kind in _TEXTURE:
+        return ("texture",)
+    known = {"broadcast": "broadcast", "gain_offset_control": "goc", "transpose": "transpose", "quant": "quant"}
+    return (known[op.kind],) if op.kind in known else ()
+
+
+@pass_("label-layers", 1, requires=["gain and offset"], ensures=["layers"])
+def label_layers(module: Module, target: Target) -> int:
+    """Give every engine op a layer and let it absorb what fits its epilogue slots."""
+    for op in module.ops:
+        op.layer, op.slot = None, None
+    absorbed, number = 0, 0
+    for op in module.ops:
+        if op.kind in _OUTSIDE or op.layer is not None:
+            continue
+        op.layer, op.slot = number, PRIMARY
+        absorbed += _absorb(op, number)
+        number += 1
+    return absorbed
+
+
+def _absorb(host: Op, layer: int) -> int:
+    """Fill the slots behind one engine op; a standalone activation or affine is the bypass layer's own slot."""
+    last = -1
+    if host.kind not in _HOSTS:
+        own = slot_of(host)
+        if not own:
+            return 0
+        last = SLOTS.index(own[-1])
+    current, count = host, 0
+    while len(current.users) == 1:
+        follower = current.users[0]
+        place = _place(follower, current, last)
+        if place is None:
+            break
+        follower.layer, follower.slot = layer, SLOTS[place]
+        current, last, count = follower, place, count + 1
+    return count
+
+
+def _place(op: Op, before: Op, last: int) -> int | None:
+    """The slot an op takes behind ``last``, or None where it cannot follow."""
+    if op.layer is not None or op.operands[0] is not before:
+        return None
+    if any(operand.kind != "const_in" for operand in op.operands[1:]):
+        return None  # only stored constants feed a slot
+    free = [SLOTS.index(name) for name in slot_of(op) if SLOTS.index(name) > last]
+    if not free:
+        return None
+    if len(free) > 1 and not _feeds_gain_offset(op):
+        return free[-1]  # the slot behind the affine, unless an affine follows
+    return free[0]
+
+
+def _feeds_gain_offset(op: Op) -> bool:
+    return len(op.users) == 1 and op.users[0].kind == "gain_offset_control"
+
+
+def slot_count() -> int:
+    """How many slots the data names; the constant above must agree."""
+    return len(store.load("fusion")["epilogue_slots"])

@@ -1,0 +1,147 @@
+"""What a pass is, and how a list of them is run.
+
+A pass is a function over a module with a name, one line that says what it is for, the table fields it reads, and
+what it requires and ensures. The order is a list that anybody can read; before anything runs, each requirement is
+checked against what earlier passes ensure. After every pass the module is verified, and the log says what it did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from aneforge.anec.ir import AnecError, Module, Op, TensorType
+from aneforge.anec.verify import verify
+from aneforge.errors import UnknownNameError, nearest
+from aneforge.targets.chip import Target
+
+__all__ = ["PASSES", "Pass", "PassLog", "Rewriter", "checked_order", "pass_", "run_passes"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One step of the compiler."""
+
+    name: str
+    phase: int
+    purpose: str
+    reads: tuple[str, ...]
+    requires: frozenset[str]
+    ensures: frozenset[str]
+    apply: Callable[[Module, Target], int]
+
+
+@dataclass(frozen=True)
+class PassLog:
+    """What one pass did to one module."""
+
+    name: str
+    changes: int
+    ops_before: int
+    ops_after: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.changes} changes, {self.ops_before} -> {self.ops_after} ops"
+
+
+PASSES: dict[str, Pass] = {}
+
+
+def pass_(
+    name: str,
+    phase: int,
+    reads: Sequence[str] = (),
+    requires: Sequence[str] = (),
+    ensures: Sequence[str] = (),
+) -> Callable[[Callable[[Module, Target], int]], Callable[[Module, Target], int]]:
+    """Register a function as a pass; the first line of its docstring is its purpose. It returns its changes."""
+
+    def register(apply: Callable[[Module, Target], int]) -> Callable[[Module, Target], int]:
+        purpose = (apply.__doc__ or "").strip().partition("\n")[0]
+        PASSES[name] = Pass(name, phase, purpose, tuple(reads), frozenset(requires), frozenset(ensures), apply)
+        return apply
+
+    return register
+
+
+def checked_order(names: Sequence[str], given: Sequence[str] = ()) -> list[Pass]:
+    """The passes in this order, or an error that names the one whose requirement nothing before it ensures."""
+    ready, order = set(given), []
+    for name in names:
+        found = PASSES.get(name)
+        if found is None:
+            near = ", ".join(nearest(name, PASSES)) or ", ".join(PASSES)
+            raise UnknownNameError(f"no pass {name!r}; nearest: {near}")
+        missing = found.requires - ready
+        if missing:
+            raise AnecError(f"pass {name!r} requires {', '.join(sorted(missing))}, which no pass before it ensures")
+        ready |= found.ensures
+        order.append(found)
+    return order
+
+
+def run_passes(
+    module: Module, target: Target, names: Sequence[str], given: Sequence[str] = (), check: bool = True
+) -> list[PassLog]:
+    """Run passes in place; each leaves valid code behind it."""
+    log = []
+    for each in checked_order(names, given):
+        before, start = len(module), time.perf_counter()
+        changes = each.apply(module, target)
+        seconds = time.perf_counter() - start
+        if check:
+            verify(module, after=each.name)
+        log.append(PassLog(each.name, changes, before, len(module), seconds))
+    return log
+
+
+class Rewriter:
+    """Rebuild a module's list in one walk: ops are kept, replaced or given new ones before them."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.ops: list[Op] = []
+        self.changes = 0
+
+    def emit(
+        self,
+        name: str,
+        operands: Sequence[Op],
+        type_: TensorType,
+        attrs: Mapping[str, object] | None = None,
+        sources: tuple[str, ...] = (),
+    ) -> Op:
+        """A new op at the current place."""
+        op = Op(name, operands, type_, attrs, sources)
+        self.ops.append(op)
+        return op
+
+    def constant(self, values: object, type_: TensorType, sources: tuple[str, ...] = ()) -> Op:
+        """A stored constant; equal contents are stored once."""
+        from aneforge.graph.weights import intern_weight
+
+        weight = intern_weight(values)
+        self.module.weights[weight.key] = weight
+        return self.emit("anec.const_in", (), type_, {"weight": weight.key}, sources)
+
+    def keep(self, op: Op) -> None:
+        self.ops.append(op)
+
+    def replace(self, op: Op, value: Op) -> None:
+        """Every reader of ``op`` reads ``value``; the op goes."""
+        op.replace_with(value)
+        op.drop()
+        self.changes += 1
+
+    def finish(self) -> int:
+        """Put the new list in place, without ops that nothing reads."""
+        self.module.ops = self.ops
+        self.module.sweep()
+        return self.changes
+
+
+def merged_sources(*ops: Op) -> tuple[str, ...]:
+    """The user's nodes behind several ops, each once, in order."""
+    return tuple(dict.fromkeys(source for op in ops for source in op.sources))
