@@ -2,11 +2,11 @@
 
 ``python bench/verdicts.py VERDICTS.json`` (a file in the schema of verdicts_train.json). For every record of
 ``gate_limits.json`` it finds the rows whose answer changes when the record is taken away. Then, for many random
-halves of the op-and-shape keys, a record counts as known only if some row of the kept half needs it; a row of the
-other half is lost where it needs a record that is not known. Two readings: "rows alone" forgets only records whose
-sources are the row collections themselves (the "sources" table of gate_limits.json), since the others are stated by
-the seeds and the facts too; "all records" forgets every record. The same is done leaving out one source at a time. Numbers
-inside a record are not refitted.
+halves of the op-and-shape keys, a record counts as known only if some row of the kept half needs it; a row of
+the other half is lost where it needs a record that is not known. Two readings: "rows alone" forgets only records
+whose sources are the row collections themselves (the "sources" table of gate_limits.json), since the others are
+stated by the seeds and the facts too; "all records" forgets every record. The same is done leaving out one source
+at a time. Numbers inside a record are not refitted.
 """
 
 from __future__ import annotations
