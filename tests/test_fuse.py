@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aneforge.anec import AnecError, Module, Op, TensorType, parse, verify
+import aneforge as af
+from aneforge.anec import AnecError, Module, Op, TensorType, interpret, parse, verify
 from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.fuse.slots import SLOTS, slot_count
+from aneforge.compiler.lower import lower
 from aneforge.compiler.passes import PASSES, checked_order, run_passes
 from aneforge.errors import UnknownNameError
 from aneforge.graph.weights import intern_weight
@@ -291,6 +293,46 @@ def test_the_threshold_is_the_working_set(outputs, kind):
     module = b.done(linear(b, b.input(TensorType((1, 1, 2, 1, 1024))), outputs, 1024))
     run_passes(module, M1, ["products-to-convolutions"])
     assert kind in kinds(module)
+
+
+def net(x):
+    """A little of everything that phase 1 rewrites."""
+    rng = np.random.default_rng(3)
+    channels = x.shape[1]
+    y = af.conv(x, rng.normal(0, 0.3, (channels, channels, 3, 3)), pad=1, bias=rng.normal(size=channels))
+    y = af.batch_norm(y, *(1 + 0.2 * rng.random((4, channels)))).relu()
+    y = (y * 0.5 + rng.normal(size=(1, channels, 1, 1))).tanh()
+    rows = y.reshape(channels, -1).transpose([1, 0])
+    hidden = rows.linear(rng.normal(0, 0.3, (12, channels)), rng.normal(size=12)).gelu()
+    mixed = hidden.linear(rng.normal(0, 0.3, (channels, 12))) + rows
+    return (mixed @ mixed.mT).softmax().relu().clip(0.0, 0.9)
+
+
+@pytest.mark.parametrize("chip", ["h13", "h14", "h16s", "h17s"])
+def test_the_fused_program_means_the_same(chip):
+    x = af.input((1, 4, 5, 6), name="x")
+    out = net(x)
+    lowered = lower(out, chip)
+    data = np.random.default_rng(0).normal(size=x.shape)
+    feeds = [lowered.inputs[0].to_ndchw(data)]
+    name = lowered.outputs[0].name
+    before = interpret(lowered.module, feeds)[name]
+    run_passes(lowered.module, target(chip), FUSION)
+    after = interpret(lowered.module, feeds)[name]
+    # Folded constants are rounded to fp16 once more; nothing else may differ.
+    np.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(lowered.outputs[0].from_ndchw(before), af.evaluate(out, [data]), rtol=1e-9, atol=1e-9)
+    assert all(op.sources for op in lowered.module if op.kind not in ("live_in", "live_out"))
+
+
+def test_a_live_bias_stays_with_its_product():
+    b = Build()
+    x = b.input(TensorType((1, 1, 4, 1, 8)))
+    weight = b.const(np.ones((8, 8)), TensorType((1, 1, 8, 1, 8)))
+    bias = b.input(TensorType((1, 1, 1, 1, 8)))
+    module = b.done(b.op("linear", x, weight, bias, type_=TensorType((1, 1, 4, 1, 8))))
+    run_passes(module, M1, ["products-to-convolutions"])
+    assert kinds(module) == ["linear"]
 
 
 def test_copies_go():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aneforge.anec.interpret import interpret
 from aneforge.anec.ir import AnecError, Module, Op, TensorType, rank5
 from aneforge.anec.spec import OpSpec, spec, spec_names, structural_names
 from aneforge.anec.text import parse, write
@@ -13,6 +14,7 @@ __all__ = [
     "Op",
     "OpSpec",
     "TensorType",
+    "interpret",
     "parse",
     "problems",
     "rank5",

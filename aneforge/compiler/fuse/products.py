@@ -37,7 +37,7 @@ def _kernel(module: Module, op: Op) -> np.ndarray | None:
         return None
     values = stored(module, op.operands[1])
     layout = op.operands[1].type
-    if values is None or layout is None:
+    if values is None or layout is None or any(extra.kind != "const_in" for extra in op.operands[2:]):
         return None
     if op.kind == "linear":
         return values.reshape(values.shape[0], -1)

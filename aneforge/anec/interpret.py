@@ -1,0 +1,136 @@
+"""What a backend program means: every op in float64 on NDCHW arrays, before any engine rounds a number.
+
+The passes are checked against this. A rule takes the op and its operands' arrays and gives the result's array; the
+rules live in the ``interpret_*`` modules by group. Where the target data name an op but say nothing about its
+meaning (``degamma``, ``dirac``, the ring buffers), the docstring of its rule says what is assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+
+from aneforge.anec.ir import AnecError, Module, Op
+
+__all__ = ["interpret", "interpreted_names"]
+
+Array = np.ndarray
+Rule = Callable[..., Array]
+
+_PORTS = ("anec.live_in", "anec.const_in", "anec.state", "anec.live_out")
+
+
+@cache
+def _rules() -> dict[str, Rule]:
+    from aneforge.anec import (
+        interpret_contraction,
+        interpret_movement,
+        interpret_pointwise,
+        interpret_reduction,
+        interpret_spatial,
+        interpret_units,
+    )
+
+    groups = (
+        interpret_contraction,
+        interpret_movement,
+        interpret_pointwise,
+        interpret_reduction,
+        interpret_spatial,
+        interpret_units,
+    )
+    return {f"anec.{name}": rule for group in groups for name, rule in group.RULES.items()}
+
+
+def interpreted_names() -> frozenset[str]:
+    """Every op that has a meaning here."""
+    return frozenset((*_rules(), *_PORTS))
+
+
+def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
+    """The program's results by name, in float64 (bool for ``i1``), all NDCHW.
+
+    ``feeds`` gives the inputs by name or in the order of the ``live_in`` ops; a state that is not fed by name starts
+    at zero. Values are dropped after their last reader, so memory follows what is live.
+    """
+    given = _given(module, feeds)
+    left = {op.uid: len(op.users) for op in module.ops}
+    values: dict[int, Array] = {}
+    rules = _rules()
+    results: dict[str, Array] = {}
+    for op in module.ops:
+        operands = [values[operand.uid] for operand in op.operands]
+        if op.name == "anec.live_out":
+            results = dict(zip(op.attrs["names"], operands, strict=True))
+            continue
+        value = _leaf(module, op, given) if op.name in _PORTS else _apply(rules, op, operands)
+        if left[op.uid]:
+            values[op.uid] = value
+        for operand in op.operands:
+            left[operand.uid] -= 1
+            if not left[operand.uid]:
+                values.pop(operand.uid, None)
+    return results
+
+
+def _given(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
+    names = [op.attrs["name"] for op in module.inputs]
+    if not isinstance(feeds, Mapping):
+        if len(feeds) != len(names):
+            raise AnecError(f"the program has {len(names)} inputs, {len(feeds)} values were given")
+        return dict(zip(names, feeds, strict=True))
+    missing = [name for name in names if name not in feeds]
+    if missing:
+        raise AnecError(f"no value for input {', '.join(missing)}; the program has {', '.join(names)}")
+    return dict(feeds)
+
+
+def _leaf(module: Module, op: Op, given: Mapping[str, Array]) -> Array:
+    if op.name == "anec.const_in":
+        weight = module.weights.get(op.attrs["weight"])
+        if weight is None:
+            raise AnecError(f"weight {op.attrs['weight']!r} is not in the module")
+        return laid_out(weight.array, op.shape)
+    fed = given.get(op.attrs["name"])
+    if fed is None:
+        return np.zeros(op.shape)
+    array = np.asarray(fed)
+    if array.shape != op.shape:
+        raise AnecError(f"input {op.attrs['name']!r} is {list(op.shape)}, a value of {list(array.shape)} was given")
+    return _typed(op, array)
+
+
+def laid_out(array: Array, shape: tuple[int, ...]) -> Array:
+    """A stored constant, which keeps the user's shape, in the NDCHW layout its op states.
+
+    The order of elements is the user's; only a rank-5 constant (NCDHW) has depth and channels exchanged.
+    """
+    wide = array.astype(np.float64)
+    if wide.ndim == 5 and wide.transpose(0, 2, 1, 3, 4).shape == shape:
+        return wide.transpose(0, 2, 1, 3, 4)
+    return wide.reshape(shape)
+
+
+def _apply(rules: Mapping[str, Rule], op: Op, operands: list[Array]) -> Array:
+    rule = rules.get(op.name)
+    if rule is None:
+        raise AnecError(f"{op.name} has no meaning here")
+    try:
+        with np.errstate(all="ignore"):
+            result = np.asarray(rule(op, *operands))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, AnecError):
+            raise
+        raise AnecError(f"{op.name} from {', '.join(op.sources) or 'no source'}: {error}") from error
+    if result.shape != op.shape:
+        raise AnecError(f"{op.name} gave {list(result.shape)}, its type says {list(op.shape)}")
+    return _typed(op, result)
+
+
+def _typed(op: Op, array: Array) -> Array:
+    """Comparisons stay bool; every number is float64, whatever the engine would store."""
+    if op.type is not None and op.type.dtype == "i1":
+        return array.astype(bool, copy=False)
+    return array.astype(np.float64, copy=False)

@@ -1,0 +1,159 @@
+"""Native layers that have no backend op of their own: ``anec.unit`` with the layer's type and its parameters.
+
+Types and parameter names are those of layers.json; parameters travel as JSON text with sorted keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aneforge.anec.interpret_spatial import sampled
+from aneforge.anec.ir import AnecError, Op
+
+__all__ = ["RULES", "UNITS"]
+
+Array = np.ndarray
+Params = dict[str, Any]
+
+_AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
+
+
+def _top_k(p: Params, x: Array) -> Array:
+    """The K extremes along one axis, best first."""
+    ordered = np.sort(x, axis=_AXES[p["SortDimension"]])
+    if p["Type"] == "Max":
+        ordered = np.flip(ordered, _AXES[p["SortDimension"]])
+    return np.take(ordered, range(p["K"]), axis=_AXES[p["SortDimension"]])
+
+
+def _sort(p: Params, x: Array) -> Array:
+    """Each line sorted on its own, or the positions that sort it; equals keep their order."""
+    axis = _AXES[p["SortDimension"]]
+    order = np.argsort(-x if p["Direction"] == "Descending" else x, axis=axis, kind="stable")
+    return order.astype(np.float64) if p["Indices"] else np.take_along_axis(x, order, axis=axis)
+
+
+def _cross_product(p: Params, a: Array, b: Array) -> Array:
+    return np.cross(a.reshape(3), b.reshape(3)).reshape(1, 1, 3, 1, 1)
+
+
+def _cross_correlation(p: Params, x: Array, template: Array) -> Array:
+    view = np.lib.stride_tricks.sliding_window_view(x[0, 0, 0], template.shape[3:])
+    return np.einsum("ijuv,uv->ij", view, template[0, 0, 0])[None, None, None]
+
+
+def _cost_volume(p: Params, aux: Array, ref: Array) -> Array:
+    a, r = aux.reshape(-1), ref.reshape(-1)
+    planes = [np.abs(a - r[d : d + len(a)]) for d in range(p["DisparityRange"] + 1)]
+    return np.stack(planes).reshape(1, 1, len(planes), 1, len(a))
+
+
+def _furthest(p: Params, points: Array) -> Array:
+    """Points are columns of three channels; the first one starts, the metric is Euclidean."""
+    places = points[0, 0, :, 0].T
+    chosen, distance = [0], np.full(len(places), np.inf)
+    while len(chosen) < p["CentroidCount"]:
+        distance = np.minimum(distance, np.square(places - places[chosen[-1]]).sum(axis=1))
+        chosen.append(int(np.argmax(distance)))
+    return points[..., chosen]
+
+
+def _radius(p: Params, centroids: Array, points: Array) -> Array:
+    """A row per point, a column per centroid."""
+    a, b = points[0, 0, :, 0].T, centroids[0, 0, :, 0].T
+    distance = np.square(a[:, None] - b[None]).sum(axis=2)
+    return (distance <= p["Radius"] * p["Radius"]).astype(np.float64)[None, None, :, None, :]
+
+
+def _min_max(p: Params, x: Array) -> Array:
+    axis = _AXES[p["Dimension"]]
+    low, high = x.min(axis=axis, keepdims=True), x.max(axis=axis, keepdims=True)
+    return (x - low) / (high - low + p["Epsilon"])
+
+
+def _response(p: Params, x: Array) -> Array:
+    """Alpha is divided by the window, which reaches further forward where it is even."""
+    size = p["KernelChannel"]
+    before = (size - 1) // 2
+    squares = np.pad(np.square(x), ((0, 0), (0, 0), (before, size - 1 - before), (0, 0), (0, 0)))
+    total = np.sum([squares[:, :, i : i + x.shape[2]] for i in range(size)], axis=0)
+    return x / np.power(p["K"] + p["Alpha"] / size * total, p["Beta"])
+
+
+def _affine(p: Params, x: Array, transform: Array) -> Array:
+    """Output pixel to input pixel in coordinates from -1 to 1; outside is zero."""
+    n, _, _, h, w = x.shape
+    corners = p["AlignCorners"]
+
+    def grid(size: int) -> Array:
+        if corners:
+            return np.linspace(-1, 1, size) if size > 1 else np.zeros(1)
+        return (2 * np.arange(size) + 1) / size - 1
+
+    def pixel(value: Array, size: int) -> Array:
+        return (value + 1) * (size - 1) / 2 if corners else ((value + 1) * size - 1) / 2
+
+    xs, ys = np.meshgrid(grid(p["Width"]), grid(p["Height"]))
+    parts = []
+    for i in range(n):
+        a, b = transform[0, 0, i, 0, :3], transform[0, 0, i, 0, 3:]
+        px, py = pixel(a[0] * xs + a[1] * ys + a[2], w), pixel(b[0] * xs + b[1] * ys + b[2], h)
+        parts.append(sampled(x[i, 0], px, py))
+    return np.stack(parts)[:, None]
+
+
+def _dynamic_slice(p: Params, x: Array) -> Array:
+    return x[..., p["Offset"] : p["Offset"] + p["SliceSize"]]
+
+
+def _dropout(p: Params, x: Array) -> Array:
+    """The graph's own choice of elements, which is drawn in the order of the user's shape."""
+    keep = np.random.default_rng(p["Seed"]).random(tuple(p["Shape"])) >= p["Rate"]
+    return x * _in_layout(keep, x.shape) / (1 - p["Rate"])
+
+
+def _random(p: Params) -> Array:
+    values = np.random.default_rng(p["Seed"]).uniform(p["Low"], p["High"], tuple(p["Shape"]))
+    return _in_layout(values, tuple(p["Layout"]))
+
+
+def _in_layout(values: Array, shape: tuple[int, ...]) -> Array:
+    return values.transpose(0, 2, 1, 3, 4) if values.ndim == 5 else values.reshape(shape)
+
+
+def _neuron(p: Params, x: Array) -> Array:
+    if p["Type"] != "ATan":
+        raise AnecError(f"Neuron {p['Type']!r} has a backend op of its own")
+    return np.arctan(x)
+
+
+UNITS: dict[str, Callable[..., Array]] = {
+    "AffineTransform": _affine,
+    "CostVolume": _cost_volume,
+    "CrossCorrelation": _cross_correlation,
+    "CrossProduct": _cross_product,
+    "Dropout": _dropout,
+    "DynamicSlice": _dynamic_slice,
+    "FurthestPointSampling": _furthest,
+    "LocalResponseNormalization": _response,
+    "MinMaxNormalization": _min_max,
+    "Neuron": _neuron,
+    "RadiusSearch": _radius,
+    "RandomGenerator": _random,
+    "Sort": _sort,
+    "TopK": _top_k,
+}
+
+
+def _unit(op: Op, *xs: Array) -> Array:
+    found = UNITS.get(op.attrs["type"])
+    if found is None:
+        raise AnecError(f"a unit of type {op.attrs['type']!r} has no meaning here")
+    return found(json.loads(op.attrs["params"]), *xs)
+
+
+RULES: dict[str, Callable[..., Array]] = {"unit": _unit}

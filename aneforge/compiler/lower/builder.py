@@ -1,0 +1,212 @@
+"""What the rules of lowering build with: ops in order, constants once, and layout changes as few as needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from aneforge.anec import Op, TensorType, rank5
+from aneforge.errors import AneforgeError
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import Shape, located
+from aneforge.graph.tensor import Tensor
+from aneforge.graph.weights import Weight, intern_weight
+from aneforge.targets import store
+from aneforge.targets.chip import Target
+
+__all__ = ["AXES_OF_RANK", "DTYPES", "Builder", "LoweringError", "Rule", "layout", "reject_string", "rule", "rules"]
+
+DTYPES = {"fp16": "f16", "bool": "i1", "uint8": "ui8"}
+# Where each axis of a user's shape lies in NDCHW, by rank (see rank5).
+AXES_OF_RANK: tuple[tuple[int, ...], ...] = ((), (4,), (2, 4), (2, 3, 4), (0, 2, 3, 4), (0, 2, 1, 3, 4))
+N, D, C, H, W = range(5)
+
+layout = cache(rank5)  # few shapes, asked for again and again
+
+
+class LoweringError(AneforgeError, ValueError):
+    """A node that has no form in the engine's language, or that breaks a rule checked before lowering."""
+
+    def __init__(self, node: Tensor, message: str, reject: str | None = None) -> None:
+        self.node, self.reject = node, reject
+        called = f" {node.name!r}" if node.name else ""
+        said = f'; the compiler says "{reject}"' if reject else ""
+        super().__init__(f"{node.op}{called} {list(node.shape)} at {located(node.where)}: {message}{said}")
+
+
+@cache
+def reject_string(layer: str, start: str) -> str:
+    """The compiler's own words for a layer that it refuses, from layers.json, found by how they start."""
+    row = next(each for each in store.load("layers")["layers"] if each["name"] == layer)
+    return next(text for text in row["reject_strings"] if text.startswith(start))
+
+
+Rule = Callable[["Builder", Tensor], Op]
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register how graph ops of these names are lowered."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            if name in _RULES:
+                raise ValueError(f"{name} is lowered twice")
+            _RULES[name] = function
+        return function
+
+    return register
+
+
+def rules() -> Mapping[str, Rule]:
+    """Every rule, by graph op."""
+    from aneforge.compiler.lower import contraction, movement, native, normal, pointwise, spatial
+
+    _ = contraction, movement, native, normal, pointwise, spatial  # importing them registers their rules
+    return _RULES
+
+
+class Builder:
+    """One lowering in progress."""
+
+    def __init__(self, graph: Graph, target: Target | None) -> None:
+        self.graph = graph
+        self.names = graph.names()
+        self.target = target
+        self.ops: list[Op] = []
+        self.weights: dict[str, Weight] = {}
+        self.values: dict[int, Op] = {}
+        self.sources: tuple[str, ...] = ()
+        self._constants: dict[tuple[str, Shape], Op] = {}
+
+    # Ops and values.
+
+    def emit(
+        self,
+        kind: str,
+        operands: Iterable[Op],
+        shape: Shape,
+        attrs: Mapping[str, Any] | None = None,
+        dtype: str = "f16",
+    ) -> Op:
+        """Append one op that gives an NDCHW tensor."""
+        made = Op(f"anec.{kind}", operands, TensorType(shape, dtype), attrs, self.sources)
+        self.ops.append(made)
+        return made
+
+    def unit(self, layer: str, operands: Iterable[Op], shape: Shape, **params: Any) -> Op:
+        """A native layer without a backend op; the parameters as JSON with sorted keys."""
+        text = json.dumps(params, sort_keys=True)
+        return self.emit("unit", operands, shape, {"type": layer, "params": text})
+
+    def value(self, node: Tensor) -> Op:
+        """What a node gives, in the layout of its shape."""
+        found = self.values.get(node.uid)
+        return self._stored(node, layout(node.shape)) if found is None else found
+
+    def constant(self, values: Any, shape: Shape) -> Op:
+        """A constant of the compiler's own, rounded to fp16 as every stored constant is."""
+        return self._const_in(intern_weight(values, "constant"), shape)
+
+    def _stored(self, node: Tensor, shape: Shape) -> Op:
+        assert node.weight is not None
+        return self._const_in(node.weight, shape, (self.names[node.uid],))
+
+    def _const_in(self, weight: Weight, shape: Shape, sources: tuple[str, ...] = ()) -> Op:
+        key = (weight.key, shape)
+        found = self._constants.get(key)
+        if found is None:
+            self.weights[weight.key] = weight
+            sources = sources or self.sources
+            found = Op("anec.const_in", (), TensorType(shape), {"weight": weight.key}, sources)
+            self._constants[key] = found
+            self.ops.append(found)
+        return found
+
+    @staticmethod
+    def is_const(node: Tensor) -> bool:
+        return node.op == "const"
+
+    # Layouts.
+
+    def laid(self, node: Tensor, shape: Shape) -> Op:
+        """What a node gives, as if the user had given it another shape of as many elements in the same order."""
+        if node.shape == shape:
+            return self.value(node)
+        if node.op == "const" and not _deep(shape) and not _deep(node.shape):
+            return self._stored(node, layout(shape))  # a constant is stored once and read in any layout
+        return self.reshaped(self.value(node), node.shape, shape)
+
+    def aligned(self, node: Tensor, rank: int) -> Op:
+        """NumPy's alignment: axes of one in front, up to a rank."""
+        missing = rank - len(node.shape)
+        return self.laid(node, (1,) * missing + node.shape) if missing > 0 else self.value(node)
+
+    def vector(self, node: Tensor, axis: int = C) -> Op:
+        """A line of numbers along one NDCHW axis: a bias, a gain, a slope."""
+        size = 1
+        for extent in node.shape:
+            size *= extent
+        shape = tuple(size if i == axis else 1 for i in range(5))
+        if node.op == "const":
+            return self._stored(node, shape)
+        return self.stored_reshape(self.value(node), shape)
+
+    def stored_reshape(self, value: Op, shape: Shape) -> Op:
+        """The elements in their stored order under another NDCHW shape."""
+        if value.shape == shape:
+            return value
+        return self.emit("reshape", (value,), shape, {"shape": shape}, _dtype(value))
+
+    def reshaped(self, value: Op, before: Shape, after: Shape) -> Op:
+        """The elements in the user's order under another user's shape.
+
+        A volume (NCDHW) is stored with depth before channels, so its order has to be restored first.
+        """
+        if before == after:
+            return value
+        if _deep(before):
+            value = self.transposed(value, (N, C, D, H, W))
+        if not _deep(after):
+            return self.stored_reshape(value, layout(after))
+        value = self.stored_reshape(value, after)  # NCDHW in the places of NDCHW
+        return self.transposed(value, (N, C, D, H, W))
+
+    def transposed(self, value: Op, order: Sequence[int]) -> Op:
+        """Result axis i is source axis ``order[i]``; a reshape where no element changes its place."""
+        source = value.shape
+        moved = [(result, axis) for result, axis in enumerate(order) if result != axis]
+        shape = tuple(source[axis] for axis in order)
+        wide = [axis for axis in order if source[axis] != 1]
+        if wide == sorted(wide):
+            return self.stored_reshape(value, shape)
+        return self.emit("transpose", (value,), shape, {"transpose_list": tuple(moved)}, _dtype(value))
+
+    def channels_first(self, node: Tensor) -> tuple[Op, Shape]:
+        """[N, C, ...] with its channels on C: ranks 2 and 3 are brought to rank 4."""
+        shape = node.shape
+        if len(shape) == 2:
+            shape = (*shape, 1, 1)
+        elif len(shape) == 3:
+            shape = (shape[0], shape[1], 1, shape[2])
+        return self.laid(node, shape), shape
+
+    def off_batch(self, value: Op) -> tuple[Op, Shape]:
+        """The batch laid on the channels, for layers that take no batch axis; and the shape to go back to."""
+        n, d, c, h, w = value.shape
+        return self.stored_reshape(value, (1, 1, n, d * c * h, w)), value.shape
+
+    def refuse(self, node: Tensor, message: str, reject: str | None = None) -> LoweringError:
+        return LoweringError(node, message, reject)
+
+
+def _deep(shape: Shape) -> bool:
+    """A volume whose order in store differs from the user's."""
+    return len(shape) == 5 and shape[1] > 1 and shape[2] > 1
+
+
+def _dtype(value: Op) -> str:
+    assert value.type is not None
+    return value.type.dtype

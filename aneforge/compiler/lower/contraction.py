@@ -1,0 +1,184 @@
+"""Convolutions and products (listings 22.1 and 22.2)."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+from aneforge.anec import Op
+from aneforge.compiler.lower.builder import Builder, layout, reject_string, rule
+from aneforge.errors import UnknownValueError
+from aneforge.graph.node import Shape
+from aneforge.graph.tensor import Tensor
+from aneforge.targets.limits import axis_limit, limit_fact
+
+_ROWS_TO_CHANNELS = (0, 1, 3, 2, 4)  # C and H exchanged: rows on C, the inner batch on H
+_MATRIX = 2
+
+
+@rule("conv", "dynamic_conv", "conv_transpose")
+def _conv(b: Builder, node: Tensor) -> Op:
+    x, weight, *bias = node.inputs
+    attrs = dict(node.signature.attrs)
+    _check_conv(b, node, weight.shape, attrs["groups"])
+    stride, dilation, pad = attrs["stride"], attrs["dilation"], attrs["pad"]
+    settings: dict[str, Any] = {
+        "strides": (1, *stride),
+        "dilation_rates": (1, *dilation),
+        "explicit_padding": (0, 0, *pad),
+        "kernel_sizes": (1, *weight.shape[2:]),
+        "groups": attrs["groups"],
+        "weights_layout": "OIHW",
+        "padding_style": "EXPLICIT",
+    }
+    if attrs["groups"] > 1 and attrs["groups"] == x.shape[1]:
+        settings["channel_wise"] = True
+    operands = [b.value(x), b.value(weight), *(b.vector(each) for each in bias)]
+    kind = "deconvolution" if node.op == "conv_transpose" else "convolution"
+    return b.emit(kind, operands, layout(node.shape), settings)
+
+
+def _check_conv(b: Builder, node: Tensor, weight: Shape, groups: int) -> None:
+    """What listing 22.2 checks before lowering; the graph itself keeps ranks and padded extents right."""
+    channels = node.inputs[0].shape[1], node.shape[1]
+    if any(count % groups for count in channels):
+        raise b.refuse(
+            node, f"{channels[0]} to {channels[1]} channels in {groups} groups", reject_string("Conv", "input/output")
+        )
+    if b.target is None or b.target.family5 is None:
+        return
+    height, width = weight[2:]
+    for axis, extent in (("height", height), ("width", width)):
+        most = _kernel_limit(axis, int(b.target.family5))
+        if most is None or extent <= most:
+            continue
+        square = limit_fact("conv_square_kernel", int(b.target.family5)).value
+        if square is not None and height == width <= square:
+            continue  # 16 x 16 compiles where 1 x 16 does not (C16)
+        words = reject_string("Conv", "Invalid conv kernel").replace("%zd", "%d") % (axis, extent, 1, most)
+        raise b.refuse(node, f"the kernel is {extent} along the {axis}, {b.target.name} takes {most}", words)
+
+
+@cache
+def _kernel_limit(axis: str, family: int) -> int | None:
+    """The longest fp16 kernel along one axis; the height has one limit for large kernels and one for small."""
+    try:
+        most = axis_limit("conv_kernel", axis, family).value
+    except UnknownValueError:
+        return None  # nobody has published it: the gate says so
+    return max(most) if isinstance(most, list) else most
+
+
+@rule("matmul")
+def _matmul(b: Builder, node: Tensor) -> Op:
+    left, right = node.inputs
+    batch = node.shape[:-2]
+    _check_matmul(b, node, left.shape[-1])
+    if math.prod(right.shape[:-2]) == 1 and left.shape[:-2] in (batch, batch[len(batch) - len(left.shape) + 2 :]):
+        return _flat_product(b, node, left, right)
+    return _batched_product(b, node, left, right)
+
+
+def _check_matmul(b: Builder, node: Tensor, columns: int) -> None:
+    """Listing 22.1: one row of A (an output channel) is a kernel and has to fit the kernel memory."""
+    if b.target is None:
+        return
+    try:
+        most = b.target.hal.kmem_cap_dense
+    except (AttributeError, UnknownValueError):
+        return
+    if 2 * columns > most:
+        message = f"a row of {columns} numbers takes {2 * columns} bytes, kernel memory holds {most}"
+        raise b.refuse(node, message, reject_string("MatrixMult", "can not fit"))
+
+
+def _turned(node: Tensor) -> bool:
+    """A transpose that exchanges the last two axes: the product has a flag for it."""
+    if node.op != "transpose":
+        return False
+    perm = node.signature.attrs[0][1]
+    rank = len(perm)
+    return rank >= _MATRIX and perm == (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _flat_product(b: Builder, node: Tensor, left: Tensor, right: Tensor) -> Op:
+    """One right-hand matrix for every row: the rows of all batches are channels, which costs two views at most."""
+    rows, inner, columns = math.prod(node.shape[:-1]), left.shape[-1], node.shape[-1]
+    flags: dict[str, Any] = {}
+    if _turned(left) and math.prod(left.shape[:-2]) == 1:
+        flags["transpose_lhs"] = True
+        a = b.laid(left.inputs[0], (inner, rows))
+    else:
+        a = b.laid(left, (rows, inner))
+    if _turned(right):
+        flags["transpose_rhs"] = True
+        w = b.laid(right.inputs[0], (columns, inner))
+    else:
+        w = b.laid(right, (inner, columns))
+    made = b.emit("matmul", (a, w), (1, 1, rows, 1, columns), flags)
+    return b.reshaped(made, (rows, columns), node.shape)
+
+
+def _batched_product(b: Builder, node: Tensor, left: Tensor, right: Tensor) -> Op:
+    """The last batch axis lies on H and the one before on N; what is stored with rows on H changes places."""
+    batch = node.shape[:-2]
+    flags: dict[str, Any] = {}
+    operands = []
+    for each, flag in ((left, "transpose_lhs"), (right, "transpose_rhs")):
+        source = each
+        if _turned(each):
+            source, flags[flag] = each.inputs[0], True
+        operands.append(_rows_on_channels(b, source, batch))
+    n, h = _folded(batch)
+    made = b.emit("matmul", operands, (n, 1, node.shape[-2], h, node.shape[-1]), flags)
+    back = b.transposed(made, _ROWS_TO_CHANNELS)
+    return b.reshaped(back, (n, h, *node.shape[-2:]), node.shape)
+
+
+def _folded(batch: Shape) -> tuple[int, int]:
+    """At most three batch axes as two: depth must be one, so a volume's channels and depth go together."""
+    if len(batch) < 3:
+        outer, inner = (1, 1, *batch)[-2:]
+        return outer, inner
+    return batch[0], batch[1] * batch[2]
+
+
+def _rows_on_channels(b: Builder, node: Tensor, batch: Shape) -> Op:
+    own = (1,) * (len(batch) - len(node.shape) + 2) + node.shape[:-2]
+    matrix = node.shape[-2:]
+    if len(batch) == 3 and own[1:] != batch[1:] and own[1:] != (1, 1):
+        wide = (own[0], *batch[1:], *matrix)  # one of two folded axes stretches: spell it out
+        value = b.laid(node, (*own, *matrix))
+        value = b.emit("broadcast", (value,), layout(wide), {"shape": layout(wide)})
+        value = b.reshaped(value, wide, (own[0], batch[1] * batch[2], *matrix))
+    else:
+        value = b.laid(node, (*_folded(own), *matrix))
+    return b.transposed(value, _ROWS_TO_CHANNELS)
+
+
+@rule("linear")
+def _linear(b: Builder, node: Tensor) -> Op:
+    """A stored weight contracts the width; one that arrives at run time is a product with the flag instead."""
+    x, weight, *bias = node.inputs
+    out = node.shape[-1]
+    offset = [b.vector(each, 4) for each in bias]
+    if b.is_const(weight):
+        shape = x.shape
+        if len(shape) == 5:  # "ANE cannot support Linear with input rank >= 5"
+            shape = (shape[0], shape[1] * shape[2], *shape[3:])
+        value = b.laid(x, shape)
+        made = b.emit("linear", (value, b.value(weight), *offset), (*value.shape[:4], out))
+        return b.reshaped(made, (*shape[:-1], out), node.shape)
+    rows = math.prod(x.shape[:-1])
+    operands = (b.laid(x, (rows, x.shape[-1])), b.value(weight), *offset)
+    made = b.emit("matmul", operands, (1, 1, rows, 1, out), {"transpose_rhs": True})
+    return b.reshaped(made, (rows, out), node.shape)
+
+
+@rule("einsum")
+def _einsum(b: Builder, node: Tensor) -> Op:
+    """nchw,nwhu->nchu is the product itself: channels by width, height and batch alongside."""
+    left, right = node.inputs
+    _check_matmul(b, node, left.shape[-1])
+    return b.emit("matmul", (b.value(left), b.value(right)), layout(node.shape))

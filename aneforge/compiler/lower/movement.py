@@ -1,0 +1,185 @@
+"""Ops that move elements and compute nothing."""
+
+from __future__ import annotations
+
+import math
+
+from aneforge.anec import Op
+from aneforge.compiler.lower.builder import AXES_OF_RANK, DTYPES, Builder, layout, rule
+from aneforge.graph.node import Shape
+from aneforge.graph.tensor import Tensor
+
+_CHANNELS, _SPACE = 2, (3, 4)
+
+
+@rule("reshape", "expand_dims", "squeeze", "flatten2d")
+def _reshape(b: Builder, node: Tensor) -> Op:
+    return b.laid(node.inputs[0], node.shape)
+
+
+@rule("flatten")
+def _flatten(b: Builder, node: Tensor) -> Op:
+    """The native layer makes a line of channels of each image; a line of the user lies along the width."""
+    x = node.inputs[0]
+    shape = x.shape if len(x.shape) < 5 else (x.shape[0], math.prod(x.shape[1:3]), *x.shape[3:])
+    value = b.laid(x, shape)
+    n, d, c, h, w = value.shape
+    dtype = DTYPES[node.dtype]
+    made = b.emit("flatten", (value,), (n, d, c * h * w, 1, 1), {"flatten_mode": "NCHW"}, dtype)
+    return b.stored_reshape(made, layout(node.shape))
+
+
+@rule("transpose")
+def _transpose(b: Builder, node: Tensor) -> Op:
+    places = AXES_OF_RANK[len(node.shape)]
+    order = list(range(5))
+    for result, source in enumerate(node.signature.attrs[0][1]):
+        order[places[result]] = places[source]
+    return b.transposed(b.value(node.inputs[0]), order)
+
+
+def _joined(b: Builder, values: list[Op], axis: int, shape: Shape, dtype: str) -> Op:
+    """Joined along one NDCHW axis. Concat takes no batch axis, so the batch is laid on the channels there."""
+    if len(values) == 1:
+        return values[0]
+    if axis:
+        return b.emit("concat", values, shape, {"axis": axis}, dtype)
+    values = [b.off_batch(each)[0] for each in values]
+    _, d, c, h, w = shape
+    made = b.emit("concat", values, (1, 1, shape[0], d * c * h, w), {"axis": _CHANNELS}, dtype)
+    return b.stored_reshape(made, shape)
+
+
+@rule("concat")
+def _concat(b: Builder, node: Tensor) -> Op:
+    axis = AXES_OF_RANK[len(node.shape)][node.signature.attrs[0][1]]
+    return _joined(b, [b.value(each) for each in node.inputs], axis, layout(node.shape), DTYPES[node.dtype])
+
+
+@rule("stack")
+def _stack(b: Builder, node: Tensor) -> Op:
+    position = node.signature.attrs[0][1]
+    each = (*node.shape[:position], 1, *node.shape[position + 1 :])
+    values = [b.laid(operand, each) for operand in node.inputs]
+    return _joined(b, values, AXES_OF_RANK[len(each)][position], layout(node.shape), DTYPES[node.dtype])
+
+
+@rule("tile")
+def _tile(b: Builder, node: Tensor) -> Op:
+    multiples = [1] * 5
+    for place, times in zip(AXES_OF_RANK[len(node.shape)], node.signature.attrs[0][1], strict=True):
+        multiples[place] = times
+    x = b.value(node.inputs[0])
+    if multiples == [1] * 5:
+        return x
+    return b.emit("tile", (x,), layout(node.shape), {"multiples": tuple(multiples)}, DTYPES[node.dtype])
+
+
+def view(b: Builder, x: Op, axis: int, offset: int, size: int, step: int = 1) -> Op:
+    """One input view; a view takes no batch axis, so the batch is laid on the channels there."""
+    if step == 1 and size == x.shape[axis]:
+        return x
+    assert x.type is not None
+    if axis == 0:
+        flat, shape = b.off_batch(x)
+        return b.stored_reshape(view(b, flat, _CHANNELS, offset, size, step), (size, *shape[1:]))
+    shape = tuple(size if i == axis else extent for i, extent in enumerate(x.shape))
+    attrs = {"dimension": axis, "offset": offset, "size": size, "step": step}
+    return b.emit("input_view", (x,), shape, attrs, x.type.dtype)
+
+
+@rule("slice_by_size")
+def _slice(b: Builder, node: Tensor) -> Op:
+    (_, begin), (_, size) = node.signature.attrs
+    x = b.value(node.inputs[0])
+    for place, start, length in zip(AXES_OF_RANK[len(node.shape)], begin, size, strict=True):
+        x = view(b, x, place, start, length)
+    return x
+
+
+@rule("slice_by_index")
+def _strided(b: Builder, node: Tensor) -> Op:
+    (_, begin), _, (_, stride) = node.signature.attrs
+    x = b.value(node.inputs[0])
+    for place, start, length, step in zip(AXES_OF_RANK[len(node.shape)], begin, node.shape, stride, strict=True):
+        x = view(b, x, place, start, length, step if length > 1 else 1)
+    return x
+
+
+@rule("reverse")
+def _reverse(b: Builder, node: Tensor) -> Op:
+    x = b.value(node.inputs[0])
+    for axis in node.signature.attrs[0][1]:
+        extent = node.shape[axis]
+        if extent > 1:
+            x = view(b, x, AXES_OF_RANK[len(node.shape)][axis], extent - 1, extent, -1)
+    return x
+
+
+@rule("crop")
+def _crop(b: Builder, node: Tensor) -> Op:
+    attrs = dict(node.signature.attrs)
+    rows = view(b, b.value(node.inputs[0]), 3, attrs["top"], node.shape[2])
+    return view(b, rows, 4, attrs["left"], node.shape[3])
+
+
+@rule("input_view", "dynamic_slice")
+def _run(b: Builder, node: Tensor) -> Op:
+    """A run of the elements as one line; the dynamic form is a layer whose offset may change between runs."""
+    (_, start), (_, size) = node.signature.attrs
+    x = node.inputs[0]
+    line = b.laid(x, (math.prod(x.shape),))
+    if node.op == "input_view":
+        return view(b, line, 4, start, size)
+    return b.unit("DynamicSlice", (line,), (1, 1, 1, 1, size), Coordinate="Width", Offset=start, SliceSize=size)
+
+
+@rule("gather")
+def _gather(b: Builder, node: Tensor) -> Op:
+    (_, indices), (_, axis) = node.signature.attrs
+    place = AXES_OF_RANK[len(node.shape)][axis]
+    x, shape = b.value(node.inputs[0]), layout(node.shape)
+    dtype = DTYPES[node.dtype]
+    if place:
+        return b.emit("gather_nd", (x,), shape, {"axes": (place,), "indices": indices}, dtype)
+    flat, _ = b.off_batch(x)
+    attrs = {"axes": (_CHANNELS,), "indices": indices}
+    made = b.emit("gather_nd", (flat,), (1, 1, len(indices), *flat.shape[3:]), attrs, dtype)
+    return b.stored_reshape(made, shape)
+
+
+_MODES = {"constant": "Background", "replicate": "Replication", "symmetric": "Symmetric", "reflect": "Reflective"}
+
+
+@rule("pad")
+def _pad(b: Builder, node: Tensor) -> Op:
+    """The layer pads H and W only ("Channel padding is not supported on ANE"): an axis that lies elsewhere is laid
+    on H, with what is before it on C and what is after it on W."""
+    attrs = dict(node.signature.attrs)
+    widths, value = attrs["widths"], attrs["value"]
+    mode = "Zero" if attrs["mode"] == "constant" and value == 0 else _MODES[attrs["mode"]]
+    x = node.inputs[0]
+    places = AXES_OF_RANK[len(x.shape)]
+    if all(place in _SPACE or width == (0, 0) for place, width in zip(places, widths, strict=True)):
+        sides = dict(zip(places, widths, strict=True))
+        return padded(b, b.value(x), sides.get(3, (0, 0)), sides.get(4, (0, 0)), mode, value)
+    result, shape = b.value(x), x.shape
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            folded = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+            made = padded(b, b.reshaped(result, shape, folded), (before, after), (0, 0), mode, value)
+            grown = (*shape[:axis], shape[axis] + before + after, *shape[axis + 1 :])
+            result, shape = b.reshaped(made, (folded[0], grown[axis], folded[2]), grown), grown
+    return result
+
+
+def padded(
+    b: Builder, x: Op, rows: tuple[int, int], columns: tuple[int, int], mode: str = "Zero", value: float = 0.0
+) -> Op:
+    """Rows and columns added around each plane."""
+    if not any((*rows, *columns)):
+        return x
+    n, d, c, h, w = x.shape
+    sizes = ((0, 0), (0, 0), (0, 0), rows, columns)
+    attrs = {"padding_modes": mode, "padding_sizes": sizes, "background_value": float(value)}
+    return b.emit("padding", (x,), (n, d, c, h + sum(rows), w + sum(columns)), attrs)

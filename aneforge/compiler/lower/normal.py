@@ -1,0 +1,147 @@
+"""Reductions, softmax and the normalisations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aneforge.anec import Op
+from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, layout, rule
+from aneforge.compiler.lower.pointwise import pointwise
+from aneforge.graph.tensor import Tensor
+
+_REDUCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sum": ("reduce_sum", {}),
+    "mean": ("reduce_avg", {}),
+    "amax": ("reduce_max", {}),
+    "amin": ("reduce_min", {}),
+    "sum_square": ("reduce_sum", {"square_input": True}),
+}
+
+
+def _axes(node: Tensor) -> tuple[int, ...]:
+    """The reduced axes in NDCHW."""
+    attrs = dict(node.signature.attrs)
+    named = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
+    places = AXES_OF_RANK[len(node.inputs[0].shape)]
+    return tuple(sorted(places[axis] for axis in named))
+
+
+def _reduce(b: Builder, kind: str, x: Op, axes: tuple[int, ...], **attrs: Any) -> Op:
+    shape = tuple(1 if i in axes else extent for i, extent in enumerate(x.shape))
+    return b.emit(kind, (x,), shape, {"axes": axes, **attrs})
+
+
+@rule(*_REDUCTIONS)
+def _reduction(b: Builder, node: Tensor) -> Op:
+    kind, attrs = _REDUCTIONS[node.op]
+    return _reduce(b, kind, b.value(node.inputs[0]), _axes(node), **attrs)
+
+
+@rule("l1_norm")
+def _l1_norm(b: Builder, node: Tensor) -> Op:
+    return _reduce(b, "reduce_sum", pointwise(b, "abs", b.value(node.inputs[0])), _axes(node))
+
+
+@rule("log_sum")
+def _log_sum(b: Builder, node: Tensor) -> Op:
+    total = _reduce(b, "reduce_sum", b.value(node.inputs[0]), _axes(node))
+    return pointwise(b, "log2", total, base_e=True)
+
+
+@rule("reduce_log_sum_exp")
+def _log_sum_exp(b: Builder, node: Tensor) -> Op:
+    """The maximum is taken out before the powers and put back after, as in the reference."""
+    x, axes = b.value(node.inputs[0]), _axes(node)
+    top = _reduce(b, "reduce_max", x, axes)
+    powers = pointwise(b, "exp2", pointwise(b, "sub", x, top), base_e=True)
+    total = _reduce(b, "reduce_sum", powers, axes)
+    return pointwise(b, "add", pointwise(b, "log2", total, base_e=True), top)
+
+
+@rule("softmax")
+def _softmax(b: Builder, node: Tensor) -> Op:
+    x = b.value(node.inputs[0])
+    return b.emit("softmax", (x,), x.shape, {"axes": _axes(node)})
+
+
+def _eps(node: Tensor) -> float:
+    return float(dict(node.signature.attrs)["eps"])
+
+
+@rule("layer_norm")
+def _layer_norm(b: Builder, node: Tensor) -> Op:
+    """The last axis of any rank lies on W, and so do the gain and the offset."""
+    x, gamma, beta = node.inputs
+    operands = (b.value(x), b.vector(gamma, 4), b.vector(beta, 4))
+    return b.emit("layer_norm", operands, layout(node.shape), {"axes": (4,), "epsilon": _eps(node)})
+
+
+@rule("channel_layer_norm")
+def _channel_layer_norm(b: Builder, node: Tensor) -> Op:
+    return _per_channel(b, node, "layer_norm", {"axes": (2,), "epsilon": _eps(node)})
+
+
+@rule("instance_norm")
+def _instance_norm(b: Builder, node: Tensor) -> Op:
+    axes = (1, 3, 4) if len(node.shape) == 5 else (3, 4)
+    return _per_channel(b, node, "instance_norm", {"axes": axes, "epsilon": _eps(node)})
+
+
+@rule("batch_norm")
+def _batch_norm(b: Builder, node: Tensor) -> Op:
+    return _per_channel(b, node, "batch_norm", {"epsilon": _eps(node)})
+
+
+def _per_channel(b: Builder, node: Tensor, kind: str, attrs: dict[str, Any]) -> Op:
+    x, shape = b.channels_first(node.inputs[0])
+    made = b.emit(kind, (x, *(b.vector(each) for each in node.inputs[1:])), x.shape, attrs)
+    return b.reshaped(made, shape, node.shape)
+
+
+@rule("group_norm")
+def _group_norm(b: Builder, node: Tensor) -> Op:
+    """Layer norm with groups on the channels, which needs depth one: a volume's depth joins its rows."""
+    x, gamma, beta = node.inputs
+    shape = x.shape
+    if len(shape) == 5:
+        shape = (shape[0], shape[1], shape[2] * shape[3], shape[4])
+        value = b.laid(x, shape)
+    else:
+        value, shape = b.channels_first(x)
+    groups = dict(node.signature.attrs)["num_groups"]
+    attrs = {"axes": (2, 3, 4), "epsilon": _eps(node), "groups": groups}
+    made = b.emit("layer_norm", (value, b.vector(gamma), b.vector(beta)), value.shape, attrs)
+    return b.reshaped(made, shape, node.shape)
+
+
+@rule("rms_norm")
+def _rms_norm(b: Builder, node: Tensor) -> Op:
+    x = b.value(node.inputs[0])
+    mean = _reduce(b, "reduce_avg", x, (4,), square_input=True)
+    scaled = pointwise(b, "mult", x, pointwise(b, "r_sqrt", mean, epsilon=_eps(node)))
+    return pointwise(b, "mult", scaled, b.vector(node.inputs[1], 4))
+
+
+@rule("l2_norm")
+def _l2_norm(b: Builder, node: Tensor) -> Op:
+    x = b.value(node.inputs[0])
+    total = _reduce(b, "reduce_sum", x, _axes(node), square_input=True)
+    return pointwise(b, "mult", x, pointwise(b, "r_sqrt", total, epsilon=_eps(node)))
+
+
+@rule("local_response_norm", "lrn")
+def _response_norm(b: Builder, node: Tensor) -> Op:
+    """The native layer; ``lrn`` has a window of as many channels as there are."""
+    attrs = dict(node.signature.attrs)
+    x, shape = b.channels_first(node.inputs[0])
+    made = b.unit(
+        "LocalResponseNormalization",
+        (x,),
+        x.shape,
+        Type="Channel",
+        KernelChannel=attrs.get("size", node.shape[1]),
+        Alpha=attrs["alpha"],
+        Beta=attrs["beta"],
+        K=attrs["k"],
+    )
+    return b.reshaped(made, shape, node.shape)

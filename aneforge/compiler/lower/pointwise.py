@@ -1,0 +1,193 @@
+"""Arithmetic, comparisons and pointwise functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from aneforge.anec import Op
+from aneforge.compiler.lower.builder import Builder, layout, rule
+from aneforge.graph.tensor import Tensor
+
+# Graph op to backend op where the engine has it under one name.
+_BINARY = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mult",
+    "real_div": "div",
+    "pow": "power",
+    "maximum": "max",
+    "minimum": "min",
+}
+_COMPARE = {
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less": "less_than",
+    "less_equal": "less_than_equal",
+    "greater": "greater_than",
+    "greater_equal": "greater_than_equal",
+}
+_UNARY: dict[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("relu", {}),
+    "relu6": ("n_relu", {"max_val": 6.0}),
+    "gelu": ("gelu", {}),
+    "silu": ("swish", {}),
+    "sigmoid": ("sigmoid", {}),
+    "tanh": ("tanh", {}),
+    "exp": ("exp2", {"base_e": True}),
+    "exp2": ("exp2", {}),
+    "sqrt": ("sqrt", {}),
+    "abs": ("abs", {}),
+    "square": ("square", {}),
+    "sin": ("sin", {}),
+    "cos": ("cos", {}),
+    "erf": ("erf", {}),
+    "floor": ("floor", {}),
+    "ceil": ("ceil", {}),
+    "round": ("round_nearest", {}),
+    "sign": ("sign", {}),
+}
+
+
+def pointwise(b: Builder, kind: str, *xs: Op, **attrs: Any) -> Op:
+    """One op of the shape of its first operand."""
+    return b.emit(kind, xs, xs[0].shape, attrs)
+
+
+def broadcast(b: Builder, kind: str, node: Tensor, dtype: str) -> Op:
+    rank = len(node.shape)
+    return b.emit(kind, [b.aligned(each, rank) for each in node.inputs], layout(node.shape), None, dtype)
+
+
+@rule(*_BINARY)
+def _binary(b: Builder, node: Tensor) -> Op:
+    return broadcast(b, _BINARY[node.op], node, "f16")
+
+
+@rule(*_COMPARE)
+def _compare(b: Builder, node: Tensor) -> Op:
+    return broadcast(b, _COMPARE[node.op], node, "i1")
+
+
+@rule("floor_div")
+def _floor_div(b: Builder, node: Tensor) -> Op:
+    return pointwise(b, "floor", broadcast(b, "div", node, "f16"))
+
+
+@rule("logical_not")
+def _not(b: Builder, node: Tensor) -> Op:
+    return b.emit("equal_zero", (b.value(node.inputs[0]),), layout(node.shape), None, "i1")
+
+
+@rule("select")
+def _select(b: Builder, node: Tensor) -> Op:
+    return broadcast(b, "select", node, "f16")
+
+
+@rule("cast")
+def _cast(b: Builder, node: Tensor) -> Op:
+    x = b.value(node.inputs[0])
+    return x if node.inputs[0].dtype == "fp16" else pointwise(b, "cast", x, to="f16")
+
+
+@rule(*_UNARY)
+def _unary(b: Builder, node: Tensor) -> Op:
+    kind, attrs = _UNARY[node.op]
+    return pointwise(b, kind, b.value(node.inputs[0]), **attrs)
+
+
+def _scalars(node: Tensor) -> list[float]:
+    return [float(value) for _, value in node.signature.attrs]
+
+
+@rule("log", "rsqrt", "inverse")
+def _shifted(b: Builder, node: Tensor) -> Op:
+    kind = {"log": "log2", "rsqrt": "r_sqrt", "inverse": "invert"}[node.op]
+    (eps,) = _scalars(node)
+    attrs: dict[str, Any] = {"base_e": True} if node.op == "log" else {}
+    return pointwise(b, kind, b.value(node.inputs[0]), **attrs, **({"epsilon": eps} if eps else {}))
+
+
+@rule("elu", "leaky_relu")
+def _slope(b: Builder, node: Tensor) -> Op:
+    (alpha,) = _scalars(node)
+    x = b.value(node.inputs[0])
+    return pointwise(b, "elu", x, alpha=alpha) if node.op == "elu" else leaky(b, x, alpha)
+
+
+def leaky(b: Builder, x: Op, alpha: float) -> Op:
+    return pointwise(b, "leaky_relu", x, negative_slope=alpha)
+
+
+def clamp(b: Builder, x: Op, low: float, high: float) -> Op:
+    return pointwise(b, "clamped_relu", x, min_val=low, max_val=high)
+
+
+def affine(b: Builder, x: Op, gain: float, bias: float) -> Op:
+    """gain * x + bias; both stay attributes, so nothing is rounded before the engine does it."""
+    return pointwise(b, "gain_offset_control", x, gain=gain, bias=bias)
+
+
+@rule("clip", "threshold")
+def _clip(b: Builder, node: Tensor) -> Op:
+    low, high = (*_scalars(node), math.inf)[:2]
+    return clamp(b, b.value(node.inputs[0]), low, high)
+
+
+@rule("scaled_tanh")
+def _scaled_tanh(b: Builder, node: Tensor) -> Op:
+    alpha, beta = _scalars(node)
+    return pointwise(b, "tanh", b.value(node.inputs[0]), alpha=alpha, beta=beta)
+
+
+@rule("thresholded_relu")
+def _thresholded(b: Builder, node: Tensor) -> Op:
+    """x where x - alpha is not below zero; the difference of two numbers has their order's sign."""
+    (alpha,) = _scalars(node)
+    x = b.value(node.inputs[0])
+    cond = b.emit("greater_than_equal_zero", (affine(b, x, 1.0, -alpha),), x.shape, None, "i1")
+    return b.emit("select", (cond, x, b.constant(0.0, (1, 1, 1, 1, 1))), x.shape)
+
+
+@rule("clamped_relu")
+def _clamped(b: Builder, node: Tensor) -> Op:
+    alpha, beta = _scalars(node)
+    return clamp(b, leaky(b, b.value(node.inputs[0]), alpha), -math.inf, beta)
+
+
+@rule("sigmoid_hard")
+def _hard_sigmoid(b: Builder, node: Tensor) -> Op:
+    return clamp(b, affine(b, b.value(node.inputs[0]), *_scalars(node)), 0.0, 1.0)
+
+
+@rule("linear_activation")
+def _linear(b: Builder, node: Tensor) -> Op:
+    return affine(b, b.value(node.inputs[0]), *_scalars(node))
+
+
+@rule("softplus")
+def _softplus(b: Builder, node: Tensor) -> Op:
+    """relu(x) + log(1 + exp(-|x|)): no power beyond one, so fp16 does not run over."""
+    x = b.value(node.inputs[0])
+    small = pointwise(b, "exp2", affine(b, pointwise(b, "abs", x), -1.0, 0.0), base_e=True)
+    return pointwise(b, "add", pointwise(b, "relu", x), pointwise(b, "log2", small, base_e=True, epsilon=1.0))
+
+
+@rule("softsign")
+def _softsign(b: Builder, node: Tensor) -> Op:
+    x = b.value(node.inputs[0])
+    return pointwise(b, "mult", x, pointwise(b, "invert", pointwise(b, "abs", x), epsilon=1.0))
+
+
+@rule("atan")
+def _atan(b: Builder, node: Tensor) -> Op:
+    """The activation table has it (enums.json kATan); none of the 94 backend ops does."""
+    x = b.value(node.inputs[0])
+    return b.unit("Neuron", (x,), x.shape, Type="ATan")
+
+
+@rule("prelu")
+def _prelu(b: Builder, node: Tensor) -> Op:
+    x, shape = b.channels_first(node.inputs[0])
+    made = pointwise(b, "leaky_relu", x, b.vector(node.inputs[1]))
+    return b.reshaped(made, shape, node.shape)

@@ -1,0 +1,89 @@
+"""Pools, resampling and the rearrangements between channels, space and batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aneforge.anec import Op
+from aneforge.compiler.lower.builder import Builder, layout, rule
+from aneforge.compiler.lower.movement import padded
+from aneforge.graph.shapes import window
+from aneforge.graph.tensor import Tensor
+
+
+def _reach(node: Tensor, attrs: dict[str, Any]) -> tuple[int, int]:
+    """Rows and columns that the last windows of ceil mode need beyond the padding."""
+    size, kernel, stride, pad = node.inputs[0].shape[2:], attrs["kernel"], attrs["stride"], attrs["pad"]
+    beyond = []
+    for i in range(2):
+        count = window(size[i], kernel[i], stride[i], pad[2 * i], pad[2 * i + 1], ceil=attrs["ceil_mode"])
+        beyond.append(max(0, (count - 1) * stride[i] + kernel[i] - size[i] - pad[2 * i] - pad[2 * i + 1]))
+    return beyond[0], beyond[1]
+
+
+@rule("max_pool", "avg_pool")
+def _pool(b: Builder, node: Tensor) -> Op:
+    """What ceil mode reads beyond the padding is more padding, which never counts in a mean: where the user's own
+    padding does count, it becomes part of the map first."""
+    attrs = dict(node.signature.attrs)
+    top, bottom, left, right = attrs["pad"]
+    down, across = _reach(node, attrs)
+    x = b.value(node.inputs[0])
+    counted = node.op == "avg_pool" and not attrs["exclude_pad"]
+    if counted and (down or across):
+        x = padded(b, x, (top, bottom), (left, right))
+        top = bottom = left = right = 0
+        counted = False
+    settings: dict[str, Any] = {
+        "ksize": (1, *attrs["kernel"]),
+        "padding": (0, 0, top, bottom + down, left, right + across),
+        "stride": (1, *attrs["stride"]),
+    }
+    if counted:
+        settings["inc_pad"] = True
+    kind = "max_pool" if node.op == "max_pool" else "average_pool"
+    return b.emit(kind, (x,), layout(node.shape), settings)
+
+
+@rule("upsample_nearest_neighbor", "upsample_bilinear", "resize_bilinear", "resize_nearest_neighbor")
+def _resize(b: Builder, node: Tensor) -> Op:
+    """Half-pixel sampling is the grid with unaligned corners; the nearest neighbour is the default grid, rounded
+    down. Whole factors are kept as the user gave them."""
+    attrs = dict(node.signature.attrs)
+    linear = "bilinear" in node.op
+    mode = "Default" if not linear else "StrictAlignedCorners" if attrs["align_corners"] else "UnalignedCorners"
+    settings: dict[str, Any] = {
+        "height": node.shape[2],
+        "width": node.shape[3],
+        "sampling_methods": "Linear" if linear else "NearestNeighbor",
+        "sampling_modes": mode,
+    }
+    if "scale" in attrs:
+        settings["scale_factor_y"], settings["scale_factor_x"] = (float(each) for each in attrs["scale"])
+    return b.emit("resize", (b.value(node.inputs[0]),), layout(node.shape), settings)
+
+
+# PixelShuffle keeps the pixels of a channel together, ChannelToSpace the channels of a pixel (layers.json), so the
+# model language's depth_to_space is the latter whatever the name of the former suggests.
+_REARRANGED = {
+    "pixel_shuffle": "pixel_shuffle",
+    "pixel_unshuffle": "pixel_unshuffle",
+    "depth_to_space": "channel_to_space",
+    "space_to_depth": "space_to_channel",
+    "channel_to_space": "channel_to_space",
+    "space_to_channel": "space_to_channel",
+}
+
+
+@rule(*_REARRANGED)
+def _rearrange(b: Builder, node: Tensor) -> Op:
+    factor = node.signature.attrs[0][1]
+    x = b.value(node.inputs[0])
+    return b.emit(_REARRANGED[node.op], (x,), layout(node.shape), {"factors": (1, factor, factor)})
+
+
+@rule("space_to_batch", "batch_to_space")
+def _batches(b: Builder, node: Tensor) -> Op:
+    (_, rows), (_, columns) = node.signature.attrs
+    x = b.value(node.inputs[0])
+    return b.emit(node.op, (x,), layout(node.shape), {"factors": (1, rows, columns)})
