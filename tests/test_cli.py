@@ -265,6 +265,21 @@ def test_opt_runs_passes_on_text(tmp_path):
         assert told in failed.stderr
 
 
+def test_lower_prints_the_model_for_a_chip(model):
+    text = out("lower", f"{model}:wave", "--target", "m1")
+    assert '"anec.convolution"' in text
+    assert '"anec.sin"' not in text  # rewritten below its floor
+    assert 'loc("stem")' in text
+    assert '"anec.sin"' in out("lower", f"{model}:wave", "--target", "m5")
+    result = run("lower", f"{model}:wave", "--target", "m1", "--pass", "fuse", "--log")
+    assert result.returncode == 0
+    assert 'slot = "post_activation"' in result.stdout
+    assert "// retargeted sin" in result.stderr
+    refused = run("lower", f"{model}:sampled", "--target", "m1")
+    assert refused.returncode == 2
+    assert "affine transform is not supported on this architecture" in refused.stderr
+
+
 def test_explain():
     assert "Device reads win" in out("explain", "c03")
     assert "To settle" not in out("explain", "U08")

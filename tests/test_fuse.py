@@ -212,6 +212,14 @@ def test_gain_offset_units_in_a_row_are_one():
     assert fused(module) == [["gain_offset_control"]]
 
 
+def test_constants_are_never_multiplied_together():
+    b = Build()
+    y = b.op("mult", b.input(), b.const([704.0]))
+    module = b.done(b.op("mult", y, b.const([1 / 710])))
+    run_passes(module, M1, FUSION)
+    assert kinds(module) == ["gain_offset_control", "gain_offset_control"]
+
+
 @pytest.mark.parametrize(
     ("first", "second", "left"),
     [

@@ -162,3 +162,19 @@ def opt(
         command.list_passes(as_json)
     else:
         command.run(file, passes, target, log)
+
+
+@app.command()
+def lower(
+    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
+    passes: Annotated[str, typer.Option("--pass", help="Passes to run afterwards, or fuse for all of phase 1.")] = "",
+    log: Annotated[bool, typer.Option(help="Say on stderr what was rewritten and what each pass did.")] = False,
+) -> None:
+    """Print a model as backend code for one chip: rewritten where the chip lacks an op, lowered, optionally fused.
+
+    Examples:  aneforge lower examples/unet_block.py --target m1 --pass fuse --log
+    """
+    from aneforge.cli import lower as command
+
+    command.run(model, target, passes, log)

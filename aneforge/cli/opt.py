@@ -32,6 +32,14 @@ def _place(each: Pass) -> tuple[int, int]:
     return each.phase, FUSION.index(each.name) if each.name in FUSION else len(FUSION)
 
 
+def pass_names(asked: str) -> tuple[list[str], list[str]]:
+    """The passes that were asked for; single ones are taken to run on code that is ready for them."""
+    names = [part.strip() for part in asked.split(",") if part.strip()]
+    if names == ["fuse"]:
+        return list(FUSION), []
+    return names, [each for known in PASSES.values() for each in known.ensures]
+
+
 def run(file: str, passes: str, target: str | None, log: bool) -> None:
     """Parse, run, verify, print."""
     source = _read(file)
@@ -41,9 +49,7 @@ def run(file: str, passes: str, target: str | None, log: bool) -> None:
         raise AneforgeError("the text names no target; say --target, for instance --target h13")
     chip = find_target(name)
     module.target = chip.name
-    asked = [part.strip() for part in passes.split(",") if part.strip()]
-    names = list(FUSION) if asked == ["fuse"] else asked
-    given = [] if asked == ["fuse"] else [each for known in PASSES.values() for each in known.ensures]
+    names, given = pass_names(passes)
     entries = run_passes(module, chip, names, given)
     print(write(module), end="")
     if log:

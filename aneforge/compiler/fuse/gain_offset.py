@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
-from aneforge.compiler.fuse.scales import fits_fp16, stored
+from aneforge.compiler.fuse.scales import stored
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
 from aneforge.targets.chip import Target
 
@@ -60,7 +60,11 @@ def _affine(module: Module, op: Op) -> tuple[Op, np.ndarray, np.ndarray] | None:
 
 @pass_("merge-gain-offset", 1, requires=["gain and offset"])
 def merge_gain_offset(module: Module, target: Target) -> int:
-    """Two gain-offset units in a row are one, where the fp16 constants hold the product."""
+    """A gain and then an offset are one unit: scale, then bias.
+
+    Only that pair: multiplying two gains or adding two offsets would round a constant again, and rewrites such as
+    the range reduction of sine rely on every product and sum as it is written.
+    """
     walk = Rewriter(module)
     for op in module.ops:
         before = op.operands[0] if op.kind == "gain_offset_control" else None
@@ -86,8 +90,8 @@ def _merged(module: Module, before: Op, op: Op) -> tuple[np.ndarray, np.ndarray]
     values = [stored(module, each) for each in (*before.operands[1:], *op.operands[1:])]
     if any(each is None for each in values):
         return None
-    g1, o1, g2, o2 = (np.asarray(each).reshape(-1) for each in values)
-    gain, offset = g1 * g2, o1 * g2 + o2
+    gain, earlier, later, offset = (np.asarray(each).reshape(-1) for each in values)
+    if earlier.any() or (later != 1.0).any():
+        return None
     size = max(gain.size, offset.size)
-    gain, offset = np.broadcast_to(gain, size), np.broadcast_to(offset, size)
-    return (gain, offset) if fits_fp16(gain) and fits_fp16(offset) else None
+    return np.broadcast_to(gain, size), np.broadcast_to(offset, size)

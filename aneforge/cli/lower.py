@@ -1,0 +1,28 @@
+"""``aneforge lower``: a model as backend code for one chip, before or after passes."""
+
+from __future__ import annotations
+
+import sys
+
+from aneforge.anec.text import write
+from aneforge.cli.check import load_model
+from aneforge.cli.opt import pass_names
+from aneforge.compiler.lower import lower
+from aneforge.compiler.passes import run_passes
+from aneforge.gate.retarget import retarget
+from aneforge.targets.names import target as find_target
+
+
+def run(model: str, chip: str, passes: str, log: bool) -> None:
+    """Retarget, lower, run passes, print."""
+    found = find_target(chip)
+    retargeted = retarget(load_model(model), found)
+    lowered = lower(retargeted.graph, found)
+    names, given = pass_names(passes)
+    entries = run_passes(lowered.module, found, names, given)
+    print(write(lowered.module), end="")
+    if log:
+        for change in retargeted.changes:
+            print(f"// retargeted {change}", file=sys.stderr)
+        for entry in entries:
+            print(f"// {entry}", file=sys.stderr)
