@@ -371,7 +371,7 @@ def _rewrite(signature: Signature, verdict: Verdict, basis: Fact[Any]) -> tuple[
     if known is None or verdict.verdict == "accept":
         return verdict.findings
     message = f"{signature.op.name} is not native here and is rewritten ({known.name}): {known.doc.rstrip('.')}"
-    hint = f"nothing to do (the rewrite, {known.bound})"
+    hint = f"nothing to do; how exact the rewrite is: {known.bound}"
     return (Finding(known.name, "decompose", message, None, None, basis, False, hint),)
 
 
