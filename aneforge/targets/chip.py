@@ -145,6 +145,11 @@ class Target:
         return bool(self._record.get("in_28_guide"))
 
     @property
+    def own_table(self) -> bool:
+        """A HAL class of its own, apart from the other dies of its generation (h18g, h19)."""
+        return "hal_class" in self._record
+
+    @property
     def is_reference(self) -> bool:
         """A validation profile of the compiler (u1 to u4), not silicon."""
         return self.name.startswith("u")

@@ -62,13 +62,14 @@ class FormatSet:
     count: Fact[int]
     formats: tuple[ImageFormat, ...]
     unlisted: str | None
+    without: tuple[str, ...]
 
     def accepts(self, tag: str) -> bool | None:
         """True or False where the published list settles it, ``None`` where the tag may be unlisted."""
         wanted = image_format(tag).tag
         if any(each.tag == wanted for each in self.formats):
             return True
-        if self.unlisted is None or (wanted[1:] in ("8f0", "8v0")):  # YUV 4:2:0 is A15 and m11 only
+        if self.unlisted is None or wanted[1:] in self.without:
             return False
         return None
 
@@ -113,5 +114,5 @@ def image_formats(target: Target) -> FormatSet:
         if target.name in row["targets"]:
             formats = tuple(image_format(tag) for tag in row["tags"])
             count = fact(row, key="count", about=f"image formats of {target.name}")
-            return FormatSet(tier, count, formats, row["unlisted"])
+            return FormatSet(tier, count, formats, row["unlisted"], tuple(row.get("without", ())))
     raise UnknownNameError(f"no image formats are published for {target.name}")

@@ -298,9 +298,10 @@ def _new_layout() -> HalLayout:
     for offset, old in moved.items():
         fields.append(replace(old, offset=offset, end=None, build=NEW_BUILD, other_offset=old.offset))
     taken = {field.name for field in fields}
-    # The rest of the older fields live on at offsets nobody has published; the core count is gone (C37).
+    # The rest live on at offsets nobody has published, but for those the data says are gone (the core count, C37).
+    gone = {row["name"] for row in store.load("hal_fields")["fields"] if row.get("off_10", "") is None}
     for old in _old_layout().by_name.values():
-        if old.name not in taken and old.name != "num_nes":
+        if old.name not in taken and old.name not in gone:
             fields.append(replace(old, offset=None, end=None, build=NEW_BUILD, other_offset=old.offset))
             taken.add(old.name)
     for row in document["fields"]:
@@ -433,8 +434,8 @@ def _stated_for(name: str, values: dict[str, Any]) -> str | None:
     if match is None:
         return None
     generation = int(match[1])
-    # Die variants of one generation hold one table; h18g is the exception with a table of its own.
-    if f"h{generation}" in values and name != "h18g":
+    # Die variants of one generation hold one table, but for those that the data gives a table class of their own.
+    if f"h{generation}" in values and not compiler_target(name).own_table:
         return f"h{generation}"
     ranges = (key for key in values if key.endswith("+") and generation >= int(key[1:-1]))
     return max(ranges, key=lambda key: int(key[1:-1]), default=None)

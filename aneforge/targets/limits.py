@@ -40,9 +40,6 @@ OP_CLASSES: dict[str, dict[str, str]] = {
 }
 AXES = ("batch", "depth", "channel", "height", "width", "contraction", "reduced")
 
-# Choices of ours where a cell is not published: (row, family) -> (value, choice id).
-_CHOSEN = {("conv_kernel_w_fp16", "A14"): (13, "U01"), ("conv_kernel_w_fp16", "A15"): (13, "U01")}
-
 
 @cache
 def _rows() -> dict[str, dict[str, Any]]:
@@ -76,10 +73,9 @@ def _limit(row: Mapping[str, Any], family: Family) -> Fact[Any]:
     record = {**row, "v": row["values"].get(family.name), "alt": []}
     found = fact(record, evidence, about=about, family=family.name)
     beaten = tuple(fact(loser, evidence, key=family.name, about=about) for loser in losers)
-    chosen = _CHOSEN.get((row["name"], family.name))
+    chosen = store.load("choices")["limits"].get(row["name"], {}).get(family.name)
     if chosen and not found.known:
-        value, choice = chosen
-        found = replace(found, value=value, confidence="inferred", conflict_id=choice)
+        found = replace(found, value=chosen["v"], confidence="inferred", conflict_id=chosen["choice"])
     elif not found.known:
         return replace(unknown(about), losers=beaten)
     elif not beaten:

@@ -185,7 +185,7 @@ def _ruled(name: str) -> tuple[_Route, _Route | None] | None:
         note = {"v": None, "note": row["because"], "conflict": row.get("conflict")}
         return _statuses(values, lambda tier, v: fact({**row, **note, "v": v}, about=f"{name} on {tier}"))
 
-    return route("conversion"), route("direct") if "direct" in row else None
+    return route("conversion") if "conversion" in row else {}, route("direct") if "direct" in row else None
 
 
 def _gated(name: str) -> tuple[_Route, _Route | None] | None:
@@ -198,11 +198,8 @@ def _gated(name: str) -> tuple[_Route, _Route | None] | None:
     def make(tier: str, status: str) -> Fact[str]:
         return fact({**row, "v": status}, evidence, about=f"{name} on {tier}")
 
-    direct = row["direct"]
-    if name == "minmax_norm":  # Width and Height run from A13, Channel is gated there (C10)
-        direct = {tier.name: "native" for tier in _TIERS}
     conversion = _statuses(row["conversion"], make) if "conversion" in row else {}
-    return conversion, _statuses(direct, make)
+    return conversion, _statuses(row["direct"], make)
 
 
 def _formless(name: str) -> tuple[_Route, _Route | None] | None:
