@@ -120,7 +120,7 @@ def chain():
 def test_rewriting_keeps_the_use_lists():
     module = verify(chain())
     x, y, z, _ = module.ops
-    assert y.users == [z, z]
+    assert y.users == {z: 2}
     fresh = Op("anec.tanh", [x], F16)
     module.ops.insert(2, fresh)
     y.replace_with(fresh)
@@ -129,7 +129,7 @@ def test_rewriting_keeps_the_use_lists():
     assert [op.kind for op in verify(module)] == ["live_in", "tanh", "add", "live_out"]
     z.set_operand(1, x)
     verify(module)
-    assert x.users.count(z) == 1
+    assert x.users[z] == 1
     with pytest.raises(AnecError, match="readers"):
         x.drop()
 

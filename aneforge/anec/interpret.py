@@ -56,7 +56,7 @@ def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> d
     at zero. Values are dropped after their last reader, so memory follows what is live.
     """
     given = _given(module, feeds)
-    left = {op.uid: len(op.users) for op in module.ops}
+    left = {op.uid: sum(op.users.values()) for op in module.ops}
     values: dict[int, Array] = {}
     rules = _rules()
     results: dict[str, Array] = {}

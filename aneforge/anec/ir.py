@@ -1,8 +1,9 @@
 """The engine's language in memory: ops that are their own results, in a list, with use lists.
 
 Every op has at most one result, so an op is also the value it makes. Operands are ops; ``users`` holds every op
-that reads this one (twice if it reads it twice). Constants live outside, in a table keyed by content, and are
-referred to by ``const_in`` ops. Lineage is part of the op: ``sources`` names the user's nodes it stands for.
+that reads this one, with how often, in the order in which they came. Constants live outside, in a table keyed by
+content, and are referred to by ``const_in`` ops. Lineage is part of the op: ``sources`` names the user's nodes it
+stands for.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ class Op:
     """One operation and its result.
 
     ``layer`` and ``slot`` say which engine layer the op belongs to and in which of its places: fusion labels
-    ops, it does not melt them together, so a fused program still reads and runs op by op.
+    ops, it does not melt them together, so a fused program still reads and runs op by op. ``labels`` holds what
+    later phases decided about the op (:data:`aneforge.anec.spec.LABELS`); no label changes what the op means.
     """
 
-    __slots__ = ("attrs", "layer", "name", "operands", "slot", "sources", "type", "uid", "users")
+    __slots__ = ("attrs", "labels", "layer", "name", "operands", "slot", "sources", "type", "uid", "users")
 
     def __init__(
         self,
@@ -87,12 +89,13 @@ class Op:
         self.type = result
         self.attrs = dict(attrs) if attrs else {}
         self.sources = sources
-        self.users: list[Op] = []
+        self.users: dict[Op, int] = {}
         self.layer: int | None = None
         self.slot: str | None = None
+        self.labels: dict[str, Any] = {}
         self.uid = next(_numbers)
         for operand in self.operands:
-            operand.users.append(self)
+            operand.users[self] = operand.users.get(self, 0) + 1
 
     @property
     def spec(self) -> OpSpec:
@@ -109,28 +112,40 @@ class Op:
             raise AnecError(f"{self.name} has no result")
         return self.type.shape
 
+    @property
+    def only_user(self) -> Op | None:
+        """The one op that reads this one; None where nothing or several read it."""
+        return next(iter(self.users)) if len(self.users) == 1 else None
+
     def set_operand(self, index: int, value: Op) -> None:
         """Read another value at one position."""
-        self.operands[index].users.remove(self)
+        self._let_go(self.operands[index])
         self.operands[index] = value
-        value.users.append(self)
+        value.users[self] = value.users.get(self, 0) + 1
 
     def replace_with(self, value: Op) -> None:
         """Let every reader of this op read ``value`` instead."""
         if value is self:
             return
-        for user in self.users:
+        for user, count in self.users.items():
             user.operands = [value if operand is self else operand for operand in user.operands]
-            value.users.append(user)
-        self.users = []
+            value.users[user] = value.users.get(user, 0) + count
+        self.users = {}
 
     def drop(self) -> None:
         """Stop reading operands; the op must have no readers left."""
         if self.users:
             raise AnecError(f"{self.name} still has {len(self.users)} readers")
         for operand in self.operands:
-            operand.users.remove(self)
+            self._let_go(operand)
         self.operands = []
+
+    def _let_go(self, operand: Op) -> None:
+        count = operand.users[self] - 1
+        if count:
+            operand.users[self] = count
+        else:
+            del operand.users[self]
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.type}>"
@@ -183,7 +198,7 @@ class Module:
         for op in self.ops:
             operands = [made[operand.uid] for operand in op.operands]
             copy = made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
-            copy.layer, copy.slot = op.layer, op.slot
+            copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
         return Module(made.values(), self.weights, self.target)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets.evidence import Fact
 from aneforge.targets.ops import backend_op, backend_ops
 
-__all__ = ["AXES", "AttributeSpec", "OpSpec", "spec", "spec_names", "structural_names"]
+__all__ = ["AXES", "LABELS", "AttributeSpec", "OpSpec", "spec", "spec_names", "structural_names"]
 
 AXES = "NDCHW"
 
@@ -118,6 +118,30 @@ STRUCTURAL: dict[str, str] = {
     "live_out": "*xs | names:s*",
     "select": "cond a b |",
     "unit": "*xs | type:s params:s",
+}
+
+# What phases 2 to 4 write beside an op, on the first op of its layer (or on a port or constant). Labels never change
+# what an op means.
+LABELS: dict[str, str] = {
+    "bridge": "u",  # a native layer by direct authoring: a segment of its own
+    "route": "s",  # how a movement is done: crop, dma, texture
+    "storage": "s",  # the number format on that route: q4 or fp16
+    "large_kernel": "u",  # the large-kernel mode of the convolution
+    "piece": "i2",  # this op is piece i of n of a split layer
+    "segment": "i",
+    "partition": "i",
+    "engine": "s",
+    "chained": "u",  # its result feeds the next layer inside L2
+    "co_issue": "i",  # the layer on the other engine that runs beside it
+    "allocation": "i",  # table 22.2
+    "space": "s",  # l2 or dram
+    "address": "i",
+    "row_stride": "i",
+    "live": "i2",  # first and last place in the schedule at which the buffer is needed
+    "inside": "i",  # the layer whose buffer holds this one
+    "kernel_path": "s",  # replicated or shared (listing 35.2)
+    "kernel_bytes": "i",
+    "weight_flow": "s",  # stream or fold
 }
 
 

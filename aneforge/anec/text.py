@@ -17,7 +17,7 @@ import re
 from typing import Any
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
-from aneforge.anec.spec import spec
+from aneforge.anec.spec import LABELS, spec
 from aneforge.errors import UnknownNameError
 from aneforge.targets.names import target as resolve_target
 
@@ -45,7 +45,8 @@ def _region(target: str | None) -> tuple[str, str]:
 def write_op(op: Op, names: dict[int, str]) -> str:
     operands = ", ".join(names.get(operand.uid, "%?") for operand in op.operands)
     labels = {} if op.layer is None else {"layer": op.layer, "slot": op.slot or "primary"}
-    attributes = ", ".join(_attribute(name, value) for name, value in sorted({**op.attrs, **labels}.items()))
+    told = sorted({**op.attrs, **op.labels, **labels}.items())
+    attributes = ", ".join(_attribute(name, value) for name, value in told)
     settings = f" {{{attributes}}}" if attributes else ""
     taken = ", ".join(str(operand.type) for operand in op.operands)
     head = "" if op.type is None else f"{names[op.uid]} = "
@@ -218,8 +219,9 @@ class _Reader:
         layer, slot = attributes.pop("layer", None), attributes.pop("slot", None)
         if (layer is None) != (slot is None) or not (layer is None or isinstance(layer, int)):
             raise self._fault(f"{name}: a layer number and a slot name go together")
+        labels = {label: attributes.pop(label) for label in LABELS if label in attributes}
         op = Op(name, operands, type_, attributes, self._sources())
-        op.layer, op.slot = layer, slot
+        op.layer, op.slot, op.labels = layer, slot, labels
         return op
 
     def _operands(self, values: dict[str, Op]) -> list[Op]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
-from aneforge.anec.spec import AttributeSpec, spec
+from aneforge.anec.spec import LABELS, spec
 from aneforge.errors import UnknownNameError
 
 __all__ = ["problems", "verify"]
@@ -64,11 +64,16 @@ def _op_problems(op: Op) -> list[str]:
         known = declared.attributes.get(name)
         if known is None:
             found.append(f"has no attribute {name!r}; it has {', '.join(declared.attributes) or 'none'}")
-        elif not _fits(known, value):
+        elif not _fits(known.kind, value):
             found.append(f"attribute {name} = {value!r} is not of kind {known.kind!r}")
     for name, known in declared.attributes.items():
         if not known.optional and name not in op.attrs:
             found.append(f"lacks attribute {name!r}")
+    for name, value in op.labels.items():
+        if name not in LABELS:
+            found.append(f"has no label {name!r}")
+        elif not _fits(LABELS[name], value):
+            found.append(f"label {name} = {value!r} is not of kind {LABELS[name]!r}")
     if (op.type is None) != (op.name == "anec.live_out"):
         found.append("has no result" if op.type is None else "must not have a result")
     if op.type is not None:
@@ -106,8 +111,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _fits(known: AttributeSpec, value: Any) -> bool:
-    check = _KINDS.get(known.kind)
+def _fits(kind: str, value: Any) -> bool:
+    check = _KINDS.get(kind)
     if check is None:  # i2, i3, i5, i6
-        check = _KINDS[known.kind] = _list(int(known.kind[1:]))
+        check = _KINDS[kind] = _list(int(kind[1:]))
     return check(value)

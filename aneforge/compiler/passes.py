@@ -13,10 +13,15 @@ from dataclasses import dataclass
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.verify import verify
+from aneforge.compiler.facts import Facts, facts_of
+from aneforge.compiler.refusal import CompileError, Refused
 from aneforge.errors import UnknownNameError, nearest
+from aneforge.graph.weights import Weight, intern_weight
 from aneforge.targets.chip import Target
 
-__all__ = ["PASSES", "Pass", "PassLog", "Rewriter", "checked_order", "pass_", "run_passes"]
+__all__ = ["PASSES", "Pass", "PassLog", "Rewriter", "checked_order", "pass_", "run_pass", "run_passes"]
+
+Apply = Callable[[Module, Facts], int]
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,9 @@ class Pass:
     reads: tuple[str, ...]
     requires: frozenset[str]
     ensures: frozenset[str]
-    apply: Callable[[Module, Target], int]
+    rounds: bool
+    """Whether it works out stored constants anew, which rounds them to fp16 once more."""
+    apply: Apply
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class PassLog:
     """What one pass did to one module."""
 
     name: str
+    phase: int
     changes: int
     ops_before: int
     ops_after: int
@@ -55,12 +63,14 @@ def pass_(
     reads: Sequence[str] = (),
     requires: Sequence[str] = (),
     ensures: Sequence[str] = (),
-) -> Callable[[Callable[[Module, Target], int]], Callable[[Module, Target], int]]:
+    rounds: bool = False,
+) -> Callable[[Apply], Apply]:
     """Register a function as a pass; the first line of its docstring is its purpose. It returns its changes."""
 
-    def register(apply: Callable[[Module, Target], int]) -> Callable[[Module, Target], int]:
+    def register(apply: Apply) -> Apply:
         purpose = (apply.__doc__ or "").strip().partition("\n")[0]
-        PASSES[name] = Pass(name, phase, purpose, tuple(reads), frozenset(requires), frozenset(ensures), apply)
+        held = frozenset(requires), frozenset(ensures)
+        PASSES[name] = Pass(name, phase, purpose, tuple(reads), *held, rounds, apply)
         return apply
 
     return register
@@ -86,15 +96,21 @@ def run_passes(
     module: Module, target: Target, names: Sequence[str], given: Sequence[str] = (), check: bool = True
 ) -> list[PassLog]:
     """Run passes in place; each leaves valid code behind it."""
-    log = []
-    for each in checked_order(names, given):
-        before, start = len(module), time.perf_counter()
-        changes = each.apply(module, target)
-        seconds = time.perf_counter() - start
-        if check:
-            verify(module, after=each.name)
-        log.append(PassLog(each.name, changes, before, len(module), seconds))
-    return log
+    return [run_pass(module, target, each, check) for each in checked_order(names, given)]
+
+
+def run_pass(module: Module, target: Target, each: Pass, check: bool = True) -> PassLog:
+    """Run one pass; a refusal names it, and so does code that it has broken."""
+    before, start = len(module), time.perf_counter()
+    try:
+        changes = each.apply(module, facts_of(target, each.reads))
+    except Refused as refused:
+        sources = refused.op.sources
+        raise CompileError(target.name, each.name, refused.reason, sources, refused.reject) from None
+    seconds = time.perf_counter() - start
+    if check:
+        verify(module, after=each.name)
+    return PassLog(each.name, each.phase, changes, before, len(module), seconds)
 
 
 class Rewriter:
@@ -120,9 +136,10 @@ class Rewriter:
 
     def constant(self, values: object, type_: TensorType, sources: tuple[str, ...] = ()) -> Op:
         """A stored constant; equal contents are stored once."""
-        from aneforge.graph.weights import intern_weight
+        return self.stored(intern_weight(values), type_, sources)
 
-        weight = intern_weight(values)
+    def stored(self, weight: Weight, type_: TensorType, sources: tuple[str, ...] = ()) -> Op:
+        """A constant that exists already, or a recipe for one."""
         self.module.weights[weight.key] = weight
         return self.emit("anec.const_in", (), type_, {"weight": weight.key}, sources)
 
@@ -140,6 +157,10 @@ class Rewriter:
         self.module.ops = self.ops
         self.module.sweep()
         return self.changes
+
+
+def is_const(op: Op) -> bool:
+    return op.name == "anec.const_in"
 
 
 def merged_sources(*ops: Op) -> tuple[str, ...]:

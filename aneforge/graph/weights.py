@@ -7,6 +7,8 @@ The engine stores weights as fp16, so an array is rounded to fp16 once, here; wh
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -14,23 +16,47 @@ import numpy as np
 
 from aneforge.errors import GraphError
 
-__all__ = ["FP16_MAX", "Weight", "intern_weight"]
+__all__ = ["FP16_MAX", "Weight", "derived_weight", "intern_weight"]
 
 FP16_MAX = 65504.0
 
 
 class Weight:
-    """A read-only fp16 array and the key of its content."""
+    """A read-only fp16 array and the key of its content.
 
-    __slots__ = ("__weakref__", "array", "key")
+    A derived weight is a recipe over other weights: its numbers are made when somebody reads them, so a compiler
+    may fold and split gigabytes without touching one.
+    """
 
-    def __init__(self, key: str, array: np.ndarray) -> None:
+    __slots__ = ("__weakref__", "_array", "_make", "_row_peaks", "key", "shape")
+
+    def __init__(
+        self,
+        key: str,
+        array: np.ndarray | None,
+        shape: tuple[int, ...] = (),
+        make: Callable[[], np.ndarray] | None = None,
+    ) -> None:
         self.key = key
-        self.array = array
+        self.shape: tuple[int, ...] = shape if array is None else array.shape
+        self._array = array
+        self._make = make
+        self._row_peaks: np.ndarray | None = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
+    def array(self) -> np.ndarray:
+        """The numbers; those of a derived weight are made anew at every reading, and none are kept."""
+        if self._array is not None:
+            return self._array
+        assert self._make is not None
+        with np.errstate(over="ignore"):
+            made = self._make().astype(np.float16).reshape(self.shape)
+        made.setflags(write=False)
+        return made
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def uniform(self) -> bool:
@@ -38,8 +64,18 @@ class Weight:
         flat = self.array.reshape(-1)
         return bool((flat == flat[0]).all())
 
+    @property
+    def row_peaks(self) -> np.ndarray:
+        """The largest magnitude along the first axis, in float64; worked out once."""
+        if self._row_peaks is None:
+            # Without its sign bit an fp16 number orders as the whole number of its bits, which compares faster.
+            bits = np.ascontiguousarray(self.array).view(np.uint16) & np.uint16(0x7FFF)
+            rows = bits.reshape(self.shape[0], -1) if self.shape else bits.reshape(1, 1)
+            self._row_peaks = rows.max(axis=1).view(np.float16).astype(np.float64)
+        return self._row_peaks
+
     def __repr__(self) -> str:
-        return f"Weight({self.key[:8]}, {list(self.array.shape)})"
+        return f"Weight({self.key[:8]}, {list(self.shape)})"
 
 
 _table: WeakValueDictionary[str, Weight] = WeakValueDictionary()
@@ -57,6 +93,25 @@ def intern_weight(values: Any, what: str = "weight") -> Weight:
             array = array.copy()
         array.setflags(write=False)
         found = _table[key] = Weight(key, array)
+    return found
+
+
+def derived_weight(
+    recipe: str, parents: tuple[Weight, ...], shape: tuple[int, ...], make: Callable[..., np.ndarray]
+) -> Weight:
+    """The weight that ``make`` gives from the parents' float64 arrays, rounded to fp16 when it is read.
+
+    ``recipe`` says in words all that ``make`` does, so that the same recipe over the same parents is one weight.
+    """
+    text = "|".join((recipe, repr(shape), *(parent.key for parent in parents)))
+    key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    found = _table.get(key)
+    if found is None:
+
+        def made() -> np.ndarray:
+            return make(*(parent.array.astype(np.float64) for parent in parents))
+
+        found = _table[key] = Weight(key, None, shape, made)
     return found
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
-from aneforge.targets.chip import Target
 
 _RANGES = ("relu", "n_relu", "clamped_relu")
 
@@ -21,7 +21,7 @@ def range_of(op: Op) -> tuple[float, float] | None:
 
 
 @pass_("merge-activations", 1, ensures=["single activations"])
-def merge_activations(module: Module, target: Target) -> int:
+def merge_activations(module: Module, chip: Facts) -> int:
     """MergeFusableActivationPairs: a clamp of a clamp is one clamp; relu, abs, sign and rounding twice are once."""
     walk = Rewriter(module)
     for op in module.ops:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, pass_
-from aneforge.targets.chip import Target
 
 
 @pass_("drop-copies", 1, ensures=["no copies"])
-def drop_copies(module: Module, target: Target) -> int:
+def drop_copies(module: Module, chip: Facts) -> int:
     """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing."""
     walk = Rewriter(module)
     for op in module.ops:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import stored
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
-from aneforge.targets.chip import Target
 
 _SINGLE = TensorType((1, 1, 1, 1, 1))
 
 
 @pass_("constants-to-gain-offset", 1, ensures=["gain and offset"])
-def constants_to_gain_offset(module: Module, target: Target) -> int:
+def constants_to_gain_offset(module: Module, chip: Facts) -> int:
     """ScaledEWOrEWWithConstInToGOC: add, sub or mult with exactly one stored constant, singular or per channel.
 
     The unit is an affine of one tensor, so two live operands never fuse: add(conv_a, conv_b) stays a layer.
@@ -59,7 +59,7 @@ def _affine(module: Module, op: Op) -> tuple[Op, np.ndarray, np.ndarray] | None:
 
 
 @pass_("merge-gain-offset", 1, requires=["gain and offset"])
-def merge_gain_offset(module: Module, target: Target) -> int:
+def merge_gain_offset(module: Module, chip: Facts) -> int:
     """A gain and then an offset are one unit: scale, then bias.
 
     Only that pair: multiplying two gains or adding two offsets would round a constant again, and rewrites such as

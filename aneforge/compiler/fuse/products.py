@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from aneforge.anec.ir import Module, Op, TensorType
-from aneforge.compiler.fuse.scales import stored
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.fuse.slots import is_activation
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.passes import Rewriter, pass_
-from aneforge.targets.chip import Target
+from aneforge.graph.weights import Weight, derived_weight
 
 _EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
 
 
 @pass_("products-to-convolutions", 1, reads=["0x1b8"], ensures=["resident products"])
-def products_to_convolutions(module: Module, target: Target) -> int:
+def products_to_convolutions(module: Module, chip: Facts) -> int:
     """ReplaceMatmulWithConv: a weight below HAL 0x1b8 bytes becomes a resident kernel, a larger one stays tiled.
 
     The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25).
     """
-    limit = target.hal.read(0x1B8)
+    limit = chip["0x1b8"]
     walk = Rewriter(module)
     for op in module.ops:
         kernel = _kernel(module, op)
@@ -31,25 +30,28 @@ def products_to_convolutions(module: Module, target: Target) -> int:
     return walk.finish()
 
 
-def _kernel(module: Module, op: Op) -> np.ndarray | None:
-    """The stored weight of a product as [outputs, contracted]."""
+def _kernel(module: Module, op: Op) -> Weight | None:
+    """The stored weight of a product as a kernel [outputs, contracted, 1, 1]."""
     if op.kind not in ("linear", "matmul") or op.attrs.get("transpose_lhs"):
         return None
-    values = stored(module, op.operands[1])
+    weight = held(module, op.operands[1])
     layout = op.operands[1].type
-    if values is None or layout is None or any(extra.kind != "const_in" for extra in op.operands[2:]):
+    if weight is None or layout is None or any(extra.kind != "const_in" for extra in op.operands[2:]):
         return None
-    if op.kind == "linear":
-        return values.reshape(values.shape[0], -1)
     n, d, rows, h, columns = layout.shape
-    if (n, d, h) != (1, 1, 1):
+    if op.kind == "matmul" and (n, d, h) != (1, 1, 1):
         return None  # a weight for each batch is no single kernel
-    matrix = values.reshape(rows, columns)
-    return matrix if op.attrs.get("transpose_rhs") else matrix.T
+    if op.kind == "linear" or op.attrs.get("transpose_rhs"):
+        shape = (rows, columns, 1, 1)
+        return derived_weight("as a kernel", (weight,), shape, lambda matrix: matrix.reshape(shape))
+    shape = (columns, rows, 1, 1)
+    return derived_weight(
+        "turned into a kernel", (weight,), shape, lambda matrix: matrix.reshape(rows, columns).T.reshape(shape)
+    )
 
 
-def _convolution(walk: Rewriter, op: Op, kernel: np.ndarray) -> Op:
-    outputs, contracted = kernel.shape
+def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
+    outputs, contracted = kernel.shape[:2]
     source = op.operands[0]
     n, d, c, h, w = source.shape
     assert w == contracted
@@ -57,9 +59,7 @@ def _convolution(walk: Rewriter, op: Op, kernel: np.ndarray) -> Op:
     turned = walk.emit(
         "anec.transpose", [source], TensorType((n, d, w, h, c)), {"transpose_list": _EXCHANGE}, op.sources
     )
-    weight = walk.constant(
-        kernel.reshape(outputs, contracted, 1, 1), TensorType((outputs, 1, contracted, 1, 1)), op.sources
-    )
+    weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1)), op.sources)
     operands = [turned, weight]
     if len(op.operands) > 2:
         held = op.operands[2].attrs["weight"]
@@ -79,7 +79,7 @@ def _convolution(walk: Rewriter, op: Op, kernel: np.ndarray) -> Op:
 
 
 @pass_("sink-transposes", 1)
-def sink_transposes(module: Module, target: Target) -> int:
+def sink_transposes(module: Module, chip: Facts) -> int:
     """A transpose before a pointwise activation moves behind it, where it meets its opposite or the transpose slot."""
     walk = Rewriter(module)
     for op in module.ops:

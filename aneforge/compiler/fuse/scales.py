@@ -5,24 +5,30 @@ from __future__ import annotations
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
-from aneforge.targets.chip import Target
+from aneforge.graph.weights import Weight, derived_weight
 
 KERNELS = ("convolution", "deconvolution")
 
 
 def stored(module: Module, op: Op) -> np.ndarray | None:
     """The values of a stored constant, in float64; None for anything else, and where the text came without values."""
-    held = module.weights.get(op.attrs["weight"]) if op.kind == "const_in" else None
-    return None if held is None else held.array.astype(np.float64)
+    found = held(module, op)
+    return None if found is None else found.array.astype(np.float64)
+
+
+def held(module: Module, op: Op) -> Weight | None:
+    """The stored constant itself, whose numbers stay unread."""
+    return module.weights.get(op.attrs["weight"]) if op.kind == "const_in" else None
 
 
 def fits_fp16(values: np.ndarray) -> bool:
     return bool(np.abs(values).max(initial=0.0) <= 65504.0)
 
 
-@pass_("fold-batch-norm", 1, ensures=["no batch norms"])
-def fold_batch_norm(module: Module, target: Target) -> int:
+@pass_("fold-batch-norm", 1, ensures=["no batch norms"], rounds=True)
+def fold_batch_norm(module: Module, chip: Facts) -> int:
     """An inference batch norm with stored statistics is a gain and an offset per channel (FoldScale)."""
     walk = Rewriter(module)
     for op in module.ops:
@@ -47,8 +53,8 @@ def fold_batch_norm(module: Module, target: Target) -> int:
     return walk.finish()
 
 
-@pass_("fold-gain-into-weights", 1, requires=["gain and offset"])
-def fold_gain_into_weights(module: Module, target: Target) -> int:
+@pass_("fold-gain-into-weights", 1, requires=["gain and offset"], rounds=True)
+def fold_gain_into_weights(module: Module, chip: Facts) -> int:
     """FoldWeightsWithScale: the gain after a convolution with a stored kernel goes into the kernel.
 
     Only where the convolution has no other reader; the offset (or bias) stays as the gain-offset unit's offset.
@@ -64,24 +70,28 @@ def _fold(module: Module, walk: Rewriter, op: Op) -> bool:
     producer = op.operands[0]
     if producer.kind != "convolution" or len(producer.users) != 1 or len(op.operands) != 3:
         return False
-    kernel, gain, offset = (
-        stored(module, producer.operands[1]),
-        stored(module, op.operands[1]),
-        stored(module, op.operands[2]),
-    )
+    kernel, gain = held(module, producer.operands[1]), held(module, op.operands[1])
+    offset = stored(module, op.operands[2])
     bias = stored(module, producer.operands[2]) if len(producer.operands) > 2 else np.zeros(1)
-    if kernel is None or gain is None or offset is None or bias is None or gain.size not in (1, kernel.shape[0]):
+    if kernel is None or gain is None or offset is None or bias is None:
         return False
-    wide = gain.reshape(-1) if gain.size > 1 else np.full(kernel.shape[0], float(gain.reshape(-1)[0]))
-    scaled = kernel * wide.reshape(-1, *(1,) * (kernel.ndim - 1))
-    shifted = bias.reshape(-1) * wide + offset.reshape(-1)
-    if not fits_fp16(scaled) or not fits_fp16(shifted):
+    outputs = kernel.shape[0]
+    if gain.size not in (1, outputs):
+        return False
+    factors = np.broadcast_to(gain.array.astype(np.float64).reshape(-1), outputs)
+    shifted = bias.reshape(-1) * factors + offset.reshape(-1)
+    if not fits_fp16(kernel.row_peaks * factors) or not fits_fp16(shifted):
         return False
     sources = merged_sources(producer, op)
     assert producer.operands[1].type is not None
     assert op.type is not None
-    weight = walk.constant(scaled, producer.operands[1].type, sources)
-    shift = walk.constant(shifted, TensorType((1, 1, kernel.shape[0], 1, 1)), sources)
+    scaled = derived_weight("rows times a gain", (kernel, gain), kernel.shape, _scaled_rows)
+    weight = walk.stored(scaled, producer.operands[1].type, sources)
+    shift = walk.constant(shifted, TensorType((1, 1, outputs, 1, 1)), sources)
     fused = walk.emit("anec.convolution", [producer.operands[0], weight, shift], op.type, producer.attrs, sources)
     walk.replace(op, fused)
     return True
+
+
+def _scaled_rows(kernel: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    return kernel * gain.reshape(-1, *(1,) * (kernel.ndim - 1))

@@ -8,9 +8,9 @@ the pipeline undoes a fusion by labelling again, and nothing has to be unmelted.
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
 from aneforge.targets import store
-from aneforge.targets.chip import Target
 
 SLOTS = ("texture", "broadcast", "pre_activation", "goc", "post_activation", "transpose", "quant")
 """Names for the seven slots of fusion.json, in the order of the constructor's arguments."""
@@ -42,7 +42,7 @@ def slot_of(op: Op) -> tuple[str, ...]:
 
 
 @pass_("label-layers", 1, requires=["gain and offset"], ensures=["layers"])
-def label_layers(module: Module, target: Target) -> int:
+def label_layers(module: Module, chip: Facts) -> int:
     """Give every engine op a layer and let it absorb what fits its epilogue slots."""
     for op in module.ops:
         op.layer, op.slot = None, None
@@ -65,8 +65,7 @@ def _absorb(host: Op, layer: int) -> int:
             return 0
         last = SLOTS.index(own[-1])
     current, count = host, 0
-    while len(current.users) == 1:
-        follower = current.users[0]
+    while (follower := current.only_user) is not None:
         place = _place(follower, current, last)
         if place is None:
             break
@@ -90,7 +89,8 @@ def _place(op: Op, before: Op, last: int) -> int | None:
 
 
 def _feeds_gain_offset(op: Op) -> bool:
-    return len(op.users) == 1 and op.users[0].kind == "gain_offset_control"
+    user = op.only_user
+    return user is not None and user.kind == "gain_offset_control"
 
 
 def slot_count() -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
-from aneforge.targets.chip import Target
 
 Order = tuple[int, ...]
 _IDENTITY: Order = (0, 1, 2, 3, 4)
@@ -24,7 +24,7 @@ def pairs_of(order: Order) -> tuple[tuple[int, int], ...]:
 
 
 @pass_("collapse-transposes", 1, ensures=["single transposes"])
-def collapse_transposes(module: Module, target: Target) -> int:
+def collapse_transposes(module: Module, chip: Facts) -> int:
     """CollapseTranspose: a transpose of a transpose becomes one; symmetric pairs cancel."""
     walk = Rewriter(module)
     for op in module.ops:
@@ -45,7 +45,7 @@ def collapse_transposes(module: Module, target: Target) -> int:
 
 
 @pass_("transposes-into-matmul", 1, requires=["single transposes"])
-def transposes_into_matmul(module: Module, target: Target) -> int:
+def transposes_into_matmul(module: Module, chip: Facts) -> int:
     """The contraction is parametric (listing 22.1): a C and W exchange before a matmul becomes its flag."""
     changes = 0
     for op in module.ops:

@@ -1,0 +1,56 @@
+"""What a pass may know of its target: the facts it has declared, and no others.
+
+A pass cannot look at a chip's name or at a field that it did not declare. So two targets whose declared facts are
+equal get the same code from it, and a compile for many targets runs the pass once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from aneforge.errors import AneforgeError
+from aneforge.targets.assumed import compile_fact
+from aneforge.targets.chip import Target, compiler_target
+from aneforge.targets.evidence import Fact
+
+__all__ = ["Facts", "facts_of"]
+
+
+class Facts:
+    """The declared facts of one target. Brackets give a plain value; an unknown one is an error, never a zero."""
+
+    def __init__(self, target: Target, reads: Sequence[str]) -> None:
+        self._facts = {key: compile_fact(target, key) for key in reads}
+        self._values = {key: each.value for key, each in self._facts.items()}
+
+    def __getitem__(self, key: str) -> Any:
+        value = self.get(key)
+        return self._facts[key].require() if value is None else value
+
+    def get(self, key: str) -> Any:
+        """The value, or None where nobody has published one and nothing is assumed."""
+        if key not in self._values:
+            raise AneforgeError(f"a pass read {key!r} of its target without declaring it")
+        return self._values[key]
+
+    def fact(self, key: str) -> Fact[Any]:
+        """The value with its evidence."""
+        self.get(key)
+        return self._facts[key]
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """Equal for targets that a pass cannot tell apart."""
+        return tuple(repr(value) for value in self._values.values())
+
+
+@cache
+def _facts(name: str, reads: tuple[str, ...]) -> Facts:
+    return Facts(compiler_target(name), reads)
+
+
+def facts_of(target: Target, reads: tuple[str, ...]) -> Facts:
+    """The facts of a target that a pass declares; looked up once per target and pass."""
+    return _facts(target.name, reads)

@@ -1,0 +1,89 @@
+"""What a compiler reads of a target: published facts, and our labelled assumptions where a cell is unpublished.
+
+A compiler cannot stop at a cell that nobody has printed. The assumptions are data (``choices.json``, ``cells`` and
+``tables``), each with the choice that explains it, so that every program can say which of them it rests on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from aneforge.errors import DataError
+from aneforge.targets import store
+from aneforge.targets.chip import Target, compiler_target
+from aneforge.targets.evidence import Fact, fact
+from aneforge.targets.limits import limit_fact
+from aneforge.targets.numeric_facts import slice_saturates
+
+__all__ = ["compile_fact", "constant"]
+
+
+@cache
+def _compile_fact(name: str, key: str) -> Fact[Any]:
+    target = compiler_target(name)
+    about = f"{key} of {name}"
+    kind, _, rest = key.partition(":")
+    if kind == "limit":
+        found = _limit(target, rest)
+    elif key == "family8":
+        return target["family8"]
+    elif key == "slice_saturates":
+        found = _saturates(target)
+    elif key == "large_kernel_rewrite":
+        chosen = store.load("choices")["large_kernel_rewrite"]
+        return fact({**chosen, "v": name in chosen["targets"]}, about=about)
+    else:
+        found = target.hal[int(key, 16)]
+        if not found.known:
+            found = _cell(target, key)
+    if found.known:
+        return found
+    elder = _elder(target)
+    if elder is None:
+        return found
+    inherited = _compile_fact(elder["from"], key)
+    choice = elder["choice"] if inherited.conflict_id is None else inherited.conflict_id
+    return replace(
+        inherited, about=about, confidence="inferred", conflict_id=choice, losers=(), taken_from=elder["from"]
+    )
+
+
+def compile_fact(target: Target, key: str) -> Fact[Any]:
+    """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates`` or
+    ``large_kernel_rewrite``. An unpublished one is assumed where the data say how."""
+    return _compile_fact(target.name, key)
+
+
+def constant(name: str) -> Any:
+    """A number of the compiler's that is unpublished on every chip, from ``choices.json``."""
+    rows = store.load("choices")["constants"]
+    if name not in rows:
+        raise DataError(f"choices.json has no constant {name!r}")
+    return rows[name]["v"]
+
+
+def _cell(target: Target, key: str) -> Fact[Any]:
+    chosen = store.load("choices")["cells"].get(key)
+    if chosen is None:
+        return target.hal[int(key, 16)]
+    value = chosen["by_target"].get(target.name, chosen["v"])
+    record = {"v": value, "src": [], "conf": "inferred", "conflict": chosen["choice"]}
+    return fact(record, about=f"HAL {key} of {target.name}")
+
+
+def _limit(target: Target, name: str) -> Fact[Any]:
+    if target.family5 is None:
+        return Fact(None, about=f"limit {name} of {target.name}")
+    return limit_fact(name, target.family5)
+
+
+def _saturates(target: Target) -> Fact[Any]:
+    if target.family5 is None:
+        return Fact(None, about=f"slices of {target.name}")
+    return slice_saturates(target.family5)
+
+
+def _elder(target: Target) -> dict[str, str] | None:
+    return store.load("choices")["tables"].get(target.name)
