@@ -10,6 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aneforge.compiler.compile import Compiled, compile_all
+    from aneforge.compiler.model import Model, SegmentedModel, compile
+    from aneforge.compiler.program import Program
+    from aneforge.compiler.refusal import CompileError
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate, load_graph
@@ -104,6 +108,10 @@ __version__ = "0.1.0"
 
 # Nothing is imported until it is used: `import aneforge` reads no file and loads no library.
 _HOMES = {
+    "aneforge.compiler.compile": "Compiled compile_all",
+    "aneforge.compiler.model": "Model SegmentedModel compile",
+    "aneforge.compiler.program": "Program",
+    "aneforge.compiler.refusal": "CompileError",
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
     "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
     "aneforge.errors": "AneforgeError GraphError",
@@ -135,11 +143,16 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = [
     "AneforgeError",
+    "CompileError",
+    "Compiled",
     "Fact",
     "Family",
     "Graph",
     "GraphError",
+    "Model",
     "Preflight",
+    "Program",
+    "SegmentedModel",
     "Target",
     "Tensor",
     "__version__",
@@ -151,6 +164,8 @@ __all__ = [
     "bmm_weight",
     "cast",
     "channel_to_space",
+    "compile",
+    "compile_all",
     "concat",
     "const",
     "conv",

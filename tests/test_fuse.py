@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_lower import graphs, values_of
 
 import aneforge as af
 from aneforge.anec import AnecError, Module, Op, TensorType, interpret, parse, verify
 from aneforge.compiler.fuse import FUSION
-from aneforge.compiler.fuse.slots import SLOTS, slot_count
+from aneforge.compiler.fuse.slots import HOSTS, SLOTS, slot_count
 from aneforge.compiler.lower import lower
 from aneforge.compiler.passes import PASSES, checked_order, run_passes
 from aneforge.errors import UnknownNameError
 from aneforge.graph.weights import intern_weight
-from aneforge.targets import target
+from aneforge.targets import store, target
 
 M1 = target("h13")
 MAP = TensorType((1, 1, 8, 4, 4))
@@ -142,11 +148,11 @@ def test_a_slot_that_is_past_opens_a_new_layer():
 def test_concat_and_attention_are_barriers():
     b = Build()
     x = b.input()
-    joined = b.op("concat", b.conv(x), b.conv(x), type_=TensorType((1, 1, 16, 4, 4)), axis=2)
+    joined = b.op("concat", b.conv(x), x, type_=TensorType((1, 1, 16, 4, 4)), axis=2)
     relu = b.op("relu", joined, type_=joined.type)
     q = b.input()
     attention = b.op("sdpa", q, q, q, b.const([0.5]), subtract_max=True)
-    assert fused(b.done(relu, attention)) == [["convolution"], ["convolution"], ["concat"], ["relu"], ["sdpa"]]
+    assert fused(b.done(relu, attention)) == [["convolution"], ["concat"], ["relu"], ["sdpa"]]
 
 
 def test_batch_norm_and_scale_go_into_the_weights():
@@ -372,3 +378,539 @@ def test_a_pass_that_breaks_the_code_is_named(monkeypatch):
     monkeypatch.setitem(PASSES, "drop-copies", broken)
     with pytest.raises(AnecError, match="after pass 'drop-copies'"):
         run_passes(module, M1, ["drop-copies"])
+
+
+# Quantised values.
+
+BYTES = TensorType(MAP.shape, "si8")
+KERNEL = TensorType((8, 1, 8, 1, 1), "si8")
+CONV = {"strides": (1, 1, 1), "dilation_rates": (1, 1, 1), "groups": 1, "explicit_padding": (0,) * 6}
+CONV |= {"kernel_sizes": (1, 1, 1)}
+QUANTISERS = ["drop-copies", "collapse-quant-dequant", "dequant-across-concat", "collapse-quant-dequant"]
+
+
+def whole(*shape, low=-128, high=128, seed=5):
+    return np.random.default_rng(seed).integers(low, high, shape).astype(np.float64)
+
+
+def fed(module, seed=1):
+    """Numbers for every input: whole ones where the type says bytes."""
+    rng = np.random.default_rng(seed)
+    ranges = {"si8": (-128, 128), "ui8": (0, 256)}
+    return [
+        rng.normal(size=op.shape) if op.type.dtype == "f16" else rng.integers(*ranges[op.type.dtype], op.shape)
+        for op in module.inputs
+    ]
+
+
+def same(module, names, rtol=0.0, chip=M1):
+    """Run passes and compare the meaning before and after; exactly, unless a tolerance is given."""
+    feeds = fed(module)
+    before = interpret(module, feeds)
+    run_passes(module, chip, names)
+    assert str(parse(str(module))) == str(module)
+    after = interpret(module, feeds)
+    for name, value in before.items():
+        np.testing.assert_allclose(after[name], value, rtol=rtol, atol=rtol)
+    assert all(op.sources for op in module if op.kind not in ("live_in", "live_out"))
+    return kinds(module)
+
+
+def quant(b, x, scale=0.1, zero_point=3, to="si8"):
+    return b.op("quant", x, type_=TensorType(x.shape, to), scale=scale, zero_point=zero_point, to=to)
+
+
+def dequant(b, x, scale=0.1, zero_point=3):
+    return b.op("dequant", x, type_=TensorType(x.shape), scale=scale, zero_point=zero_point)
+
+
+def packed_conv(b, x, scale=0.25, zero_point=0, values=None, kind="convolution"):
+    kernel = b.const(whole(8, 8, 1, 1) if values is None else values, KERNEL)
+    return b.op(kind, x, dequant(b, kernel, scale, zero_point), **CONV)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1 / 3, 2.0**-20, 1000.0])
+@pytest.mark.parametrize("zero_point", [0, -128, 17])
+def test_a_quant_of_a_dequant_is_the_value(scale, zero_point):
+    b = Build()
+    q = b.input(BYTES)
+    once = quant(b, dequant(b, q, scale, zero_point), scale, zero_point)
+    again = quant(b, dequant(b, once, scale, zero_point), scale, zero_point)
+    assert same(b.done(once, again), QUANTISERS[:2]) == []
+
+
+@pytest.mark.parametrize(
+    "other", [{"scale": 0.2}, {"zero_point": 4}, {"to": "ui8"}, {"scale": 0.2, "zero_point": 0}], ids=str
+)
+def test_other_quantisers_stay(other):
+    b = Build()
+    module = b.done(quant(b, dequant(b, b.input(BYTES)), **other))
+    assert same(module, QUANTISERS[:2]) == ["dequant", "quant"]
+
+
+def test_a_dequant_of_a_quant_rounds_and_stays():
+    b = Build()
+    assert same(b.done(dequant(b, quant(b, b.input()))), QUANTISERS[:2]) == ["quant", "dequant"]
+
+
+@pytest.mark.parametrize("attrs", [{"axis": 2}, {"axis": 3}, {"axis": 2, "interleave": True}], ids=str)
+def test_equal_dequants_cross_a_concat_once(attrs):
+    b = Build()
+    parts = [dequant(b, b.input(BYTES)) for _ in range(3)]
+    shape = tuple(3 * extent if i == attrs["axis"] else extent for i, extent in enumerate(MAP.shape))
+    joined = b.op("concat", *parts, type_=TensorType(shape), **attrs)
+    module = b.done(b.op("relu", joined, type_=joined.type))
+    assert same(module, QUANTISERS[:3]) == ["concat", "dequant", "relu"]
+    made = next(op for op in module if op.kind == "concat")
+    assert made.type == TensorType(shape, "si8")
+    assert made.attrs == attrs
+
+
+def test_a_dequant_behind_the_concat_meets_its_opposite():
+    b = Build()
+    q = b.input(BYTES)
+    part = dequant(b, q)
+    joined = b.op("concat", part, dequant(b, b.input(BYTES)), type_=TensorType((1, 1, 16, 4, 4)), axis=2)
+    other = quant(b, part)  # a reader of the part that goes away first
+    assert same(b.done(quant(b, joined), other), QUANTISERS) == ["concat"]
+
+
+@pytest.mark.parametrize("fault", ["scale", "zero point", "type", "read", "live"])
+def test_dequants_that_differ_or_are_read_elsewhere_stay(fault):
+    b = Build()
+    first = dequant(b, b.input(BYTES))
+    second = {
+        "scale": lambda: dequant(b, b.input(BYTES), 0.2),
+        "zero point": lambda: dequant(b, b.input(BYTES), zero_point=0),
+        "type": lambda: dequant(b, b.input(TensorType(MAP.shape, "ui8"))),
+        "live": b.input,
+    }.get(fault, lambda: dequant(b, b.input(BYTES)))()
+    joined = b.op("concat", first, second, type_=TensorType((1, 1, 16, 4, 4)), axis=2)
+    module = b.done(joined, *([b.op("relu", second)] if fault == "read" else []))
+    before = kinds(module)
+    assert same(module, QUANTISERS) == before
+
+
+@pytest.mark.parametrize("zero_point", [0, 7])
+@pytest.mark.parametrize("kind", ["convolution", "deconvolution", "linear"])
+def test_a_dequantised_kernel_is_read_as_it_is_stored(kind, zero_point):
+    b = Build()
+    if kind == "linear":
+        kernel = b.const(whole(6, 8), TensorType((1, 1, 6, 1, 8), "si8"))
+        x = b.input(TensorType((1, 1, 5, 1, 8)))
+        out = b.op("linear", x, dequant(b, kernel, 0.375, zero_point), type_=TensorType((1, 1, 5, 1, 6)))
+    else:
+        out = packed_conv(b, b.input(), 0.375, zero_point, kind=kind)
+    module = b.done(out)
+    assert same(module, ["dequant-into-weights"]) == [kind]  # 3/8 is an fp16 number, so nothing is rounded
+    op = next(op for op in module if op.kind == kind)
+    assert op.operands[1].kind == "const_in"
+    assert op.operands[1].type.dtype == "si8"
+    assert module.weights[op.attrs["kernel_scale"]].array == np.float16(0.375)
+    assert ("kernel_zero_point" in op.attrs) == bool(zero_point)
+    assert op.sources == ("dequant_2", f"{kind}_3")
+
+
+def test_a_scale_is_rounded_to_fp16_once_and_one_beyond_it_stays_outside():
+    b = Build()
+    assert same(b.done(packed_conv(b, b.input(), 0.1)), ["dequant-into-weights"], rtol=2.0**-10) == ["convolution"]
+    for scale in (1e-6, 1e6):
+        b = Build()
+        assert same(b.done(packed_conv(b, b.input(), scale)), ["dequant-into-weights"]) == ["dequant", "convolution"]
+    b = Build()
+    assert same(b.done(packed_conv(b, b.input(), 0.5, 128)), ["dequant-into-weights"]) == ["dequant", "convolution"]
+
+
+def test_live_and_fp16_kernels_keep_their_dequant():
+    b = Build()
+    live = b.op("convolution", b.input(), dequant(b, b.input(KERNEL)), **CONV)
+    wide = b.op("convolution", b.input(), dequant(b, b.const(whole(8, 8, 1, 1), TensorType(KERNEL.shape))), **CONV)
+    assert same(b.done(live, wide), ["dequant-into-weights"]) == ["dequant", "convolution", "dequant", "convolution"]
+
+
+def test_one_dequant_of_two_kernels_goes_from_both():
+    b = Build()
+    kernel = dequant(b, b.const(whole(8, 8, 1, 1), KERNEL), 0.5)
+    outs = [b.op("convolution", b.input(), kernel, **CONV) for _ in range(2)]
+    assert same(b.done(*outs), ["dequant-into-weights"]) == ["convolution", "convolution"]
+
+
+def palette(b, table, indices, layout, kind="ui8"):
+    line = b.const(table, TensorType((1, 1, 1, 1, len(table))))
+    index = b.const(indices, TensorType(layout, kind))
+    return b.op("gather_nd", line, index, type_=TensorType(layout), axes=(4,))
+
+
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+def test_a_look_up_of_stored_indices_is_the_kernels_table(chip):
+    table = np.linspace(-1, 1, 16).astype(np.float16).astype(np.float64)
+    b = Build()
+    kernel = palette(b, table, whole(8, 8, 1, 1, low=0, high=16), KERNEL.shape)
+    conv = b.op("convolution", b.input(), kernel, **CONV)
+    rows = palette(b, table, whole(6, 8, low=0, high=16), (1, 1, 6, 1, 8))
+    x = b.input(TensorType((1, 1, 5, 1, 8)))
+    product = b.op("linear", x, rows, type_=TensorType((1, 1, 5, 1, 6)))
+    module = b.done(conv, product)
+    assert same(module, ["dequant-into-weights"]) == ["convolution", "linear"]
+    first, second = (op for op in module if op.kind in ("convolution", "linear"))
+    assert first.attrs["kernel_palettized_LUT"] == second.attrs["kernel_lut"]
+    # The product is a convolution then, and the table goes with it; an affine behind it stays the unit's.
+    assert same(module, FUSION, chip=target(chip), rtol=1e-12) == [
+        "convolution",
+        "transpose",
+        "convolution",
+        "transpose",
+    ]
+    assert sum("kernel_palettized_LUT" in op.attrs for op in module) == 2
+
+
+@pytest.mark.parametrize("fault", ["signed index", "two axes", "wide table", "plane"])
+def test_other_look_ups_stay(fault):
+    b = Build()
+    table = np.zeros(300 if fault == "wide table" else 16)
+    kernel = palette(b, table, whole(8, 8, 1, 1, low=0, high=16), KERNEL.shape, "si8" if "signed" in fault else "ui8")
+    if fault == "two axes":
+        kernel.attrs["axes"] = (3, 4)
+    if fault == "plane":
+        kernel.operands[0].type = TensorType((1, 1, 1, 4, 4))
+    module = b.done(b.op("convolution", b.input(), kernel, **CONV))
+    run_passes(module, M1, ["dequant-into-weights"])
+    assert kinds(module) == ["gather_nd", "convolution"]
+
+
+def test_a_gain_behind_a_packed_kernel_goes_into_its_scale():
+    b = Build()
+    gain = np.linspace(0.5, 2.0, 8)
+    out = b.op("mult", packed_conv(b, b.input(), 0.25, 3), b.const(gain))
+    module = b.done(b.op("relu", b.op("add", out, b.const(np.arange(8.0)))))
+    assert same(module, FUSION, rtol=2e-3) == ["convolution", "relu"]
+    conv = next(op for op in module if op.kind == "convolution")
+    scale = module.weights[conv.attrs["kernel_scale"]].array
+    np.testing.assert_array_equal(scale, (0.25 * gain.astype(np.float16).astype(float)).astype(np.float16))
+    assert conv.operands[1].type == KERNEL
+    np.testing.assert_array_equal(module.weights[conv.operands[1].attrs["weight"]].array, whole(8, 8, 1, 1))
+
+
+def test_a_gain_that_a_packed_kernel_cannot_take_stays_in_the_unit():
+    b = Build()
+    small = b.op("mult", packed_conv(b, b.input(), 2.0**-14), b.const(np.full(8, 0.5)))
+    kernel = palette(b, np.linspace(-1, 1, 16), whole(8, 8, 1, 1, low=0, high=16), KERNEL.shape)
+    table = b.op("mult", b.op("convolution", b.input(), kernel, **CONV), b.const(np.full(8, 0.5)))
+    plain = b.op("convolution", b.input(), b.const(whole(8, 8, 1, 1), KERNEL), **CONV)
+    bytes_ = b.op("mult", plain, b.const(np.full(8, 0.5)))
+    assert same(b.done(small, table, bytes_), FUSION, rtol=1e-12) == ["convolution", "gain_offset_control"] * 3
+
+
+def test_a_packed_product_is_measured_in_its_bytes():
+    b = Build()
+    rows, columns = 1024, 1536  # 3 MB in fp16, 1.5 MB in bytes
+    kernel = b.const(np.ones((rows, columns)), TensorType((1, 1, rows, 1, columns), "si8"))
+    x = b.input(TensorType((1, 1, 2, 1, columns)))
+    module = b.done(b.op("linear", x, dequant(b, kernel, 0.5, 0), type_=TensorType((1, 1, 2, 1, rows))))
+    assert fused(module) == [["transpose"], ["convolution", "transpose:transpose"]]
+    conv = next(op for op in module if op.kind == "convolution")
+    assert conv.operands[1].type.dtype == "si8"
+    assert module.weights[conv.attrs["kernel_scale"]].array == 0.5
+
+
+# Concats.
+
+
+def joined(b, *parts, axis=2, **attrs):
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return b.op("concat", *parts, type_=TensorType(tuple(shape)), axis=axis, **attrs)
+
+
+def like(b, kind, x, *constants, **attrs):
+    return b.op(kind, x, *constants, type_=x.type, **attrs)
+
+
+def product(b):
+    a, c = b.input(TensorType((1, 1, 8, 1, 4))), b.input(TensorType((1, 1, 4, 1, 4)))
+    return b.op("matmul", a, c, type_=a.type)
+
+
+def test_an_activation_moves_through_a_fusable_concat():
+    b = Build()
+    conv = b.conv(b.input())
+    pooled = b.op("max_pool", b.input(), ksize=(1, 1, 1), padding=(0,) * 6, stride=(1, 1, 1))
+    summed = b.op("add", b.input(), b.input())
+    module = b.done(like(b, "tanh", joined(b, conv, pooled, summed), alpha=2.0))
+    assert same(module.clone(), FUSION) == ["convolution", "max_pool", "add", "tanh", "tanh", "tanh", "concat"]
+    assert fused(module) == [
+        ["convolution", "post_activation:tanh"],
+        ["max_pool", "post_activation:tanh"],
+        ["add", "post_activation:tanh"],
+        ["concat"],
+    ]
+    assert all(op.attrs == {"alpha": 2.0} for op in module if op.kind == "tanh")
+
+
+@pytest.mark.parametrize(
+    "fault", ["input", "read", "twice", "second reader", "full", "two operands", "bridge", "view"]
+)
+def test_other_concats_stay_boundaries(fault):
+    b = Build()
+    first, others = b.conv(b.input()), []
+    second = {"input": b.input, "twice": lambda: first}.get(fault, lambda: b.conv(b.input(), bias=np.ones(8)))()
+    if fault == "read":
+        others = [b.op("abs", second)]
+    if fault == "full":
+        second = b.op("sigmoid", second)
+    if fault == "bridge":
+        second.labels["bridge"] = True
+    if fault == "view":
+        second = b.op("input_view", second, dimension=3, offset=3, size=4, step=-1)
+    both = joined(b, first, second)
+    slope = [b.const([0.5])] if fault == "two operands" else []
+    out = like(b, "leaky_relu" if slope else "relu", both, *slope)
+    if fault == "second reader":
+        others = [like(b, "abs", both)]
+    module = b.done(out, *others)
+    before = kinds(module)
+    assert same(module, FUSION) == before
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_a_gain_and_an_activation_move_one_after_the_other(axis):
+    b = Build()
+    both = joined(b, product(b), product(b), axis=axis)
+    channels = both.shape[2]
+    scaled = like(b, "mult", both, b.const(np.linspace(0.5, 2.0, channels)))
+    shifted = like(b, "add", scaled, b.const([0.25]))
+    module = b.done(like(b, "gelu", like(b, "relu", like(b, "relu", shifted))))
+    before = same(module.clone(), FUSION)
+    assert before == ["matmul", "matmul", *["gain_offset_control"] * 2, "relu", "relu", "concat", "gelu"]
+    assert fused(module) == [
+        ["matmul", "goc:gain_offset_control", "post_activation:relu"],
+        ["matmul", "goc:gain_offset_control", "post_activation:relu"],
+        ["concat"],
+        ["gelu"],
+    ]
+    gains = [module.weights[op.operands[1].attrs["weight"]].array for op in module if op.kind == "gain_offset_control"]
+    whole_line = np.linspace(0.5, 2.0, channels).astype(np.float16)
+    np.testing.assert_array_equal(np.concatenate(gains) if axis == 2 else gains[0], whole_line)
+
+
+def test_a_gain_goes_on_into_the_kernels_it_has_reached():
+    b = Build()
+    both = joined(b, b.conv(b.input()), b.conv(b.input(), bias=np.ones(8)))
+    module = b.done(like(b, "relu", like(b, "mult", both, b.const(2.0 ** np.arange(-8, 8)))))
+    assert same(module, FUSION) == ["convolution", "convolution", "relu", "relu", "concat"]  # powers of two: exact
+
+
+def test_an_interleaved_concat_passes_what_is_the_same_for_every_channel():
+    b = Build()
+    both = joined(b, product(b), product(b), interleave=True)
+    module = b.done(like(b, "gain_offset_control", both, gain=2.0, bias=0.5))
+    assert same(module, FUSION) == ["matmul", "matmul", "gain_offset_control", "gain_offset_control", "concat"]
+    b = Build()
+    both = joined(b, product(b), product(b), interleave=True)
+    module = b.done(like(b, "mult", both, b.const(np.linspace(0.5, 2.0, 16))))
+    assert same(module, FUSION) == ["matmul", "matmul", "concat", "gain_offset_control"]
+
+
+def test_cut_constants_are_not_read():
+    b = Build()
+    both = joined(b, product(b), product(b))
+    module = b.done(like(b, "mult", both, b.const(np.linspace(0.5, 2.0, 16))))
+    run_passes(module, M1, ["constants-to-gain-offset", "merge-activations", "hoist-through-concat"])
+    cut = [module.weights[op.operands[1].attrs["weight"]] for op in module if op.kind == "gain_offset_control"]
+    assert [each.shape for each in cut] == [(8,), (8,)]
+    assert all(each._array is None for each in cut)  # a recipe, made when somebody reads it
+
+
+# Native layers.
+
+
+def test_a_bridge_takes_nothing_up_and_is_not_taken_up():
+    b = Build()
+    host = b.op("scaled_elementwise", b.input(), b.input(), mode="Add", scale=0.5)
+    module = b.done(b.op("relu", host))
+    assert fused(module.clone()) == [["scaled_elementwise", "post_activation:relu"]]
+    module.ops[2].labels["bridge"] = True
+    assert fused(module) == [["scaled_elementwise"], ["relu"]]
+    b = Build()
+    absorbed = b.op(
+        "resize", b.conv(b.input()), height=4, width=4, sampling_methods="Linear", sampling_modes="Default"
+    )
+    module = b.done(b.op("relu", absorbed))
+    assert fused(module.clone()) == [["convolution", "texture:resize", "post_activation:relu"]]
+    next(op for op in module if op.kind == "resize").labels["bridge"] = True
+    assert fused(module) == [["convolution"], ["resize"], ["relu"]]
+
+
+def test_native_layers_never_fuse():
+    assert not {"sdpa", "unit"} & HOSTS
+    b = Build()
+    q = b.conv(b.input())
+    attention = b.op("relu", b.op("sdpa", q, q, q, b.const([0.5])))
+    unit = b.op("relu", b.op("unit", b.conv(b.input()), type="Neuron", params='{"Type": "ATan"}'))
+    assert fused(b.done(attention, unit)) == [
+        *(["convolution"], ["sdpa"], ["relu"], ["convolution"], ["unit"], ["relu"]),
+    ]
+
+
+# Table 22.3 row by row: what a pattern becomes.
+
+
+def row_bias(b):
+    return like(b, "relu", like(b, "add", product(b), b.const(np.ones(8))))
+
+
+def row_scale(b):
+    stats = [b.const(np.full(8, value)) for value in (2.0, 0.5, 1.0, 4.0)]
+    return b.op("batch_norm", b.op("mult", b.conv(b.input()), b.const([2.0])), *stats, epsilon=0.0)
+
+
+def row_activation(b):
+    clamped = b.op("n_relu", b.op("relu", b.conv(b.input())), max_val=6.0)
+    return b.op("sigmoid", b.op("mult", clamped, b.const(np.full(8, 0.5))))
+
+
+def row_transpose(b):
+    turned = b.conv(b.input())
+    for _ in range(3):  # two of the three cancel
+        turned = b.op("transpose", turned, transpose_list=((3, 4), (4, 3)))
+    flat = b.op("reshape", turned, type_=TensorType((1, 1, 1, 8, 16)), shape=(1, 1, 1, 8, 16))
+    return b.op("reshape", flat, shape=MAP.shape)
+
+
+def row_dequantize(b):
+    acted = b.op("relu", dequant(b, packed_conv(b, b.input(), 0.5), 0.1, 0))
+    return quant(b, dequant(b, quant(b, acted)))
+
+
+def row_matmul(b):
+    weight = b.const(np.full((16, 8), 0.125), TensorType((1, 1, 16, 1, 8)))
+    bias = b.const(np.arange(16.0), TensorType((1, 1, 1, 1, 16)))
+    x, rows = b.input(TensorType((1, 1, 4, 1, 8))), TensorType((1, 1, 4, 1, 16))
+    return b.op("gelu", b.op("linear", x, weight, bias, type_=rows), type_=rows)
+
+
+def row_two_live(b):
+    return b.op("relu", b.op("add", b.conv(b.input()), b.conv(b.input())))
+
+
+def row_concat(b):
+    kept = like(b, "relu", joined(b, b.conv(b.input()), b.input()))
+    return joined(b, kept, like(b, "relu", joined(b, b.conv(b.input()), b.conv(b.input()))))
+
+
+def row_attention(b):
+    q = b.conv(b.input())
+    return b.op("relu", b.op("sdpa", q, q, q, b.const([0.5])))
+
+
+CONV_RELU = ["convolution", "post_activation:relu"]
+ROWS = {
+    "bias-add (one constant)": (row_bias, [["matmul", "goc:gain_offset_control", "post_activation:relu"]]),
+    "scale or batch-norm (one constant)": (row_scale, [["convolution"]]),
+    "activation": (
+        row_activation,
+        [["convolution", "pre_activation:n_relu", "goc:gain_offset_control", "post_activation:sigmoid"]],
+    ),
+    "transpose and reshape chains": (row_transpose, [["convolution", "transpose:transpose"]]),
+    "dequantize": (row_dequantize, [["convolution", "goc:dequant", "post_activation:relu", "quant:quant"]]),
+    "matmul or linear": (
+        row_matmul,
+        [["transpose"], ["convolution", "post_activation:gelu", "transpose:transpose"]],
+    ),
+    "two-live-input elementwise": (
+        row_two_live,
+        [["convolution"], ["convolution"], ["add", "post_activation:relu"]],
+    ),
+    "concat": (row_concat, [["convolution"], ["concat"], ["relu"], CONV_RELU, CONV_RELU, ["concat"], ["concat"]]),
+    "scaled-dot-product attention": (row_attention, [["convolution"], ["sdpa"], ["relu"]]),
+}
+
+
+def test_table_22_3_has_these_rows():
+    table = store.load("fusion")
+    assert [row["pattern"] for row in (*table["patterns"], *table["barriers"])] == list(ROWS)
+
+
+@pytest.mark.parametrize("chip", ["h11", "h13", "h14", "h17s"])
+@pytest.mark.parametrize("row", ROWS)
+def test_row_of_table_22_3(row, chip):
+    build, expected = ROWS[row]
+    b = Build()
+    module = b.done(build(b))
+    same(module, FUSION, rtol=2e-3, chip=target(chip))
+    assert layers(module) == expected
+
+
+def wide_net(x):
+    """What phase 1 moves through concats, and reductions over the batch."""
+    rng = np.random.default_rng(4)
+    channels = x.shape[1]
+    parts = [
+        af.conv(x, rng.normal(0, 0.3, (size, channels, 3, 3)), pad=1, bias=rng.normal(size=size)) for size in (3, 5)
+    ]
+    y = af.concat(parts, axis=1) * rng.normal(size=(1, 8, 1, 1)) + rng.normal(size=(1, 8, 1, 1))
+    y = af.concat([y.relu(), x], axis=1).tanh()
+    return (y - y.mean((0, 2))) * y.softmax(0) + y.l2_norm(0)
+
+
+@pytest.mark.parametrize("chip", ["h13", "h14", "h16s", "h17s"])
+def test_a_fused_program_with_concats_means_the_same(chip):
+    x = af.input((2, 4, 5, 6), name="x")
+    out = wide_net(x)
+    lowered = lower(out, chip)
+    data = np.random.default_rng(0).normal(size=x.shape)
+    feeds = [lowered.inputs[0].to_ndchw(data)]
+    name = lowered.outputs[0].name
+    before = interpret(lowered.module, feeds)[name]
+    run_passes(lowered.module, target(chip), FUSION)
+    np.testing.assert_allclose(interpret(lowered.module, feeds)[name], before, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(lowered.outputs[0].from_ndchw(before), af.evaluate(out, [data]), rtol=1e-9, atol=1e-9)
+    assert ["convolution", "post_activation:relu"] in layers(lowered.module)
+    assert "gain_offset_control" not in kinds(lowered.module)[:4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs(), seed=st.integers(0, 2**31), chip=st.sampled_from(["h11", "h13", "h15g", "h17s"]))
+def test_passes_that_round_nothing_change_nothing(graph, seed, chip):
+    rng = np.random.default_rng(seed)
+    lowered = lower(graph)
+    feeds = {port.name: rng.standard_normal(port.user_shape) for port in lowered.inputs}
+    before = values_of(lowered, feeds)
+    exact = [name for name in FUSION if not PASSES[name].rounds]
+    run_passes(lowered.module, target(chip), exact)
+    for got, expected in zip(values_of(lowered, feeds), before, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+def bench_networks():
+    path = Path(__file__).parent.parent / "bench" / "networks.py"
+    found = importlib.util.spec_from_file_location("bench_networks", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+SMALL = {
+    "bert_encoder": {"layers": 2, "width": 48, "heads": 4, "sequence": 6},
+    "decoder": {"layers": 2, "width": 48, "heads": 4, "sequence": 6},
+    "unet": {"size": 16, "widths": (4, 6, 8, 12)},
+    "synthetic": {"ops": 200},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+def test_small_forms_of_the_bench_networks_mean_the_same(name, chip):
+    out = bench_networks().NETWORKS[name](**SMALL[name])
+    assert af.preflight(out, chip).ok
+    lowered = lower(out, chip)
+    (port,) = lowered.inputs
+    data = np.random.default_rng(0).normal(size=port.user_shape)
+    want = af.evaluate(out, [data])
+    np.testing.assert_allclose(values_of(lowered, {port.name: data})[0], want, rtol=1e-8, atol=1e-8)
+    run_passes(lowered.module, target(chip), FUSION)
+    # Folded batch norms and gains are rounded to fp16 once more; the deepest of these has forty of them in a row.
+    np.testing.assert_allclose(values_of(lowered, {port.name: data})[0], want, rtol=5e-3, atol=5e-3)
+    assert not [op for op in lowered.module if op.kind in ("sdpa", "unit")]

@@ -322,6 +322,74 @@ def test_linear_contracts_the_width():
     np.testing.assert_allclose(run("linear", (V, w, bias), want.shape), want)
 
 
+def packed(kind, x, kernel, shape, attrs, **constants):
+    """A convolution or product whose kernel is unpacked by stored constants."""
+    port = Op("anec.live_in", (), TensorType(x.shape), {"name": "x"})
+    names = {name: intern_weight(np.asarray(value, np.float64)) for name, value in constants.items()}
+    stored = intern_weight(kernel)
+    weight = Op("anec.const_in", (), TensorType(kernel.shape, "si8"), {"weight": stored.key})
+    attrs = {**attrs, **{name: each.key for name, each in names.items()}}
+    op = Op(f"anec.{kind}", [port, weight], TensorType(shape), attrs)
+    out = Op("anec.live_out", [op], None, {"names": ("y",)})
+    weights = {each.key: each for each in (stored, *names.values())}
+    return interpret(verify(Module([port, weight, op, out], weights)), [x])["y"]
+
+
+PER_CHANNEL = np.array([0.5, 2.0, 0.25])
+TABLE = np.arange(16) / 8 - 1
+
+
+@pytest.mark.parametrize(
+    ("constants", "unpack"),
+    [
+        ({"kernel_scale": 0.5}, lambda q: q * 0.5),
+        ({"kernel_scale": 0.5, "kernel_zero_point": 3.0}, lambda q: (q - 3) * 0.5),
+        ({"kernel_scale": PER_CHANNEL}, lambda q: q * PER_CHANNEL.reshape(3, 1, 1, 1, 1)),
+        ({"kernel_scale": PER_CHANNEL.reshape(3, 1, 1, 1)}, lambda q: q * PER_CHANNEL.reshape(3, 1, 1, 1, 1)),
+        ({"kernel_palettized_LUT": TABLE}, lambda q: TABLE[q.astype(int)]),
+        ({"kernel_palettized_LUT": TABLE, "kernel_scale": 2.0}, lambda q: 2 * TABLE[q.astype(int)]),
+    ],
+    ids=("scale", "scale and zero", "per channel", "rank 4", "table", "table and scale"),
+)
+def test_a_stored_kernel_is_unpacked(constants, unpack):
+    case = ((1, 1, 1), (1, 1, 1), (0,) * 6, 1)
+    kernel = RNG.integers(0, 16, (3, 1, 2, 2, 3)).astype(np.float64)
+    want = naive_conv(SMALL, unpack(kernel), *case)
+    got = packed("convolution", SMALL, kernel, want.shape, conv_attrs(*case, kernel.shape), **constants)
+    np.testing.assert_allclose(got, want, atol=1e-12)
+
+
+def test_a_stored_product_is_unpacked():
+    kernel = RNG.integers(0, 16, (1, 1, 3, 1, 6)).astype(np.float64)
+    want = np.einsum("ndchw,ow->ndcho", V, (kernel[0, 0, :, 0] - 1) * PER_CHANNEL[:, None])
+    got = packed("linear", V, kernel, want.shape, {}, kernel_scale=PER_CHANNEL, kernel_zero_point=1.0)
+    np.testing.assert_allclose(got, want)
+    got = packed("linear", V, kernel, want.shape, {}, kernel_lut=TABLE)
+    np.testing.assert_allclose(got, np.einsum("ndchw,ow->ndcho", V, TABLE[kernel[0, 0, :, 0].astype(int)]))
+
+
+def test_a_kernel_that_nothing_says_how_to_unpack_is_a_fault():
+    kernel = np.ones((1, 1, 3, 1, 6))
+    for constants, words in (
+        ({"kernel_lut": TABLE.reshape(4, 4)}, "table of rank 2"),
+        ({"kernel_scale": np.ones((3, 1, 1, 2))}, "no meaning here"),
+    ):
+        with pytest.raises(AnecError, match=words):
+            packed("linear", V, kernel, (*V.shape[:4], 3), {}, **constants)
+    turned = conv_attrs((1, 1, 1), (1, 1, 1), (0,) * 6, 1, (2, 1, 3, 1, 1))
+    with pytest.raises(AnecError, match="no meaning here"):  # nobody says along which axis
+        packed("deconvolution", SMALL, np.ones((2, 1, 3, 1, 1)), (2, 2, 3, 5, 6), turned, kernel_scale=PER_CHANNEL)
+    port = Op("anec.live_in", (), TensorType(V.shape), {"name": "x"})
+    weight = Op("anec.const_in", (), TensorType(kernel.shape), {"weight": intern_weight(kernel).key})
+    op = Op("anec.linear", [port, weight], TensorType((*V.shape[:4], 3)), {"kernel_scale": "lost"})
+    out = Op("anec.live_out", [op], None, {"names": ("y",)})
+    module = Module([port, weight, op, out], {intern_weight(kernel).key: intern_weight(kernel)})
+    with pytest.raises(AnecError, match=r"anec.linear.*refers to weight 'lost'"):
+        verify(module)
+    with pytest.raises(AnecError, match="weight 'lost' is not in the module"):
+        interpret(module, [V])
+
+
 @pytest.mark.parametrize("subtract", [True, False])
 def test_attention_has_the_sequence_on_channels(subtract):
     q, k, v = (RNG.standard_normal((1, 1, n, 2, 4)) for n in (3, 5, 5))

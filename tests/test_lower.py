@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 from pathlib import Path
 
@@ -170,6 +171,29 @@ def test_axes_of_every_rank(shape):
 
 def without_one(shape, axis):
     return [extent - (i == axis % len(shape)) for i, extent in enumerate(shape)]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 3, 2, 4, 5), (1, 3, 2, 4, 5), (2, 3, 1, 4, 5)])
+def test_no_layer_reduces_the_batch(shape):
+    (x,), arrays = inputs(shape)
+    others = range(1, len(shape))
+    for axes in ((0, *more) for size in range(len(shape)) for more in itertools.combinations(others, size)):
+        outs = [x.sum(axes), x.mean(axes), x.amax(axes), x.amin(axes), x.sum_square(axes), x.l1_norm(axes)]
+        outs += [x.square().log_sum(axes), x.reduce_log_sum_exp(axes)]
+        lowered = check(outs, arrays)
+        assert not [op for op in lowered.module if 0 in op.attrs.get("axes", ())]
+        moved = [op for op in lowered.module if op.kind == "transpose"]
+        between = len(shape) == 5 and shape[0] > 1 and shape[2] > 1 and 2 not in axes and (1 in axes or 3 in axes)
+        assert bool(moved) == between  # only a volume that keeps its depth between reduced axes has to be turned
+    lowered = check([x.softmax(0), x.l2_norm(0, 0.5)], arrays)
+    assert {op.attrs["axes"] for op in lowered.module if "axes" in op.attrs} == {(2,)}
+
+
+def test_a_batch_norm_over_batch_and_space_in_training():
+    (x,), arrays = inputs((3, 4, 2, 5))
+    centred = x - x.mean((0, 2, 3))
+    lowered = check(centred * (centred.square().mean((0, 2, 3)) + 1e-3).rsqrt(), arrays)
+    assert [op.shape for op in lowered.module if op.kind == "reduce_avg"] == [(1, 1, 1, 4, 1)] * 2
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 5), (2, 3, 2, 4, 5)])

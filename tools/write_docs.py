@@ -4,6 +4,7 @@
 ``rules.md``       every rule of the gate, with the sentence users read and the limits per chip and route
 ``operations.md``  every op of the graph language, with its status on each chip
 ``rewrites.md``    what stands in for an op that a chip lacks, with its domain and error
+``passes.md``      every pass of the compiler in order, and the facts of a chip that it reads
 
 A test compares the committed pages with what this prints.
 """
@@ -16,6 +17,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from aneforge.compiler.passes import PASSES
+from aneforge.compiler.pipeline import PHASES
 from aneforge.gate.retarget import decompositions
 from aneforge.gate.rules import RULES
 from aneforge.gate.rules.base import rule_records
@@ -183,11 +186,40 @@ def rewrites() -> str:
     return "\n".join(parts) + "\n"
 
 
+def passes() -> str:
+    """The pipeline, pass by pass."""
+    lines = [
+        "# The passes of the compiler",
+        "",
+        "Written by `make docs` from the code. A pass sees only the facts of its target that stand in its last",
+        "column: targets on which these agree share its run. `aneforge opt` prints the same list;",
+        "`aneforge opt FILE --pass NAME --target h13` runs one pass on backend code in text form.",
+        "",
+    ]
+    for number, (phase, names) in enumerate(PHASES.items(), 1):
+        lines += [f"## Phase {number}: {phase}", "", "| pass | what it does | reads |", "| --- | --- | --- |"]
+        for name in dict.fromkeys(names):
+            each = PASSES[name]
+            reads = ", ".join(_fact(key) for key in each.reads) or "-"
+            lines.append(f"| `{name}` | {each.purpose.replace('|', '/')} | {reads} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _fact(key: str) -> str:
+    """A declared fact as people know it: a table field by its name and offset."""
+    if not key.startswith("0x"):
+        return key.replace("limit:", "limit ")
+    field = hal_fields().find(int(key, 16))
+    return f"`{key}` {field.name}"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "unknowns.md": unknowns,
     "rules.md": rules,
     "operations.md": operations,
     "rewrites.md": rewrites,
+    "passes.md": passes,
 }
 
 

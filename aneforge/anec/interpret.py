@@ -1,8 +1,9 @@
 """What a backend program means: every op in float64 on NDCHW arrays, before any engine rounds a number.
 
-The passes are checked against this. A rule takes the op and its operands' arrays and gives the result's array; the
-rules live in the ``interpret_*`` modules by group. Where the target data name an op but say nothing about its
-meaning (``degamma``, ``dirac``, the ring buffers), the docstring of its rule says what is assumed.
+The passes are checked against this. A rule takes the op and its operands' arrays, and by name the stored constants
+that the op's attributes name (``kernel_scale``); it gives the result's array. The rules live in the ``interpret_*``
+modules by group. Where the target data name an op but say nothing about its meaning (``degamma``, ``dirac``, the
+ring buffers), the docstring of its rule says what is assumed.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> d
         if op.name == "anec.live_out":
             results = dict(zip(op.attrs["names"], operands, strict=True))
             continue
-        value = _leaf(module, op, given) if op.name in _PORTS else _apply(rules, op, operands)
+        value = _leaf(module, op, given) if op.name in _PORTS else _apply(rules, op, operands, _named(module, op))
         if left[op.uid]:
             values[op.uid] = value
         for operand in op.operands:
@@ -89,10 +90,7 @@ def _given(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict
 
 def _leaf(module: Module, op: Op, given: Mapping[str, Array]) -> Array:
     if op.name == "anec.const_in":
-        weight = module.weights.get(op.attrs["weight"])
-        if weight is None:
-            raise AnecError(f"weight {op.attrs['weight']!r} is not in the module")
-        return laid_out(weight.array, op.shape)
+        return laid_out(_weight(module, op.attrs["weight"]), op.shape)
     fed = given.get(op.attrs["name"])
     if fed is None:
         return np.zeros(op.shape)
@@ -100,6 +98,18 @@ def _leaf(module: Module, op: Op, given: Mapping[str, Array]) -> Array:
     if array.shape != op.shape:
         raise AnecError(f"input {op.attrs['name']!r} is {list(op.shape)}, a value of {list(array.shape)} was given")
     return _typed(op, array)
+
+
+def _weight(module: Module, key: str) -> Array:
+    weight = module.weights.get(key)
+    if weight is None:
+        raise AnecError(f"weight {key!r} is not in the module")
+    return weight.array
+
+
+def _named(module: Module, op: Op) -> dict[str, Array]:
+    """The stored constants that an op's attributes name, in float64."""
+    return {name: _weight(module, op.attrs[name]).astype(np.float64) for name in op.spec.stored if name in op.attrs}
 
 
 def laid_out(array: Array, shape: tuple[int, ...]) -> Array:
@@ -113,13 +123,13 @@ def laid_out(array: Array, shape: tuple[int, ...]) -> Array:
     return wide.reshape(shape)
 
 
-def _apply(rules: Mapping[str, Rule], op: Op, operands: list[Array]) -> Array:
+def _apply(rules: Mapping[str, Rule], op: Op, operands: list[Array], named: Mapping[str, Array]) -> Array:
     rule = rules.get(op.name)
     if rule is None:
         raise AnecError(f"{op.name} has no meaning here")
     try:
         with np.errstate(all="ignore"):
-            result = np.asarray(rule(op, *operands))
+            result = np.asarray(rule(op, *operands, **named))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, AnecError):
             raise

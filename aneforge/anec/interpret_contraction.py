@@ -23,8 +23,44 @@ def windows(x: Array, kernel: tuple[int, ...], stride: tuple[int, ...], dilation
     return view[(slice(None), slice(None), *starts, *steps)]
 
 
-def _convolution(op: Op, x: Array, weight: Array, bias: Array | None = None) -> Array:
+def _unpacked(
+    op: Op,
+    weight: Array,
+    outputs: int,
+    kernel_scale: Array | None = None,
+    kernel_zero_point: Array | None = None,
+    kernel_palettized_LUT: Array | None = None,  # noqa: N803 - the compiler's own name
+    kernel_lut: Array | None = None,
+) -> Array:
+    """The kernel that stored numbers stand for: an entry of a table each, then less the zero point, times the scale.
+
+    Both may be one number, a vector over the output channels (axis ``outputs`` of the weight), or of rank 4 as the
+    kernel is (layers.json ``anec_attribute_schema``).
+    """
+    table = kernel_lut if kernel_palettized_LUT is None else kernel_palettized_LUT
+    if table is not None:
+        if table.ndim != 1:
+            raise AnecError(f"{op.name}: a table of rank {table.ndim} has no meaning here")
+        weight = np.take(table, weight.astype(int))
+    if kernel_zero_point is not None:
+        weight = weight - _spread(op, kernel_zero_point, outputs)
+    return weight if kernel_scale is None else weight * _spread(op, kernel_scale, outputs)
+
+
+def _spread(op: Op, constant: Array, outputs: int) -> Array:
+    """A kernel's scale or zero point along the axes of the weight."""
+    if constant.size == 1:
+        return constant.reshape(())
+    if constant.ndim == 4 and op.kind != "linear":
+        return constant[:, None]
+    if constant.ndim != 1 or op.kind == "deconvolution":
+        raise AnecError(f"{op.name}: a kernel scale of shape {list(constant.shape)} has no meaning here")
+    return constant.reshape(*(-1 if axis == outputs else 1 for axis in range(5)))
+
+
+def _convolution(op: Op, x: Array, weight: Array, bias: Array | None = None, **stored: Array) -> Array:
     """Cross-correlation. The weight is [O, kD, I/groups, kH, kW] in NDCHW positions ("OIHW"), bias per channel."""
+    weight = _unpacked(op, weight, 0, **stored)
     attrs = op.attrs
     pads = attrs["explicit_padding"]
     fill = _fill(attrs.get("padding_mode", "Zero"))
@@ -47,9 +83,10 @@ def _fill(mode: str) -> float | None:
     return 0.0
 
 
-def _deconvolution(op: Op, x: Array, weight: Array, bias: Array | None = None) -> Array:
+def _deconvolution(op: Op, x: Array, weight: Array, bias: Array | None = None, **stored: Array) -> Array:
     """The gradient of a convolution: the weight is that convolution's "OIHW", so [C, kD, O/groups, kH, kW] here,
     and the padding is what is cut from the full result."""
+    weight = _unpacked(op, weight, 2, **stored)
     attrs = op.attrs
     kernel, stride, dilation = attrs["kernel_sizes"], attrs["strides"], attrs["dilation_rates"]
     n, d, c, h, w = x.shape
@@ -86,8 +123,9 @@ def _matmul(op: Op, a: Array, b: Array, bias: Array | None = None) -> Array:
     return result if bias is None else result + bias
 
 
-def _linear(op: Op, x: Array, weight: Array, bias: Array | None = None) -> Array:
+def _linear(op: Op, x: Array, weight: Array, bias: Array | None = None, **stored: Array) -> Array:
     """The width contracted with a stored weight of C = out, W = in."""
+    weight = _unpacked(op, weight, 2, **stored)
     result = x @ weight[0, 0, :, 0, :].T
     return result if bias is None else result + bias
 

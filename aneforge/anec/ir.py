@@ -74,7 +74,7 @@ class Op:
     later phases decided about the op (:data:`aneforge.anec.spec.LABELS`); no label changes what the op means.
     """
 
-    __slots__ = ("attrs", "labels", "layer", "name", "operands", "slot", "sources", "type", "uid", "users")
+    __slots__ = ("attrs", "kind", "labels", "layer", "name", "operands", "slot", "sources", "type", "uid", "users")
 
     def __init__(
         self,
@@ -85,6 +85,8 @@ class Op:
         sources: tuple[str, ...] = (),
     ) -> None:
         self.name = name
+        self.kind = name[5:]
+        """The name without the dialect: ``convolution``."""
         self.operands = list(operands)
         self.type = result
         self.attrs = dict(attrs) if attrs else {}
@@ -100,11 +102,6 @@ class Op:
     @property
     def spec(self) -> OpSpec:
         return spec(self.name)
-
-    @property
-    def kind(self) -> str:
-        """The name without the dialect: ``convolution``."""
-        return self.name[5:]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,6 +157,13 @@ class Module:
         self.ops = list(ops)
         self.weights: dict[str, Weight] = dict(weights) if weights else {}
         self.target = target
+        self.derived: object = None
+        """What a pass has worked out from the ops and the next may use, for as long as the list stays the same."""
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of ops that occur."""
+        return {op.kind for op in self.ops}
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)

@@ -9,7 +9,7 @@ of N whole numbers, ``i*`` a list of any length, ``p`` a list of pairs, ``fs`` r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets.evidence import Fact
@@ -120,6 +120,9 @@ STRUCTURAL: dict[str, str] = {
     "unit": "*xs | type:s params:s",
 }
 
+# Words that are keys of the module's weight table: a constant itself, or how a kernel is stored (table 22.3).
+_STORED = frozenset(("weight", "kernel_scale", "kernel_zero_point", "kernel_palettized_LUT", "kernel_lut"))
+
 # What phases 2 to 4 write beside an op, on the first op of its layer (or on a port or constant). Labels never change
 # what an op means.
 LABELS: dict[str, str] = {
@@ -134,8 +137,10 @@ LABELS: dict[str, str] = {
     "chained": "u",  # its result feeds the next layer inside L2
     "co_issue": "i",  # the layer on the other engine that runs beside it
     "allocation": "i",  # table 22.2
-    "space": "s",  # l2 or dram
+    "space": "s",  # l2, dram, or port where the caller owns the buffer
+    "buffer": "s",  # dedicated or default (0x1f0)
     "address": "i",
+    "buffer_offset": "i",  # bytes into the buffer that it is inside
     "row_stride": "i",
     "live": "i2",  # first and last place in the schedule at which the buffer is needed
     "inside": "i",  # the layer whose buffer holds this one
@@ -163,17 +168,24 @@ class OpSpec:
     attributes: dict[str, AttributeSpec]
     floor: Fact[int] | None
     engine: Fact[str] | None
+    stored: tuple[str, ...] = ()
+    """Attributes that name stored constants."""
 
     @property
     def structural(self) -> bool:
         return self.floor is None
 
-    @property
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """Attributes that must be there."""
+        return tuple(name for name, each in self.attributes.items() if not each.optional)
+
+    @cached_property
     def fewest(self) -> int:
         """How many operands must be there."""
         return sum(1 for name in self.operands if not name.endswith("?") and not name.startswith("*"))
 
-    @property
+    @cached_property
     def most(self) -> int | None:
         """How many operands may be there; None for any number."""
         return None if any(name.startswith("*") for name in self.operands) else len(self.operands)
@@ -193,6 +205,7 @@ def _parse(name: str, signature: str) -> OpSpec:
         named,
         None if known is None else known.floor,
         None if known is None else known.engine,
+        tuple(label for label in named if label in _STORED),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
-from aneforge.anec.spec import LABELS, spec
+from aneforge.anec.spec import LABELS, OpSpec, spec
 from aneforge.errors import UnknownNameError
 
 __all__ = ["problems", "verify"]
@@ -29,56 +29,84 @@ def problems(module: Module) -> list[str]:
     position = {op.uid: number for number, op in enumerate(module.ops)}
     if len(position) != len(module.ops):
         found.append("an op stands in the list twice")
+    check = _Check(module)
     for number, op in enumerate(module.ops):
-        where = f"op {number} ({op.name})"
-        found += [f"{where}: {text}" for text in _op_problems(op)]
+        wrong = check(op)
         for operand in op.operands:
             place = position.get(operand.uid)
             if place is None:
-                found.append(f"{where}: reads {operand.name}, which is not in the module")
+                wrong.append(f"reads {operand.name}, which is not in the module")
             elif place >= number:
-                found.append(f"{where}: reads op {place} ({operand.name}), which stands after it")
+                wrong.append(f"reads op {place} ({operand.name}), which stands after it")
             if op not in operand.users:
-                found.append(f"{where}: is not in the use list of {operand.name}")
+                wrong.append(f"is not in the use list of {operand.name}")
         for user in op.users:
             if user.uid not in position:
-                found.append(f"{where}: is used by {user.name}, which is not in the module")
-        if op.name == "anec.const_in" and module.weights and op.attrs.get("weight") not in module.weights:
-            found.append(f"{where}: refers to weight {op.attrs.get('weight')!r}, which the module does not hold")
+                wrong.append(f"is used by {user.name}, which is not in the module")
+        if wrong:
+            found += [f"op {number} ({op.name}): {text}" for text in wrong]
     outputs = sum(op.name == "anec.live_out" for op in module.ops)
     if outputs != 1:
         found.append(f"a program has one live_out, this one has {outputs}")
     return found
 
 
-def _op_problems(op: Op) -> list[str]:
-    try:
-        declared = spec(op.name)
-    except UnknownNameError as error:
-        return [str(error)]
-    found = []
-    count = len(op.operands)
-    if count < declared.fewest or (declared.most is not None and count > declared.most):
-        found.append(f"takes {' '.join(declared.operands) or 'no operands'}, was given {count} operands")
-    for name, value in op.attrs.items():
-        known = declared.attributes.get(name)
-        if known is None:
-            found.append(f"has no attribute {name!r}; it has {', '.join(declared.attributes) or 'none'}")
-        elif not _fits(known.kind, value):
-            found.append(f"attribute {name} = {value!r} is not of kind {known.kind!r}")
-    for name, known in declared.attributes.items():
-        if not known.optional and name not in op.attrs:
-            found.append(f"lacks attribute {name!r}")
-    for name, value in op.labels.items():
-        if name not in LABELS:
-            found.append(f"has no label {name!r}")
-        elif not _fits(LABELS[name], value):
-            found.append(f"label {name} = {value!r} is not of kind {LABELS[name]!r}")
-    if (op.type is None) != (op.name == "anec.live_out"):
-        found.append("has no result" if op.type is None else "must not have a result")
-    if op.type is not None:
-        found += _type_problems(op.type)
-    return found
+class _Check:
+    """The rules about one op alone. Values that were sound once are known by their value: a program has few."""
+
+    def __init__(self, module: Module) -> None:
+        self._weights = module.weights
+        self._sound: set[tuple[str, Any]] = set()
+
+    def __call__(self, op: Op) -> list[str]:
+        try:
+            declared = spec(op.name)
+        except UnknownNameError as error:
+            return [str(error)]
+        found: list[str] = []
+        count, most = len(op.operands), declared.most
+        if count < declared.fewest or (most is not None and count > most):
+            found.append(f"takes {' '.join(declared.operands) or 'no operands'}, was given {count} operands")
+        self._attributes(op, declared, found)
+        for name, value in op.labels.items():
+            kind = LABELS.get(name)
+            if kind is None:
+                found.append(f"has no label {name!r}")
+            elif not self._fits(kind, value):
+                found.append(f"label {name} = {value!r} is not of kind {kind!r}")
+        if (op.type is None) != (op.name == "anec.live_out"):
+            found.append("has no result" if op.type is None else "must not have a result")
+        if op.type is not None and not self._fits("type", op.type):
+            found += _type_problems(op.type)
+        return found
+
+    def _attributes(self, op: Op, declared: OpSpec, found: list[str]) -> None:
+        for name, value in op.attrs.items():
+            known = declared.attributes.get(name)
+            if known is None:
+                found.append(f"has no attribute {name!r}; it has {', '.join(declared.attributes) or 'none'}")
+            elif not self._fits(known.kind, value):
+                found.append(f"attribute {name} = {value!r} is not of kind {known.kind!r}")
+        for name in declared.needed:
+            if name not in op.attrs:
+                found.append(f"lacks attribute {name!r}")
+        if self._weights:  # text that came without any constants may name them all the same
+            for name in declared.stored:
+                if name in op.attrs and op.attrs[name] not in self._weights:
+                    found.append(f"refers to weight {op.attrs[name]!r}, which the module does not hold")
+
+    def _fits(self, kind: str, value: Any) -> bool:
+        if type(value) is _PLAIN.get(kind):
+            return True
+        try:
+            if (kind, value) in self._sound:
+                return True
+        except TypeError:  # a list has no hash, and is no value of any kind
+            return False
+        if not _checks(kind)(value):
+            return False
+        self._sound.add((kind, value))
+        return True
 
 
 def _type_problems(type_: TensorType) -> list[str]:
@@ -100,6 +128,9 @@ def _list(length: int | None) -> Callable[[Any], bool]:
     return check
 
 
+_PLAIN = {"i": int, "s": str}
+"""Kinds that a value's class settles."""
+
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "i": _whole,
     "f": lambda value: isinstance(value, float) and not math.isnan(value),
@@ -108,11 +139,12 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "i*": _list(None),
     "s*": lambda value: isinstance(value, tuple) and all(isinstance(each, str) for each in value),
     "p": lambda value: isinstance(value, tuple) and all(_list(2)(each) for each in value),
+    "type": lambda value: not _type_problems(value),
 }
 
 
-def _fits(kind: str, value: Any) -> bool:
+def _checks(kind: str) -> Callable[[Any], bool]:
     check = _KINDS.get(kind)
     if check is None:  # i2, i3, i5, i6
         check = _KINDS[kind] = _list(int(kind[1:]))
-    return check(value)
+    return check

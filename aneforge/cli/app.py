@@ -146,7 +146,10 @@ def opt(
         str | None, typer.Argument(help="Backend code in text form, or - for standard input.", show_default=False)
     ] = None,
     passes: Annotated[
-        str, typer.Option("--pass", help="Passes, separated by commas, or fuse for all of phase 1.")
+        str,
+        typer.Option(
+            "--pass", help="Passes, separated by commas, or a whole phase: fuse, legalise, schedule, memory."
+        ),
     ] = "",
     target: Annotated[str | None, typer.Option(help="Chip or target (default: the one the text names).")] = None,
     log: Annotated[bool, typer.Option(help="Say on stderr what each pass did.")] = False,
@@ -164,11 +167,36 @@ def opt(
         command.run(file, passes, target, log)
 
 
+@app.command("compile")
+def compile_(
+    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    target: Annotated[str, typer.Option(help="Chip or target; several separated by commas, or all 28.")] = "m1",
+    explain: Annotated[
+        str | None, typer.Option(help="Tell why a node became what it is, pass by pass; all for every node.")
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for the listing, the JSON and the backend code.")] = None,
+    validate: Annotated[bool, typer.Option(help="Check the meaning in float64 before and after every pass.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compile a model through all four phases and print the program: segments, partitions, layers, addresses.
+
+    For several targets, print how many distinct programs there are and what each phase did for them.
+
+    Examples:  aneforge compile net.py --target m1   |   aneforge compile net.py --target all   |
+    aneforge compile net.py --target m1 --explain conv_0
+    """
+    from aneforge.cli import compile as command
+
+    raise typer.Exit(command.run(model, target, explain, out, validate, as_json))
+
+
 @app.command()
 def lower(
     model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
     target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
-    passes: Annotated[str, typer.Option("--pass", help="Passes to run afterwards, or fuse for all of phase 1.")] = "",
+    passes: Annotated[
+        str, typer.Option("--pass", help="Passes or phases to run afterwards: fuse, legalise, schedule, memory.")
+    ] = "",
     log: Annotated[bool, typer.Option(help="Say on stderr what was rewritten and what each pass did.")] = False,
 ) -> None:
     """Print a model as backend code for one chip: rewritten where the chip lacks an op, lowered, optionally fused.

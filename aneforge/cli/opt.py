@@ -8,8 +8,8 @@ from pathlib import Path
 from aneforge.anec.text import parse, write
 from aneforge.anec.verify import verify
 from aneforge.cli import text
-from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.passes import PASSES, Pass, run_passes
+from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.errors import AneforgeError
 from aneforge.targets.names import target as find_target
 
@@ -29,14 +29,14 @@ def list_passes(as_json: bool) -> None:
 
 def _place(each: Pass) -> tuple[int, int]:
     """By phase, then in the order of the pipeline."""
-    return each.phase, FUSION.index(each.name) if each.name in FUSION else len(FUSION)
+    return each.phase, PIPELINE.index(each.name) if each.name in PIPELINE else len(PIPELINE)
 
 
 def pass_names(asked: str) -> tuple[list[str], list[str]]:
-    """The passes that were asked for; single ones are taken to run on code that is ready for them."""
-    names = [part.strip() for part in asked.split(",") if part.strip()]
-    if names == ["fuse"]:
-        return list(FUSION), []
+    """The passes that were asked for, phases spelled out; they are taken to run on code that is ready for them."""
+    names: list[str] = []
+    for part in (part.strip() for part in asked.split(",")):
+        names += PHASES.get(part, (part,) if part else ())
     return names, [each for known in PASSES.values() for each in known.ensures]
 
 

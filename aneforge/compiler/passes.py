@@ -36,6 +36,8 @@ class Pass:
     ensures: frozenset[str]
     rounds: bool
     """Whether it works out stored constants anew, which rounds them to fp16 once more."""
+    only: frozenset[str]
+    """The kinds of ops it does something about; empty for any. Without one of them it has nothing to do."""
     apply: Apply
 
 
@@ -64,13 +66,14 @@ def pass_(
     requires: Sequence[str] = (),
     ensures: Sequence[str] = (),
     rounds: bool = False,
+    only: Sequence[str] = (),
 ) -> Callable[[Apply], Apply]:
     """Register a function as a pass; the first line of its docstring is its purpose. It returns its changes."""
 
     def register(apply: Apply) -> Apply:
         purpose = (apply.__doc__ or "").strip().partition("\n")[0]
         held = frozenset(requires), frozenset(ensures)
-        PASSES[name] = Pass(name, phase, purpose, tuple(reads), *held, rounds, apply)
+        PASSES[name] = Pass(name, phase, purpose, tuple(reads), *held, rounds, frozenset(only), apply)
         return apply
 
     return register
@@ -102,8 +105,9 @@ def run_passes(
 def run_pass(module: Module, target: Target, each: Pass, check: bool = True) -> PassLog:
     """Run one pass; a refusal names it, and so does code that it has broken."""
     before, start = len(module), time.perf_counter()
+    idle = bool(each.only) and each.only.isdisjoint(module.kinds)
     try:
-        changes = each.apply(module, facts_of(target, each.reads))
+        changes = 0 if idle else each.apply(module, facts_of(target, each.reads))
     except Refused as refused:
         sources = refused.op.sources
         raise CompileError(target.name, each.name, refused.reason, sources, refused.reject) from None
@@ -120,6 +124,7 @@ class Rewriter:
         self.module = module
         self.ops: list[Op] = []
         self.changes = 0
+        self._made = 0
 
     def emit(
         self,
@@ -132,6 +137,7 @@ class Rewriter:
         """A new op at the current place."""
         op = Op(name, operands, type_, attrs, sources)
         self.ops.append(op)
+        self._made += 1
         return op
 
     def constant(self, values: object, type_: TensorType, sources: tuple[str, ...] = ()) -> Op:
@@ -153,9 +159,10 @@ class Rewriter:
         self.changes += 1
 
     def finish(self) -> int:
-        """Put the new list in place, without ops that nothing reads."""
-        self.module.ops = self.ops
-        self.module.sweep()
+        """Put the new list in place, without ops that nothing reads; a walk that did nothing leaves the old one."""
+        if self.changes or self._made:
+            self.module.ops = self.ops
+            self.module.sweep()
         return self.changes
 
 

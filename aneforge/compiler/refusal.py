@@ -12,13 +12,13 @@ class CompileError(AneforgeError, ValueError):
     """No program results. ``sources`` names the user's nodes, ``reject`` holds the compiler's own words if known."""
 
     def __init__(
-        self, target: str, pass_name: str, reason: str, sources: tuple[str, ...] = (), reject: str | None = None
+        self, target: str, refused_by: str, reason: str, sources: tuple[str, ...] = (), reject: str | None = None
     ) -> None:
-        self.target, self.pass_name, self.reason = target, pass_name, reason
+        self.target, self.refused_by, self.reason = target, refused_by, reason
         self.sources, self.reject = sources, reject
         said = f'; the compiler says "{reject}"' if reject and reject not in reason else ""
         where = f"{', '.join(sources)}: " if sources else ""
-        super().__init__(f"{where}{reason}{said} (target {target}, refused by {pass_name})")
+        super().__init__(f"{where}{reason}{said} (target {target}, refused by {refused_by})")
 
 
 class Refused(AneforgeError, ValueError):  # noqa: N818 - caught by the pass manager, which names the pass

@@ -14,6 +14,7 @@ from aneforge.errors import DataError
 from aneforge.targets import store
 from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.evidence import Fact, fact
+from aneforge.targets.families import Family8
 from aneforge.targets.limits import limit_fact
 from aneforge.targets.numeric_facts import slice_saturates
 
@@ -34,6 +35,8 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     elif key == "large_kernel_rewrite":
         chosen = store.load("choices")["large_kernel_rewrite"]
         return fact({**chosen, "v": name in chosen["targets"]}, about=about)
+    elif key == "kernel_copies":
+        return _kernel_copies(target)
     else:
         found = target.hal[int(key, 16)]
         if not found.known:
@@ -51,8 +54,8 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 
 
 def compile_fact(target: Target, key: str) -> Fact[Any]:
-    """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates`` or
-    ``large_kernel_rewrite``. An unpublished one is assumed where the data say how."""
+    """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates``,
+    ``large_kernel_rewrite`` or ``kernel_copies``. An unpublished one is assumed where the data say how."""
     return _compile_fact(target.name, key)
 
 
@@ -77,6 +80,17 @@ def _limit(target: Target, name: str) -> Fact[Any]:
     if target.family5 is None:
         return Fact(None, about=f"limit {name} of {target.name}")
     return limit_fact(name, target.family5)
+
+
+def _kernel_copies(target: Target) -> Fact[Any]:
+    """How often kernel data are built: once per core up to A13, once for all from A14 (listing 35.2)."""
+    family = target.family8
+    paths = store.load("compression")
+    shared = next(row for row in paths["kernel_data_paths"] if row["layout"].startswith("shared"))
+    cores = _compile_fact(target.name, "0x238")
+    copies = 1 if family is not None and family >= Family8.A14 else cores.value
+    told = fact({**shared, "v": copies}, paths["evidence"], about=f"copies of kernel data on {target.name}")
+    return told if cores.conflict_id is None or copies == 1 else replace(told, conflict_id=cores.conflict_id)
 
 
 def _saturates(target: Target) -> Fact[Any]:

@@ -1,17 +1,43 @@
 """Phase 1: collapse the graph to engine layers.
 
-Rewrites first (copies, transposes, scales into weights, constants to gain and offset, activation pairs), then
-labels: each engine op absorbs the ops that fit its seven epilogue slots, in their fixed order (listing 22.3).
+Rewrites first (copies, quantisers, transposes, scales into weights, constants to gain and offset, activation pairs,
+what can pass a concat), then labels: each engine op absorbs the ops that fit its seven epilogue slots, in their
+fixed order (listing 22.3).
 """
 
 from __future__ import annotations
 
-from aneforge.compiler.fuse import activations, copies, gain_offset, products, scales, slots, transposes
+from aneforge.compiler.fuse import (
+    activations,
+    concats,
+    copies,
+    gain_offset,
+    products,
+    quantised,
+    scales,
+    slots,
+    transposes,
+)
 
-__all__ = ["FUSION", "activations", "copies", "gain_offset", "products", "scales", "slots", "transposes"]
+__all__ = [
+    "FUSION",
+    "activations",
+    "concats",
+    "copies",
+    "gain_offset",
+    "products",
+    "quantised",
+    "scales",
+    "slots",
+    "transposes",
+]
 
 FUSION = (
     "drop-copies",
+    "collapse-quant-dequant",  # a dequant that loses a reader here may then stand before a concat only,
+    "dequant-across-concat",
+    "collapse-quant-dequant",  # and one that has crossed a concat may meet its opposite
+    "dequant-into-weights",
     "collapse-transposes",
     "transposes-into-matmul",
     "products-to-convolutions",
@@ -19,9 +45,10 @@ FUSION = (
     "collapse-transposes",
     "fold-batch-norm",
     "constants-to-gain-offset",
-    "fold-gain-into-weights",
     "merge-gain-offset",
     "merge-activations",
+    "hoist-through-concat",  # pairs are one by now, and what moves onto a convolution can go into its kernel
+    "fold-gain-into-weights",
     "label-layers",
 )
 """The passes of phase 1 in order."""

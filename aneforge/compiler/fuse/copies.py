@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.passes import Rewriter, pass_
+from aneforge.compiler.passes import Rewriter, merged_sources, pass_
 
 
 @pass_("drop-copies", 1, ensures=["no copies"])
 def drop_copies(module: Module, chip: Facts) -> int:
-    """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing."""
+    """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing.
+
+    A reshape of a reshape reads what the first one read (table 22.3, transpose and reshape chains).
+    """
     walk = Rewriter(module)
     for op in module.ops:
+        if op.kind == "reshape" and op.operands[0].kind == "reshape":
+            op.sources = merged_sources(op.operands[0], op)
+            op.set_operand(0, op.operands[0].operands[0])
+            walk.changes += 1
         if _is_copy(op):
             walk.replace(op, op.operands[0])
         else:

@@ -6,10 +6,9 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import stored
+from aneforge.compiler.fuse.scales import held, is_plain_affine, stored
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
-
-_SINGLE = TensorType((1, 1, 1, 1, 1))
+from aneforge.graph.weights import Weight
 
 
 @pass_("constants-to-gain-offset", 1, ensures=["gain and offset"])
@@ -19,46 +18,51 @@ def constants_to_gain_offset(module: Module, chip: Facts) -> int:
     The unit is an affine of one tensor, so two live operands never fuse: add(conv_a, conv_b) stays a layer.
     """
     walk = Rewriter(module)
+    made: dict[tuple[str, str, bool], tuple[Op, Op]] = {}  # what each constant becomes, once for all its readers
     for op in module.ops:
         found = _affine(module, op)
         if found is None:
             walk.keep(op)
             continue
-        live, gain, offset = found
+        live, weight, first = found
+        key = (weight.key, op.kind, first)
+        if key not in made:
+            made[key] = _gain_and_offset(walk, op, weight, first)
         assert op.type is not None
-        size = TensorType((1, 1, max(gain.size, offset.size), 1, 1))
-        shape = [1, 1, size.shape[2], 1, 1]
-        scale = walk.constant(np.broadcast_to(gain.reshape(1, 1, -1, 1, 1), shape).reshape(-1), size, op.sources)
-        shift = walk.constant(np.broadcast_to(offset.reshape(1, 1, -1, 1, 1), shape).reshape(-1), size, op.sources)
-        walk.replace(op, walk.emit("anec.gain_offset_control", [live, scale, shift], op.type, None, op.sources))
+        walk.replace(op, walk.emit("anec.gain_offset_control", [live, *made[key]], op.type, None, op.sources))
     return walk.finish()
 
 
-def _affine(module: Module, op: Op) -> tuple[Op, np.ndarray, np.ndarray] | None:
-    """The live operand with gain and offset, if the op is such an affine."""
+def _affine(module: Module, op: Op) -> tuple[Op, Weight, bool] | None:
+    """The live operand, the constant, and whether the constant comes first, if the op is such an affine."""
     if op.kind not in ("add", "sub", "mult") or len(op.operands) != 2:
         return None
-    values = [stored(module, operand) for operand in op.operands]
-    if (values[0] is None) == (values[1] is None):
+    left, right = (held(module, operand) for operand in op.operands)
+    constant = right if left is None else left
+    if constant is None or (left is not None and right is not None):
         return None  # the guard of table 22.3: one live operand and one constant
-    constant = values[0] if values[0] is not None else values[1]
-    live = op.operands[1] if values[0] is not None else op.operands[0]
-    layout = op.operands[0 if values[0] is not None else 1].type
-    assert constant is not None
-    assert layout is not None
-    n, d, _, h, w = layout.shape
+    first = left is not None
+    place, live = op.operands if first else reversed(op.operands)
+    n, d, _, h, w = place.shape
     if (n, d, h, w) != (1, 1, 1, 1) or live.type != op.type:
         return None  # neither singular nor per channel, or the op broadcasts the live operand
-    vector = constant.reshape(-1)
-    one, zero = np.ones(1), np.zeros(1)
-    if op.kind == "mult":
-        return live, vector, zero
-    if op.kind == "add":
-        return live, one, vector
-    return (live, one, -vector) if values[1] is not None else (live, -one, vector)
+    return live, constant, first
 
 
-@pass_("merge-gain-offset", 1, requires=["gain and offset"])
+def _gain_and_offset(walk: Rewriter, op: Op, weight: Weight, first: bool) -> tuple[Op, Op]:
+    """The stored gain and offset that an add, sub or mult with a constant stands for."""
+    vector = weight.array.astype(np.float64).reshape(-1)
+    one, zero = np.ones_like(vector), np.zeros_like(vector)
+    gain, offset = {
+        "mult": (vector, zero),
+        "add": (one, vector),
+        "sub": (-one, vector) if first else (one, -vector),
+    }[op.kind]
+    size = TensorType((1, 1, vector.size, 1, 1))
+    return walk.constant(gain, size, op.sources), walk.constant(offset, size, op.sources)
+
+
+@pass_("merge-gain-offset", 1, requires=["gain and offset"], only=["gain_offset_control"])
 def merge_gain_offset(module: Module, chip: Facts) -> int:
     """A gain and then an offset are one unit: scale, then bias.
 
@@ -83,9 +87,7 @@ def merge_gain_offset(module: Module, chip: Facts) -> int:
 
 
 def _merged(module: Module, before: Op, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
-    if before.kind != "gain_offset_control" or len(before.users) != 1:
-        return None
-    if len(before.operands) != 3 or len(op.operands) != 3:
+    if len(before.users) != 1 or not is_plain_affine(before) or not is_plain_affine(op):
         return None
     values = [stored(module, each) for each in (*before.operands[1:], *op.operands[1:])]
     if any(each is None for each in values):

@@ -11,9 +11,10 @@ from aneforge.compiler.passes import Rewriter, pass_
 from aneforge.graph.weights import Weight, derived_weight
 
 _EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
+_STORED_AS = {"kernel_lut": "kernel_palettized_LUT"}  # the product's name for a table, and the convolution's
 
 
-@pass_("products-to-convolutions", 1, reads=["0x1b8"], ensures=["resident products"])
+@pass_("products-to-convolutions", 1, reads=["0x1b8"], ensures=["resident products"], only=["linear", "matmul"])
 def products_to_convolutions(module: Module, chip: Facts) -> int:
     """ReplaceMatmulWithConv: a weight below HAL 0x1b8 bytes becomes a resident kernel, a larger one stays tiled.
 
@@ -23,7 +24,8 @@ def products_to_convolutions(module: Module, chip: Facts) -> int:
     walk = Rewriter(module)
     for op in module.ops:
         kernel = _kernel(module, op)
-        if kernel is None or 2 * kernel.size >= limit:
+        layout = None if kernel is None else op.operands[1].type
+        if kernel is None or layout is None or layout.bytes >= limit:
             walk.keep(op)
         else:
             walk.replace(op, _convolution(walk, op, kernel))
@@ -59,7 +61,9 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
     turned = walk.emit(
         "anec.transpose", [source], TensorType((n, d, w, h, c)), {"transpose_list": _EXCHANGE}, op.sources
     )
-    weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1)), op.sources)
+    layout = op.operands[1].type
+    assert layout is not None
+    weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1), layout.dtype), op.sources)
     operands = [turned, weight]
     if len(op.operands) > 2:
         held = op.operands[2].attrs["weight"]
@@ -73,12 +77,13 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
         "kernel_sizes": (1, 1, 1),
         "weights_layout": "OIHW",
         "padding_style": "EXPLICIT",
+        **{_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs},
     }
     product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)
     return walk.emit("anec.transpose", [product], op.type, {"transpose_list": _EXCHANGE}, op.sources)
 
 
-@pass_("sink-transposes", 1)
+@pass_("sink-transposes", 1, only=["transpose"])
 def sink_transposes(module: Module, chip: Facts) -> int:
     """A transpose before a pointwise activation moves behind it, where it meets its opposite or the transpose slot."""
     walk = Rewriter(module)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import Weight, derived_weight, intern_weight
 
 KERNELS = ("convolution", "deconvolution")
 
@@ -27,7 +29,13 @@ def fits_fp16(values: np.ndarray) -> bool:
     return bool(np.abs(values).max(initial=0.0) <= 65504.0)
 
 
-@pass_("fold-batch-norm", 1, ensures=["no batch norms"], rounds=True)
+def keeps_digits(values: np.ndarray | float) -> bool:
+    """Whether fp16 holds every number to its 11 bits: none runs over, none but zero is below the normal range."""
+    sizes = np.abs(np.asarray(values, np.float64))
+    return bool(((sizes == 0.0) | ((sizes >= 2.0**-14) & (sizes <= 65504.0))).all())
+
+
+@pass_("fold-batch-norm", 1, ensures=["no batch norms"], rounds=True, only=["batch_norm"])
 def fold_batch_norm(module: Module, chip: Facts) -> int:
     """An inference batch norm with stored statistics is a gain and an offset per channel (FoldScale)."""
     walk = Rewriter(module)
@@ -53,11 +61,12 @@ def fold_batch_norm(module: Module, chip: Facts) -> int:
     return walk.finish()
 
 
-@pass_("fold-gain-into-weights", 1, requires=["gain and offset"], rounds=True)
+@pass_("fold-gain-into-weights", 1, requires=["gain and offset"], rounds=True, only=["gain_offset_control"])
 def fold_gain_into_weights(module: Module, chip: Facts) -> int:
     """FoldWeightsWithScale: the gain after a convolution with a stored kernel goes into the kernel.
 
-    Only where the convolution has no other reader; the offset (or bias) stays as the gain-offset unit's offset.
+    Only where the convolution has no other reader; the offset (or bias) stays as the gain-offset unit's offset. A
+    kernel stored in bytes keeps them: the gain goes into its kernel_scale, one number an output channel.
     """
     walk = Rewriter(module)
     for op in module.ops:
@@ -68,29 +77,57 @@ def fold_gain_into_weights(module: Module, chip: Facts) -> int:
 
 def _fold(module: Module, walk: Rewriter, op: Op) -> bool:
     producer = op.operands[0]
-    if producer.kind != "convolution" or len(producer.users) != 1 or len(op.operands) != 3:
+    if producer.kind != "convolution" or len(producer.users) != 1 or not is_plain_affine(op):
         return False
     kernel, gain = held(module, producer.operands[1]), held(module, op.operands[1])
     offset = stored(module, op.operands[2])
     bias = stored(module, producer.operands[2]) if len(producer.operands) > 2 else np.zeros(1)
     if kernel is None or gain is None or offset is None or bias is None:
         return False
-    outputs = kernel.shape[0]
+    outputs = producer.operands[1].shape[0]
     if gain.size not in (1, outputs):
         return False
     factors = np.broadcast_to(gain.array.astype(np.float64).reshape(-1), outputs)
     shifted = bias.reshape(-1) * factors + offset.reshape(-1)
-    if not fits_fp16(kernel.row_peaks * factors) or not fits_fp16(shifted):
-        return False
     sources = merged_sources(producer, op)
-    assert producer.operands[1].type is not None
+    if not fits_fp16(shifted):
+        return False
+    gained = _gained_kernel(walk, producer, kernel, gain, factors, sources)
+    if gained is None:
+        return False
     assert op.type is not None
-    scaled = derived_weight("rows times a gain", (kernel, gain), kernel.shape, _scaled_rows)
-    weight = walk.stored(scaled, producer.operands[1].type, sources)
+    weight, attrs = gained
     shift = walk.constant(shifted, TensorType((1, 1, outputs, 1, 1)), sources)
-    fused = walk.emit("anec.convolution", [producer.operands[0], weight, shift], op.type, producer.attrs, sources)
-    walk.replace(op, fused)
+    walk.replace(op, walk.emit("anec.convolution", [producer.operands[0], weight, shift], op.type, attrs, sources))
     return True
+
+
+def is_plain_affine(op: Op) -> bool:
+    """A gain-offset unit with a gain and an offset, each singular or per channel, and no numbers beside them."""
+    lines = [each.shape == (1, 1, each.shape[2], 1, 1) for each in op.operands[1:]]
+    return op.kind == "gain_offset_control" and not op.attrs and lines == [True, True]
+
+
+def _gained_kernel(
+    walk: Rewriter, conv: Op, kernel: Weight, gain: Weight, factors: np.ndarray, sources: tuple[str, ...]
+) -> tuple[Op, dict[str, Any]] | None:
+    """The kernel times a gain for each output channel, and the attributes of the convolution that reads it."""
+    layout = conv.operands[1].type
+    assert layout is not None
+    if layout.dtype == "f16" and not any(name in conv.attrs for name in conv.spec.stored):
+        if not fits_fp16(kernel.row_peaks * factors):
+            return None
+        scaled = derived_weight("rows times a gain", (kernel, gain), kernel.shape, _scaled_rows)
+        return walk.stored(scaled, layout, sources), conv.attrs
+    before = walk.module.weights.get(conv.attrs.get("kernel_scale", ""))
+    if before is None or "kernel_palettized_LUT" in conv.attrs or before.size not in (1, len(factors)):
+        return None
+    scales = before.array.astype(np.float64).reshape(-1) * factors
+    if not keeps_digits(scales):
+        return None
+    scale = intern_weight(scales)
+    walk.module.weights[scale.key] = scale
+    return conv.operands[1], {**conv.attrs, "kernel_scale": scale.key}
 
 
 def _scaled_rows(kernel: np.ndarray, gain: np.ndarray) -> np.ndarray:

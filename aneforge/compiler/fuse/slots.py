@@ -22,7 +22,11 @@ _TEXTURE = ("resize", "resample", "crop_resize")
 _MULTIPLIES = ("convolution", "deconvolution", "linear", "matmul")
 _POOLS = ("average_pool", "max_pool", "l2norm_pool")
 _POINTWISE = ("add", "sub", "mult", "div", "max", "min", "power", "abs", "square", "scaled_elementwise")
-_HOSTS = frozenset((*_MULTIPLIES, *_POOLS, *_POINTWISE))
+HOSTS = frozenset((*_MULTIPLIES, *_POOLS, *_POINTWISE))
+# Native layers: each is a segment of its own (table 22.3: attention is a hard cut).
+_NATIVE = ("sdpa", "unit")
+# The unit that scales and shifts; a dequant between a layer and its activation is that unit's work (chapter 22).
+_AFFINE = ("gain_offset_control", "dequant")
 
 
 def is_activation(op: Op) -> bool:
@@ -31,14 +35,22 @@ def is_activation(op: Op) -> bool:
     return engine is not None and str(engine.value).startswith("activation slot")
 
 
+def is_barrier(op: Op) -> bool:
+    """Whether an op cuts a segment of its own: it takes nothing up, and no layer takes it up."""
+    return op.kind in _NATIVE or bool(op.labels.get("bridge"))
+
+
 def slot_of(op: Op) -> tuple[str, ...]:
     """The slots an op can stand in, earliest first."""
+    if is_barrier(op):
+        return ()
     if is_activation(op):
         return "pre_activation", "post_activation"
     if op.kind in _TEXTURE:
         return ("texture",)
-    known = {"broadcast": "broadcast", "gain_offset_control": "goc", "transpose": "transpose", "quant": "quant"}
-    return (known[op.kind],) if op.kind in known else ()
+    if op.kind in _AFFINE:
+        return ("goc",)
+    return (op.kind,) if op.kind in ("broadcast", "transpose", "quant") else ()
 
 
 @pass_("label-layers", 1, requires=["gain and offset"], ensures=["layers"])
@@ -59,7 +71,9 @@ def label_layers(module: Module, chip: Facts) -> int:
 def _absorb(host: Op, layer: int) -> int:
     """Fill the slots behind one engine op; a standalone activation or affine is the bypass layer's own slot."""
     last = -1
-    if host.kind not in _HOSTS:
+    if is_barrier(host):
+        return 0
+    if host.kind not in HOSTS:
         own = slot_of(host)
         if not own:
             return 0
@@ -78,19 +92,39 @@ def _place(op: Op, before: Op, last: int) -> int | None:
     """The slot an op takes behind ``last``, or None where it cannot follow."""
     if op.layer is not None or op.operands[0] is not before:
         return None
+    return _free_slot(op, last, op.only_user)
+
+
+def _free_slot(op: Op, last: int, follower: Op | None) -> int | None:
+    """The slot behind ``last`` for an op that ``follower`` reads."""
     if any(operand.kind != "const_in" for operand in op.operands[1:]):
         return None  # only stored constants feed a slot
     free = [SLOTS.index(name) for name in slot_of(op) if SLOTS.index(name) > last]
     if not free:
         return None
-    if len(free) > 1 and not _feeds_gain_offset(op):
+    if len(free) > 1 and (follower is None or follower.kind not in _AFFINE):
         return free[-1]  # the slot behind the affine, unless an affine follows
     return free[0]
 
 
-def _feeds_gain_offset(op: Op) -> bool:
-    user = op.only_user
-    return user is not None and user.kind == "gain_offset_control"
+def has_room(end: Op, follower: Op) -> bool:
+    """Whether the layer that ends in ``end`` would take up ``follower`` behind it, as :func:`label_layers` does it."""
+    chain = [follower]
+    while end.kind not in HOSTS:
+        before = end.operands[0] if end.operands else None
+        if before is None or before.only_user is not end or len(chain) > len(SLOTS):
+            return False
+        chain.append(end)
+        end = before
+    if is_barrier(end):
+        return False
+    last = -1
+    for op, behind in zip(reversed(chain), [*chain[-2::-1], None], strict=True):
+        place = _free_slot(op, last, behind)
+        if place is None:
+            return False
+        last = place
+    return True
 
 
 def slot_count() -> int:

@@ -23,7 +23,7 @@ def pairs_of(order: Order) -> tuple[tuple[int, int], ...]:
     return tuple((result, source) for result, source in enumerate(order) if result != source)
 
 
-@pass_("collapse-transposes", 1, ensures=["single transposes"])
+@pass_("collapse-transposes", 1, ensures=["single transposes"], only=["transpose"])
 def collapse_transposes(module: Module, chip: Facts) -> int:
     """CollapseTranspose: a transpose of a transpose becomes one; symmetric pairs cancel."""
     walk = Rewriter(module)
@@ -44,7 +44,7 @@ def collapse_transposes(module: Module, chip: Facts) -> int:
     return walk.finish()
 
 
-@pass_("transposes-into-matmul", 1, requires=["single transposes"])
+@pass_("transposes-into-matmul", 1, requires=["single transposes"], only=["transpose"])
 def transposes_into_matmul(module: Module, chip: Facts) -> int:
     """The contraction is parametric (listing 22.1): a C and W exchange before a matmul becomes its flag."""
     changes = 0

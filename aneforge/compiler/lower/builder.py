@@ -71,9 +71,9 @@ def rules() -> Mapping[str, Rule]:
 class Builder:
     """One lowering in progress."""
 
-    def __init__(self, graph: Graph, target: Target | None) -> None:
+    def __init__(self, graph: Graph, target: Target | None, names: Mapping[int, str] | None = None) -> None:
         self.graph = graph
-        self.names = graph.names()
+        self.names = graph.names() if names is None else names
         self.target = target
         self.ops: list[Op] = []
         self.weights: dict[str, Weight] = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, layout, rule
+from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, C, D, H, N, W, layout, rule
 from aneforge.compiler.lower.pointwise import pointwise
+from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
 
 _REDUCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -27,8 +28,40 @@ def _axes(node: Tensor) -> tuple[int, ...]:
 
 
 def _reduce(b: Builder, kind: str, x: Op, axes: tuple[int, ...], **attrs: Any) -> Op:
-    shape = tuple(1 if i in axes else extent for i, extent in enumerate(x.shape))
-    return b.emit(kind, (x,), shape, {"axes": axes, **attrs})
+    """One reduction, every reduced axis kept as one; where the batch is reduced, it lies on another axis."""
+    shape = _without(x.shape, axes)
+    if axes[0] == 0:
+        x, axes = _off_batch(b, x, axes)
+    made = b.emit(kind, (x,), _without(x.shape, axes), {"axes": axes, **attrs})
+    return b.stored_reshape(made, shape)
+
+
+def _without(shape: Shape, axes: tuple[int, ...]) -> Shape:
+    return tuple(1 if i in axes else extent for i, extent in enumerate(shape))
+
+
+def _off_batch(b: Builder, x: Op, axes: tuple[int, ...]) -> tuple[Op, tuple[int, ...]]:
+    """The layer reduces D, C, H and W (layers.json Reduction), so the batch joins a neighbour in another layout.
+
+    Neighbours that are both reduced or both kept become one axis; no element moves unless a volume keeps its depth
+    between reduced axes. The result has a batch of one, so its elements lie as those of the user's own result do.
+    """
+    n, d, c, h, w = x.shape
+    rest = axes[1:]
+    if n == 1 and rest:
+        return x, rest
+    if d > 1 and D not in rest:
+        if C in rest or H in rest:
+            return b.transposed(x, (D, N, C, H, W)), (D, *rest)
+        return b.off_batch(x)[0], (C, *rest)
+    lead, rest = n * d, tuple(axis for axis in rest if axis != D)
+    if C in rest:
+        return b.stored_reshape(x, (1, 1, lead * c, h, w)), rest
+    if H not in rest:
+        return b.stored_reshape(x, (1, 1, lead, c * h, w)), (C, *rest)
+    if W in rest:
+        return b.stored_reshape(x, (1, 1, lead, c, h * w)), (C, W)
+    return b.stored_reshape(x, (1, lead, c, h, w)), (D, H)
 
 
 @rule(*_REDUCTIONS)
@@ -60,8 +93,12 @@ def _log_sum_exp(b: Builder, node: Tensor) -> Op:
 
 @rule("softmax")
 def _softmax(b: Builder, node: Tensor) -> Op:
-    x = b.value(node.inputs[0])
-    return b.emit("softmax", (x,), x.shape, {"axes": _axes(node)})
+    """Along D, C, H or W (layers.json Softmax): a batch that sums to one is laid on the channels."""
+    x, axes = b.value(node.inputs[0]), _axes(node)
+    if axes != (N,):
+        return b.emit("softmax", (x,), x.shape, {"axes": axes})
+    flat, shape = b.off_batch(x)
+    return b.stored_reshape(b.emit("softmax", (flat,), flat.shape, {"axes": (C,)}), shape)
 
 
 def _eps(node: Tensor) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,14 +68,19 @@ def _is_port(name: str) -> bool:
     return name in ("input", "parameter", "const")
 
 
-def lower(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target | None = None) -> Lowered:
+def lower(
+    out: Tensor | Sequence[Tensor] | Graph,
+    target: str | int | Target | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Lowered:
     """The graph as backend ops, the user's shapes as NDCHW.
 
     ``target`` (a target, a chip's name or a five-tier family) adds the limits that are checked before lowering;
-    without one only what holds everywhere is checked. Ops that no engine has must be gone: retarget first.
+    without one only what holds everywhere is checked. ``names`` gives the lineage of a graph that was rewritten: the
+    user's node behind each node, by uid. Ops that no engine has must be gone: retarget first.
     """
     graph = out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else list(out))
-    build = Builder(graph, _target(target))
+    build = Builder(graph, _target(target), names)
     names = build.names
     known = rules()
     inputs: list[Port] = []
@@ -92,9 +97,20 @@ def lower(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target | N
         found = known.get(name)
         if found is None:
             raise LoweringError(node, "no engine has this op; retarget the graph first (aneforge.gate.retarget)")
+        first = len(build.ops)
         build.values[node.uid] = found(build, node)
+        if node.signature.op.native_layer:
+            _mark_bridge(build.ops[first:])
     module, outputs = _finish(build)
     return Lowered(module, tuple(inputs), outputs)
+
+
+def _mark_bridge(made: list[Op]) -> None:
+    """The layer of a native node cuts a segment of its own; what only lays out its operands does not."""
+    for op in reversed(made):
+        if op.kind not in ("reshape", "transpose", "const_in"):
+            op.labels["bridge"] = True
+            return
 
 
 def _finish(build: Builder) -> tuple[Module, tuple[Port, ...]]:

@@ -48,6 +48,14 @@ class Retargeted:
     outputs: tuple[Tensor, ...]
     changes: tuple[Change, ...]
     host_inputs: tuple[HostInput, ...]
+    origins: dict[int, Tensor]
+    """The user's node behind every node that was made anew, by the new node's uid."""
+
+    def names(self, graph: Graph) -> dict[int, str]:
+        """A name for every node after rewriting: that of the node in the user's graph which it stands for."""
+        given = graph.names()
+        fresh = {uid: given[node.uid] for uid, node in self.origins.items()}
+        return {**self.graph.names(), **given, **fresh}
 
     @property
     def graph(self) -> Graph:
@@ -58,14 +66,19 @@ class Retargeted:
         return {each.tensor: each.values() for each in self.host_inputs}
 
 
-def retarget(out: Tensor | Sequence[Tensor] | Graph, target: int | str | Target) -> Retargeted:
+def retarget(
+    out: Tensor | Sequence[Tensor] | Graph, target: int | str | Target, keep: frozenset[str] = frozenset()
+) -> Retargeted:
     """The graph with every op below its floor replaced by ops the chip has.
 
-    ``target`` is a five-tier family, a compiler target or a chip name. Raises :class:`RejectedOp` for an op that
-    the chip refuses and no rewrite can replace.
+    ``target`` is a five-tier family, a compiler target or a chip name. ``keep`` names graph ops to leave as they are
+    because a later stage rewrites them. Raises :class:`RejectedOp` for an op that the chip refuses and no rewrite
+    can replace.
     """
     graph = out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else list(out))
-    return _Walk(*_family_of(target)).run(graph)
+    walk = _Walk(*_family_of(target))
+    walk.statuses |= dict.fromkeys(keep, "native")
+    return walk.run(graph)
 
 
 def _family_of(target: int | str | Target) -> tuple[Family, str]:
@@ -89,6 +102,7 @@ class _Walk:
         self.statuses: dict[str, str] = {}
         self.changes: list[Change] = []
         self.host_inputs: list[HostInput] = []
+        self.origins: dict[int, Tensor] = {}
         self.current: Tensor | None = None
 
     def run(self, graph: Graph) -> Retargeted:
@@ -97,12 +111,13 @@ class _Walk:
             status = self.statuses.get(node.op) or self._status(node.definition)
             if status == "native":
                 if made and any(operand.uid in made for operand in node.inputs):
-                    made[node.uid] = _copy(node, tuple(made.get(each.uid, each) for each in node.inputs))
+                    copied = made[node.uid] = _copy(node, tuple(made.get(each.uid, each) for each in node.inputs))
+                    self.origins[copied.uid] = node
                 continue
             inputs = tuple(made.get(each.uid, each) for each in node.inputs)
             made[node.uid] = self._replaced(node, inputs, status)
         outputs = tuple(made.get(each.uid, each) for each in graph.outputs)
-        return Retargeted(outputs, tuple(self.changes), tuple(self.host_inputs))
+        return Retargeted(outputs, tuple(self.changes), tuple(self.host_inputs), self.origins)
 
     def _status(self, declared: OpDef) -> str:
         status = op_status(declared.gate_name, self.family)
@@ -121,7 +136,8 @@ class _Walk:
         self.current = node
         made = rule.apply(Context(node, inputs, self._host, self._native))
         found = made if isinstance(made, Result) else Result(made)
-        _sign(node, rule, found.tensor, inputs)
+        for each in _sign(node, rule, found.tensor, inputs):
+            self.origins[each.uid] = node
         bound: Bound = found.bound or rule.bound
         why = self._why(node.op, [family for family, fact in routes.main.items() if fact.value == "native"])
         self.changes.append(Change(node, rule.name, found.tensor, why, evidence, str(bound)))
@@ -150,11 +166,11 @@ def _copy(node: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
     return copied
 
 
-def _sign(node: Tensor, rule: Rule, result: Tensor, inputs: tuple[Tensor, ...]) -> None:
-    """Give what a rule made the user's line, and names that lead back: the result keeps the user's own."""
+def _sign(node: Tensor, rule: Rule, result: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """Give what a rule made the user's line, and names that lead back: the result keeps the user's own. Returns it."""
     known = {each.uid for each in inputs}
     if result.uid in known:
-        return
+        return []
     stem = f"{node.name or node.op}.{rule.name}"
     stack, seen, fresh = [result], {result.uid}, []
     while stack:
@@ -170,3 +186,4 @@ def _sign(node: Tensor, rule: Rule, result: Tensor, inputs: tuple[Tensor, ...]) 
             each.name = f"{stem}.{number}"
     if result.op != "input":
         result.name = node.name or stem
+    return fresh

@@ -1,0 +1,153 @@
+"""``aneforge compile``: a model as a program for one chip, or as programs for many."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from aneforge.cli import text
+from aneforge.cli.check import load_model
+from aneforge.compiler.compile import Compiled, compile_all
+from aneforge.compiler.listing import human_bytes
+from aneforge.compiler.model import Model
+from aneforge.compiler.model import compile as compile_model
+from aneforge.compiler.passes import PASSES
+from aneforge.compiler.pipeline import PHASES
+from aneforge.compiler.program import Program
+from aneforge.errors import AneforgeError
+from aneforge.targets.chip import compiler_target
+
+
+def run(model: str, chips: str, explain: str | None, out: str | None, validate: bool, as_json: bool) -> int:
+    """Print the program, the story of a node, or the table of all targets; 1 if a target refuses the model."""
+    graph = load_model(model)
+    asked = [part.strip() for part in chips.split(",") if part.strip()]
+    if len(asked) == 1 and asked[0].casefold() != "all":
+        _one(compile_model(graph, build_dir=out, validate=validate, target=asked[0]), explain, as_json)
+        return 0
+    if explain or out or validate:
+        raise AneforgeError("--explain, --out and --validate take one target, for instance --target m1")
+    compiled = compile_all(graph, "all" if chips.strip().casefold() == "all" else chips)
+    if as_json:
+        print(text.as_json(_record(compiled)))
+    else:
+        _table(compiled)
+    return 1 if compiled.refused else 0
+
+
+def _one(model: Model, explain: str | None, as_json: bool) -> None:
+    if explain:
+        told = model.explain(None if explain == "all" else explain)
+        print(text.as_json(told.to_json()) if as_json else str(told).rstrip())
+    elif as_json:
+        import json
+
+        print(json.dumps(model.program.to_json(), indent=2, default=list))
+    else:
+        print("\n".join(phase_lines(model.program)))
+        print(assumed(model.program))
+        print(str(model.program), end="")
+
+
+def phase_lines(program: Program) -> list[str]:
+    """What each phase did: the passes that changed something."""
+    lines = []
+    for number, name in enumerate(PHASES, 1):
+        done = [f"{each.name} {each.changes}" for each in program.log if each.phase == number and each.changes]
+        told = f"phase {number} ({name}): {', '.join(done) or 'nothing to do'}"
+        lines += textwrap.wrap(told, 116, subsequent_indent="  ")
+    return lines
+
+
+def assumed(program: Program) -> str:
+    """Our own choices behind a program, each once."""
+    found: dict[str, list[str]] = {}
+    for _, key, fact in program.assumptions:
+        keys = found.setdefault(fact.conflict_id or "", [])
+        if key not in keys:
+            keys.append(key)
+    if not found:
+        return "rests on published facts only"
+    told = "; ".join(f"{choice} ({', '.join(keys)})" for choice, keys in sorted(found.items()))
+    return "\n".join(textwrap.wrap(f"assumed where nothing is published: {told}", 116, subsequent_indent="  "))
+
+
+def _table(compiled: Compiled) -> None:
+    groups = compiled.groups()
+    rows = []
+    for letter, names in zip(_letters(), groups, strict=False):
+        stats = compiled[names[0]].stats
+        rows.append(
+            (
+                letter,
+                stats["segments"],
+                stats["partitions"],
+                stats["layers"],
+                stats["chained"],
+                stats["co_issued"],
+                human_bytes(stats["kernel_bytes"]),
+                human_bytes(stats["peak_l2"]),
+                human_bytes(stats["memory_bytes"]),
+                _wrapped(names),
+            )
+        )
+    heads = ("program", "segments", "partitions", "layers", "chained", "pairs", "weights", "on chip", "memory", "for")
+    print(text.columns(heads, rows))
+    count = len(compiled)
+    print(
+        f"\n{count} target{'s' if count != 1 else ''}, {len(groups)} distinct program{'s' if len(groups) != 1 else ''}"
+    )
+    for letter, names in zip(_letters(), groups, strict=False):
+        print(f"\nprogram {letter}, what each phase did:")
+        print(textwrap.indent("\n".join(phase_lines(compiled[names[0]])), "  "))
+    for names, reason in _refusals(compiled):
+        print(f"\nrefused by {', '.join(names)}:")
+        print(textwrap.fill(reason, 116, initial_indent="  ", subsequent_indent="  "))
+
+
+def _letters() -> list[str]:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return [*alphabet, *(one + two for one in alphabet for two in alphabet)]
+
+
+def _wrapped(names: list[str]) -> str:
+    told = []
+    for name in names:
+        chips = compiler_target(name).chips
+        told.append(f"{name} ({chips[0]})" if chips else name)
+    return ", ".join(told)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
+def _refusals(compiled: Compiled) -> list[tuple[list[str], str]]:
+    """Targets by the reason they give."""
+    found: dict[str, list[str]] = {}
+    for name, error in compiled.refused.items():
+        where = f"{', '.join(error.sources)}: " if error.sources else ""
+        said = f'; the compiler says "{error.reject}"' if error.reject and error.reject not in error.reason else ""
+        found.setdefault(f"{where}{error.reason}{said} (pass {error.refused_by})", []).append(name)
+    return [(names, reason) for reason, names in found.items()]
+
+
+def _record(compiled: Compiled) -> dict[str, Any]:
+    return {
+        "distinct": compiled.distinct,
+        "groups": compiled.groups(),
+        "programs": {name: program.stats for name, program in compiled.items()},
+        "refused": {
+            name: {
+                "refused_by": error.refused_by,
+                "reason": error.reason,
+                "nodes": list(error.sources),
+                "says": error.reject,
+            }
+            for name, error in compiled.refused.items()
+        },
+        "passes": [
+            {"pass": each.name, "phase": each.phase, "purpose": each.purpose, "reads": list(each.reads)}
+            for each in PASSES.values()
+        ],
+    }

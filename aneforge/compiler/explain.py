@@ -1,0 +1,159 @@
+"""Why each of the user's nodes became what it is: the compile again, with every pass's effect on each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aneforge.anec.ir import Module
+from aneforge.compiler.passes import Pass, PassLog
+from aneforge.compiler.program import Program, ProgramLayer
+from aneforge.errors import UnknownNameError, nearest
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import located
+
+__all__ = ["Explanation", "History", "NodeStory", "Step"]
+
+MOST_SHOWN = 8
+"""A node that was split into hundreds of pieces shows this many of them; JSON has them all."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one pass made of a node."""
+
+    pass_name: str
+    purpose: str
+    becomes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.pass_name}: {', '.join(self.becomes) or 'nothing is left of it'}"
+
+
+@dataclass
+class NodeStory:
+    """One node of the user's graph, from its op to the layers of the program."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    where: str
+    why_rewritten: tuple[str, ...] = ()
+    steps: list[Step] = field(default_factory=list)
+    layers: tuple[int, ...] = ()
+    """Its layers by number, in the order of the schedule."""
+    places: tuple[str, ...] = ()
+    """The same in words: engine, slots, partition and where the result lies."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} ({self.op} {list(self.shape)}, {self.where})"]
+        lines += [f"  retarget: {each}" for each in self.why_rewritten]
+        for step in self.steps:
+            lines.append(f"  {step}")
+            if step.purpose:
+                lines.append(f"      {step.purpose}")
+        shown = self.places[:MOST_SHOWN]
+        lines += [f"  program: {place}" for place in shown]
+        if len(self.places) > len(shown):
+            lines.append(f"  program: and {len(self.places) - len(shown)} more layers")
+        if not self.places:
+            lines.append("  program: no layer of its own")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        steps = [
+            {"pass": each.pass_name, "purpose": each.purpose, "becomes": list(each.becomes)} for each in self.steps
+        ]
+        return {
+            "name": self.name,
+            "op": self.op,
+            "shape": list(self.shape),
+            "where": self.where,
+            "retarget": list(self.why_rewritten),
+            "steps": steps,
+            "layers": list(self.layers),
+            "places": list(self.places),
+        }
+
+
+class History:
+    """Watches a pipeline and notes, node by node, what each pass changed."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, list[Step]] = {}
+        self._last: dict[str, tuple[str, ...]] = {}
+
+    def start(self, module: Module) -> None:
+        """What lowering made."""
+        self._note("lower", "Lowering: the node in the engine's language.", module, slots=False)
+
+    def __call__(self, each: Pass, entry: PassLog, module: Module) -> None:
+        if entry.changes or each.name == "label-layers":
+            self._note(each.name, each.purpose, module, slots=each.phase > 1 or each.name == "label-layers")
+
+    def _note(self, name: str, purpose: str, module: Module, slots: bool) -> None:
+        now: dict[str, list[str]] = {}
+        for op in module.ops:
+            if op.kind in ("live_in", "const_in", "live_out"):
+                continue
+            told = op.kind if not slots or op.slot in (None, "primary") else f"{op.kind} in the {op.slot} slot"
+            route = op.labels.get("route")
+            told = f"{told} by the {route} route" if route else told
+            for source in op.sources:
+                now.setdefault(source, []).append(told)
+        for source in {**self._last, **now}:
+            found = _counted(now.get(source, []))
+            if found != self._last.get(source, ()):
+                self.steps.setdefault(source, []).append(Step(name, purpose, found))
+                self._last[source] = found
+
+
+def _counted(kinds: list[str]) -> tuple[str, ...]:
+    """Equal entries once, with their number."""
+    counts: dict[str, int] = {}
+    for kind in kinds:
+        counts[kind] = counts.get(kind, 0) + 1
+    return tuple(kind if count == 1 else f"{count} x {kind}" for kind, count in counts.items())
+
+
+def _place(layer: ProgramLayer) -> str:
+    state = layer.allocation.name.lower().replace("_", " ")
+    return f"layer {layer}, partition {layer.partition}, result {state} in {layer.buffer.space}"
+
+
+class Explanation:
+    """The stories of all nodes, in the order of the graph."""
+
+    def __init__(self, graph: Graph, program: Program, history: History, rewritten: dict[str, list[str]]) -> None:
+        layers: dict[str, list[int]] = {}
+        for layer in program.layers:
+            for source in layer.sources:
+                layers.setdefault(source, []).append(layer.number)
+        names = graph.names()
+        self.target = program.target.name
+        self.nodes: dict[str, NodeStory] = {}
+        for node in graph.nodes:
+            if node.op in ("input", "parameter", "const"):
+                continue
+            name = names[node.uid]
+            story = NodeStory(name, node.op, node.shape, located(node.where), tuple(rewritten.get(name, ())))
+            story.steps = history.steps.get(name, [])
+            story.layers = tuple(layers.get(name, ()))
+            story.places = tuple(_place(program.layers[number]) for number in story.layers)
+            self.nodes[name] = story
+
+    def __getitem__(self, name: str) -> NodeStory:
+        if name not in self.nodes:
+            near = ", ".join(nearest(name, self.nodes)) or ", ".join(list(self.nodes)[:4])
+            raise UnknownNameError(f"no node {name!r} in this graph; nearest: {near}")
+        return self.nodes[name]
+
+    def __iter__(self) -> Iterator[NodeStory]:
+        return iter(self.nodes.values())
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(story) for story in self) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"target": self.target, "nodes": [story.to_json() for story in self]}

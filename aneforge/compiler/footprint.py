@@ -1,0 +1,55 @@
+"""How many bytes a tensor takes, on chip and in memory: one answer for the scheduler and for the layout."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import DTYPES, Op, TensorType
+from aneforge.compiler.banks import row_stride
+from aneforge.compiler.facts import Facts
+
+__all__ = ["Footprint"]
+
+
+class Footprint:
+    """Strides and sizes on one chip. A pass that uses it declares 0x1c0, 0x1c8 and 0x1f8."""
+
+    def __init__(self, chip: Facts) -> None:
+        self._granule: int = chip["0x1c0"]
+        self._banks: int = chip["0x1c8"]
+        self._widest: int | None = chip.get("0x1f8")
+        self._strides: dict[TensorType, int] = {}
+        self._sizes: dict[TensorType, int] = {}
+
+    def row_stride(self, value: Op) -> int:
+        """Bytes from one row to the next, chosen so that neighbouring rows lie in different banks."""
+        type_ = _type(value)
+        found = self._strides.get(type_)
+        if found is None:
+            n, d, c, h, w = type_.shape
+            width = w * DTYPES[type_.dtype]
+            found = row_stride(width, n * d * c * h, self._granule, self._banks, self._widest)
+            self._strides[type_] = found
+        return found
+
+    def bytes(self, value: Op) -> int:
+        """What a value takes. Memory has the strides of L2, so moving a tensor is one straight copy."""
+        type_ = _type(value)
+        found = self._sizes.get(type_)
+        if found is None:
+            n, d, c, h, _ = type_.shape
+            found = self._sizes[type_] = n * d * c * h * self.row_stride(value)
+        return found
+
+    def same_bytes(self, one: Op, other: Op) -> bool:
+        """Whether two shapes of the same elements lie alike in memory: equal rows, or no gaps between rows at all."""
+        first, second = _type(one), _type(other)
+        if first.dtype != second.dtype:
+            return False
+        return first.shape[4] == second.shape[4] or (self._dense(one) and self._dense(other))
+
+    def _dense(self, value: Op) -> bool:
+        return self.bytes(value) == _type(value).bytes
+
+
+def _type(value: Op) -> TensorType:
+    assert value.type is not None
+    return value.type

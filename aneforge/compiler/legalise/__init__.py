@@ -1,0 +1,57 @@
+"""Phase 2: make the fused graph legal on the target.
+
+Forms that a family lacks come first, then strides, groups and kernels, the capacity splits, and the routes of what
+only moves; the two checks at the end let nothing through that no pass could make legal.
+"""
+
+from __future__ import annotations
+
+from aneforge.compiler.legalise import (
+    extents,
+    floors,
+    groups,
+    kernel_memory,
+    kernel_split,
+    kernels,
+    legacy,
+    products,
+    resizes,
+    segments,
+    strides,
+    transposes,
+    views,
+)
+
+__all__ = [
+    "LEGALISATION",
+    "extents",
+    "floors",
+    "groups",
+    "kernel_memory",
+    "kernel_split",
+    "kernels",
+    "legacy",
+    "products",
+    "resizes",
+    "segments",
+    "strides",
+    "transposes",
+    "views",
+]
+
+LEGALISATION = (
+    "legacy-forms",
+    "resize-strategies",
+    "gather-gate",
+    "large-strides",
+    "group-convolutions",
+    "large-kernels",
+    "slice-products",
+    "split-kernel-memory",
+    "multi-pass-transposes",
+    "crop-slices",
+    "check-floors",
+    "check-extents",
+    "cut-segments",
+)
+"""The passes of phase 2 in order."""

@@ -1,0 +1,64 @@
+"""The last word on shapes: every axis within the chip's caps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aneforge.anec.ir import Module, Op
+from aneforge.anec.spec import AXES
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.refusal import Refused
+
+_CAPS = ("limit:batch_extent", "0x158", "limit:channel_extent", "0x140", "0x138")
+_WIDE, _CONTRACTED = "limit:transpose_extent_offset_field", "limit:contraction_extent"
+
+
+@pass_(
+    "check-extents",
+    2,
+    reads=[*_CAPS, _WIDE, _CONTRACTED],
+    requires=["layers", "floors", "native transposes", "routed views"],
+    ensures=["legal"],
+)
+def check_extents(module: Module, chip: Facts) -> int:
+    """Dimension legalisation: refuse an axis that exceeds the cap of the chip (rank five is what the language has).
+
+    As in preflight (limits.json ``preflight_axis_rule``), a transpose and what it reads have the wide caps of the
+    offset field; whatever else reads such a tensor has the narrow ones.
+    """
+    narrow = [chip[name] for name in _CAPS]
+    wide = [chip[_WIDE]] * len(AXES)
+    for op in module.ops:
+        if op.kind in ("const_in", "live_out"):
+            continue  # a kernel's outputs lie on N and are no batch; what a program gives out is checked where made
+        for tensor in _tensors(op):
+            _check(op, tensor, wide if op.kind == "transpose" else narrow)
+        for extent in _contracted(op):
+            if extent > chip[_CONTRACTED]:
+                raise Refused(op, f"a contraction or output extent of {extent} exceeds the cap of {chip[_CONTRACTED]}")
+    return 0
+
+
+def _tensors(op: Op) -> Iterator[Op]:
+    """What an op reads and gives; a result that only transposes read is theirs to check."""
+    yield from (operand for operand in op.operands if operand.kind != "const_in")
+    if op.kind == "transpose" or not op.users or any(user.kind != "transpose" for user in op.users):
+        yield op
+
+
+def _check(op: Op, tensor: Op, caps: list[int]) -> None:
+    for axis, extent, cap in zip(AXES, tensor.shape, caps, strict=True):
+        if extent > cap:
+            what = "gives" if tensor is op else "reads"
+            raise Refused(op, f"{op.name} {what} {list(tensor.shape)}: axis {axis} is {extent}, the cap is {cap}")
+
+
+def _contracted(op: Op) -> Iterator[int]:
+    """The contracted and the free extent of a product's right-hand side (gate rule contraction-extent)."""
+    if op.kind == "matmul":
+        yield op.operands[0].shape[2 if "transpose_lhs" in op.attrs else 4]
+        yield op.shape[4]
+    elif op.kind == "linear":
+        yield op.operands[0].shape[4]
+        yield op.shape[4]

@@ -1,0 +1,66 @@
+"""Ops below their floor, and the validators that read a support byte."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.lower.builder import reject_string
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.refusal import Refused
+from aneforge.targets.families import Family8
+
+# Op or unit type: the support byte that its validator reads (table 22.5, layers.json gate_byte), the layer, and how
+# its words begin where a layer has words for it.
+_GATES: dict[str, tuple[str, str, str | None]] = {
+    "softmax": ("0x815", "Softmax", "Softmax is not"),
+    "instance_norm": ("0x816", "InstanceNorm", "InstanceNorm layer not"),
+    "resample": ("0x81d", "Resample", None),
+    "crop_resize": ("0x81d", "CropResize", "Codegen Error"),
+    "AffineTransform": ("0x81d", "AffineTransform", "affine transform is not"),
+    "Dropout": ("0x4a9", "Dropout", "Dropout layer is not"),
+    "RandomGenerator": ("0x4a9", "Random", "Random layer is not"),
+    "LocalResponseNormalization": ("0x81a", "LRN", "LRN is not"),
+    "Symmetric": ("0x81d", "Pad", "Architecture does not"),
+    "Reflective": ("0x81d", "Pad", "Architecture does not"),
+    "resize": ("0x81d", "Resize", "failed to map"),
+}
+
+
+@pass_(
+    "check-floors",
+    2,
+    reads=["family8", "0x4a9", "0x815", "0x816", "0x81a", "0x81d"],
+    requires=["layers", "family forms", "mapped resizes", "mapped gathers"],
+    ensures=["floors"],
+)
+def check_floors(module: Module, chip: Facts) -> int:
+    """MinimumFamily: refuse an op below its floor, or one whose support byte is clear (listing 24.2, table 22.5).
+
+    It runs behind the passes that replace such ops by others. A target without a family has no floors (U31).
+    """
+    family = chip.get("family8")
+    index = None if family is None else Family8[family]
+    for op in module.ops:
+        gate = _GATES.get(_feature(op))
+        floor = None if op.spec.floor is None else op.spec.floor.value
+        if index is not None and floor is not None and index < floor:
+            needed = Family8(floor).name
+            raise Refused(op, f"{op.name} starts at family {needed}, this target is {index.name}", _words(gate))
+        if gate is not None and not chip[gate[0]]:
+            raise Refused(
+                op, f"{_feature(op)} needs the support byte {gate[0]}, which this target lacks", _words(gate)
+            )
+    return 0
+
+
+def _feature(op: Op) -> str:
+    """What a validator looks at: the op, the type of a unit, or the mode of a padding."""
+    if op.kind == "unit":
+        return op.attrs["type"]
+    return op.attrs["padding_modes"] if op.kind == "padding" else op.kind
+
+
+def _words(gate: tuple[str, str, str | None] | None) -> str | None:
+    if gate is None or gate[2] is None:
+        return None
+    return reject_string(gate[1], gate[2])

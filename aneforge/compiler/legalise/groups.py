@@ -1,0 +1,42 @@
+"""Group convolutions whose dot products are too long for the grouped form."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.legalise.pieces import Piece, split
+from aneforge.compiler.legalise.relabel import Relayer
+from aneforge.compiler.passes import pass_
+
+
+@pass_(
+    "group-convolutions",
+    2,
+    reads=["limit:group_conv_decompose"],
+    requires=["layers", "native strides"],
+    ensures=["native groups"],
+)
+def group_convolutions(module: Module, chip: Facts) -> int:
+    """Group-convolution decomposition: groups with more inputs times kernel area than the limit run one by one (U35).
+
+    Behind the large strides, which move pixels to the channels of each group. A live kernel cannot be cut along its
+    outputs, which lie on the batch axis, and stays.
+    """
+    limit = chip["limit:group_conv_decompose"]
+    walk = Relayer(module)
+    for op in module.ops:
+        if _too_long(op, limit) and held(module, op.operands[1]) is not None:
+            groups = op.attrs["groups"]
+            each = op.shape[2] // groups
+            split(walk, op, [Piece(number * each, each, 1) for number in range(groups)])
+        else:
+            walk.keep(op)
+    return walk.finish()
+
+
+def _too_long(op: Op, limit: int) -> bool:
+    if op.kind != "convolution" or op.attrs["groups"] == 1 or "channel_wise" in op.attrs:
+        return False
+    _, height, width = op.attrs["kernel_sizes"]
+    return op.operands[0].shape[2] // op.attrs["groups"] * height * width > limit

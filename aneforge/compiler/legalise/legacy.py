@@ -1,0 +1,114 @@
+"""The two oldest families, which have no reshape, no broadcast and no divide of their own (chapter 35)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.fuse.transposes import pairs_of
+from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.refusal import Refused
+from aneforge.graph.weights import derived_weight
+from aneforge.targets import store
+
+_CHANNELS = 2
+_RULES = {"reshape": "reshape/squeeze/expand_dims", "broadcast": "broadcast", "div": "divide"}
+
+
+@cache
+def _rule(kind: str) -> dict[str, Any]:
+    """The record of ops.json ``legacy_rules`` for an op: the families it holds for, and their words."""
+    return next(row for row in store.load("ops")["legacy_rules"] if row["op"] == _RULES[kind])
+
+
+@pass_("legacy-forms", 2, reads=["family8"], requires=["layers"], ensures=["family forms"], rounds=True)
+def legacy_forms(module: Module, chip: Facts) -> int:
+    """ConvertToReshape, ConvertBroadcast and divide below A13: flatten, ones and zeros, and a reciprocal.
+
+    The reciprocal of a stored divisor is rounded to fp16 before the product, so floor(6 / 3) is 1 there.
+    """
+    family = chip.get("family8")
+    walk = Relayer(module)
+    for op in module.ops:
+        if op.kind not in _RULES or family not in _rule(op.kind)["families"]:
+            walk.keep(op)
+        elif op.kind == "reshape":
+            _flatten(walk, op)
+        elif op.kind == "broadcast":
+            _stretch(walk, op)
+        else:
+            _multiply(walk, op)
+    return walk.finish()
+
+
+def _flatten(walk: Relayer, op: Op) -> None:
+    """A line of channels for each image; the line may have to change places with another axis."""
+    x = op.operands[0]
+    n, _, c, h, w = x.shape
+    line = c * h * w
+    place = next((axis for axis in (2, 3, 4) if op.shape == with_extents(_point(n), {axis: line}).shape), None)
+    if place is None:
+        reason = f"a reshape of {list(x.shape)} to {list(op.shape)} is no line for each image"
+        raise Refused(op, reason, _rule("reshape")["reject"])
+    type_ = TensorType((n, 1, line, 1, 1), typed(op).dtype)
+    value = x if x.shape == type_.shape else walk.layer("flatten", [x], type_, {"flatten_mode": "NCHW"}, op.sources)
+    if place != _CHANNELS:
+        order = list(range(5))
+        order[_CHANNELS], order[place] = place, _CHANNELS
+        value = walk.layer("transpose", [value], typed(op), {"transpose_list": pairs_of(tuple(order))}, op.sources)
+    walk.replace(op, value)
+
+
+def _point(batch: int) -> TensorType:
+    return TensorType((batch, 1, 1, 1, 1))
+
+
+def _stretch(walk: Relayer, op: Op) -> None:
+    """The channels by a product with ones, every other axis by a sum with zeros."""
+    x = op.operands[0]
+    if typed(op).dtype != "f16":
+        raise Refused(op, f"a broadcast of {typed(op).dtype}: this family broadcasts fp16 only")
+    grown = {axis: extent for axis, extent in enumerate(op.shape) if extent != x.shape[axis]}
+    value = x
+    others = {axis: extent for axis, extent in grown.items() if axis != _CHANNELS}
+    if others:
+        zeros = _filled(walk, op, 0.0, with_extents(_point(1), others))
+        value = walk.layer("add", [value, zeros], with_extents(typed(x), others), None, op.sources)
+    if _CHANNELS in grown:
+        ones = _filled(walk, op, 1.0, with_extents(_point(1), {_CHANNELS: grown[_CHANNELS]}))
+        value = walk.layer("matmul", [ones, value], typed(op), None, op.sources)
+    if value is x:  # it stretches nothing
+        walk.detach(walk.behind(op))
+    else:
+        walk.attach(walk.behind(op), value)
+    walk.replace(op, value)
+
+
+def _filled(walk: Relayer, op: Op, value: float, type_: TensorType) -> Op:
+    size = type_.elements
+    weight = derived_weight(f"{size} times {value}", (), (size,), lambda: np.full(size, value))
+    return walk.stored(weight, type_, op.sources)
+
+
+def _multiply(walk: Relayer, op: Op) -> None:
+    x, divisor = op.operands
+    if divisor.kind != "const_in" or typed(divisor).dtype != "f16":
+        raise Refused(op, "no match: this family divides by a stored fp16 constant only, this divisor is computed")
+    weight = held(walk.module, divisor)
+    if weight is None:  # a text without its numbers
+        walk.keep(op)
+        return
+    inverse = derived_weight("reciprocal", (weight,), weight.shape, _reciprocal)
+    constant = walk.stored(inverse, typed(divisor), divisor.sources)
+    walk.take_over(op, walk.layer("mult", [x, constant], typed(op), None, op.sources))
+
+
+def _reciprocal(values: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return 1.0 / values

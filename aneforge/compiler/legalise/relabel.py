@@ -1,0 +1,201 @@
+"""Layers while they are rewritten: new ops open layers of their own, and a fused layer is cut where it has to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+
+import numpy as np
+
+from aneforge.anec.interpret import laid_out
+from aneforge.anec.ir import AnecError, Module, Op, TensorType
+from aneforge.compiler.fuse.slots import PRIMARY
+from aneforge.compiler.passes import Rewriter
+from aneforge.graph.weights import Weight, derived_weight
+
+__all__ = ["Relayer", "Span", "recut", "spans", "typed", "with_extents"]
+
+Span = tuple[int, int]
+"""Where a share starts and how long it is."""
+
+_POINTWISE = ("pre_activation", "goc", "post_activation")
+
+
+def recut(epilogue: Sequence[Op]) -> tuple[list[Op], list[Op]]:
+    """What stays with each piece of a split layer, and what is undone behind the joined result (fusion.json undo).
+
+    Pointwise slots give the same numbers on a piece as on the whole; from the first other slot on nothing stays.
+    """
+    kept = list(takewhile(lambda op: op.slot in _POINTWISE, epilogue))
+    return kept, list(epilogue[len(kept) :])
+
+
+def spans(total: int, count: int) -> list[Span]:
+    """``total`` in ``count`` runs that differ by one at most."""
+    size, longer = divmod(total, count)
+    return [(number * size + min(number, longer), size + (number < longer)) for number in range(count)]
+
+
+def typed(op: Op) -> TensorType:
+    """The type of an op that gives something."""
+    if op.type is None:
+        raise AnecError(f"{op.name} has no result")
+    return op.type
+
+
+def with_extents(type_: TensorType, extents: Mapping[int, int]) -> TensorType:
+    """The same type with other extents along some axes."""
+    return TensorType(tuple(extents.get(axis, extent) for axis, extent in enumerate(type_.shape)), type_.dtype)
+
+
+class Relayer(Rewriter):
+    """A rewriter that keeps the labelling whole: an op it makes opens a layer, or stands in a slot of one."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__(module)
+        self._members: dict[int, list[Op]] = {}
+        for op in module.ops:
+            if op.layer is not None:
+                self._members.setdefault(op.layer, []).append(op)
+        self._next = max(self._members, default=-1) + 1
+        self._shares: dict[tuple[int, tuple[tuple[int, Span], ...]], Op] = {}
+
+    # Layers.
+
+    def layer(
+        self,
+        kind: str,
+        operands: Sequence[Op],
+        type_: TensorType,
+        attrs: Mapping[str, object] | None = None,
+        sources: tuple[str, ...] = (),
+    ) -> Op:
+        """A new op that opens a layer."""
+        op = self.emit(f"anec.{kind}", operands, type_, attrs, sources)
+        op.layer, op.slot = self._next, PRIMARY
+        self._members[self._next] = [op]
+        self._next += 1
+        return op
+
+    def behind(self, op: Op) -> list[Op]:
+        """The ops in the slots behind an op of the same layer."""
+        members = self._members.get(op.layer, []) if op.layer is not None else []
+        return members[members.index(op) + 1 :] if op in members else []
+
+    def detach(self, ops: Sequence[Op]) -> None:
+        """The last ops of a layer leave it and make one of their own, the first of them in front."""
+        if not ops:
+            return
+        self._leave(ops)
+        for op in ops:
+            op.layer = self._next
+        ops[0].slot = PRIMARY
+        self._members[self._next] = list(ops)
+        self._next += 1
+
+    def attach(self, ops: Sequence[Op], host: Op) -> None:
+        """The last ops of a layer keep their slots behind another op that opens a layer."""
+        assert host.layer is not None
+        self._leave(ops)
+        for op in ops:
+            op.layer = host.layer
+        self._members[host.layer] += ops
+
+    def _leave(self, ops: Sequence[Op]) -> None:
+        gone = set(ops)
+        for layer in {op.layer for op in ops}:
+            if layer is not None:
+                self._members[layer] = [op for op in self._members[layer] if op not in gone]
+
+    def recut(self, op: Op) -> list[Op]:
+        """Cut the layer of an op that is about to be split; what stays with its pieces comes back."""
+        kept, rest = recut(self.behind(op))
+        self.detach(rest)
+        return kept
+
+    # Ops in place of others.
+
+    def take_over(self, op: Op, made: Op) -> None:
+        """A new op stands in for another: its layer, slot and labels, with all that is in the slots behind it."""
+        made.layer, made.slot, made.labels = op.layer, op.slot, dict(op.labels)
+        self.replace(op, made)
+
+    def settle(self, op: Op, kept: Sequence[Op], result: Op) -> None:
+        """Readers of a layer that was made anew, with what stayed in its slots, read the result; the old one goes."""
+        self.keep(op)  # the sweep takes it, after the ops behind it
+        (kept[-1] if kept else op).replace_with(result)
+        self.changes += 1
+
+    def again(self, kept: Sequence[Op], host: Op, change: Callable[[Op], Op] | None = None) -> Op:
+        """The ops of slots once more behind a new op; ``change`` gives each of their constants as it is needed."""
+        value = host
+        for op in kept:
+            constants = [self.part(each, {}) if change is None else change(each) for each in op.operands[1:]]
+            made = self.emit(
+                op.name, [value, *constants], TensorType(host.shape, typed(op).dtype), op.attrs, op.sources
+            )
+            made.layer, made.slot, made.labels = host.layer, op.slot, dict(op.labels)
+            value = made
+        return value
+
+    # Shares of tensors.
+
+    def view(self, x: Op, axis: int, start: int, size: int, sources: tuple[str, ...], step: int = 1) -> Op:
+        """A view along one axis, or the tensor itself where it would be all of it."""
+        if step == 1 and size == x.shape[axis]:
+            return x
+        attrs = {"dimension": axis, "offset": start, "size": size, "step": step}
+        return self.layer("input_view", [x], with_extents(typed(x), {axis: size}), attrs, sources)
+
+    def joined(self, parts: Sequence[Op], axis: int, sources: tuple[str, ...]) -> Op:
+        """Parts side by side along one axis."""
+        if len(parts) == 1:
+            return parts[0]
+        type_ = with_extents(typed(parts[0]), {axis: sum(part.shape[axis] for part in parts)})
+        return self.layer("concat", parts, type_, {"axis": axis}, sources)
+
+    def part(self, operand: Op, cuts: Mapping[int, Span], sources: tuple[str, ...] = ()) -> Op:
+        """A share of an operand along some axes; an axis of one stretches, so it is never cut.
+
+        The share of a constant is another constant, which nobody reads yet; a live operand is viewed.
+        """
+        held = {axis: span for axis, span in cuts.items() if operand.shape[axis] > 1}
+        if operand.kind != "const_in":
+            for axis, (start, size) in held.items():
+                operand = self.view(operand, axis, start, size, sources)
+            return operand
+        key = (operand.uid, tuple(held.items()))
+        if key not in self._shares:
+            self._shares[key] = self._constant_share(operand, held)
+        return self._shares[key]
+
+    def _constant_share(self, operand: Op, cuts: Mapping[int, Span]) -> Op:
+        if not cuts:  # the constant of an epilogue stands behind the ops that are made before it
+            return self.emit("anec.const_in", (), typed(operand), operand.attrs, operand.sources)
+        weight = self.module.weights.get(operand.attrs["weight"])
+        if weight is None:
+            raise AnecError(f"weight {operand.attrs['weight']!r} is not in the module, so it cannot be cut")
+        type_ = with_extents(typed(operand), {axis: size for axis, (_, size) in cuts.items()})
+        return self.stored(_share(weight, operand.shape, type_.shape, cuts), type_, operand.sources)
+
+
+def _share(weight: Weight, shape: tuple[int, ...], sizes: tuple[int, ...], cuts: Mapping[int, Span]) -> Weight:
+    """A recipe for a share of a stored constant, of the rank that the constant has where that is possible."""
+    index = tuple(slice(cuts[i][0], sum(cuts[i])) if i in cuts else slice(None) for i in range(5))
+    n, d, c, h, w = sizes
+    rank = len(weight.shape)
+    if rank == 5:
+        kept: tuple[int, ...] = (n, c, d, h, w)
+    elif rank == 4 and d == 1:
+        kept = (n, c, h, w)
+    elif rank == 2 and (n, d, h) == (1, 1, 1):
+        kept = (c, w)
+    else:
+        kept = (math.prod(sizes),)
+
+    def make(array: np.ndarray) -> np.ndarray:
+        part = laid_out(array, shape)[index]
+        return part.transpose(0, 2, 1, 3, 4) if rank == 5 else part  # laid_out turns a volume back
+
+    return derived_weight(f"share {sorted(cuts.items())} of {shape}", (weight,), kept, make)

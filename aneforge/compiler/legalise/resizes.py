@@ -1,0 +1,93 @@
+"""The three strategies of a resize (table 35.3)."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.legalise.relabel import Relayer
+from aneforge.compiler.legalise.upsampling import deconvolved, kernel_size, mixed, passes_through
+from aneforge.compiler.lower.builder import reject_string
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.refusal import Refused
+
+_METHODS = ("NearestNeighbor", "Linear")
+_GRIDS = ("Default", "UnalignedCorners", "OffsetCorners", "AlignedCorners", "StrictAlignedCorners")
+_UPSAMPLES = (("NearestNeighbor", "Default"), ("NearestNeighbor", "UnalignedCorners"), ("Linear", "UnalignedCorners"))
+"""Methods and grids whose kernel is the same at every output of a whole factor."""
+
+
+@pass_(
+    "resize-strategies",
+    2,
+    reads=["0x81d", "0x812", "0x38", "0x138", "0x140", "limit:channel_extent"],
+    requires=["layers"],
+    ensures=["mapped resizes"],
+    rounds=True,
+)
+def resize_strategies(module: Module, chip: Facts) -> int:
+    """DecomposeResize: the texture engine (HAL 0x81d), else a deconvolution, else transposes and convolutions.
+
+    The three round differently, so a resize gives different numbers on different chips.
+    """
+    walk = Relayer(module)
+    for op in module.ops:
+        if op.kind != "resize":
+            walk.keep(op)
+        elif chip["0x81d"]:
+            op.labels["route"] = "texture"
+            walk.changes += 1
+            walk.keep(op)
+        else:
+            _decompose(walk, op, chip)
+    return walk.finish()
+
+
+def _decompose(walk: Relayer, op: Op, chip: Facts) -> None:
+    """A deconvolution takes over the slots behind the resize; behind a transpose they open a layer of their own."""
+    mode = op.attrs["sampling_modes"]
+    if op.attrs["sampling_methods"] not in _METHODS or mode not in _GRIDS:
+        raise _unmapped(op, f"sampling {op.attrs['sampling_methods']} on the grid {mode} is not published")
+    factors = _upsample_factors(op, chip)
+    if factors is not None:
+        made = deconvolved(walk, op, factors, op.attrs["sampling_methods"] == "Linear")
+        walk.attach(walk.behind(op), made)
+    else:
+        _check_turned(op, chip)
+        made = mixed(walk, op)
+        walk.detach(walk.behind(op))
+    walk.replace(op, made)
+
+
+def _upsample_factors(op: Op, chip: Facts) -> tuple[int, int] | None:
+    """QualifiesforUpsampleDecomposition: whole factors, a kernel of small width, and a 1 x 1 map by flag only."""
+    (height, width), (rows, columns) = op.operands[0].shape[3:], op.shape[3:]
+    linear = op.attrs["sampling_methods"] == "Linear"
+    if (op.attrs["sampling_methods"], op.attrs["sampling_modes"]) not in _UPSAMPLES or op.shape == op.operands[
+        0
+    ].shape:
+        return None
+    if rows % height or columns % width:
+        return None
+    if (height, width) == (1, 1) and not chip["0x812"]:  # U25
+        return None
+    factors = rows // height, columns // width
+    return factors if all(kernel_size(factor, linear) <= chip["0x38"] for factor in factors) else None
+
+
+def _check_turned(op: Op, chip: Facts) -> None:
+    """The channels lie on each resized axis in turn, and that axis on the channels."""
+    x, mode = op.operands[0], op.attrs["sampling_modes"]
+    for axis, cap in ((3, chip["0x140"]), (4, chip["0x138"])):
+        size, out = x.shape[axis], op.shape[axis]
+        if passes_through(size, out, mode):
+            continue
+        if x.shape[2] > cap:
+            raise _unmapped(op, f"{x.shape[2]} channels exceed the {cap} that fit on axis {'NDCHW'[axis]}")
+        if max(size, out) > chip["limit:channel_extent"]:
+            raise _unmapped(op, f"an axis of {max(size, out)} exceeds the channels of this target")
+
+
+def _unmapped(op: Op, reason: str) -> Refused:
+    return Refused(
+        op, f"no way to resize without a texture engine: {reason}", reject_string("Resize", "failed to map")
+    )

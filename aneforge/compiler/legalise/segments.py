@@ -1,0 +1,50 @@
+"""Multi-segment cuts: a native layer by direct authoring, attention first of all, runs as a program of its own."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.passes import pass_
+
+__all__ = ["is_bridge"]
+
+_CUTS = ("sdpa", "unit")
+
+
+def is_bridge(op: Op) -> bool:
+    """Whether an op cuts the program: native layers the user authored, attention, layers without a backend op."""
+    return "bridge" in op.labels or (op.kind in _CUTS and not _is_activation_unit(op))
+
+
+def _is_activation_unit(op: Op) -> bool:
+    """An activation table without a backend op of its own (atan) is an activation, no native layer."""
+    return op.attrs.get("type") == "Neuron"
+
+
+@pass_("cut-segments", 2, requires=["layers"], ensures=["segments"])
+def cut_segments(module: Module, chip: Facts) -> int:
+    """Cut at bridges: each native layer and each attention is a segment; what lies between two of them is one.
+
+    An op's depth is the number of cuts on the longest way to it, counted twice: even depths are compute, odd depths
+    bridges. Every way only climbs, so segments in the order of their depth never wait for a later one.
+    """
+    depths: dict[Op, int] = {}
+    bridges: dict[Op, int] = {}
+    members: dict[int, list[Op]] = {}
+    for op in module.ops:
+        if op.layer is None:
+            continue
+        depth = max((depths[operand] for operand in op.operands if operand in depths), default=0)
+        if is_bridge(op):
+            depth += 1 + depth % 2
+            bridges[op] = depth
+        else:
+            depth += depth % 2
+            members.setdefault(depth, []).append(op)
+        depths[op] = depth
+    groups = [(depth, 0, ops) for depth, ops in members.items()]
+    groups += [(depth, 1 + place, [op]) for place, (op, depth) in enumerate(bridges.items())]
+    for number, (_, _, ops) in enumerate(sorted(groups, key=lambda group: group[:2])):
+        for op in ops:
+            op.labels["segment"] = number
+    return max(0, len(groups) - 1)

@@ -1,0 +1,208 @@
+"""Convolutions with strides that the engine does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.legalise.pieces import stored_names
+from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
+from aneforge.compiler.passes import pass_
+from aneforge.graph.weights import Weight, derived_weight
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A convolution along the height or the width, and how its stride is made.
+
+    ``first`` goes to the channels before the convolution, ``second`` is the convolution's own stride; a ``step``
+    above one is left to a view behind it.
+    """
+
+    extent: int
+    out: int
+    kernel: int
+    dilation: int
+    pad: tuple[int, int]
+    first: int
+    second: int
+    step: int = 1
+
+    @property
+    def reach(self) -> int:
+        """How many elements the kernel spans."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def blocks(self) -> int:
+        """The kernel in blocks of the first factor."""
+        return -(-self.reach // self.first)
+
+    @property
+    def needed(self) -> int:
+        """Elements that the factorised convolution reads, a whole number of blocks."""
+        return self.first * (self.second * (self.out - 1) + self.blocks)
+
+    @property
+    def made(self) -> int:
+        """Outputs before the view."""
+        return self.extent + sum(self.pad) - self.reach + 1 if self.step > 1 else self.out
+
+
+def factors(stride: int, allowed: Sequence[int]) -> tuple[int, int] | None:
+    """A stride as at most two factors of the chip's list, the larger first; None where there is no such pair."""
+    if stride == 1 or stride in allowed:
+        return 1, stride
+    pairs = ((first, stride // first) for first in sorted(allowed, reverse=True) if stride % first == 0)
+    return next((pair for pair in pairs if pair[1] in allowed), None)
+
+
+@pass_(
+    "large-strides",
+    2,
+    reads=["0x730", "limit:conv_kernel_w_fp16", "limit:conv_kernel_h", "limit:channel_extent"],
+    requires=["layers"],
+    ensures=["native strides"],
+)
+def large_strides(module: Module, chip: Facts) -> int:
+    """DecomposeConvWithLargeStride: a stride that is a product of two factors of HAL 0x730 runs in two steps.
+
+    The first factor moves blocks of pixels to the channels (the sub-convolution with unit kernels), the second is
+    the stride of a convolution with the kernel regrouped. Any other stride, and one over a live kernel, is computed
+    at stride one and read by a strided view (U36).
+    """
+    native = (1, *chip["0x730"])
+    walk = Relayer(module)
+    for op in module.ops:
+        if op.kind == "convolution" and any(step not in native for step in op.attrs["strides"][1:]):
+            _decompose(walk, op, _plan(module, op, chip))
+        else:
+            walk.keep(op)
+    return walk.finish()
+
+
+def _plan(module: Module, op: Op, chip: Facts) -> tuple[Axis, Axis]:
+    """Both axes with their factors, as far as the kernel and the map can be regrouped."""
+    rows, columns = (_axis(op, axis, chip["0x730"]) for axis in (1, 2))
+    channels = op.operands[0].shape[2] * rows.first * columns.first
+    if not _plain(module, op) or channels > chip["limit:channel_extent"]:
+        return _by_view(rows), _by_view(columns)
+    tallest, widest = max(chip["limit:conv_kernel_h"]), chip["limit:conv_kernel_w_fp16"]
+    return _within(rows, tallest), _within(columns, widest)
+
+
+def _axis(op: Op, axis: int, allowed: Sequence[int]) -> Axis:
+    attrs = op.attrs
+    stride = attrs["strides"][axis]
+    first, second = factors(stride, allowed) or (1, 1)
+    pads = attrs["explicit_padding"]
+    return Axis(
+        op.operands[0].shape[2 + axis],
+        op.shape[2 + axis],
+        attrs["kernel_sizes"][axis],
+        attrs["dilation_rates"][axis],
+        (pads[2 * axis], pads[2 * axis + 1]),
+        first,
+        second,
+        stride // (first * second),
+    )
+
+
+def _by_view(axis: Axis) -> Axis:
+    return axis if axis.first == 1 else replace(axis, first=1, second=1, step=axis.first * axis.second)
+
+
+def _within(axis: Axis, most: int) -> Axis:
+    """A dilated kernel becomes longer when its holes are stored; where it gets too long, the view has to do."""
+    return _by_view(axis) if axis.blocks > max(axis.kernel, most) else axis
+
+
+def _plain(module: Module, op: Op) -> bool:
+    """A stored fp16 kernel without depth, over a map padded by zeros."""
+    if stored_names(op) or op.attrs["kernel_sizes"][0] != 1 or op.attrs.get("padding_mode", "Zero") != "Zero":
+        return False
+    return held(module, op.operands[1]) is not None
+
+
+def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
+    rows, columns = axes
+    x, weight, *bias = op.operands
+    attrs = dict(op.attrs)
+    if rows.first * columns.first > 1:
+        x, weight = _unshuffled(walk, op, axes), _regrouped(walk, op, axes)
+        attrs.pop("channel_wise", None)
+    attrs["strides"] = (attrs["strides"][0], rows.second, columns.second)
+    attrs["dilation_rates"] = (attrs["dilation_rates"][0], *(1 if a.first > 1 else a.dilation for a in axes))
+    attrs["kernel_sizes"] = (attrs["kernel_sizes"][0], *(a.blocks if a.first > 1 else a.kernel for a in axes))
+    pads = [(0, 0) if a.first > 1 else a.pad for a in axes]
+    attrs["explicit_padding"] = (*attrs["explicit_padding"][:2], *pads[0], *pads[1])
+    type_ = with_extents(typed(op), {3: rows.made, 4: columns.made})
+    made = walk.layer("convolution", [x, weight, *bias], type_, attrs, op.sources)
+    if rows.step == columns.step == 1:
+        walk.take_over(op, made)
+        return
+    kept = walk.recut(op)
+    made.labels = dict(op.labels)
+    result = walk.again(kept, made)
+    for place, axis in ((3, rows), (4, columns)):
+        if axis.step > 1:
+            result = walk.view(result, place, 0, axis.out, op.sources, axis.step)
+    walk.settle(op, kept, result)
+
+
+def _unshuffled(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
+    """The map, padded and cut to whole blocks, with the pixels of each block as channels."""
+    x = op.operands[0]
+    n, d, c, h, w = x.shape
+    pads = [(a.pad[0], max(0, a.needed - a.pad[0] - a.extent)) if a.first > 1 else (0, 0) for a in axes]
+    if any(map(any, pads)):
+        sizes = ((0, 0), (0, 0), (0, 0), *pads)
+        settings = {"padding_modes": "Zero", "padding_sizes": sizes, "background_value": 0.0}
+        type_ = with_extents(typed(x), {3: h + sum(pads[0]), 4: w + sum(pads[1])})
+        x = walk.layer("padding", [x], type_, settings, op.sources)
+    for place, axis in zip((3, 4), axes, strict=True):
+        if axis.first > 1:
+            x = walk.view(x, place, 0, axis.needed, op.sources)
+    y, u = (axis.first for axis in axes)
+    type_ = TensorType((n, d, c * y * u, x.shape[3] // y, x.shape[4] // u), typed(x).dtype)
+    return walk.layer("pixel_unshuffle", [x], type_, {"factors": (1, y, u)}, op.sources)
+
+
+def _regrouped(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
+    kernel = held(walk.module, op.operands[1])
+    assert kernel is not None
+    outputs, _, inputs, _, _ = op.operands[1].shape
+    rows, columns = axes
+    heights, widths = (a.blocks if a.first > 1 else a.kernel for a in axes)
+    block = rows.first * columns.first
+    recipe = f"regrouped by {rows.first} and {columns.first} from steps of {rows.dilation} and {columns.dilation}"
+    shape = (outputs, inputs * block, heights, widths)
+    holes = tuple(a.dilation if a.first > 1 else 1 for a in axes)
+    source = (outputs, inputs, rows.kernel, columns.kernel)
+    make = partial(_regroup, source=source, shape=shape, factors=(rows.first, columns.first), holes=holes)
+    made: Weight = derived_weight(recipe, (kernel,), shape, make)
+    type_ = TensorType((outputs, 1, inputs * block, heights, widths), typed(op.operands[1]).dtype)
+    return walk.stored(made, type_, op.operands[1].sources)
+
+
+def _regroup(
+    kernel: np.ndarray,
+    source: tuple[int, ...],
+    shape: tuple[int, ...],
+    factors: tuple[int, int],
+    holes: tuple[int, ...],
+) -> np.ndarray:
+    """Holes and the rest of the last block are zeros; then every block's pixels go to the channels, channel-major."""
+    outputs, inputs, height, width = source
+    (y, u), (rows, columns) = factors, shape[2:]
+    wide = np.zeros((outputs, inputs, rows * y, columns * u))
+    ends = [step * (size - 1) + 1 for step, size in zip(holes, (height, width), strict=True)]
+    wide[:, :, : ends[0] : holes[0], : ends[1] : holes[1]] = kernel.reshape(source)
+    split = wide.reshape(outputs, inputs, rows, y, columns, u).transpose(0, 1, 3, 5, 2, 4)
+    return split.reshape(shape)

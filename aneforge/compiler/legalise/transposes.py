@@ -1,0 +1,67 @@
+"""Transposes beyond the native one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.transposes import order_of
+from aneforge.compiler.legalise.relabel import Relayer, typed
+from aneforge.compiler.passes import pass_
+
+
+@pass_(
+    "multi-pass-transposes",
+    2,
+    reads=["0x468", "0x470"],
+    requires=["layers", "family forms", "mapped resizes"],
+    ensures=["native transposes"],
+)
+def multi_pass_transposes(module: Module, chip: Facts) -> int:
+    """IsValidNETransposeConfiguration: beyond HAL 0x468 and 0x470 a transpose is exchanges of two axes by DMA.
+
+    A cap of zero means that there is no native transpose at all. What is not native leaves its epilogue slot, and so
+    does what stands behind it there.
+    """
+    walk = Relayer(module)
+    for op in module.ops:
+        if op.kind != "transpose" or _native(op, chip["0x468"], chip["0x470"]):
+            walk.keep(op)
+            continue
+        walk.detach(walk.behind(op))
+        value = op.operands[0]
+        for pair in _exchanges(op):
+            value = _exchange(walk, op, value, pair)
+        walk.replace(op, value)
+    return walk.finish()
+
+
+def _native(op: Op, tallest: int, widest: int) -> bool:
+    shapes = (op.operands[0].shape, op.shape)
+    return all(shape[3] <= tallest and shape[4] <= widest for shape in shapes)
+
+
+def _exchanges(op: Op) -> Iterator[tuple[int, int]]:
+    """Pairs of axes whose exchange, one after the other, is the transpose; none for two axes of one."""
+    wanted = order_of(op)
+    order = list(range(5))
+    extents = list(op.operands[0].shape)
+    for place, axis in enumerate(wanted):
+        other = order.index(axis)
+        if other == place:
+            continue
+        if (extents[place], extents[other]) != (1, 1):
+            yield place, other
+        for line in (order, extents):
+            line[place], line[other] = line[other], line[place]
+
+
+def _exchange(walk: Relayer, op: Op, x: Op, pair: tuple[int, int]) -> Op:
+    first, second = pair
+    shape = list(x.shape)
+    shape[first], shape[second] = shape[second], shape[first]
+    attrs = {"transpose_list": ((first, second), (second, first))}
+    made = walk.layer("transpose", [x], TensorType(tuple(shape), typed(op).dtype), attrs, op.sources)
+    made.labels["route"] = "dma"
+    return made

@@ -1,0 +1,163 @@
+"""The two ways to resize without a texture engine: a deconvolution, or a product along each axis."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from aneforge.anec.ir import Op, TensorType
+from aneforge.compiler.fuse.transposes import pairs_of
+from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
+from aneforge.graph.weights import Weight, derived_weight
+
+__all__ = ["deconvolved", "interpolation", "kernel_size", "mixed", "passes_through"]
+
+_CHANNELS, _HEIGHT, _WIDTH = 2, 3, 4
+_PLAIN = {
+    "dilation_rates": (1, 1, 1),
+    "weights_layout": "OIHW",
+    "padding_style": "EXPLICIT",
+}
+
+
+# Deconvolution: each element spreads its kernel over the outputs around it.
+
+
+def kernel_size(factor: int, linear: bool) -> int:
+    """The outputs that one element touches along an axis: its own, or half a neighbour more on both sides."""
+    return 2 * factor - factor % 2 if linear and factor > 1 else factor
+
+
+def deconvolved(walk: Relayer, op: Op, factors: tuple[int, int], linear: bool) -> Op:
+    """A channel-wise deconvolution by the factors. The triangle of a linear filter reaches into the neighbours, so
+    the edges are repeated once before, and what lies outside of the result is cut by the padding."""
+    x = op.operands[0]
+    pads: list[int] = [0, 0]
+    for axis, factor in zip((_HEIGHT, _WIDTH), factors, strict=True):
+        size = kernel_size(factor, linear)
+        if linear and factor > 1:
+            x = (_taller if axis == _HEIGHT else _wider)(walk, op, x)
+            pads += [factor + factor // 2, size - factor // 2]
+        else:
+            pads += [0, 0]
+    kernel = _upsampling(x.shape[_CHANNELS], factors, linear)
+    weight = walk.stored(kernel, _kernel_type(kernel), op.sources)
+    attrs = _channel_wise(kernel, (1, *factors), tuple(pads))
+    return walk.layer("deconvolution", [x, weight], typed(op), attrs, op.sources)
+
+
+def _taller(walk: Relayer, op: Op, x: Op) -> Op:
+    rows = x.shape[_HEIGHT]
+    first, last = (walk.view(x, _HEIGHT, start, 1, op.sources) for start in (0, rows - 1))
+    return walk.joined([first, x, last], _HEIGHT, op.sources)
+
+
+def _wider(walk: Relayer, op: Op, x: Op) -> Op:
+    """The last column is picked out of a view of the two outer ones, which begins at zero: a width view that begins
+    elsewhere takes the crop route, which saturates on these chips (N18)."""
+    columns = x.shape[_WIDTH]
+    first = last = walk.view(x, _WIDTH, 0, 1, op.sources)
+    if columns > 1:
+        outer = walk.view(x, _WIDTH, 0, 2, op.sources, columns - 1)
+        kernel = _picker(x.shape[_CHANNELS])
+        weight = walk.stored(kernel, _kernel_type(kernel), op.sources)
+        attrs = _channel_wise(kernel, (1, 1, 1), (0,) * 6)
+        last = walk.layer("convolution", [outer, weight], typed(first), attrs, op.sources)
+    return walk.joined([first, x, last], _WIDTH, op.sources)
+
+
+def _picker(channels: int) -> Weight:
+    shape = (channels, 1, 1, 2)
+    return derived_weight("the second of two", (), shape, lambda: np.broadcast_to([0.0, 1.0], shape))
+
+
+def _upsampling(channels: int, factors: tuple[int, int], linear: bool) -> Weight:
+    lines = [_line(factor, linear) for factor in factors]
+    shape = (channels, 1, len(lines[0]), len(lines[1]))
+    recipe = f"{'linear' if linear else 'nearest'} upsampling by {factors[0]} and {factors[1]}"
+    return derived_weight(recipe, (), shape, lambda: np.broadcast_to(np.outer(*lines), shape))
+
+
+def _line(factor: int, linear: bool) -> np.ndarray:
+    """The kernel along one axis: ones, or the triangle around an element's centre at half-pixel positions."""
+    size = kernel_size(factor, linear)
+    if not linear or factor == 1:
+        return np.ones(size)
+    places = np.arange(size) - factor // 2
+    return 1 - np.abs((places + 0.5) / factor - 0.5)
+
+
+def _kernel_type(kernel: Weight) -> TensorType:
+    outputs, inputs, height, width = kernel.shape
+    return TensorType((outputs, 1, inputs, height, width))
+
+
+def _channel_wise(kernel: Weight, strides: tuple[int, ...], pads: tuple[int, ...]) -> dict[str, object]:
+    channels, _, height, width = kernel.shape
+    sizes = {"strides": strides, "explicit_padding": pads, "kernel_sizes": (1, height, width), "groups": channels}
+    return {**_PLAIN, **sizes, **({"channel_wise": True} if channels > 1 else {})}
+
+
+# Transpose and convolution: one axis at a time lies on the channels, where a matrix mixes it.
+
+
+def passes_through(size: int, out: int, mode: str) -> bool:
+    """Whether every output along an axis is the input at the same place."""
+    return size == out and mode != "OffsetCorners"
+
+
+def mixed(walk: Relayer, op: Op) -> Op:
+    """The interpolation matrix of each axis as the kernel of a 1 x 1 convolution."""
+    value = op.operands[0]
+    method, mode = op.attrs["sampling_methods"], op.attrs["sampling_modes"]
+    for axis in (_HEIGHT, _WIDTH):
+        size, out = value.shape[axis], op.shape[axis]
+        if passes_through(size, out, mode):
+            continue
+        turned = _exchanged(walk, op, value, axis)
+        make = partial(interpolation, size, out, method, mode)
+        kernel = derived_weight(f"resize {size} to {out}, {method}, {mode}", (), (out, size, 1, 1), make)
+        weight = walk.stored(kernel, _kernel_type(kernel), op.sources)
+        attrs = {**_PLAIN, "strides": (1, 1, 1), "groups": 1, "explicit_padding": (0,) * 6, "kernel_sizes": (1, 1, 1)}
+        type_ = with_extents(typed(turned), {_CHANNELS: out})
+        product = walk.layer("convolution", [turned, weight], type_, attrs, op.sources)
+        value = _exchanged(walk, op, product, axis)
+    return value
+
+
+def _exchanged(walk: Relayer, op: Op, x: Op, axis: int) -> Op:
+    """The channels and another axis change places."""
+    order = list(range(5))
+    order[_CHANNELS], order[axis] = axis, _CHANNELS
+    type_ = with_extents(typed(x), {_CHANNELS: x.shape[axis], axis: x.shape[_CHANNELS]})
+    return walk.layer("transpose", [x], type_, {"transpose_list": pairs_of(tuple(order))}, op.sources)
+
+
+def interpolation(size: int, out: int, method: str, mode: str) -> np.ndarray:
+    """What each output takes of each input along one axis, for the sampling grids of enums.json."""
+    places = _places(size, out, mode)
+    matrix = np.zeros((out, size))
+    rows = np.arange(out)
+    if method == "NearestNeighbor":  # the default grid rounds down, the others to the nearest
+        nearest = np.floor(places + (0.0 if mode == "Default" else 0.5)).astype(int)
+        matrix[rows, np.minimum(nearest, size - 1)] = 1.0
+        return matrix
+    low = np.floor(places).astype(int)
+    part = places - low
+    matrix[rows, low] += 1 - part
+    matrix[rows, np.minimum(low + 1, size - 1)] += part
+    return matrix
+
+
+def _places(size: int, out: int, mode: str) -> np.ndarray:
+    steps = np.arange(out, dtype=np.float64)
+    if mode in ("StrictAlignedCorners", "AlignedCorners"):
+        if out == 1:
+            return np.array([0.0 if mode == "StrictAlignedCorners" else (size - 1) / 2])
+        return steps * ((size - 1) / (out - 1))
+    if mode == "UnalignedCorners":
+        return np.clip((steps + 0.5) * (size / out) - 0.5, 0, size - 1)
+    if mode == "OffsetCorners":
+        return np.clip((steps + 0.5) * (max(1, size - 1) / out), 0, size - 1)
+    return np.clip(steps * size / out, 0, size - 1)

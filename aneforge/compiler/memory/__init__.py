@@ -1,0 +1,17 @@
+"""Phase 4: lay out the buffers and streams that the partitions read and write."""
+
+from __future__ import annotations
+
+from aneforge.compiler.memory import allocation, joins, kernels, layout, pads, residency
+
+__all__ = ["MEMORY", "allocation", "joins", "kernels", "layout", "pads", "residency"]
+
+MEMORY = (
+    "fold-padding",
+    "join-widths",
+    "assign-allocations",
+    "dedicate-buffers",
+    "lay-out-buffers",
+    "pack-kernels",
+)
+"""The passes of phase 4 in order; bank conflicts are settled by the strides that the whole phase measures with."""

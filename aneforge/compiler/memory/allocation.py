@@ -1,0 +1,113 @@
+"""The allocation type of every result: the nine states of table 22.2."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.memory.liveness import Buffer, Liveness
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.chains import chained_into
+from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.compiler.schedule.partitions import budget
+
+__all__ = ["Allocation", "allocation_of"]
+
+
+class Allocation(IntEnum):
+    """Where a root tensor lives (table 22.2; the names are ours, the numbers the compiler's)."""
+
+    RESIDENT = 0
+    STREAMED = 1
+    CHAINED = 2
+    DEPENDENT = 3
+    IN_PLACE = 4
+    IN_PLACE_DEPENDENT = 5
+    RING = 6
+    RING_DEPENDENT = 7
+    IN_PLACE_MEMORY = 8
+
+
+def allocation_of(chained: bool, dependent: bool, in_place: bool, ring: bool, on_chip: bool) -> Allocation:
+    """The state of a result from what is known of it. ``dependent``: the layer reads a chained result from L2."""
+    if ring:
+        return Allocation.RING_DEPENDENT if dependent else Allocation.RING
+    if not on_chip:
+        return Allocation.IN_PLACE_MEMORY if in_place else Allocation.STREAMED
+    if chained:
+        return Allocation.CHAINED
+    if in_place:
+        return Allocation.IN_PLACE_DEPENDENT if dependent else Allocation.IN_PLACE
+    return Allocation.DEPENDENT if dependent else Allocation.RESIDENT
+
+
+@pass_(
+    "assign-allocations",
+    4,
+    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    requires=["partitions", "joined concats"],
+    ensures=["allocations"],
+)
+def assign_allocations(module: Module, chip: Facts) -> int:
+    """Tag every result with its allocation type and let elementwise layers rewrite in place; counts what stays on
+    chip."""
+    graph = LayerGraph.of_module(module)
+    live = Liveness(graph, Footprint(chip), budget(chip["0x1b8"]))
+    owners = {layer.result: layer for layer in graph.layers}
+    resident = 0
+    for layer in graph.layers:
+        buffer = live.of[layer.result]
+        shared = _rewritten(live, layer, buffer)
+        if shared is not None:
+            buffer = _merge(live, layer.result, shared)
+        owner = owners.get(buffer.owner)
+        in_place = owner is not layer and "inside" not in layer.primary.labels
+        if in_place and owner is not None:
+            layer.primary.labels["inside"] = owner.number
+            layer.primary.labels["buffer_offset"] = owner.primary.labels.get("buffer_offset", 0)
+        on_chip = live.on_chip(buffer)
+        chained = "chained" in layer.primary.labels and on_chip
+        if not chained:
+            layer.primary.labels.pop("chained", None)
+        state = allocation_of(chained, chained_into(layer), in_place, layer.is_ring, on_chip)
+        layer.primary.labels["allocation"] = int(state)
+        resident += on_chip
+    return resident
+
+
+_POINTWISE = ("gain_offset_control", "add", "sub", "mult", "div", "max", "min", "power", "abs", "square", "sqr")
+
+
+def _rewritten(live: Liveness, layer: Layer, buffer: Buffer) -> Buffer | None:
+    """The buffer that a pointwise layer may overwrite: of the same type and place, read here for the last time."""
+    if not _pointwise(layer) or buffer.owner is not layer.result or buffer.port or len(buffer.values) > 1:
+        return None
+    here = live.step[layer]
+    for value in layer.inputs:
+        other = live.of[value]
+        alone = other.owner is value and not other.port and other.last == here and other.first < here
+        same = value.type == layer.result.type and live.on_chip(other) == live.on_chip(buffer)
+        if alone and same and len(value.users) == 1:
+            return other
+    return None
+
+
+def _pointwise(layer: Layer) -> bool:
+    engine = layer.primary.spec.engine
+    activation = engine is not None and str(engine.value).startswith("activation slot")
+    if not (activation or layer.primary.kind in _POINTWISE):
+        return False
+    return all(op.kind not in ("transpose", "broadcast", "resize", "quant") for op in layer.ops)
+
+
+def _merge(live: Liveness, value: Op, buffer: Buffer) -> Buffer:
+    """The value lies in the buffer of what it overwrites, for as long as either is needed."""
+    old = live.of[value]
+    buffer.last = max(buffer.last, old.last)
+    buffer.partitions |= old.partitions
+    buffer.values += old.values
+    for each in old.values:
+        live.of[each] = buffer
+    return buffer

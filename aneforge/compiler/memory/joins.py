@@ -1,0 +1,115 @@
+"""Width concat and its kin: operands written where they belong, so that joining them costs nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.anec.ir import DTYPES, Module
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.memory.liveness import Liveness
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.compiler.schedule.partitions import budget
+
+_BATCH, _WIDTH = 0, 4
+
+
+@pass_(
+    "join-widths",
+    4,
+    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    requires=["partitions", "folded pads"],
+    ensures=["joined concats"],
+    only=["concat"],
+)
+def join_widths(module: Module, chip: Facts) -> int:
+    """Width concat: layers that only a concat reads write into its buffer; the concat itself does nothing.
+
+    Along the width each operand must start on the DMA granule (0x1c0). On chip the whole buffer is then held from
+    the first operand on, which has to stay within the partition's budget.
+    """
+    graph = LayerGraph.of_module(module)
+    footprint = Footprint(chip)
+    most = budget(chip["0x1b8"])
+    live = Liveness(graph, footprint, most)
+    pressure = _Pressure(live)
+    joined = 0
+    for layer in graph.layers:
+        pieces = _pieces(graph, layer, chip["0x1c0"])
+        if pieces and _affordable(live, pressure, layer, pieces, most):
+            _join(layer, pieces, footprint)
+            joined += 1
+    return joined
+
+
+def _pieces(graph: LayerGraph, layer: Layer, granule: int) -> list[Layer]:
+    """The layers that make a concat's operands, if each of them may write into its buffer."""
+    op = layer.primary
+    if op.kind != "concat" or op.attrs.get("interleave") or op.attrs["axis"] == _BATCH or len(layer.ops) > 1:
+        return []
+    pieces = [graph.of.get(operand) for operand in op.operands]
+    made = [piece for piece in pieces if piece is not None]
+    if len(made) < len(pieces) or len(set(made)) < len(made):
+        return []
+    for piece in made:
+        busy = piece.engine == "view" or piece.is_output or piece.is_ring or "inside" in piece.primary.labels
+        if busy or len(piece.consumers) > 1 or piece.segment != layer.segment:
+            return []
+    if op.attrs["axis"] == _WIDTH and any(at % granule for at in _offsets(layer, 1)):
+        return []
+    return made
+
+
+def _offsets(layer: Layer, stride: int) -> list[int]:
+    """Where each operand starts in the buffer, in bytes, for rows ``stride`` bytes apart."""
+    type_ = layer.result.type
+    assert type_ is not None
+    _, _, c, h, _ = type_.shape
+    axis = layer.primary.attrs["axis"]
+    unit = {1: c * h * stride, 2: h * stride, 3: stride, 4: DTYPES[type_.dtype]}[axis]
+    starts, at = [], 0
+    for operand in layer.primary.operands:
+        starts.append(at * unit)
+        at += operand.shape[axis]
+    return starts
+
+
+class _Pressure:
+    """Bytes on chip at every step."""
+
+    def __init__(self, live: Liveness) -> None:
+        changes = np.zeros(max(live.step.values(), default=0) + 2, np.int64)
+        for buffer in live.buffers():
+            if live.on_chip(buffer):
+                changes[buffer.first] += buffer.size
+                changes[buffer.last + 1] -= buffer.size
+        self.at = np.cumsum(changes)
+
+
+def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[Layer], most: int) -> bool:
+    """In memory always; on chip if holding the whole buffer early stays within the budget."""
+    whole = live.of[layer.result]
+    if not live.on_chip(whole):
+        return True
+    partition = layer.primary.labels["partition"]
+    if any(piece.primary.labels["partition"] != partition for piece in pieces):
+        return False
+    parts = [live.of[piece.result] for piece in pieces]
+    first, last = min(part.first for part in parts), live.step[layer]
+    with_whole = pressure.at[first : last + 1].copy()
+    with_whole[: last - first] += whole.size
+    for part in parts:
+        with_whole[part.first - first : part.last - first + 1] -= part.size
+    if with_whole.max() > most:
+        return False
+    pressure.at[first : last + 1] = with_whole
+    return True
+
+
+def _join(layer: Layer, pieces: list[Layer], footprint: Footprint) -> None:
+    layer.primary.labels["engine"] = "view"
+    starts = _offsets(layer, footprint.row_stride(layer.result))
+    for piece, start in zip(pieces, starts, strict=True):
+        piece.primary.labels["inside"] = layer.number
+        piece.primary.labels["buffer_offset"] = start

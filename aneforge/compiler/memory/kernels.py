@@ -1,0 +1,53 @@
+"""Weight packing: where kernel data lie, how often they are built, and whether they stream."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.legalise.kernel_memory import kernel_cap, streamable
+from aneforge.compiler.passes import pass_
+
+ALIGNMENT = 64
+_KERNELS = ("convolution", "deconvolution", "linear", "matmul")
+
+
+def kernel_of(op: Op) -> Op | None:
+    """The stored kernel of an op."""
+    if op.kind not in _KERNELS or len(op.operands) < 2:
+        return None
+    return op.operands[1] if op.operands[1].kind == "const_in" else None
+
+
+@pass_(
+    "pack-kernels",
+    4,
+    reads=["0x48f", "0x200", "0x210", "0x1b8", "kernel_copies"],
+    requires=["partitions"],
+    ensures=["packed weights"],
+)
+def pack_kernels(module: Module, chip: Facts) -> int:
+    """Lay out stored weights in the order of their use: replicated per core up to A13, shared from A14 (listing 35.2).
+
+    A kernel that meets the streaming conditions is sized against the 16 MB cap and streams; any other is folded,
+    which means dense and within 64 KB.
+    """
+    copies = chip["kernel_copies"]
+    flows: dict[Op, str] = {}
+    for op in module.ops:
+        kernel = kernel_of(op)
+        if kernel is not None:
+            streams = streamable(op, chip["0x1b8"]) and kernel_cap(chip, True) != kernel_cap(chip, False)
+            flows[kernel] = "stream" if streams and flows.get(kernel) != "fold" else "fold"
+    address = 0
+    for op in module.ops:
+        if op.kind != "const_in":
+            continue
+        assert op.type is not None
+        flow = flows.get(op)
+        size = op.type.bytes * (copies if flow is not None else 1)
+        op.labels["address"], op.labels["kernel_bytes"] = address, size
+        if flow is not None:
+            op.labels["weight_flow"] = flow
+            op.labels["kernel_path"] = "replicated" if copies > 1 else "shared"
+        address += -(-size // ALIGNMENT) * ALIGNMENT
+    return len(flows)

@@ -1,0 +1,81 @@
+"""Pad folding: a pad before a window becomes the window's own padding."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.passes import merged_sources, pass_
+from aneforge.compiler.schedule.layers import LayerGraph
+
+_ROWS, _COLUMNS = 3, 4
+
+
+@pass_("fold-padding", 4, requires=["partitions"], ensures=["folded pads"], only=["padding"])
+def fold_padding(module: Module, chip: Facts) -> int:
+    """Pad optimisation: a zero pad that only one convolution reads goes into its explicit_padding.
+
+    An average pool takes it likewise if it has no padding of its own: then every zero counts, as ``inc_pad`` says.
+    The map that is read instead is smaller than the padded one, so no partition's peak grows.
+    """
+    changes = 0
+    graph = LayerGraph.of_module(module)
+    for op in module.ops:
+        reader = op.only_user
+        if op.kind != "padding" or reader is None or not _takes(op, reader):
+            continue
+        _unpair(graph, op)
+        rows, columns = op.attrs["padding_sizes"][_ROWS], op.attrs["padding_sizes"][_COLUMNS]
+        added = (0, 0, *rows, *columns)
+        name = "explicit_padding" if reader.kind == "convolution" else "padding"
+        own = reader.attrs[name]
+        reader.attrs[name] = tuple(one + two for one, two in zip(own, added, strict=True))
+        if reader.kind == "average_pool":
+            reader.attrs["inc_pad"] = True
+        reader.set_operand(0, op.operands[0])
+        reader.sources = merged_sources(op, reader)
+        changes += 1
+    if changes:
+        module.sweep()
+    return changes
+
+
+def _unpair(graph: LayerGraph, op: Op) -> None:
+    """The layer goes, so nothing is chained into it and nothing runs beside it any more."""
+    layer = graph.of[op]
+    for producer in layer.producers:
+        producer.primary.labels.pop("chained", None)
+    partner = op.labels.get("co_issue")
+    for other in graph.layers if partner is not None else ():
+        if other.number == partner:
+            other.primary.labels.pop("co_issue", None)
+
+
+def _takes(op: Op, reader: Op) -> bool:
+    if op.attrs["padding_modes"] != "Zero" or reader.operands[0] is not op or _shares_layer(op):
+        return False
+    if (
+        op.labels.get("segment") != reader.labels.get("segment")
+        or op.labels["partition"] != reader.labels["partition"]
+    ):
+        return False
+    kernel = _kernel(reader)
+    sizes = op.attrs["padding_sizes"]
+    # Padding as wide as the kernel would give windows that see nothing else.
+    return kernel is not None and all(
+        max(sizes[axis]) < extent for axis, extent in zip((_ROWS, _COLUMNS), kernel, strict=True)
+    )
+
+
+def _shares_layer(op: Op) -> bool:
+    """A pad with ops in its slots is a layer with work to do."""
+    return any(user.layer == op.layer for user in op.users)
+
+
+def _kernel(reader: Op) -> tuple[int, int] | None:
+    """Rows and columns of the window that the padding has to stay below, if the reader can take padding."""
+    if reader.kind == "convolution" and reader.attrs.get("padding_mode", "Zero") == "Zero":
+        kernel, dilation = reader.attrs["kernel_sizes"], reader.attrs["dilation_rates"]
+        return (kernel[1] - 1) * dilation[1] + 1, (kernel[2] - 1) * dilation[2] + 1
+    if reader.kind == "average_pool" and not any(reader.attrs["padding"]):
+        return reader.attrs["ksize"][1], reader.attrs["ksize"][2]
+    return None

@@ -1,0 +1,28 @@
+"""Dedicated buffers for the results of convolutions."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.layers import LayerGraph
+
+
+@pass_(
+    "dedicate-buffers",
+    4,
+    reads=["0x1f0", "0x491", "0x1c0", "0x1c8", "0x1f8"],
+    requires=["allocations"],
+)
+def dedicate_buffers(module: Module, chip: Facts) -> int:
+    """AllocateOutputDMADefaultBuffer: a convolution's result up to 0x1f0 bytes gets a buffer of its own (U30)."""
+    threshold = chip["0x1f0"] if chip["0x491"] & 1 else 0
+    footprint = Footprint(chip)
+    dedicated = 0
+    for layer in LayerGraph.of_module(module).layers:
+        if layer.primary.kind in ("convolution", "deconvolution"):
+            own = footprint.bytes(layer.result) <= threshold
+            layer.primary.labels["buffer"] = "dedicated" if own else "default"
+            dedicated += own
+    return dedicated

@@ -1,0 +1,131 @@
+"""What ``af.compile`` returns: a program with the graph it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aneforge.anec.interpret import interpret
+from aneforge.compiler.compile import (
+    compile_target,
+    lowered_for,
+    refuse_options,
+    resolve_target,
+    write_build,
+)
+from aneforge.compiler.explain import Explanation, History
+from aneforge.compiler.program import Program
+from aneforge.compiler.validate import Validator
+from aneforge.errors import AneforgeError, UnavailableError
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.targets.chip import Target
+
+__all__ = ["Model", "SegmentedModel", "compile"]
+
+
+class Model:
+    """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why."""
+
+    def __init__(self, graph: Graph, program: Program) -> None:
+        self.graph = graph
+        self.program = program
+
+    @property
+    def target(self) -> Target:
+        return self.program.target
+
+    @property
+    def n_ops(self) -> int:
+        """Backend ops in the program."""
+        return self.program.stats["ops"]
+
+    def explain(self, node: str | None = None) -> Any:
+        """Why each node became what it is, pass by pass; one node's story by its name."""
+        history = History()
+        moved, lowered = lowered_for(self.graph, self.target)
+        history.start(lowered.module)
+        program = compile_target(self.graph, self.target, watch=history)
+        names = self.graph.names()
+        rewritten: dict[str, list[str]] = {}
+        for change in moved.changes:
+            rewritten.setdefault(names[change.node.uid], []).append(str(change))
+        told = Explanation(self.graph, program, history, rewritten)
+        return told if node is None else told[node]
+
+    def reference(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
+        """What the compiled program means in float64, before any engine rounds a number: one array, or a list."""
+        ports = {port.name: port for port in self.program.inputs}
+        given = self._given(arrays, named)
+        feeds = {}
+        for name, port in ports.items():
+            value = given.get(name, None if port.initial is None else port.initial.array)
+            if value is None:
+                raise AneforgeError(f"no value for input {name!r}; the program takes {', '.join(ports)}")
+            feeds[name] = port.to_ndchw(np.asarray(value, np.float64))
+        found = interpret(self.program.module, feeds)
+        results = [port.from_ndchw(found[port.name]) for port in self.program.outputs]
+        return results[0] if len(results) == 1 else results
+
+    def _given(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        free = [port.name for port in self.program.inputs if port.initial is None and port.name not in named]
+        if len(arrays) > len(free):
+            raise AneforgeError(f"the program takes {', '.join(free) or 'no more inputs'}, {len(arrays)} were given")
+        unknown = [name for name in named if name not in {port.name for port in self.program.inputs}]
+        if unknown:
+            raise AneforgeError(f"no input {unknown[0]!r}; the program takes {', '.join(free)}")
+        return {**dict(zip(free, arrays, strict=False)), **named}
+
+    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
+        """The numbers the chip would give. The simulator is not part of this version, so this refuses."""
+        raise UnavailableError(
+            "running a model needs the simulator, which this version does not have; "
+            "model.reference(...) gives what the program means in float64"
+        )
+
+    def __str__(self) -> str:
+        return str(self.program)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.program!r}>"
+
+
+class SegmentedModel(Model):
+    """A model that native layers cut into several dispatches."""
+
+    @property
+    def n_netplist(self) -> int:
+        """How many segments are native layers."""
+        return sum(segment.kind == "native" for segment in self.program.segments)
+
+
+def compile(  # noqa: A001 - the name users call
+    out: Tensor | Sequence[Tensor] | Graph,
+    int8: bool = False,
+    build_dir: str | Path | None = None,
+    opt: str = "routes",
+    compress: str | None = None,
+    compress_atol: float = 0.05,
+    block_size: int = 32,
+    validate: bool = False,
+    target: str | int | Target | None = None,
+    _check_precision: bool = True,
+) -> Model:
+    """Compile a graph for one chip.
+
+    ``target`` is any chip's or target's name, a five-tier family, or None for the host. ``validate`` runs the float64
+    interpreter before and after every pass and names the pass that changes a result. ``build_dir`` receives the
+    listing, the program as JSON and the backend code. What the chip cannot take raises :class:`CompileError`.
+    """
+    refuse_options(int8, compress, opt)
+    graph = out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else list(out))
+    chip = resolve_target(target)
+    watch = Validator(lowered_for(graph, chip)[1].module) if validate else None
+    program = compile_target(graph, chip, watch=watch)
+    if build_dir is not None:
+        write_build(program, build_dir)
+    native = any(segment.kind == "native" for segment in program.segments)
+    return (SegmentedModel if native else Model)(graph, program)

@@ -1,0 +1,51 @@
+"""Chaining: a result that stays in L2 and feeds the next layer in place, the structural form of double-buffering."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from aneforge.anec.ir import Module
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.compiler.schedule.tiles import first_tile_rows, tile_count, tile_rows
+
+__all__ = ["chain_obstacle", "chained_into"]
+
+_COMPUTE = ("NE", "PE")
+
+
+@pass_("discover-chains", 3, reads=["0x8bc", "0x1b8"], requires=["schedule"], ensures=["chains"])
+def discover_chains(module: Module, chip: Facts) -> int:
+    """IsChainable: mark the producer of every pair of neighbours that meets all conditions (allocation type 2)."""
+    layers = LayerGraph.of_module(module).layers
+    found = 0
+    for producer, consumer in pairwise(layers):
+        if chain_obstacle(producer, consumer, bool(chip["0x8bc"]), chip["0x1b8"]) is None:
+            producer.primary.labels["chained"] = True
+            found += 1
+    return found
+
+
+def chain_obstacle(producer: Layer, consumer: Layer, enabled: bool, working_set: int) -> str | None:
+    """Why two neighbours in the schedule are not chained; None if they are. A pattern, not a size threshold."""
+    if not enabled:
+        return "the chip's chaining bit is clear"
+    if len(producer.consumers) != 1 or producer.is_output:
+        return "the producer has more than one outgoing layer"
+    if consumer not in producer.consumers:
+        return "the consumer is not scheduled right after its producer"
+    if producer.segment != consumer.segment:
+        return "they run in different segments"
+    if producer.engine != consumer.engine or producer.engine not in _COMPUTE:
+        return "they are not of one engine class on one engine"
+    if tile_count(producer, working_set) != tile_count(consumer, working_set):
+        return "the producer's tiles do not match what the consumer declares"
+    if tile_rows(producer, working_set) < first_tile_rows(consumer, working_set):
+        return "the producer's rows do not cover the consumer's first tile"
+    return None
+
+
+def chained_into(layer: Layer) -> bool:
+    """Whether the layer reads a chained result."""
+    return any("chained" in producer.primary.labels for producer in layer.producers)

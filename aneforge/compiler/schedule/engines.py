@@ -1,0 +1,30 @@
+"""Which engine runs each layer."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.layers import Layer, LayerGraph, engine_class, is_view
+
+
+@pass_("assign-engines", 3, reads=["0x1c0", "0x1c8", "0x1f8"], requires=["layers"], ensures=["engines"])
+def assign_engines(module: Module, chip: Facts) -> int:
+    """Give every layer its engine: NE, PE, TE, DMA, or view where nothing has to be done."""
+    graph = LayerGraph.of_module(module)
+    footprint = Footprint(chip)
+    for layer in graph.layers:
+        layer.primary.labels["engine"] = "view" if _is_free(layer, footprint) else engine_class(layer.primary)
+    return len(graph.layers)
+
+
+def _is_free(layer: Layer, footprint: Footprint) -> bool:
+    """A renaming of bytes costs nothing. Rows of another length lie elsewhere, so that is a copy; and so is a
+    program's input that is asked for as its output."""
+    if len(layer.ops) > 1 or not is_view(layer.primary):
+        return False
+    source = layer.primary.operands[0]
+    if source.kind in ("live_in", "const_in") and (layer.is_output or source.kind == "const_in"):
+        return False
+    return footprint.same_bytes(source, layer.result)

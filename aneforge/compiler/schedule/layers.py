@@ -1,0 +1,151 @@
+"""The graph of engine layers that a labelled module describes, and what a layer needs while it runs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from aneforge.anec.ir import AnecError, Module, Op
+from aneforge.targets import store
+
+__all__ = ["Layer", "LayerGraph", "engine_class", "is_view"]
+
+_PORTS = ("anec.live_in", "anec.const_in", "anec.live_out")
+# These hand on the same bytes under another shape: no engine does anything.
+_VIEWS = ("reshape", "flatten", "unflatten")
+_RINGS = ("state", "ring_buffer_reader", "ring_buffer_writer")
+
+
+@cache
+def _engines() -> dict[str, str]:
+    return {words: row["v"] for words, row in store.load("choices")["engines"].items()}
+
+
+def engine_class(op: Op) -> str:
+    """NE (multiply-accumulate), PE (planar), TE (texture) or DMA, from the op's engine in the data (U27)."""
+    if op.labels.get("route") == "dma":
+        return "DMA"
+    engine = op.spec.engine
+    if engine is None:  # the select and the native layers without a backend op are planar work
+        return "PE"
+    return _engines()[engine.value]
+
+
+def is_view(op: Op) -> bool:
+    """Whether an op only renames the bytes it reads. ``flatten`` in another order than stored moves them."""
+    return op.kind in _VIEWS and op.attrs.get("flatten_mode", "NCHW") == "NCHW"
+
+
+class Layer:
+    """One engine layer: its first op, the ops in its slots, and the layers it waits for."""
+
+    __slots__ = ("consumers", "inputs", "number", "ops", "place", "producers", "weights")
+
+    def __init__(self, number: int, place: int) -> None:
+        self.number = number
+        self.place = place
+        """Where the layer stands in the module: its topological order."""
+        self.ops: list[Op] = []
+        self.producers: dict[Layer, None] = {}
+        self.consumers: dict[Layer, None] = {}
+        self.inputs: dict[Op, None] = {}
+        """What it reads from outside: results of other layers and ports, each once, constants apart."""
+        self.weights: list[Op] = []
+
+    @property
+    def primary(self) -> Op:
+        return self.ops[0]
+
+    @property
+    def result(self) -> Op:
+        return self.ops[-1]
+
+    @property
+    def segment(self) -> int:
+        return self.primary.labels.get("segment", 0)
+
+    @property
+    def engine(self) -> str:
+        return self.primary.labels["engine"]
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the program gives this layer's result to its caller."""
+        return any(user.name == "anec.live_out" for user in self.result.users)
+
+    @property
+    def is_ring(self) -> bool:
+        return self.primary.kind in _RINGS
+
+    def __repr__(self) -> str:
+        return f"<layer {self.number}: {self.primary.kind} x{len(self.ops)}>"
+
+
+class LayerGraph:
+    """All layers of a module, in its order."""
+
+    @staticmethod
+    def of_module(module: Module) -> LayerGraph:
+        """The graph of a module: made anew only where a pass has put another list of ops in place."""
+        known = module.derived
+        if isinstance(known, LayerGraph) and known._listed is module.ops:
+            return known
+        made = module.derived = LayerGraph(module)
+        return made
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._listed = module.ops
+        self.layers: list[Layer] = []
+        self.of: dict[Op, Layer] = {}
+        numbers: dict[int, Layer] = {}
+        for op in module.ops:
+            if op.layer is None:
+                if op.name not in _PORTS:
+                    raise AnecError(f"{op.name} from {', '.join(op.sources) or 'no source'} belongs to no layer")
+                continue
+            layer = numbers.get(op.layer)
+            if layer is None:
+                layer = numbers[op.layer] = Layer(op.layer, len(self.layers))
+                self.layers.append(layer)
+            self._add(layer, op)
+
+    def _add(self, layer: Layer, op: Op) -> None:
+        for operand in op.operands:
+            if operand.name == "anec.const_in":
+                layer.weights.append(operand)
+                continue
+            other = self.of.get(operand)
+            if other is layer:
+                continue
+            layer.inputs[operand] = None
+            if other is not None:
+                if operand is not other.result:
+                    raise AnecError(f"layer {layer.number} reads the inside of layer {other.number}")
+                layer.producers[other] = None
+                other.consumers[layer] = None
+        layer.ops.append(op)
+        self.of[op] = layer
+
+    def write_order(self, order: list[Layer]) -> None:
+        """Put the module's ops in the order of a schedule: ports first, a constant before its first reader."""
+        module = self.module
+        ops = [op for op in module.ops if op.name == "anec.live_in"]
+        seen: set[Op] = set()
+        for layer in order:
+            for weight in layer.weights:
+                if weight not in seen:
+                    seen.add(weight)
+                    ops.append(weight)
+            ops += layer.ops
+        output = module.ops[-1] if module.ops[-1].name == "anec.live_out" else module.output
+        ops += [operand for operand in dict.fromkeys(output.operands) if _loose(operand, seen)]
+        ops.append(output)
+        self.layers = order
+        for place, layer in enumerate(order):
+            layer.place = place
+        module.ops = self._listed = ops
+
+
+def _loose(op: Op, seen: set[Op]) -> bool:
+    """A constant that the program gives out as it is."""
+    return op.name == "anec.const_in" and op not in seen

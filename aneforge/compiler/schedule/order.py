@@ -1,0 +1,153 @@
+"""The list scheduler: one execution order for the layers (chapter 22, phase 3).
+
+Ready layers wait in a priority queue. The tie-break order is the seed's: ring-buffer membership, branch-sibling
+score, merge-sibling score, the working-set-aware branch test, topological order, raw node id. The two scores are
+unpublished; what stands here for them is choice U23.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from aneforge.anec.ir import Module
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.layers import Layer, LayerGraph
+
+__all__ = ["Branch", "list_schedule"]
+
+Key = tuple[int, bool, int, int, int, int]
+
+
+class Branch:
+    """Layers in a row that only each other read, from a split or a source to the next split or merge."""
+
+    __slots__ = ("end", "peak", "ready", "split")
+
+    def __init__(self, split: Layer | None) -> None:
+        self.split = split
+        """The layer whose result several branches read; None for one that starts at the program's inputs."""
+        self.peak = 0
+        """The most bytes that one of its layers holds: what it reads and what it makes."""
+        self.end: Layer | None = None
+        self.ready: list[tuple[Key, Layer]] = []
+
+
+@pass_(
+    "schedule-layers",
+    3,
+    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    requires=["engines", "segments"],
+    ensures=["schedule"],
+)
+def schedule_layers(module: Module, chip: Facts) -> int:
+    """The greedy priority-queue list scheduler: linearise the layers; counts those that change their place."""
+    graph = LayerGraph.of_module(module)
+    order = list_schedule(graph, Footprint(chip), chip["0x1b8"])
+    moved = sum(layer.place != place for place, layer in enumerate(order))
+    graph.write_order(order)
+    return moved
+
+
+def list_schedule(graph: LayerGraph, footprint: Footprint, working_set: int) -> list[Layer]:
+    """Every layer once, each after the layers it waits for, segment after segment."""
+    branch_of = _branches(graph, footprint)
+    return _Queue(graph, branch_of, footprint, working_set).run()
+
+
+def _branches(graph: LayerGraph, footprint: Footprint) -> dict[Layer, Branch]:
+    found: dict[Layer, Branch] = {}
+    for layer in graph.layers:
+        producers = list(layer.producers)
+        before = producers[0] if len(producers) == 1 else None
+        inner = before is not None and len(before.consumers) == 1 and before.segment == layer.segment
+        branch = found[before] if inner and before is not None else Branch(before)
+        found[layer] = branch
+        branch.end = layer
+        held = footprint.bytes(layer.result) + sum(footprint.bytes(value) for value in layer.inputs)
+        branch.peak = max(branch.peak, held)
+    return found
+
+
+class _Queue:
+    def __init__(
+        self, graph: LayerGraph, branch_of: dict[Layer, Branch], footprint: Footprint, working_set: int
+    ) -> None:
+        self.graph, self.branch_of = graph, branch_of
+        self.footprint, self.working_set = footprint, working_set
+        self.ready: list[tuple[Key, Layer]] = []
+        self.waiting = {layer: len(layer.producers) for layer in graph.layers}
+        self.missing = dict(self.waiting)
+        self.closes_merge: set[Layer] = set()
+        self.done: set[Layer] = set()
+        self.tests: dict[Branch, int] = {}
+
+    def run(self) -> list[Layer]:
+        for layer in self.graph.layers:
+            if not self.waiting[layer]:
+                self._push(layer)
+        order: list[Layer] = []
+        current: Branch | None = None
+        while (layer := self._pop(current)) is not None:
+            self.done.add(layer)
+            order.append(layer)
+            current = self.branch_of[layer]
+            self._release(layer)
+        return order
+
+    def _key(self, layer: Layer) -> Key:
+        merge = layer in self.closes_merge
+        test = self._branch_test(self.branch_of[layer])
+        return layer.segment, not layer.is_ring, -int(merge), test, layer.place, layer.number
+
+    def _push(self, layer: Layer) -> None:
+        entry = (self._key(layer), layer)
+        heapq.heappush(self.ready, entry)
+        heapq.heappush(self.branch_of[layer].ready, entry)
+
+    def _pop(self, current: Branch | None) -> Layer | None:
+        """The first by ring membership, then from the branch that was entered last, then by the rest of the key."""
+        first = self._top(self.ready)
+        inner = None if current is None else self._top(current.ready)
+        if first is None or inner is None or first[0][:2] < inner[0][:2]:
+            return None if first is None else first[1]
+        return inner[1]
+
+    def _top(self, heap: list[tuple[Key, Layer]]) -> tuple[Key, Layer] | None:
+        while heap and heap[0][1] in self.done:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
+
+    def _release(self, layer: Layer) -> None:
+        for consumer in layer.consumers:
+            self.waiting[consumer] -= 1
+            if not self.waiting[consumer]:
+                self._push(consumer)
+            self.missing[consumer] -= 1
+            if self.missing[consumer] == 1:  # once per merge, so that the walk over its producers stays linear
+                last = next(each for each in consumer.producers if each not in self.done)
+                self._prefer(last)
+
+    def _prefer(self, layer: Layer) -> None:
+        """A merge waits for this layer alone; an entry that stands in the queue already is skipped later."""
+        if layer in self.closes_merge:
+            return
+        self.closes_merge.add(layer)
+        if not self.waiting[layer]:
+            self._push(layer)
+
+    def _branch_test(self, branch: Branch) -> int:
+        """When the ends of a diamond fit the working set, the branch with the larger footprint goes first while its
+        peak fits as well; otherwise the test has no opinion."""
+        found = self.tests.get(branch)
+        if found is None:
+            found = self.tests[branch] = -branch.peak if self._fits(branch) else 0
+        return found
+
+    def _fits(self, branch: Branch) -> bool:
+        if branch.split is None or branch.end is None:
+            return False
+        held = self.footprint.bytes(branch.split.result)
+        merges = max((self.footprint.bytes(each.result) for each in branch.end.consumers), default=0)
+        return held + merges <= self.working_set and held + branch.peak <= self.working_set

@@ -1,0 +1,120 @@
+"""Partitions: how much of the schedule runs before the on-chip memory has to be emptied."""
+
+from __future__ import annotations
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.targets.assumed import constant
+
+__all__ = ["budget", "steps_of"]
+
+
+def budget(working_set: int) -> int:
+    """The scaled working set: the peak that a partition may reach (U22)."""
+    return int(working_set * constant("partition_margin"))
+
+
+def steps_of(layers: list[Layer]) -> list[list[Layer]]:
+    """The schedule as steps: one layer, or two that are issued together."""
+    steps: list[list[Layer]] = []
+    for layer in layers:
+        partner = layer.primary.labels.get("co_issue")
+        if partner is not None and steps and len(steps[-1]) == 1 and steps[-1][0].number == partner:
+            steps[-1].append(layer)
+        else:
+            steps.append([layer])
+    return steps
+
+
+@pass_(
+    "close-partitions",
+    3,
+    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    requires=["chains", "co-issue"],
+    ensures=["partitions"],
+)
+def close_partitions(module: Module, chip: Facts) -> int:
+    """Close a partition when the next layer would push the peak on-chip pressure past the scaled working set."""
+    graph = LayerGraph.of_module(module)
+    walk = _Pressure(graph, Footprint(chip), budget(chip["0x1b8"]))
+    for step in steps_of(graph.layers):
+        walk.take(step)
+    for layer in graph.layers:
+        _cut_pairs(layer)
+    return walk.partition
+
+
+class _Pressure:
+    """The bytes that are live on chip while the schedule is walked."""
+
+    def __init__(self, graph: LayerGraph, footprint: Footprint, most: int) -> None:
+        self.graph, self.footprint, self.most = graph, footprint, most
+        self.live: dict[Op, int] = {}
+        self.total = 0
+        self.readers: dict[Op, int] = {}
+        self.root: dict[Op, Op] = {}
+        self.partition = -1
+        self.segment = -1
+        self.streaming = False
+
+    def take(self, step: list[Layer]) -> None:
+        sizes = [self._size(layer) for layer in step if layer.engine != "view"]
+        growth = sum(size for size in sizes if size <= self.most)
+        if growth > self.most:  # the results of two layers issued together do not fit: one after the other
+            for layer in step:
+                del layer.primary.labels["co_issue"]
+                self.take([layer])
+            return
+        alone = any(size > self.most for size in sizes)
+        fresh = self.partition < 0 or step[0].segment != self.segment
+        if fresh or alone or self.streaming or self.total + growth > self.most:
+            self._close(step[0].segment)
+        self.streaming = alone  # a result above the budget is streamed, in a partition of its own
+        for layer in step:
+            layer.primary.labels["partition"] = self.partition
+            self._make(layer)
+        for layer in step:
+            self._release(layer)
+
+    def _size(self, layer: Layer) -> int:
+        """Nothing for a result that leaves the program or the segment: it is in memory from the start."""
+        if layer.is_output or any(consumer.segment != layer.segment for consumer in layer.consumers):
+            return 0
+        return self.footprint.bytes(layer.result)
+
+    def _make(self, layer: Layer) -> None:
+        result = layer.result
+        source = next(iter(layer.inputs), None)
+        view = layer.engine == "view" and source is not None
+        root = self.root[result] = self.root.get(source, source) if view and source is not None else result
+        self.readers[root] = self.readers.get(root, 0) + len(layer.consumers)
+        size = self._size(layer)
+        if root is result and 0 < size <= self.most:
+            self.live[result] = size
+            self.total += size
+
+    def _release(self, layer: Layer) -> None:
+        for value in layer.inputs:
+            root = self.root.get(value, value)
+            left = self.readers.get(root, 0) - 1
+            self.readers[root] = left
+            if left <= 0:
+                self.total -= self.live.pop(root, 0)
+
+    def _close(self, segment: int) -> None:
+        """What is still live goes to memory."""
+        self.partition += 1
+        self.segment = segment
+        self.live.clear()
+        self.total = 0
+
+
+def _cut_pairs(layer: Layer) -> None:
+    """A chain or a pair that a partition cuts is none."""
+    labels = layer.primary.labels
+    consumer = next(iter(layer.consumers), None)
+    if "chained" in labels and consumer is not None and consumer.primary.labels["partition"] != labels["partition"]:
+        del labels["chained"]

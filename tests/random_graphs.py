@@ -1,0 +1,65 @@
+"""Random graphs in the user's language, for properties that must hold for every program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import aneforge as af
+
+
+def random_graph(seed: int, steps: int = 14):
+    """A graph of maps and rows with splits, merges, concats, norms, products, resizes and slices; and its input."""
+    rng = np.random.default_rng(seed)
+    channels, size = int(rng.choice([4, 6, 8])), int(rng.choice([8, 12, 16]))
+    x = af.input((1, channels, size, size), name="x")
+    values = [x]
+    for _ in range(steps):
+        value = values[int(rng.integers(max(0, len(values) - 3), len(values)))]
+        values.append(_step(rng, value, values))
+    tips = [value for value in values[-3:] if value is not x] or [values[-1]]
+    return tips[-1] if rng.random() < 0.6 else tips, x
+
+
+def _small(rng, *shape):
+    return rng.normal(0, 0.4 / max(1, shape[-1]) ** 0.5, shape)
+
+
+def _step(rng, y, values):
+    n, c, h, w = y.shape
+    kind = int(rng.integers(0, 16))
+    if kind <= 3:
+        out, kernel = int(rng.choice([4, 8, 12])), int(rng.choice([1, 3, 5]))
+        stride = int(rng.choice([1, 1, 2, 4])) if h >= 8 else 1
+        groups = 2 if c % 2 == 0 and out % 2 == 0 and rng.random() < 0.3 else 1
+        bias = _small(rng, out) if rng.random() < 0.5 else None
+        y = af.conv(y, _small(rng, out, c // groups, kernel, kernel), stride=stride, pad=kernel // 2, groups=groups,
+                    bias=bias)  # fmt: skip
+        return y.relu() if rng.random() < 0.5 else y
+    if kind == 4:
+        stats = 1 + 0.3 * rng.random((4, c))
+        return af.batch_norm(y, *stats)
+    if kind == 5:
+        return (y * float(rng.normal()) + _small(rng, 1, c, 1, 1)).tanh()
+    if kind == 6:
+        mates = [v for v in values if v.shape == y.shape]
+        return y + mates[int(rng.integers(len(mates)))]
+    if kind == 7:
+        mates = [v for v in values if v.shape[2:] == y.shape[2:]][-3:]
+        joined = af.concat([y, mates[0]], axis=1)
+        return joined.relu() if rng.random() < 0.5 else joined
+    if kind == 8:
+        return y.softmax(int(rng.choice([1, 3])))
+    if kind == 9 and h >= 4:
+        return y.max_pool(2, 2)
+    if kind == 10 and h <= 8:
+        return af.upsample_bilinear(y, 2) if rng.random() < 0.5 else y.upsample(2)
+    if kind == 11:
+        rows = y.reshape(c, h * w).linear(_small(rng, 10, h * w), _small(rng, 10)).gelu()
+        return rows.linear(_small(rng, h * w, 10)).reshape(1, c, h, w)
+    if kind == 12:
+        return y.transpose([0, 1, 3, 2])
+    if kind == 13 and w > 2:
+        return y.slice_by_size([0, 0, 0, 1], [n, c, h, w - 1]).tanh()
+    if kind == 14:
+        return af.pad(y, ((0, 0), (0, 0), (1, 1), (1, 1))).avg_pool(3, 1)
+    return y.sigmoid() * y

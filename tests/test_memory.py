@@ -1,0 +1,383 @@
+"""Phase 4: banks, strides, pads, joined concats, allocation types, addresses and packed weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_fuse import Build
+from test_schedule import ALL, M1, named, square_map
+
+from aneforge.anec import TensorType, interpret, parse
+from aneforge.compiler.banks import BANK_BYTES, bank, conflict_depth, row_stride
+from aneforge.compiler.facts import facts_of
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.memory import MEMORY
+from aneforge.compiler.memory.allocation import Allocation, allocation_of
+from aneforge.compiler.memory.layout import Arena, pack
+from aneforge.compiler.memory.liveness import Buffer
+from aneforge.compiler.passes import run_passes
+from aneforge.compiler.schedule import SCHEDULE
+from aneforge.compiler.schedule.layers import LayerGraph
+from aneforge.targets import store, target
+
+UP_TO = {name: MEMORY[: place + 1] for place, name in enumerate(MEMORY)}
+
+
+def laid_out(module, chip=M1, until="pack-kernels"):
+    run_passes(module, chip, ["label-layers", "cut-segments", *SCHEDULE, *UP_TO[until]], ALL)
+    text = str(module)
+    assert str(parse(text)) == text
+    return LayerGraph(module)
+
+
+def labels(graph, name):
+    return next(layer.primary.labels for layer in graph.layers if layer.result.sources[-1] == name)
+
+
+# Banks.
+
+
+def test_the_bank_function_is_the_published_one():
+    published = store.load("fusion")["bank"]["v"]
+    assert "floor(addr/16) mod 64" in published
+    assert [bank(address) for address in (0, 15, 16, 1023, 1024, 1040)] == [0, 0, 1, 63, 0, 1]
+
+
+@given(rows=st.integers(1, 200), steps=st.integers(1, 300))
+def test_the_conflict_depth_is_what_counting_gives(rows, steps):
+    stride = steps * BANK_BYTES
+    hits: dict[int, int] = {}
+    for row in range(rows):
+        hits[bank(row * stride)] = hits.get(bank(row * stride), 0) + 1
+    assert conflict_depth(rows, stride) == max(hits.values())
+
+
+@given(width=st.integers(1, 5000), rows=st.integers(1, 300), granule=st.sampled_from([1, 16]))
+def test_the_stride_is_the_smallest_without_conflicts(width, rows, granule):
+    stride = row_stride(width, rows, granule)
+    assert stride >= width
+    assert stride % BANK_BYTES == 0
+    assert conflict_depth(min(rows, 64), stride) == 1
+    shorter = range(-(-width // BANK_BYTES) * BANK_BYTES, stride, BANK_BYTES)
+    assert all(conflict_depth(min(rows, 64), each) > 1 for each in shorter)
+
+
+def test_the_search_stops_at_the_chips_bound():
+    assert row_stride(1024, 64, 16) == 1040
+    assert row_stride(1024, 64, 16, widest=1024) == 1024
+
+
+def footprint(chip="h13"):
+    return Footprint(facts_of(target(chip), ("0x1c0", "0x1c8", "0x1f8")))
+
+
+def test_rows_of_equal_length_lie_alike_and_others_do_not():
+    b = Build()
+    one, two = b.input(TensorType((1, 1, 8, 4, 12))), b.input(TensorType((1, 1, 32, 1, 12)))
+    wide, line = b.input(TensorType((1, 1, 8, 1, 48))), b.input(TensorType((1, 1, 1, 1, 384)))
+    fp = footprint()
+    assert fp.same_bytes(one, two)
+    assert not fp.same_bytes(one, wide)
+    assert not fp.same_bytes(one, line)
+    dense = b.input(TensorType((1, 1, 2, 1, 8))), b.input(TensorType((1, 1, 1, 1, 16)))
+    assert fp.same_bytes(*dense)
+
+
+# Pads.
+
+
+def padded_conv(reader="convolution", pad=((0, 0), (1, 1)), mode="Zero", inner=0, kernel=3):
+    b = Build()
+    x = b.input(TensorType((1, 1, 4, 6, 6)))
+    h, w = 6 + sum(pad[0]), 6 + sum(pad[1])
+    sizes = ((0, 0), (0, 0), (0, 0), *pad)
+    y = named(b, "pad", "padding", x, type_=TensorType((1, 1, 4, h, w)), padding_modes=mode, padding_sizes=sizes,
+              background_value=0.0)  # fmt: skip
+    out = TensorType((1, 1, 4, h + 2 * inner - kernel + 1, w + 2 * inner - kernel + 1))
+    own = (0, 0, inner, inner, inner, inner)
+    if reader == "convolution":
+        weight = b.const(np.random.default_rng(0).normal(size=(4, 4, kernel, kernel)),
+                         TensorType((4, 1, 4, kernel, kernel)))  # fmt: skip
+        z = named(b, "conv", "convolution", y, weight, type_=out, strides=(1, 1, 1), dilation_rates=(1, 1, 1),
+                  groups=1, explicit_padding=own, kernel_sizes=(1, kernel, kernel))  # fmt: skip
+    else:
+        z = named(b, "pool", reader, y, type_=out, ksize=(1, kernel, kernel), padding=own, stride=(1, 1, 1))
+    return b.done(z)
+
+
+def folds(module):
+    feeds = [np.random.default_rng(1).normal(size=(1, 1, 4, 6, 6))]
+    before = interpret(module, feeds)["y0"]
+    graph = laid_out(module, until="fold-padding")
+    np.testing.assert_allclose(interpret(module, feeds)["y0"], before, rtol=1e-12)
+    return "padding" not in {layer.primary.kind for layer in graph.layers}
+
+
+def test_a_zero_pad_becomes_the_padding_of_its_convolution():
+    module = padded_conv(pad=((1, 2), (0, 1)), inner=1)
+    assert folds(module)
+    conv = next(op for op in module if op.kind == "convolution")
+    assert conv.attrs["explicit_padding"] == (0, 0, 2, 3, 1, 2)
+    assert conv.sources == ("pad", "conv")
+
+
+def test_an_average_pool_counts_the_zeros_it_takes_over():
+    module = padded_conv("average_pool")
+    assert folds(module)
+    assert next(op for op in module if op.kind == "average_pool").attrs["inc_pad"]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        padded_conv("max_pool"),  # its padding is minus infinity, not zero
+        padded_conv("average_pool", inner=1),  # its own padding does not count, the zeros do
+        padded_conv(mode="Symmetric"),
+        padded_conv(pad=((3, 0), (0, 0))),  # as wide as the kernel
+    ],
+)
+def test_pads_that_mean_something_else_stay(module):
+    assert not folds(module)
+
+
+# Joined concats.
+
+
+def peak(b, name, value):
+    return named(b, name, "reduce_max", value, type_=TensorType((1, 1, 1, 1, 1)), axes=(2, 3, 4))
+
+
+def joined(axis, widths, output=True):
+    b = Build()
+    parts = []
+    for i, width in enumerate(widths):
+        shape = [1, 1, 4, 4, 16]
+        shape[axis] = width
+        type_ = TensorType(tuple(shape))
+        parts.append(named(b, f"part{i}", "softmax", b.input(type_), type_=type_, axes=(3,)))
+    whole = [1, 1, 4, 4, 16]
+    whole[axis] = sum(widths)
+    type_ = TensorType(tuple(whole))
+    y = named(b, "whole", "concat", *parts, type_=type_, axis=axis)
+    return b.done(
+        y if output else named(b, "after", "reduce_max", y, type_=TensorType((1, 1, 1, 1, 1)), axes=(2, 3, 4))
+    )
+
+
+@pytest.mark.parametrize("output", [True, False])
+@pytest.mark.parametrize(("axis", "widths"), [(2, (3, 5)), (3, (1, 2, 4)), (4, (8, 16, 8))])
+def test_pieces_are_written_where_they_belong(axis, widths, output):
+    module = joined(axis, widths, output)
+    graph = laid_out(module)
+    whole = labels(graph, "whole")
+    assert whole["engine"] == "view"
+    type_ = next(op.type for op in module if op.kind == "concat")
+    stride = footprint().row_stride(next(op for op in module if op.kind == "concat"))
+    unit = {2: type_.shape[3] * stride, 3: stride, 4: 2}[axis]
+    starts = [labels(graph, f"part{i}")["buffer_offset"] for i in range(len(widths))]
+    assert starts == [sum(widths[:i]) * unit for i in range(len(widths))]
+    for i in range(len(widths)):
+        part = labels(graph, f"part{i}")
+        assert part["space"] == whole["space"] == ("port" if output else "l2")
+        assert part["row_stride"] == stride
+
+
+def test_a_width_piece_off_the_granule_is_copied():
+    assert labels(laid_out(joined(4, (7, 9))), "whole")["engine"] == "DMA"
+    assert labels(laid_out(joined(4, (7, 9)), target("m9")), "whole")["engine"] == "view"  # its granule is one byte
+
+
+def test_a_piece_with_another_reader_is_copied():
+    b = Build()
+    one, two = b.op("softmax", b.input(), axes=(2,)), b.op("softmax", b.input(), axes=(2,))
+    y = named(b, "whole", "concat", one, two, type_=TensorType((1, 1, 16, 4, 4)), axis=2)
+    assert labels(laid_out(b.done(y, b.op("abs", one))), "whole")["engine"] == "DMA"
+
+
+# Allocation types: all nine of table 22.2.
+
+
+def test_the_nine_states_are_those_of_the_data():
+    rows = {row["value"] for row in store.load("fusion")["allocation_types"]}
+    assert rows == {int(each) for each in Allocation}
+
+
+@pytest.mark.parametrize(
+    ("chained", "dependent", "in_place", "ring", "on_chip", "state"),
+    [
+        (False, False, False, False, True, 0),
+        (False, False, False, False, False, 1),
+        (False, True, False, False, False, 1),
+        (True, False, False, False, True, 2),
+        (True, True, True, False, True, 2),
+        (False, True, False, False, True, 3),
+        (False, False, True, False, True, 4),
+        (False, True, True, False, True, 5),
+        (False, False, False, True, True, 6),
+        (False, True, False, True, True, 7),
+        (False, False, True, False, False, 8),
+    ],
+)
+def test_the_state_follows_from_what_is_known(chained, dependent, in_place, ring, on_chip, state):
+    assert allocation_of(chained, dependent, in_place, ring, on_chip) == state
+
+
+def states(module, chip=M1):
+    graph = laid_out(module, chip)
+    return {layer.result.sources[-1]: layer.primary.labels["allocation"] for layer in graph.layers}
+
+
+def test_states_of_a_small_program():
+    b = Build()
+    x = b.input()
+    soft = named(b, "soft", "softmax", x, axes=(2,))  # held for two readers
+    one = b.conv(soft)
+    one.sources = ("one",)
+    two = b.conv(one)
+    two.sources = ("two",)
+    three = named(b, "three", "add", two, soft)  # the last reader of both
+    four = named(b, "four", "relu", b.conv(three))
+    found = states(b.done(named(b, "out", "softmax", four, axes=(2,))))
+    assert found["soft"] == Allocation.RESIDENT
+    assert found["one"] == Allocation.CHAINED
+    assert found["two"] == Allocation.DEPENDENT
+    assert found["three"] == Allocation.IN_PLACE
+    assert found["out"] == Allocation.STREAMED
+
+
+def test_a_rewrite_in_place_behind_a_chain():
+    b = Build()
+    soft = named(b, "soft", "softmax", b.input(), axes=(2,))
+    one = named(b, "one", "mult", soft, b.input())
+    two = named(b, "two", "mult", one, b.input())
+    found = states(b.done(named(b, "out", "softmax", two, axes=(2,))))
+    assert found["one"] == Allocation.CHAINED
+    assert found["two"] in (Allocation.CHAINED, Allocation.IN_PLACE_DEPENDENT)
+
+
+def test_rings_and_rewrites_in_memory():
+    b = Build()
+    x = b.input()
+    buffer = named(b, "ring", "state", name="cache")
+    written = named(b, "write", "ring_buffer_writer", x, buffer, offset=0)
+    view = named(b, "view", "reshape", x, type_=TensorType((1, 1, 32, 1, 4)), shape=(1, 1, 32, 1, 4))
+    soft = named(b, "soft", "softmax", view, type_=view.type, axes=(2,))
+    found = states(b.done(written, soft))
+    assert found["ring"] == Allocation.RING
+    assert found["write"] == Allocation.RING
+    assert found["view"] == Allocation.IN_PLACE_MEMORY
+
+
+# Addresses.
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 30), st.integers(0, 8)), min_size=1, max_size=40),
+    capacity=st.sampled_from([None, 4096]),
+)
+def test_no_two_live_buffers_overlap(sizes, capacity):
+    b = Build()
+    buffers = []
+    for size, first, length in sizes:
+        buffer = Buffer(b.input(), first)
+        buffer.last, buffer.size = first + length, size
+        buffers.append(buffer)
+    placed, homeless, top = pack(buffers, capacity)
+    assert set(placed) | set(homeless) == set(buffers)
+    if capacity is None:
+        assert not homeless
+    for one, start in placed.items():
+        assert start % 64 == 0
+        assert start + one.size <= top
+        assert capacity is None or start + one.size <= capacity
+        for two, other in placed.items():
+            if one is not two and one.first <= two.last and two.first <= one.last:
+                assert start + one.size <= other or other + two.size <= start
+
+
+def test_an_arena_takes_the_best_hole_and_joins_neighbours():
+    arena = Arena(None)
+    places = [arena.take(size) for size in (256, 64, 512, 64)]
+    arena.give_back(places[0], 256)
+    arena.give_back(places[2], 512)
+    assert arena.take(200) == places[0]  # the smaller hole
+    arena.give_back(places[0], 200)
+    arena.give_back(places[1], 64)
+    assert arena.take(800) == places[0]  # three holes that touch
+
+
+def test_what_finds_no_room_between_others_goes_to_memory():
+    """600 KB, 500 KB and 600 KB stand in a row; when the middle one goes, 700 KB more fit in sum but in no piece."""
+    b = Build()
+
+    def made(name, kilobytes):
+        return named(b, name, "softmax", b.input(square_map(kilobytes)), type_=square_map(kilobytes), axes=(3,))
+
+    one, middle, three = made("one", 600), made("middle", 500), made("three", 600)
+    early = named(b, "early", "add", middle, peak(b, "peak3", three), type_=middle.type)
+    late = made("late", 700)
+    top = peak(b, "peak4", late)
+    ends = [named(b, f"end{i}", "add", each, top, type_=each.type) for i, each in enumerate((one, three))]
+    graph = laid_out(b.done(early, *ends))
+    names = [layer.result.sources[-1] for layer in graph.layers]
+    assert names.index("three") < names.index("early") < names.index("late") < names.index("end0")
+    assert len({layer.primary.labels["partition"] for layer in graph.layers}) == 1
+    assert [labels(graph, name)["space"] for name in ("one", "middle", "three", "late")] == ["l2", "l2", "l2", "dram"]
+    assert labels(graph, "late")["allocation"] == Allocation.STREAMED
+
+
+# Weights.
+
+
+def test_kernels_are_replicated_per_core_on_a13_and_shared_from_a14():
+    sizes = {}
+    for chip in ("h13", "h13g", "h14", "h14g", "h17s"):
+        b = Build()
+        module = b.done(b.conv(b.input()))
+        laid_out(module, target(chip))
+        kernel = next(op for op in module if op.kind == "const_in")
+        sizes[chip] = kernel.labels["kernel_bytes"], kernel.labels["kernel_path"]
+    plain = 8 * 8 * 2
+    assert sizes["h13"] == (4 * plain, "replicated")
+    assert sizes["h13g"] == (8 * plain, "replicated")
+    assert sizes["h14"] == sizes["h14g"] == sizes["h17s"] == (plain, "shared")
+
+
+def test_a_strided_kernel_folds_and_a_plain_one_streams():
+    flows = []
+    for stride in (1, 2):
+        b = Build()
+        conv = b.conv(b.input())
+        conv.attrs["strides"] = (1, stride, stride)
+        conv.type = TensorType((1, 1, 8, 4 // stride, 4 // stride))
+        module = b.done(conv)
+        laid_out(module)
+        flows.append(next(op for op in module if op.kind == "const_in").labels["weight_flow"])
+    assert flows == ["stream", "fold"]
+
+
+@pytest.mark.parametrize(("chip", "kind"), [("h13", "default"), ("h15", "dedicated"), ("h17s", "dedicated")])
+def test_small_convolutions_get_a_buffer_of_their_own_where_the_threshold_allows(chip, kind):
+    b = Build()
+    module = b.done(b.conv(b.input()))
+    laid_out(module, target(chip))
+    assert next(op for op in module if op.kind == "convolution").labels["buffer"] == kind
+
+
+def test_a_result_above_the_threshold_takes_the_default_buffer():
+    sizes = {"h15": 32768, "h16": 262144}
+    for chip, threshold in sizes.items():
+        b = Build()
+        type_ = TensorType((1, 1, 8, threshold // 128, 4))  # 16 bytes a row
+        conv = b.conv(b.input(type_))
+        conv.type = type_
+        fp = footprint(chip)
+        module = b.done(conv)
+        laid_out(module, target(chip))
+        own = fp.bytes(conv) <= threshold
+        assert next(op for op in module if op.kind == "convolution").labels["buffer"] == (
+            "dedicated" if own else "default"
+        )
