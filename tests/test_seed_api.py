@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 
+import numpy as np
 import pytest
 
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
@@ -125,14 +126,24 @@ def test_divergence_refuses_nonsense(arguments):
         tg.predict_fp16_divergence(*arguments)
 
 
-def test_what_is_not_built_yet_never_passes():
+def test_cross_compile_check_never_passes_falsely():
+    import aneforge as af
     from aneforge import _targets as tg
     from aneforge._compile import cross_compile_check
 
+    x = af.input((1, 3, 32, 32))
+    y = af.conv(x, np.full((8, 3, 3, 3), 0.1), pad=1).relu()
+    assert cross_compile_check(y, "h13") is True
+    assert cross_compile_check(y.softmax(), "h11") is False
     with pytest.raises(UnknownNameError, match="zzz"):
-        cross_compile_check(object(), "zzz")
-    with pytest.raises(UnavailableError, match="compiler"):
+        cross_compile_check(y, "zzz")
+    with pytest.raises(AneforgeError, match="tensor"):
         cross_compile_check(object(), "h13")
+    q = af.input((1, 4, 16, 8))
+    with pytest.raises(AneforgeError, match="one segment"):
+        cross_compile_check(af.sdpa(q, q, q), "h13")
+    with pytest.raises(UnavailableError, match="int8"):
+        cross_compile_check(y, "h13", int8=True)
     with pytest.raises(AneforgeError, match="preflight takes a graph"):
         tg.preflight(object(), 2)
 

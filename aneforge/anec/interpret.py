@@ -90,7 +90,7 @@ def _given(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict
 
 def _leaf(module: Module, op: Op, given: Mapping[str, Array]) -> Array:
     if op.name == "anec.const_in":
-        return laid_out(_weight(module, op.attrs["weight"]), op.shape)
+        return laid_out(_weight(module, op.attrs["weight"]), op.shape).astype(np.float64)
     fed = given.get(op.attrs["name"])
     if fed is None:
         return np.zeros(op.shape)
@@ -117,10 +117,9 @@ def laid_out(array: Array, shape: tuple[int, ...]) -> Array:
 
     The order of elements is the user's; only a rank-5 constant (NCDHW) has depth and channels exchanged.
     """
-    wide = array.astype(np.float64)
-    if wide.ndim == 5 and wide.transpose(0, 2, 1, 3, 4).shape == shape:
-        return wide.transpose(0, 2, 1, 3, 4)
-    return wide.reshape(shape)
+    if array.ndim == 5 and array.transpose(0, 2, 1, 3, 4).shape == shape:
+        return array.transpose(0, 2, 1, 3, 4)
+    return array.reshape(shape)
 
 
 def _apply(rules: Mapping[str, Rule], op: Op, operands: list[Array], named: Mapping[str, Array]) -> Array:

@@ -157,13 +157,18 @@ class Module:
         self.ops = list(ops)
         self.weights: dict[str, Weight] = dict(weights) if weights else {}
         self.target = target
+        self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
         self.derived: object = None
         """What a pass has worked out from the ops and the next may use, for as long as the list stays the same."""
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of ops that occur."""
-        return {op.kind for op in self.ops}
+        """The kinds of ops that occur; looked up again when the list is another or has another length."""
+        listed, length, found = self._kinds
+        if listed is not self.ops or length != len(self.ops):
+            found = {op.kind for op in self.ops}
+            self._kinds = self.ops, len(self.ops), found
+        return found
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)

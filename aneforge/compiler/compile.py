@@ -107,7 +107,7 @@ def compile_all(out: Tensor | Sequence[Tensor] | Graph, targets: str | Iterable[
     graph is in ``.refused`` with its reason; it does not stop the others.
     """
     chosen = _chosen(targets)
-    return programs_for(_graph(out), chosen)
+    return programs_for(Graph.of(out), chosen)
 
 
 def _chosen(targets: str | Iterable[str | Target]) -> list[Target]:
@@ -119,10 +119,6 @@ def _chosen(targets: str | Iterable[str | Target]) -> list[Target]:
     if not found:
         raise AneforgeError("no target was named; say for instance 'm1,m5' or 'all'")
     return list(found.values())
-
-
-def _graph(out: Tensor | Sequence[Tensor] | Graph) -> Graph:
-    return out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else list(out))
 
 
 def compile_target(graph: Graph, target: Target, watch: Watcher | None = None) -> Program:

@@ -121,7 +121,7 @@ def compile(  # noqa: A001 - the name users call
     listing, the program as JSON and the backend code. What the chip cannot take raises :class:`CompileError`.
     """
     refuse_options(int8, compress, opt)
-    graph = out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else list(out))
+    graph = Graph.of(out)
     chip = resolve_target(target)
     watch = Validator(lowered_for(graph, chip)[1].module) if validate else None
     program = compile_target(graph, chip, watch=watch)

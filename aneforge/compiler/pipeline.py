@@ -56,8 +56,8 @@ class Branch:
 def run_pipeline(start: Callable[[], Module], targets: Sequence[Target], watch: Watcher | None = None) -> list[Branch]:
     """Run all phases on what ``start`` gives; returns one branch for each different outcome, refusals included.
 
-    The code is verified after every phase. If that fails, the phases run again on a fresh start with a check behind
-    every pass, so that the error names the pass that broke it.
+    The finished code is verified. If that fails, or a pass stumbles over what an earlier one left, the phases run
+    again on a fresh start with a check behind every pass, so that the error names the pass that broke it.
     """
     passes = checked_order(PIPELINE)
     module = start()
@@ -77,18 +77,17 @@ def run_pipeline(start: Callable[[], Module], targets: Sequence[Target], watch: 
             except CompileError as error:
                 branch.error = error
                 break
+            except Exception:
+                _blame(start(), branch.targets[0], passes[:number])
+                raise
             branch.log.append(entry)
             if watch is not None:
                 watch(each, entry, branch.module)
-            if _ends_phase(passes, number) and problems(branch.module):
-                _blame(start(), branch.targets[0], passes)
-                verify(branch.module, after=f"phase {each.phase}")
+        if branch.error is None and problems(branch.module):
+            _blame(start(), branch.targets[0], passes)
+            verify(branch.module, after=passes[-1].name)
         finished.append(branch)
     return finished
-
-
-def _ends_phase(passes: list[Pass], number: int) -> bool:
-    return number + 1 == len(passes) or passes[number + 1].phase != passes[number].phase
 
 
 def _blame(module: Module, target: Target, passes: list[Pass]) -> None:
@@ -108,11 +107,16 @@ def _apart(targets: list[Target], each: Pass) -> list[list[Target]]:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """No garbage collection inside: a compile makes many small objects, and none of them is garbage yet."""
+    """No garbage collection inside: a compile makes many small objects, and none of them is garbage yet.
+
+    Afterwards they count as old: otherwise the first collection of the young would walk over every one of them.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()

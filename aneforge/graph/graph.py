@@ -42,6 +42,17 @@ class Graph:
         self.outputs = tuple(outputs)
         self.nodes = _reachable(self.outputs)
 
+    @classmethod
+    def of(cls, out: Tensor | Sequence[Tensor] | Graph) -> Graph:
+        """What a user hands over as a graph: one, its outputs, or its only output."""
+        if isinstance(out, Graph):
+            return out
+        if isinstance(out, Node):
+            return cls([out])  # type: ignore[list-item]
+        if not isinstance(out, Sequence):
+            raise GraphError(f"a tensor, a list of tensors or a graph was expected, not a {type(out).__name__} object")
+        return cls(out)
+
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.nodes)
 

@@ -21,7 +21,7 @@ def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | 
     ``feeds`` gives the inputs: a list in order of creation, or a mapping by name or by tensor. Parameters
     keep the value they were made with unless they are fed.
     """
-    graph = out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else out)
+    graph = Graph.of(out)
     values = _feed(graph, feeds)
     users: dict[int, int] = {each.uid: 1 for each in graph.outputs}
     for each in graph.nodes:

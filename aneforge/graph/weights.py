@@ -16,7 +16,7 @@ import numpy as np
 
 from aneforge.errors import GraphError
 
-__all__ = ["FP16_MAX", "Weight", "derived_weight", "intern_weight"]
+__all__ = ["FP16_MAX", "Weight", "derived_weight", "intern_weight", "moved_weight"]
 
 FP16_MAX = 65504.0
 
@@ -45,13 +45,19 @@ class Weight:
 
     @property
     def array(self) -> np.ndarray:
-        """The numbers; those of a derived weight are made anew at every reading, and none are kept."""
+        """The numbers; those of a derived weight are made when they are read, and the last few of them are kept."""
         if self._array is not None:
             return self._array
+        return _recent[self.key] if self.key in _recent else self._made()
+
+    def _made(self) -> np.ndarray:
         assert self._make is not None
         with np.errstate(over="ignore"):
-            made = self._make().astype(np.float16).reshape(self.shape)
+            made = self._make().astype(np.float16, copy=False).reshape(self.shape)
         made.setflags(write=False)
+        _recent[self.key] = made
+        if len(_recent) > _KEPT:
+            del _recent[next(iter(_recent))]
         return made
 
     @property
@@ -67,18 +73,21 @@ class Weight:
     @property
     def row_peaks(self) -> np.ndarray:
         """The largest magnitude along the first axis, in float64; worked out once."""
-        if self._row_peaks is None:
-            # Without its sign bit an fp16 number orders as the whole number of its bits, which compares faster.
-            bits = np.ascontiguousarray(self.array).view(np.uint16) & np.uint16(0x7FFF)
-            rows = bits.reshape(self.shape[0], -1) if self.shape else bits.reshape(1, 1)
-            self._row_peaks = rows.max(axis=1).view(np.float16).astype(np.float64)
-        return self._row_peaks
+        if self._row_peaks is not None:
+            return self._row_peaks
+        # Without its sign bit an fp16 number orders as the whole number of its bits, which compares faster.
+        bits = np.ascontiguousarray(self.array).view(np.uint16) & np.uint16(0x7FFF)
+        rows = bits.reshape(self.shape[0], -1) if self.shape else bits.reshape(1, 1)
+        found = self._row_peaks = rows.max(axis=1).view(np.float16).astype(np.float64)
+        return found
 
     def __repr__(self) -> str:
         return f"Weight({self.key[:8]}, {list(self.shape)})"
 
 
 _table: WeakValueDictionary[str, Weight] = WeakValueDictionary()
+_KEPT = 4  # the pieces of one kernel are read in turn, and each of them reads the whole
+_recent: dict[str, np.ndarray] = {}
 
 
 def intern_weight(values: Any, what: str = "weight") -> Weight:
@@ -96,6 +105,11 @@ def intern_weight(values: Any, what: str = "weight") -> Weight:
     return found
 
 
+def moved_weight(recipe: str, parent: Weight, shape: tuple[int, ...], make: Callable[..., np.ndarray]) -> Weight:
+    """A weight whose numbers are those of another in other places: ``make`` gets the fp16 array itself."""
+    return _derived(recipe, (parent,), shape, lambda: make(parent.array))
+
+
 def derived_weight(
     recipe: str, parents: tuple[Weight, ...], shape: tuple[int, ...], make: Callable[..., np.ndarray]
 ) -> Weight:
@@ -103,14 +117,20 @@ def derived_weight(
 
     ``recipe`` says in words all that ``make`` does, so that the same recipe over the same parents is one weight.
     """
+
+    def made() -> np.ndarray:
+        return make(*(parent.array.astype(np.float64) for parent in parents))
+
+    return _derived(recipe, parents, shape, made)
+
+
+def _derived(
+    recipe: str, parents: tuple[Weight, ...], shape: tuple[int, ...], made: Callable[[], np.ndarray]
+) -> Weight:
     text = "|".join((recipe, repr(shape), *(parent.key for parent in parents)))
     key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     found = _table.get(key)
     if found is None:
-
-        def made() -> np.ndarray:
-            return make(*(parent.array.astype(np.float64) for parent in parents))
-
         found = _table[key] = Weight(key, None, shape, made)
     return found
 

@@ -10,11 +10,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from aneforge.errors import DataError
+from aneforge.errors import DataError, UnknownNameError, UnknownValueError
 from aneforge.targets import store
 from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.families import Family8
+from aneforge.targets.hal import OLD_BUILD, hal_fields
 from aneforge.targets.limits import limit_fact
 from aneforge.targets.numeric_facts import slice_saturates
 
@@ -38,7 +39,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     elif key == "kernel_copies":
         return _kernel_copies(target)
     else:
-        found = target.hal[int(key, 16)]
+        found = _published(target, key)
         if not found.known:
             found = _cell(target, key)
     if found.known:
@@ -67,10 +68,19 @@ def constant(name: str) -> Any:
     return rows[name]["v"]
 
 
+def _published(target: Target, key: str) -> Fact[Any]:
+    """The cell at an offset of build 9.509; a target that only a newer build constructs is asked by field name."""
+    field = hal_fields(OLD_BUILD).find(int(key, 16))
+    try:
+        return target.hal[field.name]
+    except (UnknownNameError, UnknownValueError):  # a newer table may not name the field, or not exist at all
+        return Fact(None, about=f"HAL {key} {field.name} of {target.name}")
+
+
 def _cell(target: Target, key: str) -> Fact[Any]:
     chosen = store.load("choices")["cells"].get(key)
     if chosen is None:
-        return target.hal[int(key, 16)]
+        return Fact(None, about=f"HAL {key} of {target.name}")
     value = chosen["by_target"].get(target.name, chosen["v"])
     record = {"v": value, "src": [], "conf": "inferred", "conflict": chosen["choice"]}
     return fact(record, about=f"HAL {key} of {target.name}")

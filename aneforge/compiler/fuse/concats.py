@@ -11,7 +11,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.fuse.slots import has_room, is_activation, is_barrier
 from aneforge.compiler.passes import Rewriter, pass_
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import Weight, moved_weight
 
 _CHANNELS = 2
 
@@ -91,4 +91,4 @@ def _cut(weight: Weight, start: int, end: int) -> Weight:
     def cut(values: np.ndarray) -> np.ndarray:
         return values.reshape(-1)[start:end]
 
-    return derived_weight(f"numbers {start} to {end}", (weight,), (end - start,), cut)
+    return moved_weight(f"numbers {start} to {end}", weight, (end - start,), cut)

@@ -8,24 +8,31 @@ from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.fuse.slots import is_activation
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.passes import Rewriter, pass_
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import Weight, moved_weight
 
 _EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
 _STORED_AS = {"kernel_lut": "kernel_palettized_LUT"}  # the product's name for a table, and the convolution's
 
 
-@pass_("products-to-convolutions", 1, reads=["0x1b8"], ensures=["resident products"], only=["linear", "matmul"])
+@pass_(
+    "products-to-convolutions",
+    1,
+    reads=["0x1b8", "0x138"],
+    ensures=["resident products"],
+    only=["linear", "matmul"],
+)
 def products_to_convolutions(module: Module, chip: Facts) -> int:
     """ReplaceMatmulWithConv: a weight below HAL 0x1b8 bytes becomes a resident kernel, a larger one stays tiled.
 
-    The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25).
+    The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25). The
+    rows then lie on the width, so a product with more of them than the width holds (0x138) stays as well.
     """
-    limit = chip["0x1b8"]
+    limit, widest = chip["0x1b8"], chip["0x138"]
     walk = Rewriter(module)
     for op in module.ops:
         kernel = _kernel(module, op)
         layout = None if kernel is None else op.operands[1].type
-        if kernel is None or layout is None or layout.bytes >= limit:
+        if kernel is None or layout is None or layout.bytes >= limit or op.operands[0].shape[2] > widest:
             walk.keep(op)
         else:
             walk.replace(op, _convolution(walk, op, kernel))
@@ -45,10 +52,10 @@ def _kernel(module: Module, op: Op) -> Weight | None:
         return None  # a weight for each batch is no single kernel
     if op.kind == "linear" or op.attrs.get("transpose_rhs"):
         shape = (rows, columns, 1, 1)
-        return derived_weight("as a kernel", (weight,), shape, lambda matrix: matrix.reshape(shape))
+        return moved_weight("as a kernel", weight, shape, lambda matrix: matrix.reshape(shape))
     shape = (columns, rows, 1, 1)
-    return derived_weight(
-        "turned into a kernel", (weight,), shape, lambda matrix: matrix.reshape(rows, columns).T.reshape(shape)
+    return moved_weight(
+        "turned into a kernel", weight, shape, lambda matrix: matrix.reshape(rows, columns).T.reshape(shape)
     )
 
 
@@ -83,9 +90,12 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
     return walk.emit("anec.transpose", [product], op.type, {"transpose_list": _EXCHANGE}, op.sources)
 
 
-@pass_("sink-transposes", 1, only=["transpose"])
+@pass_("sink-transposes", 1, reads=["0x138", "0x140"], only=["transpose"])
 def sink_transposes(module: Module, chip: Facts) -> int:
-    """A transpose before a pointwise activation moves behind it, where it meets its opposite or the transpose slot."""
+    """A transpose before a pointwise activation moves behind it, where it meets its opposite or the transpose slot.
+
+    A transpose may read rows that are too long for anything else; there the activation stays where it is.
+    """
     walk = Rewriter(module)
     for op in module.ops:
         before = op.operands[0] if len(op.operands) == 1 and is_activation(op) else None
@@ -93,6 +103,9 @@ def sink_transposes(module: Module, chip: Facts) -> int:
             walk.keep(op)
             continue
         source = before.operands[0]
+        if source.shape[4] > chip["0x138"] or source.shape[3] > chip["0x140"]:
+            walk.keep(op)
+            continue
         assert source.type is not None
         assert op.type is not None
         inner = TensorType(source.type.shape, op.type.dtype)

@@ -23,11 +23,24 @@ def pairs_of(order: Order) -> tuple[tuple[int, int], ...]:
     return tuple((result, source) for result, source in enumerate(order) if result != source)
 
 
+def keeps_order(op: Op) -> bool:
+    """Whether a transpose moves no element: only axes of one change places with others."""
+    extents = op.operands[0].shape
+    wide = [axis for axis in order_of(op) if extents[axis] > 1]
+    return wide == sorted(wide)
+
+
 @pass_("collapse-transposes", 1, ensures=["single transposes"], only=["transpose"])
 def collapse_transposes(module: Module, chip: Facts) -> int:
-    """CollapseTranspose: a transpose of a transpose becomes one; symmetric pairs cancel."""
+    """CollapseTranspose: a transpose of a transpose becomes one; symmetric pairs cancel.
+
+    One that moves no element joins the reshape before or behind it.
+    """
     walk = Rewriter(module)
     for op in module.ops:
+        if _joins_reshape(op):
+            _reshaped(walk, op)
+            continue
         before = op.operands[0] if op.kind == "transpose" else None
         if before is None or before.kind != "transpose":
             walk.keep(op)
@@ -42,6 +55,24 @@ def collapse_transposes(module: Module, chip: Facts) -> int:
         attrs = {"transpose_list": pairs_of(order)}
         walk.replace(op, walk.emit("anec.transpose", [source], op.type, attrs, merged_sources(before, op)))
     return walk.finish()
+
+
+def _joins_reshape(op: Op) -> bool:
+    before = op.operands[0] if op.kind in ("transpose", "reshape") else None
+    if before is None or {op.kind, before.kind} != {"transpose", "reshape"}:
+        return False
+    return keeps_order(op if op.kind == "transpose" else before)
+
+
+def _reshaped(walk: Rewriter, op: Op) -> None:
+    """Read what the op before read, under the last shape."""
+    before, source = op.operands[0], op.operands[0].operands[0]
+    assert op.type is not None
+    if source.type == op.type:
+        walk.replace(op, source)
+        return
+    attrs = {"shape": op.type.shape}
+    walk.replace(op, walk.emit("anec.reshape", [source], op.type, attrs, merged_sources(before, op)))
 
 
 @pass_("transposes-into-matmul", 1, requires=["single transposes"], only=["transpose"])

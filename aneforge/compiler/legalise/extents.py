@@ -27,13 +27,17 @@ def check_extents(module: Module, chip: Facts) -> int:
     As in preflight (limits.json ``preflight_axis_rule``), a transpose and what it reads have the wide caps of the
     offset field; whatever else reads such a tensor has the narrow ones.
     """
-    narrow = [chip[name] for name in _CAPS]
-    wide = [chip[_WIDE]] * len(AXES)
+    narrow = tuple(chip[name] for name in _CAPS)
+    wide = (chip[_WIDE],) * len(AXES)
+    sound: set[tuple[tuple[int, ...], bool]] = set()  # few shapes, met again and again
     for op in module.ops:
         if op.kind in ("const_in", "live_out"):
             continue  # a kernel's outputs lie on N and are no batch; what a program gives out is checked where made
+        turned = op.kind == "transpose"
         for tensor in _tensors(op):
-            _check(op, tensor, wide if op.kind == "transpose" else narrow)
+            if (tensor.shape, turned) not in sound:
+                _check(op, tensor, wide if turned else narrow)
+                sound.add((tensor.shape, turned))
         for extent in _contracted(op):
             if extent > chip[_CONTRACTED]:
                 raise Refused(op, f"a contraction or output extent of {extent} exceeds the cap of {chip[_CONTRACTED]}")
@@ -47,7 +51,7 @@ def _tensors(op: Op) -> Iterator[Op]:
         yield op
 
 
-def _check(op: Op, tensor: Op, caps: list[int]) -> None:
+def _check(op: Op, tensor: Op, caps: tuple[int, ...]) -> None:
     for axis, extent, cap in zip(AXES, tensor.shape, caps, strict=True):
         if extent > cap:
             what = "gives" if tensor is op else "reads"

@@ -6,7 +6,7 @@ from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.legalise.pieces import Piece, split
-from aneforge.compiler.legalise.relabel import Relayer
+from aneforge.compiler.legalise.relabel import rewritten
 from aneforge.compiler.passes import pass_
 
 
@@ -16,6 +16,7 @@ from aneforge.compiler.passes import pass_
     reads=["limit:group_conv_decompose"],
     requires=["layers", "native strides"],
     ensures=["native groups"],
+    only=["convolution"],
 )
 def group_convolutions(module: Module, chip: Facts) -> int:
     """Group-convolution decomposition: groups with more inputs times kernel area than the limit run one by one (U35).
@@ -24,15 +25,17 @@ def group_convolutions(module: Module, chip: Facts) -> int:
     outputs, which lie on the batch axis, and stays.
     """
     limit = chip["limit:group_conv_decompose"]
-    walk = Relayer(module)
-    for op in module.ops:
-        if _too_long(op, limit) and held(module, op.operands[1]) is not None:
-            groups = op.attrs["groups"]
-            each = op.shape[2] // groups
-            split(walk, op, [Piece(number * each, each, 1) for number in range(groups)])
-        else:
-            walk.keep(op)
-    return walk.finish()
+
+    def too_long(op: Op) -> bool:
+        return _too_long(op, limit) and held(module, op.operands[1]) is not None
+
+    return rewritten(module, too_long, lambda walk, op: split(walk, op, _one_by_one(op)))
+
+
+def _one_by_one(op: Op) -> list[Piece]:
+    groups = op.attrs["groups"]
+    each = op.shape[2] // groups
+    return [Piece(number * each, each, 1) for number in range(groups)]
 
 
 def _too_long(op: Op, limit: int) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legalise.kernel_memory import exceeds, kernel_cap, kernel_demand, streamable
+from aneforge.compiler.legalise.kernel_memory import KERNELS, exceeds, kernel_cap, kernel_demand, streamable
 from aneforge.compiler.legalise.pieces import Piece, output_axis, pieces_of, split
-from aneforge.compiler.legalise.relabel import Relayer
+from aneforge.compiler.legalise.relabel import rewritten
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
@@ -18,6 +18,7 @@ from aneforge.compiler.refusal import Refused
     reads=["0x48f", "0x200", "0x210", "0x1b8"],
     requires=["layers", "mapped resizes", "native strides", "native groups", "kernel modes"],
     ensures=["kernel memory"],
+    only=KERNELS,
 )
 def split_kernel_memory(module: Module, chip: Facts) -> int:
     """ExceedKmemSizeLimit: a weight above its kernel-memory cap becomes pieces along the output channels.
@@ -25,13 +26,11 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
     A streamed weight is sized against HAL 0x210, any other against 0x200. Pieces keep the pointwise epilogue of the
     layer with their share of its constants; the rest of the fusion is undone behind the joined result.
     """
-    walk = Relayer(module)
-    for op in module.ops:
-        if exceeds(op, chip) and _has_weight(module, op):
-            split(walk, op, _pieces(op, chip), numbered=True)
-        else:
-            walk.keep(op)
-    return walk.finish()
+
+    def too_large(op: Op) -> bool:
+        return exceeds(op, chip) and _has_weight(module, op)
+
+    return rewritten(module, too_large, lambda walk, op: split(walk, op, _pieces(op, chip), numbered=True))
 
 
 def _has_weight(module: Module, op: Op) -> bool:

@@ -10,9 +10,9 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.legalise.pieces import stored_names
-from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
+from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed, with_extents
 from aneforge.compiler.passes import pass_
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import Weight, moved_weight
 
 _REWRITTEN = range(9, 16)  # fusion.json conv_kernel_rewrite: widths 9 to 15
 
@@ -23,6 +23,7 @@ _REWRITTEN = range(9, 16)  # fusion.json conv_kernel_rewrite: widths 9 to 15
     reads=["0x38", "limit:conv_kernel_h", "large_kernel_rewrite"],
     requires=["layers", "native strides", "native groups"],
     ensures=["kernel modes"],
+    only=["convolution", "deconvolution"],
 )
 def large_kernels(module: Module, chip: Facts) -> int:
     """GetMaxSmallKernelWidth: a kernel beyond HAL 0x38 takes the large mode, or stride two with twice the outputs.
@@ -31,28 +32,30 @@ def large_kernels(module: Module, chip: Facts) -> int:
     copies of the weights, one shifted by a column, give the even and the odd columns.
     """
     widest, tallest = chip["0x38"], min(chip["limit:conv_kernel_h"])
-    walk = Relayer(module)
-    for op in module.ops:
-        if not _stored_fp16(module, op):
-            walk.keep(op)
-            continue
+
+    def large(op: Op) -> bool:
+        if op.kind not in ("convolution", "deconvolution"):
+            return False
         _, height, width = op.attrs["kernel_sizes"]
+        return (height > tallest or width > widest) and _stored_fp16(op)
+
+    def rewrite(walk: Relayer, op: Op) -> None:
+        tall = op.attrs["kernel_sizes"][1] > tallest
         made = op
         if chip["large_kernel_rewrite"] and _rewritable(op) and held(module, op.operands[1]) is not None:
             made = _to_stride_two(walk, op)
         else:
             walk.keep(op)
-        if height > tallest or (made is op and width > widest):
+            walk.changes += 1
+        if tall or made is op:
             made.labels["large_kernel"] = True
-            walk.changes += made is op
-    return walk.finish()
+
+    return rewritten(module, large, rewrite)
 
 
-def _stored_fp16(module: Module, op: Op) -> bool:
-    if op.kind not in ("convolution", "deconvolution") or stored_names(op):
-        return False
+def _stored_fp16(op: Op) -> bool:
     kernel = op.operands[1]
-    return kernel.kind == "const_in" and typed(kernel).dtype == "f16"
+    return not stored_names(op) and kernel.kind == "const_in" and typed(kernel).dtype == "f16"
 
 
 def _rewritable(op: Op) -> bool:
@@ -94,13 +97,13 @@ def _two_kernels(walk: Relayer, kernel: Op, wide: int, together: bool) -> Op:
     source = (outputs, inputs, height, width)
     recipe = f"two copies a column apart, {wide} wide, {'by channel' if together else 'one after the other'}"
     weight = _held(walk, kernel)
-    made = derived_weight(recipe, (weight,), shape, partial(_shifted, source=source, shape=shape, together=together))
+    made = moved_weight(recipe, weight, shape, partial(_shifted, source=source, shape=shape, together=together))
     return walk.stored(made, TensorType((2 * outputs, 1, inputs, height, wide)), kernel.sources)
 
 
 def _shifted(kernel: np.ndarray, source: tuple[int, ...], shape: tuple[int, ...], together: bool) -> np.ndarray:
     outputs, inputs, height, width = source
-    copies = np.zeros((2, outputs, inputs, height, shape[3]))
+    copies = np.zeros((2, outputs, inputs, height, shape[3]), kernel.dtype)
     for shift in (0, 1):
         copies[shift, ..., shift : shift + width] = kernel.reshape(source)
     return (copies.swapaxes(0, 1) if together else copies).reshape(shape)
@@ -114,7 +117,7 @@ def _twice(walk: Relayer, constant: Op, together: bool) -> Op:
     weight = _held(walk, constant)
     recipe = "each entry twice" if together else "all entries twice"
     repeat = partial(np.repeat, repeats=2) if together else partial(np.tile, reps=2)
-    made = derived_weight(recipe, (weight,), (2 * channels,), lambda vector: repeat(vector.reshape(-1)))
+    made = moved_weight(recipe, weight, (2 * channels,), lambda vector: repeat(vector.reshape(-1)))
     return walk.stored(made, with_extents(typed(constant), {2: 2 * channels}), constant.sources)
 
 

@@ -27,7 +27,15 @@ def _rule(kind: str) -> dict[str, Any]:
     return next(row for row in store.load("ops")["legacy_rules"] if row["op"] == _RULES[kind])
 
 
-@pass_("legacy-forms", 2, reads=["family8"], requires=["layers"], ensures=["family forms"], rounds=True)
+@pass_(
+    "legacy-forms",
+    2,
+    reads=["family8"],
+    requires=["layers"],
+    ensures=["family forms"],
+    rounds=True,
+    only=["reshape", "broadcast", "div"],
+)
 def legacy_forms(module: Module, chip: Facts) -> int:
     """ConvertToReshape, ConvertBroadcast and divide below A13: flatten, ones and zeros, and a reciprocal.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aneforge.anec.ir import AnecError, Op
 from aneforge.compiler.legalise.relabel import Relayer, Span, spans, typed, with_extents
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import Weight, moved_weight
 
 __all__ = ["Piece", "pieces_of", "split", "stored_names"]
 
@@ -104,7 +104,7 @@ def _stored_share(walk: Relayer, op: Op, name: str, cuts: dict[int, Span]) -> st
 
 def _vector_share(weight: Weight, rows: Span) -> Weight:
     start, size = rows
-    return derived_weight(f"entries {start} to {start + size}", (weight,), (size,), lambda a: a[start : start + size])
+    return moved_weight(f"entries {start} to {start + size}", weight, (size,), lambda a: a[start : start + size])
 
 
 def _kernel_share(weight: Weight, cuts: dict[int, Span]) -> Weight:
@@ -113,4 +113,4 @@ def _kernel_share(weight: Weight, cuts: dict[int, Span]) -> Weight:
     held = {axis: span for axis, span in held.items() if weight.shape[axis] > 1}
     index = tuple(slice(held[i][0], sum(held[i])) if i in held else slice(None) for i in range(4))
     shape = tuple(held[i][1] if i in held else extent for i, extent in enumerate(weight.shape))
-    return derived_weight(f"kernel share {sorted(held.items())}", (weight,), shape, lambda a: a[index])
+    return moved_weight(f"kernel share {sorted(held.items())}", weight, shape, lambda a: a[index])

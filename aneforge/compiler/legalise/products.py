@@ -10,7 +10,7 @@ from aneforge.compiler.passes import pass_
 _HEIGHT = 3
 
 
-@pass_("slice-products", 2, reads=["0x1b8"], requires=["layers"], ensures=["sliced products"])
+@pass_("slice-products", 2, reads=["0x1b8"], requires=["layers"], ensures=["sliced products"], only=["matmul"])
 def slice_products(module: Module, chip: Facts) -> int:
     """SliceMatMulAlongHeight: a product is cut along the height until each right-hand side fits HAL 0x1b8 (U32).
 

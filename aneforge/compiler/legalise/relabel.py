@@ -12,9 +12,9 @@ from aneforge.anec.interpret import laid_out
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.compiler.fuse.slots import PRIMARY
 from aneforge.compiler.passes import Rewriter
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import Weight, moved_weight
 
-__all__ = ["Relayer", "Span", "recut", "spans", "typed", "with_extents"]
+__all__ = ["Relayer", "Span", "recut", "rewritten", "spans", "typed", "with_extents"]
 
 Span = tuple[int, int]
 """Where a share starts and how long it is."""
@@ -46,7 +46,23 @@ def typed(op: Op) -> TensorType:
 
 def with_extents(type_: TensorType, extents: Mapping[int, int]) -> TensorType:
     """The same type with other extents along some axes."""
-    return TensorType(tuple(extents.get(axis, extent) for axis, extent in enumerate(type_.shape)), type_.dtype)
+    shape = list(type_.shape)
+    for axis, extent in extents.items():
+        shape[axis] = extent
+    return TensorType(tuple(shape), type_.dtype)
+
+
+def rewritten(module: Module, wanted: Callable[[Op], bool], rewrite: Callable[[Relayer, Op], None]) -> int:
+    """Rewrite the ops that are wanted and keep the rest; a module without any of them is not touched at all."""
+    if not any(map(wanted, module.ops)):
+        return 0
+    walk = Relayer(module)
+    for op in module.ops:
+        if wanted(op):
+            rewrite(walk, op)
+        else:
+            walk.keep(op)
+    return walk.finish()
 
 
 class Relayer(Rewriter):
@@ -182,7 +198,6 @@ class Relayer(Rewriter):
 
 def _share(weight: Weight, shape: tuple[int, ...], sizes: tuple[int, ...], cuts: Mapping[int, Span]) -> Weight:
     """A recipe for a share of a stored constant, of the rank that the constant has where that is possible."""
-    index = tuple(slice(cuts[i][0], sum(cuts[i])) if i in cuts else slice(None) for i in range(5))
     n, d, c, h, w = sizes
     rank = len(weight.shape)
     if rank == 5:
@@ -195,7 +210,8 @@ def _share(weight: Weight, shape: tuple[int, ...], sizes: tuple[int, ...], cuts:
         kept = (math.prod(sizes),)
 
     def make(array: np.ndarray) -> np.ndarray:
+        index = tuple(slice(cuts[i][0], sum(cuts[i])) if i in cuts else slice(None) for i in range(5))
         part = laid_out(array, shape)[index]
         return part.transpose(0, 2, 1, 3, 4) if rank == 5 else part  # laid_out turns a volume back
 
-    return derived_weight(f"share {sorted(cuts.items())} of {shape}", (weight,), kept, make)
+    return moved_weight(f"share {sorted(cuts.items())} of {shape}", weight, kept, make)

@@ -23,6 +23,7 @@ _UPSAMPLES = (("NearestNeighbor", "Default"), ("NearestNeighbor", "UnalignedCorn
     requires=["layers"],
     ensures=["mapped resizes"],
     rounds=True,
+    only=["resize"],
 )
 def resize_strategies(module: Module, chip: Facts) -> int:
     """DecomposeResize: the texture engine (HAL 0x81d), else a deconvolution, else transposes and convolutions.
@@ -61,17 +62,16 @@ def _decompose(walk: Relayer, op: Op, chip: Facts) -> None:
 def _upsample_factors(op: Op, chip: Facts) -> tuple[int, int] | None:
     """QualifiesforUpsampleDecomposition: whole factors, a kernel of small width, and a 1 x 1 map by flag only."""
     (height, width), (rows, columns) = op.operands[0].shape[3:], op.shape[3:]
-    linear = op.attrs["sampling_methods"] == "Linear"
-    if (op.attrs["sampling_methods"], op.attrs["sampling_modes"]) not in _UPSAMPLES or op.shape == op.operands[
-        0
-    ].shape:
+    method, mode = op.attrs["sampling_methods"], op.attrs["sampling_modes"]
+    if (method, mode) not in _UPSAMPLES or (height, width) == (rows, columns):
         return None
     if rows % height or columns % width:
         return None
     if (height, width) == (1, 1) and not chip["0x812"]:  # U25
         return None
     factors = rows // height, columns // width
-    return factors if all(kernel_size(factor, linear) <= chip["0x38"] for factor in factors) else None
+    small = all(kernel_size(factor, method == "Linear") <= chip["0x38"] for factor in factors)
+    return factors if small else None
 
 
 def _check_turned(op: Op, chip: Facts) -> None:

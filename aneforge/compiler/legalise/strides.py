@@ -12,9 +12,9 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.legalise.pieces import stored_names
-from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
+from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed, with_extents
 from aneforge.compiler.passes import pass_
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import moved_weight
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ def factors(stride: int, allowed: Sequence[int]) -> tuple[int, int] | None:
     reads=["0x730", "limit:conv_kernel_w_fp16", "limit:conv_kernel_h", "limit:channel_extent"],
     requires=["layers"],
     ensures=["native strides"],
+    only=["convolution"],
 )
 def large_strides(module: Module, chip: Facts) -> int:
     """DecomposeConvWithLargeStride: a stride that is a product of two factors of HAL 0x730 runs in two steps.
@@ -78,13 +79,11 @@ def large_strides(module: Module, chip: Facts) -> int:
     at stride one and read by a strided view (U36).
     """
     native = (1, *chip["0x730"])
-    walk = Relayer(module)
-    for op in module.ops:
-        if op.kind == "convolution" and any(step not in native for step in op.attrs["strides"][1:]):
-            _decompose(walk, op, _plan(module, op, chip))
-        else:
-            walk.keep(op)
-    return walk.finish()
+
+    def large(op: Op) -> bool:
+        return op.kind == "convolution" and any(step not in native for step in op.attrs["strides"][1:])
+
+    return rewritten(module, large, lambda walk, op: _decompose(walk, op, _plan(module, op, chip)))
 
 
 def _plan(module: Module, op: Op, chip: Facts) -> tuple[Axis, Axis]:
@@ -186,7 +185,7 @@ def _regrouped(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
     holes = tuple(a.dilation if a.first > 1 else 1 for a in axes)
     source = (outputs, inputs, rows.kernel, columns.kernel)
     make = partial(_regroup, source=source, shape=shape, factors=(rows.first, columns.first), holes=holes)
-    made: Weight = derived_weight(recipe, (kernel,), shape, make)
+    made = moved_weight(recipe, kernel, shape, make)
     type_ = TensorType((outputs, 1, inputs * block, heights, widths), typed(op.operands[1]).dtype)
     return walk.stored(made, type_, op.operands[1].sources)
 
@@ -201,7 +200,7 @@ def _regroup(
     """Holes and the rest of the last block are zeros; then every block's pixels go to the channels, channel-major."""
     outputs, inputs, height, width = source
     (y, u), (rows, columns) = factors, shape[2:]
-    wide = np.zeros((outputs, inputs, rows * y, columns * u))
+    wide = np.zeros((outputs, inputs, rows * y, columns * u), kernel.dtype)
     ends = [step * (size - 1) + 1 for step, size in zip(holes, (height, width), strict=True)]
     wide[:, :, : ends[0] : holes[0], : ends[1] : holes[1]] = kernel.reshape(source)
     split = wide.reshape(outputs, inputs, rows, y, columns, u).transpose(0, 1, 3, 5, 2, 4)

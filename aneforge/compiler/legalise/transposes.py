@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.transposes import order_of
-from aneforge.compiler.legalise.relabel import Relayer, typed
+from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed
 from aneforge.compiler.passes import pass_
 
 
@@ -17,6 +17,7 @@ from aneforge.compiler.passes import pass_
     reads=["0x468", "0x470"],
     requires=["layers", "family forms", "mapped resizes"],
     ensures=["native transposes"],
+    only=["transpose"],
 )
 def multi_pass_transposes(module: Module, chip: Facts) -> int:
     """IsValidNETransposeConfiguration: beyond HAL 0x468 and 0x470 a transpose is exchanges of two axes by DMA.
@@ -24,17 +25,19 @@ def multi_pass_transposes(module: Module, chip: Facts) -> int:
     A cap of zero means that there is no native transpose at all. What is not native leaves its epilogue slot, and so
     does what stands behind it there.
     """
-    walk = Relayer(module)
-    for op in module.ops:
-        if op.kind != "transpose" or _native(op, chip["0x468"], chip["0x470"]):
-            walk.keep(op)
-            continue
-        walk.detach(walk.behind(op))
-        value = op.operands[0]
-        for pair in _exchanges(op):
-            value = _exchange(walk, op, value, pair)
-        walk.replace(op, value)
-    return walk.finish()
+
+    def beyond(op: Op) -> bool:
+        return op.kind == "transpose" and not _native(op, chip["0x468"], chip["0x470"])
+
+    return rewritten(module, beyond, _in_passes)
+
+
+def _in_passes(walk: Relayer, op: Op) -> None:
+    walk.detach(walk.behind(op))
+    value = op.operands[0]
+    for pair in _exchanges(op):
+        value = _exchange(walk, op, value, pair)
+    walk.replace(op, value)
 
 
 def _native(op: Op, tallest: int, widest: int) -> bool:

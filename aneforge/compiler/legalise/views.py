@@ -15,7 +15,7 @@ _BATCH, _WIDTH = 0, 4
 _SPACE = (3, 4)
 
 
-@pass_("gather-gate", 2, reads=["0x81d"], requires=["layers"], ensures=["mapped gathers"])
+@pass_("gather-gate", 2, reads=["0x81d"], requires=["layers"], ensures=["mapped gathers"], only=["gather_nd"])
 def gather_gate(module: Module, chip: Facts) -> int:
     """IsValidForH13: without a texture engine a gather fits the software envelope, or fixed indices become views."""
     texture = chip["0x81d"]
@@ -81,6 +81,7 @@ def _runs(indices: Sequence[int]) -> list[Span]:
         "kernel memory",
     ],
     ensures=["routed views"],
+    only=["input_view"],
 )
 def crop_slices(module: Module, chip: Facts) -> int:
     """SliceNeedsCropMode: a height or width view that does not begin at zero takes the crop route.

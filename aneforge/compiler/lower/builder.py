@@ -23,6 +23,9 @@ DTYPES = {"fp16": "f16", "bool": "i1", "uint8": "ui8"}
 AXES_OF_RANK: tuple[tuple[int, ...], ...] = ((), (4,), (2, 4), (2, 3, 4), (0, 2, 3, 4), (0, 2, 1, 3, 4))
 N, D, C, H, W = range(5)
 
+SMALLEST_CAP = 16384
+"""What every chip takes along H and W (0x138, 0x140): a layout that is ours to choose stays within it."""
+
 layout = cache(rank5)  # few shapes, asked for again and again
 
 
@@ -194,9 +197,14 @@ class Builder:
         return self.laid(node, shape), shape
 
     def off_batch(self, value: Op) -> tuple[Op, Shape]:
-        """The batch laid on the channels, for layers that take no batch axis; and the shape to go back to."""
+        """The batch laid on the channels, for layers that take no batch axis; and the shape to go back to.
+
+        The rest lies on rows and columns, in the first split of both that every chip has room for.
+        """
         n, d, c, h, w = value.shape
-        return self.stored_reshape(value, (1, 1, n, d * c * h, w)), value.shape
+        splits = ((d * c * h, w), (d * c, h * w), (d, c * h * w))
+        rows, columns = next((each for each in splits if max(each) <= SMALLEST_CAP), splits[0])
+        return self.stored_reshape(value, (1, 1, n, rows, columns)), value.shape
 
     def refuse(self, node: Tensor, message: str, reject: str | None = None) -> LoweringError:
         return LoweringError(node, message, reject)

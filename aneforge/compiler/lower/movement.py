@@ -45,8 +45,8 @@ def _joined(b: Builder, values: list[Op], axis: int, shape: Shape, dtype: str) -
     if axis:
         return b.emit("concat", values, shape, {"axis": axis}, dtype)
     values = [b.off_batch(each)[0] for each in values]
-    _, d, c, h, w = shape
-    made = b.emit("concat", values, (1, 1, shape[0], d * c * h, w), {"axis": _CHANNELS}, dtype)
+    plane = values[0].shape[3:]
+    made = b.emit("concat", values, (1, 1, shape[0], *plane), {"axis": _CHANNELS}, dtype)
     return b.stored_reshape(made, shape)
 
 

@@ -79,7 +79,7 @@ def lower(
     without one only what holds everywhere is checked. ``names`` gives the lineage of a graph that was rewritten: the
     user's node behind each node, by uid. Ops that no engine has must be gone: retarget first.
     """
-    graph = out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else list(out))
+    graph = Graph.of(out)
     build = Builder(graph, _target(target), names)
     names = build.names
     known = rules()

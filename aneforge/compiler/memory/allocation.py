@@ -106,7 +106,8 @@ def _merge(live: Liveness, value: Op, buffer: Buffer) -> Buffer:
     """The value lies in the buffer of what it overwrites, for as long as either is needed."""
     old = live.of[value]
     buffer.last = max(buffer.last, old.last)
-    buffer.partitions |= old.partitions
+    if old.partition is not None:
+        buffer.touch(old.partition)
     buffer.values += old.values
     for each in old.values:
         live.of[each] = buffer

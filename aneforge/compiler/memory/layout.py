@@ -33,12 +33,19 @@ class Arena:
     def take(self, size: int) -> int | None:
         """An address for that many bytes, or None where no stretch is long enough."""
         size = -(-size // ALIGNMENT) * ALIGNMENT
-        fitting = [(end - start, start, end) for start, end in self._holes if end - start >= size]
-        if fitting:
-            _, start, end = min(fitting)
-            self._holes.remove((start, end))
+        best = None
+        for place, (start, end) in enumerate(self._holes):
+            room = end - start
+            if room >= size and (best is None or room < best[0]):
+                best = room, place
+                if room == size:
+                    break
+        if best is not None:
+            start, end = self._holes[best[1]]
             if end - start > size:
-                insort(self._holes, (start + size, end))
+                self._holes[best[1]] = (start + size, end)
+            else:
+                del self._holes[best[1]]
             return start
         start = self.top
         if self._holes and self._holes[-1][1] == self.top:  # grow the last hole instead of leaving it
@@ -100,8 +107,8 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
     buffers = live.buffers()
     inside: dict[int, list[Buffer]] = {}
     for buffer in buffers:
-        if live.on_chip(buffer):
-            inside.setdefault(next(iter(buffer.partitions)), []).append(buffer)
+        if buffer.partition is not None and live.on_chip(buffer):
+            inside.setdefault(buffer.partition, []).append(buffer)
     spilled: list[Buffer] = []
     addresses: dict[Buffer, int] = {}
     for members in inside.values():

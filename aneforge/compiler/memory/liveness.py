@@ -9,20 +9,30 @@ from aneforge.compiler.schedule.partitions import steps_of
 
 __all__ = ["Buffer", "Liveness"]
 
+SEVERAL = -1
+
 
 class Buffer:
     """One stretch of memory and the values that lie in it."""
 
-    __slots__ = ("first", "last", "owner", "partitions", "port", "size", "values")
+    __slots__ = ("first", "last", "owner", "partition", "port", "size", "values")
 
     def __init__(self, owner: Op, first: int) -> None:
         self.owner = owner
         """The value that gives the buffer its size; the others are views of it or pieces inside it."""
         self.values: list[Op] = [owner]
         self.first = self.last = first
-        self.partitions: set[int] = set()
+        self.partition: int | None = None
+        """The one partition that makes and reads it; -1 where several do."""
         self.port = owner.kind == "live_in"
         self.size = 0
+
+    def touch(self, partition: int) -> None:
+        """A layer of a partition makes or reads it."""
+        if self.partition is None:
+            self.partition = partition
+        elif self.partition != partition:
+            self.partition = SEVERAL
 
 
 class Liveness:
@@ -74,13 +84,13 @@ class Liveness:
         self.of[result] = buffer
         buffer.first = min(buffer.first, self.step[layer])
         buffer.last = max(buffer.last, self.step[layer])
-        buffer.partitions.add(layer.primary.labels["partition"])
+        buffer.touch(layer.primary.labels["partition"])
 
     def _read(self, layer: Layer) -> None:
         for value in layer.inputs:
             buffer = self._buffer(value)
             buffer.last = max(buffer.last, self.step[layer])
-            buffer.partitions.add(layer.primary.labels["partition"])
+            buffer.touch(layer.primary.labels["partition"])
 
     def _buffer(self, value: Op) -> Buffer:
         found = self.of.get(value)
@@ -90,7 +100,7 @@ class Liveness:
 
     def on_chip(self, buffer: Buffer) -> bool:
         """Made and read inside one partition, and no larger than its budget."""
-        return not buffer.port and len(buffer.partitions) == 1 and buffer.size <= self.most
+        return not buffer.port and buffer.partition != SEVERAL and buffer.size <= self.most
 
     def buffers(self) -> list[Buffer]:
         """Each buffer once, in the order in which they are first needed."""

@@ -38,26 +38,35 @@ def is_view(op: Op) -> bool:
 class Layer:
     """One engine layer: its first op, the ops in its slots, and the layers it waits for."""
 
-    __slots__ = ("consumers", "inputs", "number", "ops", "place", "producers", "weights")
+    __slots__ = (
+        "consumers",
+        "inputs",
+        "is_output",
+        "number",
+        "ops",
+        "place",
+        "primary",
+        "producers",
+        "result",
+        "weights",
+    )
 
-    def __init__(self, number: int, place: int) -> None:
+    def __init__(self, number: int, place: int, primary: Op) -> None:
         self.number = number
+        self.primary = primary
+        """The op that the layer is built around; it carries the layer's labels."""
+        self.result = primary
+        """The last of its ops, whose value others read."""
         self.place = place
         """Where the layer stands in the module: its topological order."""
         self.ops: list[Op] = []
-        self.producers: dict[Layer, None] = {}
-        self.consumers: dict[Layer, None] = {}
+        self.producers: list[Layer] = []
+        self.consumers: list[Layer] = []
         self.inputs: dict[Op, None] = {}
         """What it reads from outside: results of other layers and ports, each once, constants apart."""
         self.weights: list[Op] = []
-
-    @property
-    def primary(self) -> Op:
-        return self.ops[0]
-
-    @property
-    def result(self) -> Op:
-        return self.ops[-1]
+        self.is_output = False
+        """Whether the program gives this layer's result to its caller."""
 
     @property
     def segment(self) -> int:
@@ -66,11 +75,6 @@ class Layer:
     @property
     def engine(self) -> str:
         return self.primary.labels["engine"]
-
-    @property
-    def is_output(self) -> bool:
-        """Whether the program gives this layer's result to its caller."""
-        return any(user.name == "anec.live_out" for user in self.result.users)
 
     @property
     def is_ring(self) -> bool:
@@ -105,9 +109,12 @@ class LayerGraph:
                 continue
             layer = numbers.get(op.layer)
             if layer is None:
-                layer = numbers[op.layer] = Layer(op.layer, len(self.layers))
+                layer = numbers[op.layer] = Layer(op.layer, len(self.layers), op)
                 self.layers.append(layer)
             self._add(layer, op)
+        for value in module.output.operands:
+            if value in self.of:
+                self.of[value].is_output = True
 
     def _add(self, layer: Layer, op: Op) -> None:
         for operand in op.operands:
@@ -121,9 +128,11 @@ class LayerGraph:
             if other is not None:
                 if operand is not other.result:
                     raise AnecError(f"layer {layer.number} reads the inside of layer {other.number}")
-                layer.producers[other] = None
-                other.consumers[layer] = None
+                if not other.consumers or other.consumers[-1] is not layer:  # a layer's operands come in a row
+                    layer.producers.append(other)
+                    other.consumers.append(layer)
         layer.ops.append(op)
+        layer.result = op
         self.of[op] = layer
 
     def write_order(self, order: list[Layer]) -> None:

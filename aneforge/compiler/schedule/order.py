@@ -59,8 +59,7 @@ def list_schedule(graph: LayerGraph, footprint: Footprint, working_set: int) -> 
 def _branches(graph: LayerGraph, footprint: Footprint) -> dict[Layer, Branch]:
     found: dict[Layer, Branch] = {}
     for layer in graph.layers:
-        producers = list(layer.producers)
-        before = producers[0] if len(producers) == 1 else None
+        before = layer.producers[0] if len(layer.producers) == 1 else None
         inner = before is not None and len(before.consumers) == 1 and before.segment == layer.segment
         branch = found[before] if inner and before is not None else Branch(before)
         found[layer] = branch

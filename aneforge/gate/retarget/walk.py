@@ -75,7 +75,7 @@ def retarget(
     because a later stage rewrites them. Raises :class:`RejectedOp` for an op that the chip refuses and no rewrite
     can replace.
     """
-    graph = out if isinstance(out, Graph) else Graph([out] if isinstance(out, Tensor) else list(out))
+    graph = Graph.of(out)
     walk = _Walk(*_family_of(target))
     walk.statuses |= dict.fromkeys(keep, "native")
     return walk.run(graph)
