@@ -40,6 +40,7 @@ docs: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python bench/targets.py
 	$(BIN)/python bench/gate.py
+	$(BIN)/python bench/compile.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed

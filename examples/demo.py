@@ -12,11 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def command(*words: str) -> None:
-    """Run one command of the package and show it as a user would type it."""
+def command(*words: str, allowed: tuple[int, ...] = (0,)) -> None:
+    """Run one command of the package and show it as a user would type it; a refusal among targets is status 1."""
     shown = " ".join(f'"{word}"' if " " in word else word for word in words)
     print(f"\n$ aneforge {shown}", flush=True)
-    subprocess.run([sys.executable, "-m", "aneforge", *words], check=True, cwd=ROOT)  # noqa: S603
+    done = subprocess.run([sys.executable, "-m", "aneforge", *words], check=False, cwd=ROOT)  # noqa: S603
+    if done.returncode not in allowed:
+        sys.exit(f"aneforge {shown} ended with status {done.returncode}")
 
 
 def main() -> None:
@@ -25,6 +27,12 @@ def main() -> None:
     command("check", "examples/unet_block.py")
     print("\nA vision transformer with 16 x 16 patches. Which chips take the kernel, and what can be done?")
     command("check", "examples/vit.py", "--target", "m1,m3,m5,m6", "--fail-on", "none")
+    print("\nResNet-18 through all four phases of the compiler, for every target of the vendor's compiler:")
+    command("compile", "examples/resnet.py", "--target", "all", allowed=(0, 1))
+    print("\nThe program for an M1, from the user's nodes to addresses:")
+    command("compile", "examples/resnet.py", "--target", "m1")
+    print("\nWhy did this node become what it is?")
+    command("compile", "examples/resnet.py", "--target", "m1", "--explain", "batch_norm_10")
     print("\nAll targets and the chips that carry them:")
     command("targets")
     print("\nWhich operations change between an M1, an M2 and an M5?")

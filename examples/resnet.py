@@ -29,8 +29,8 @@ def build() -> af.Tensor:
     for stage, channels in enumerate((64, 128, 256, 512)):
         y = block(y, channels, 1 if stage == 0 else 2)
         y = block(y, channels, 1)
-    features = y.mean((2, 3)).reshape(1, 512)
-    return features.linear(rng.normal(0, 0.02, (1000, 512)), np.zeros(1000)).softmax().named("probabilities")
+    features = y.avg_pool(7, 7).reshape(1, 512)
+    return features.linear(rng.normal(0, 0.02, (1000, 512)), np.zeros(1000)).named("logits")
 
 
 out = build()

@@ -230,7 +230,7 @@ def test_the_listing_follows_an_op_from_source_to_address():
     assert "program for h13 (M1" in text
     assert "convolution 3x3 + relu 1x1x8x16x16 <- image" in text
     assert "from conv_0, relu_0" in text
-    assert "weights streams, replicated" in text
+    assert "weights streamed, replicated" in text
     assert "output pooled" in text
 
 

@@ -73,36 +73,43 @@ def assumed(program: Program) -> str:
 
 
 def _table(compiled: Compiled) -> None:
-    groups = compiled.groups()
+    named = dict(zip(_letters(), compiled.groups(), strict=False))
     rows = []
-    for letter, names in zip(_letters(), groups, strict=False):
+    for letter, names in named.items():
         stats = compiled[names[0]].stats
-        rows.append(
-            (
-                letter,
-                stats["segments"],
-                stats["partitions"],
-                stats["layers"],
-                stats["chained"],
-                stats["co_issued"],
-                human_bytes(stats["kernel_bytes"]),
-                human_bytes(stats["peak_l2"]),
-                human_bytes(stats["memory_bytes"]),
-                _wrapped(names),
-            )
-        )
-    heads = ("program", "segments", "partitions", "layers", "chained", "pairs", "weights", "on chip", "memory", "for")
-    print(text.columns(heads, rows))
-    count = len(compiled)
-    print(
-        f"\n{count} target{'s' if count != 1 else ''}, {len(groups)} distinct program{'s' if len(groups) != 1 else ''}"
+        sizes = (human_bytes(stats[key]) for key in ("kernel_bytes", "peak_l2", "memory_bytes"))
+        counts = (stats[key] for key in ("segments", "partitions", "layers", "chained", "co_issued"))
+        rows.append((letter, len(names), *counts, *sizes))
+    heads = (
+        "program",
+        "targets",
+        "segments",
+        "partitions",
+        "layers",
+        "chained",
+        "pairs",
+        "weights",
+        "on chip",
+        "memory",
     )
-    for letter, names in zip(_letters(), groups, strict=False):
-        print(f"\nprogram {letter}, what each phase did:")
-        print(textwrap.indent("\n".join(phase_lines(compiled[names[0]])), "  "))
+    print(text.columns(heads, rows))
+    for letter, names in named.items():
+        print(textwrap.fill(f"{letter}: {_chips(names)}", 116, subsequent_indent="   "))
+    print(f"\n{_count(len(compiled), 'target')}, {_count(len(named), 'distinct program')}")
+    for letters, lines in _phases(compiled, named):
+        print(f"\nprogram{'s' if len(letters) > 1 else ''} {', '.join(letters)}, what each phase did:")
+        print(textwrap.indent("\n".join(lines), "  "))
     for names, reason in _refusals(compiled):
         print(f"\nrefused by {', '.join(names)}:")
         print(textwrap.fill(reason, 116, initial_indent="  ", subsequent_indent="  "))
+
+
+def _phases(compiled: Compiled, named: dict[str, list[str]]) -> list[tuple[list[str], list[str]]]:
+    """What the phases did, once for all programs for which they did the same."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for letter, names in named.items():
+        found.setdefault(tuple(phase_lines(compiled[names[0]])), []).append(letter)
+    return [(letters, list(lines)) for lines, letters in found.items()]
 
 
 def _letters() -> list[str]:
@@ -110,7 +117,7 @@ def _letters() -> list[str]:
     return [*alphabet, *(one + two for one in alphabet for two in alphabet)]
 
 
-def _wrapped(names: list[str]) -> str:
+def _chips(names: list[str]) -> str:
     told = []
     for name in names:
         chips = compiler_target(name).chips

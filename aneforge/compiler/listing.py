@@ -121,8 +121,8 @@ def _flows(layer: ProgramLayer, weights: dict[str, Any]) -> str:
     for key in layer.weights:
         weight = weights.get(key)
         if weight is not None and weight.flow is not None:
-            verb = "streams" if weight.flow == "stream" else "folds"
-            told.append(f"{human_bytes(weight.bytes)} of weights {verb}, {weight.path}")
+            flow = "streamed" if weight.flow == "stream" else "folded"
+            told.append(f"{human_bytes(weight.bytes)} of weights {flow}, {weight.path}")
     return ", ".join(told)
 
 

@@ -36,8 +36,8 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     elif key == "large_kernel_rewrite":
         chosen = store.load("choices")["large_kernel_rewrite"]
         return fact({**chosen, "v": name in chosen["targets"]}, about=about)
-    elif key == "kernel_copies":
-        return _kernel_copies(target)
+    elif key in ("kernel_path", "kernel_copies"):
+        return _kernel_data(target, key)
     else:
         found = _published(target, key)
         if not found.known:
@@ -56,7 +56,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates``,
-    ``large_kernel_rewrite`` or ``kernel_copies``. An unpublished one is assumed where the data say how."""
+    ``large_kernel_rewrite``, ``kernel_path`` or ``kernel_copies``. An unpublished one is assumed where the data say how."""
     return _compile_fact(target.name, key)
 
 
@@ -92,15 +92,16 @@ def _limit(target: Target, name: str) -> Fact[Any]:
     return limit_fact(name, target.family5)
 
 
-def _kernel_copies(target: Target) -> Fact[Any]:
-    """How often kernel data are built: once per core up to A13, once for all from A14 (listing 35.2)."""
-    family = target.family8
-    paths = store.load("compression")
-    shared = next(row for row in paths["kernel_data_paths"] if row["layout"].startswith("shared"))
+def _kernel_data(target: Target, key: str) -> Fact[Any]:
+    """How kernel data are built: for every core up to A13, once for all from A14 (listing 35.2)."""
+    document = store.load("compression")
+    shared = target.family8 is not None and target.family8 >= Family8.A14
+    row = next(row for row in document["kernel_data_paths"] if row["layout"].startswith("shared") == shared)
     cores = _compile_fact(target.name, "0x238")
-    copies = 1 if family is not None and family >= Family8.A14 else cores.value
-    told = fact({**shared, "v": copies}, paths["evidence"], about=f"copies of kernel data on {target.name}")
-    return told if cores.conflict_id is None or copies == 1 else replace(told, conflict_id=cores.conflict_id)
+    copies = 1 if shared else cores.value
+    value = ("shared" if shared else "replicated") if key == "kernel_path" else copies
+    told = fact({**row, "v": value}, document["evidence"], about=f"{key} of {target.name}")
+    return told if shared or cores.conflict_id is None else replace(told, conflict_id=cores.conflict_id)
 
 
 def _saturates(target: Target) -> Fact[Any]:

@@ -21,7 +21,7 @@ def kernel_of(op: Op) -> Op | None:
 @pass_(
     "pack-kernels",
     4,
-    reads=["0x48f", "0x200", "0x210", "0x1b8", "kernel_copies"],
+    reads=["0x48f", "0x200", "0x210", "0x1b8", "kernel_path", "kernel_copies"],
     requires=["partitions"],
     ensures=["packed weights"],
 )
@@ -48,6 +48,6 @@ def pack_kernels(module: Module, chip: Facts) -> int:
         op.labels["address"], op.labels["kernel_bytes"] = address, size
         if flow is not None:
             op.labels["weight_flow"] = flow
-            op.labels["kernel_path"] = "replicated" if copies > 1 else "shared"
+            op.labels["kernel_path"] = chip["kernel_path"]
         address += -(-size // ALIGNMENT) * ALIGNMENT
     return len(flows)
