@@ -17,6 +17,7 @@ from aneforge.gate.preflight import preflight
 from aneforge.gate.retarget import RejectedOp, Retargeted, retarget
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target, all_targets, compiler_target
 from aneforge.targets.families import Family
 from aneforge.targets.host import detect_family
@@ -205,7 +206,7 @@ def _rewriting_family(target: Target) -> Family:
 
 
 def _kernel_memory(target: Target) -> Any:
-    return target.hal[0x200].value
+    return compile_fact(target, "0x200").value
 
 
 def write_build(program: Program, folder: str | Path) -> None:

@@ -11,6 +11,7 @@ from aneforge.compiler.lower.builder import Builder, layout, reject_string, rule
 from aneforge.errors import UnknownValueError
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
+from aneforge.targets.assumed import compile_fact
 from aneforge.targets.limits import axis_limit, limit_fact
 
 _ROWS_TO_CHANNELS = (0, 1, 3, 2, 4)  # C and H exchanged: rows on C, the inner batch on H
@@ -82,13 +83,8 @@ def _matmul(b: Builder, node: Tensor) -> Op:
 
 def _check_matmul(b: Builder, node: Tensor, columns: int) -> None:
     """Listing 22.1: one row of A (an output channel) is a kernel and has to fit the kernel memory."""
-    if b.target is None:
-        return
-    try:
-        most = b.target.hal.kmem_cap_dense
-    except (AttributeError, UnknownValueError):
-        return
-    if 2 * columns > most:
+    most = None if b.target is None else compile_fact(b.target, "0x200").value
+    if most is not None and 2 * columns > most:
         message = f"a row of {columns} numbers takes {2 * columns} bytes, kernel memory holds {most}"
         raise b.refuse(node, message, reject_string("MatrixMult", "can not fit"))
 
