@@ -7,11 +7,13 @@ rounding, half away, makes the fp16 result. This is the plain form in NumPy that
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from aneforge.sim.half import decoded, exponents, round_half
 
-__all__ = ["CEILING", "STEP", "products"]
+__all__ = ["CEILING", "STEP", "Sums", "accumulate", "products"]
 
 Array = np.ndarray
 STEP = 2.0**-16
@@ -20,8 +22,33 @@ _DROPPED = -17
 _UNITS = CEILING / STEP
 
 
+@dataclass
+class Sums:
+    """Accumulators in units of 2^-16, and the infinity that those which left the range hold (0 for the others)."""
+
+    units: Array
+    lost: Array
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(self.units + other.units, np.where(self.lost != 0, self.lost, other.lost))
+
+    def __sub__(self, other: Sums) -> Sums:
+        return Sums(self.units - other.units, np.where(self.lost != 0, self.lost, -other.lost))
+
+    def settled(self) -> Array:
+        """The fp16 results: one rounding, half away; a sum of zero is +0 (N33)."""
+        units = np.where(np.abs(self.units) >= _UNITS, np.copysign(np.inf, self.units), self.units)
+        rounded = round_half(units * STEP) + 0.0
+        return np.where(self.lost != 0, self.lost, rounded).astype(np.float16)
+
+
 def products(a: Array, b: Array, bias: Array | None = None, flush_subnormals: bool = False) -> Array:
-    """``a @ b + bias`` for fp16 ``a`` [rows, depth] and ``b`` [depth, columns], as the engine gives it (fp16).
+    """``a @ b + bias`` for fp16 ``a`` [rows, depth] and ``b`` [depth, columns], as the engine gives it (fp16)."""
+    return accumulate(a, b, bias, flush_subnormals).settled()
+
+
+def accumulate(a: Array, b: Array, bias: Array | None = None, flush_subnormals: bool = False) -> Sums:
+    """The sums of a product before their last rounding.
 
     Terms are added in the order of the depth; that matters only for a sum that leaves the range on its way.
     """
@@ -30,9 +57,8 @@ def products(a: Array, b: Array, bias: Array | None = None, flush_subnormals: bo
     total = np.zeros((a.shape[0], b.shape[1]))
     if bias is not None:
         total += _away(decoded(bias) / STEP)
+    lost = np.where(np.abs(total) >= _UNITS, np.copysign(np.inf, total), 0.0)
     watched = not _stays_inside(left, right, total)
-    lost = np.abs(total) >= _UNITS
-    sign = np.sign(total)
     kept = ea.min(axis=0) + eb.min(axis=1) > _DROPPED  # no product of such a term is dropped
     for term in range(a.shape[1]):
         part = left[:, term, None] * right[term]
@@ -40,11 +66,9 @@ def products(a: Array, b: Array, bias: Array | None = None, flush_subnormals: bo
             part[ea[:, term, None] + eb[term] <= _DROPPED] = 0.0
         total += _away(part)
         if watched:
-            fresh = (np.abs(total) >= _UNITS) & ~lost
-            sign[fresh] = np.sign(total[fresh])
-            lost |= fresh
-    result = round_half(total * STEP) + 0.0  # a sum of zero is +0 (N33)
-    return np.where(lost, np.copysign(np.inf, sign), result).astype(np.float16)
+            fresh = (np.abs(total) >= _UNITS) & (lost == 0)
+            lost[fresh] = np.copysign(np.inf, total[fresh])
+    return Sums(total, lost)
 
 
 def _away(values: Array) -> Array:
