@@ -15,7 +15,7 @@ import numpy as np
 
 from aneforge.anec.ir import AnecError, Module, Op
 
-__all__ = ["interpret", "interpreted_names"]
+__all__ = ["interpret", "interpreted_names", "laid_out", "named_constants", "rule_of"]
 
 Array = np.ndarray
 Rule = Callable[..., Array]
@@ -66,7 +66,9 @@ def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> d
         if op.name == "anec.live_out":
             results = dict(zip(op.attrs["names"], operands, strict=True))
             continue
-        value = _leaf(module, op, given) if op.name in _PORTS else _apply(rules, op, operands, _named(module, op))
+        value = (
+            _leaf(module, op, given) if op.name in _PORTS else _apply(rules, op, operands, named_constants(module, op))
+        )
         if left[op.uid]:
             values[op.uid] = value
         for operand in op.operands:
@@ -107,9 +109,17 @@ def _weight(module: Module, key: str) -> Array:
     return weight.array
 
 
-def _named(module: Module, op: Op) -> dict[str, Array]:
+def named_constants(module: Module, op: Op) -> dict[str, Array]:
     """The stored constants that an op's attributes name, in float64."""
     return {name: _weight(module, op.attrs[name]).astype(np.float64) for name in op.spec.stored if name in op.attrs}
+
+
+def rule_of(op: Op) -> Rule:
+    """The float64 meaning of an op: a function of the op and its operands' arrays."""
+    found = _rules().get(op.name)
+    if found is None:
+        raise AnecError(f"{op.name} has no meaning here")
+    return found
 
 
 def laid_out(array: Array, shape: tuple[int, ...]) -> Array:

@@ -36,6 +36,9 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     elif key == "large_kernel_rewrite":
         chosen = store.load("choices")["large_kernel_rewrite"]
         return fact({**chosen, "v": name in chosen["targets"]}, about=about)
+    elif key in ("winograd", "mac_flushes_subnormals"):
+        chosen = store.load("choices")["arithmetic"][key]
+        return fact({**chosen, "v": target.td_generation in chosen["generations"]}, about=about)
     elif key in ("kernel_path", "kernel_copies"):
         return _kernel_data(target, key)
     else:
