@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types docs bench bench-peer clean
+.PHONY: demo test test-long lint types docs bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -26,6 +26,10 @@ demo: $(VENV)/.installed
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
+
+# Measured facts on large tensors: minutes, not seconds.
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/python -m ruff check .

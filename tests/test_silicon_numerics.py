@@ -1,0 +1,373 @@
+"""Measured facts that a simulator can express, each by its recipe, on every chip that gave it.
+
+The facts lie beside the clone; without them these tests are skipped. What does not hold yet is an expected failure
+with its reason, and a fact of a kind that no recipe here covers has to be named in NOT_NUMBERS.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aneforge as af
+from aneforge.compiler.compile import compile_target
+from aneforge.graph import Graph
+from aneforge.sim.executor import execute
+from aneforge.sim.tables import activation, look_up
+from aneforge.targets import target
+
+FACTS = Path(__file__).resolve().parents[2] / "shared" / "facts" / "silicon" / "numerics_train.json"
+if not FACTS.is_file():
+    pytest.skip("the published measurements are not beside this clone", allow_module_level=True)
+ROWS = json.loads(FACTS.read_text())["facts"]
+
+NOT_NUMBERS = {
+    "accumulator": "describes the format of the sum in words",
+    "accuracy": "networks whose weights are not published",
+    "training": "training runs: data and loop are not published here",
+    "weight_form": "how weights travel, not what they give",
+    "lut": "describes tables in words",
+    "int8_accumulator": "the int8 path is not built yet",
+}
+N60 = "nobody has explained the order of long reductions (N60)"
+EXPECTED_FAILURES = {
+    "reduce_sum": N60,
+    "softmax": f"softmax inherits it: {N60}",
+    "layer_norm": f"its means are reductions: {N60}",
+    "rms_norm": f"its norm is a reduction: {N60}",
+    "conv weight gradient": "training graphs are not built yet",
+    "matmul_ones": "the M1's 4-lane tiles (N02, C18): the fixed-point model keeps what it drops",
+    "lut_bias": "the M1's own knots are not published: the knots of N59 give -0.00076 at 0",
+    "lut_error:tanh": "the M1's own knots are not published: those of the M6 give 0.00161, the M1 showed 0.0017",
+}
+
+
+def run(out, arrays, chip):
+    graph = Graph.of(out)
+    program = compile_target(graph, target(chip))
+    names = [graph.names()[each.uid] for each in graph.inputs]
+    ports = {port.name: port for port in program.inputs}
+    feeds = {name: ports[name].to_ndchw(array) for name, array in zip(names, arrays, strict=True)}
+    done = execute(program, feeds)
+    return program.outputs[0].from_ndchw(done.outputs[program.outputs[0].name]).astype(np.float64)
+
+
+def number(text):
+    """``1.5*2^-14`` and the like."""
+    return float(eval(str(text).replace("^", "**"), {"__builtins__": {}}))  # noqa: S307 - our own data file
+
+
+def terms_of(total):
+    """``1024+2^-12-1024`` as its three terms, the exponent's sign apart."""
+    marked = total.replace("^-", "^m").replace("-", "+-")
+    return [number(part.replace("m", "-")) for part in marked.split("+") if part]
+
+
+def probe(chip, terms, weights=None, bias=None, places=None):
+    """One column of the published 1 x 1 convolution with 64 inputs."""
+    x = af.input((1, 64, 1, 256), name="x")
+    kernel = np.zeros((64, 64, 1, 1))
+    kernel[0, :, 0, 0] = 1.0
+    if weights is not None:
+        kernel[0, :, 0, 0] = 0.0
+        kernel[0, : len(weights), 0, 0] = weights
+    data = np.zeros((1, 64, 1, 256))
+    for place, term in zip(places or range(len(terms)), terms, strict=True):
+        data[0, place, 0, 0] = term
+    start = None if bias is None else np.array([bias, *[0.0] * 63])
+    return float(run(af.conv(x, kernel, bias=start), [data], chip)[0, 0, 0, 0])
+
+
+@cache
+def drawn(order, rows):
+    rng = np.random.default_rng(11)
+    for each in order:
+        x = rng.standard_normal((each, 4096)).astype(np.float32)
+        if each == rows:
+            return x
+    raise AssertionError(rows)
+
+
+def series(row):
+    text = row["setup"].partition("in the order ")[2].partition(", one generator")[0]
+    return tuple(int(each) for each in text.split(", "))
+
+
+def relative(found, want):
+    want = np.asarray(want, np.float64)
+    return float(np.linalg.norm(found - want) / np.linalg.norm(want))
+
+
+def gemm(row, chip):
+    m, k, n = (int(each) for each in row["op"].split()[1].split("x"))
+    rng = np.random.default_rng(0)
+    root = np.float32(np.sqrt(k))
+    if "drawn FIRST" in row["setup"]:
+        weight = rng.standard_normal((n, k)).astype(np.float32) / root
+        x = rng.standard_normal((1, m, k)).astype(np.float32)[0] / root
+    else:
+        x = rng.standard_normal((m, k)).astype(np.float32) / root
+        weight = rng.standard_normal((n, k)).astype(np.float32) / root
+    rows = min(m, 256)
+    out = af.input((rows, k), name="x").linear(weight)
+    return relative(run(out, [x[:rows]], chip), (x.astype(np.float64) @ weight.astype(np.float64).T)[:rows])
+
+
+def gemv(row, chip):
+    x = np.random.default_rng(2).standard_normal(1024)
+    angle = -2 * np.pi * np.outer(np.arange(1024), np.arange(1024)) / 1024
+    errors = []
+    for matrix in (np.cos(angle), np.sin(angle)):
+        found = run(af.input((1, 1024), name="x").linear(matrix), [x[None]], chip)[0]
+        errors.append(relative(found, matrix @ x))
+    return sum(errors) / 2
+
+
+def conv3x3(row, chip):
+    words = row["op"].split()
+    channels, size = int(words[1][1:]), int(words[2].split("x")[0])
+    rng = np.random.default_rng(1)
+    relu = "+relu" in row["op"]
+    images, inputs = (1, 16) if relu else (int(words[3][1:]), channels)
+    x = rng.standard_normal((images, inputs, size, size)).astype(np.float32)[:1]
+    weight = rng.standard_normal((channels, inputs, 3, 3)).astype(np.float32) * np.sqrt(2.0 / (9 * inputs))
+    older = "older NumPy" in row["setup"]
+    weight = weight.astype(np.float32) if older else weight
+    padded = np.pad(x[0], ((0, 0), (1, 1), (1, 1)))
+    columns = np.stack([padded[:, i : i + size, j : j + size] for i in range(3) for j in range(3)], 1)
+    want = weight.reshape(channels, -1).astype(np.float64) @ columns.reshape(inputs * 9, -1).astype(np.float64)
+    out = af.conv(af.input(x.shape, name="x"), weight, pad=1)
+    want = want.reshape(1, channels, size, size)
+    return relative(run(out.relu() if relu else out, [x], chip), np.maximum(want, 0) if relu else want)
+
+
+def pointwise(row, chip):
+    rows = int(row["op"].partition("[")[2].partition(",")[0])
+    x = drawn(series(row), rows)
+    node = af.input((rows, 4096), name="x")
+    if row["op"].startswith("relu"):
+        return relative(run(node.relu(), [x], chip), np.maximum(x, 0))
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    return relative(run(node.gelu(), [x], chip), x * 0.5 * (1.0 + np.tanh(inner)))
+
+
+def reduced(row, chip):
+    rows = int(row["op"].partition("[")[2].partition(",")[0])
+    x = drawn(series(row), rows)
+    node = af.input((rows, 4096), name="x")
+    if row["op"].startswith("reduce_sum"):
+        return relative(run(node.sum(-1), [x], chip)[:, 0], x.sum(-1))
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return relative(run(node.softmax(), [x], chip), powers / powers.sum(-1, keepdims=True))
+
+
+def normed(row, chip):
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((197, 768)).astype(np.float32)
+    g = rng.standard_normal(768).astype(np.float32) * 0.1 + 1.0
+    b = rng.standard_normal(768).astype(np.float32) * 0.1
+    node = af.input((197, 768), name="x")
+    if row["op"].startswith("layer_norm"):
+        centred = node - node.mean(-1)
+        spread = (centred * centred).mean(-1) + 1e-5
+        out = centred * spread.rsqrt(0.0) * g[None] + b[None]
+        mean = x.mean(-1, keepdims=True)
+        want = (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5) * g + b
+    else:
+        size = af.maximum(node.sum_square(-1).sqrt(), float(np.sqrt(768 * 1e-5)))
+        out = node / size * (g.astype(np.float16).astype(np.float32) * np.sqrt(768))[None]
+        want = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * g
+    return relative(run(out, [x], chip), want)
+
+
+NORMS = {
+    "gemm": gemm,
+    "gemv": gemv,
+    "conv3x3": conv3x3,
+    "gelu": pointwise,
+    "relu": pointwise,
+    "reduce_sum": reduced,
+    "softmax": reduced,
+    "layer_norm": normed,
+    "rms_norm": normed,
+}
+
+
+def bisected(finite, low, high):
+    """The largest value that is still finite, to a tenth; None where everything is."""
+    if finite(high):
+        return None
+    while high - low > 0.05:
+        middle = (low + high) / 2
+        low, high = (middle, high) if finite(middle) else (low, middle)
+    return round(low, 1)
+
+
+def _ceiling(depth, chip):
+    out = af.input((1, depth), name="x").linear(np.ones((16, depth)))
+    return bisected(lambda t: np.isfinite(run(out, [np.full((1, depth), t / depth)], chip)).all(), 30000, 40000)
+
+
+def cliff(row, chip):
+    op = row["op"]
+    if op == "matmul":
+        return min(_ceiling(depth, chip) for depth in (4, 8, 32, 64, 128))
+    if op == "slice_width_offset":
+        out = af.input((1, 1, 1, 8), name="x").slice_by_size([0, 0, 0, 1], [1, 1, 1, 7])
+
+        def finite(value):
+            data = np.zeros((1, 1, 1, 8))
+            data[..., 4] = value
+            return np.isfinite(run(out, [data], chip)).all()
+
+        return bisected(finite, 3000, 60000)
+    if op == "reshape_reduce_sum":
+        out = af.input((8,), name="x").reshape(1, 8).sum(1)
+        for total in range(2040, 2100):
+            parts = np.full(8, total // 8, np.float64)
+            parts[: total % 8] += 1
+            found = float(run(out, [parts], chip)[0, 0])
+            if found != total:
+                return {"last_exact_total": total - 1, f"total_{total}_reads": found}
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16)
+    node = af.input((2, len(halves) // 2), name="x")
+    data = halves.reshape(node.shape).astype(np.float64)
+    found = run(node.exp() if op == "exp" else node.square(), [data], chip).reshape(-1)
+    return float(halves[np.argmax(np.isinf(found))])
+
+
+GRIDS = {
+    "sigmoid": ("sigmoid", (), -12, 12, lambda z: 1 / (1 + np.exp(-z))),
+    "tanh": ("tanh", (), -6, 6, np.tanh),
+    "gelu": ("gelu", (), -8, 8, lambda z: 0.5 * z * (1 + np.vectorize(math.erf)(z / math.sqrt(2)))),
+    "exp": ("exp2", (("base_e", 1.0),), -12, 10, np.exp),
+    "sqrt": ("sqrt", (), 2**-10, 1000, np.sqrt),
+}
+
+
+def lut_error(row, chip):
+    kind, settings, low, high, exact = GRIDS[row["op"]]
+    grid = np.unique((np.geomspace if low > 0 else np.linspace)(low, high, 524288).astype(np.float16))
+    want = exact(grid.astype(np.float64))
+    error = np.abs(look_up(activation(kind, settings), grid).astype(np.float64) - want)
+    step = 2.0 ** (np.maximum(np.floor(np.log2(np.maximum(np.abs(want), 1e-300))), -14) - 10)
+    if not isinstance(row["measured"], dict):
+        return float(error.max())
+    found = {"max_abs": float(error.max()), "max_ulp": float((error / step).max())}
+    return {name: found[name] for name, value in row["measured"].items() if value is not None}
+
+
+def special(row, chip):
+    if row["op"] == "conv1x1":
+        if "terms" in row["setup"]:
+            return probe(chip, [float(row["setup"]["terms"][0])])
+        bits = int(row["setup"]["input_bits"].split()[0], 16)
+        value = float(np.array([bits], np.uint16).view(np.float16)[0])
+        scale = 2.0**-4  # small enough for the sum to stay inside
+        return probe(chip, [value], [scale]) / scale
+    x = af.input((1, 1), name="x")
+    out = {"relu": x.relu(), "sigmoid": x.sigmoid(), "x+0": x + 0.0}[row["op"]]
+    return float(run(out, [np.array([[np.nan]])], chip)[0, 0])
+
+
+def elementwise(row, chip):
+    left, mark, right = next(
+        row["setup"]["expr"].partition(mark) for mark in ("+", "*") if mark in row["setup"]["expr"]
+    )
+    a, b = af.input((1, 1), name="a"), af.input((1, 1), name="b")
+    data = [np.array([[number(each)]]) for each in (left, right)]
+    return float(run(a + b if mark == "+" else a * b, data, chip)[0, 0])
+
+
+def ones(row, chip):
+    text = row["setup"]["terms"]
+    if text == "16384 ones":
+        terms = np.ones(16384)
+    else:
+        size = float(text.partition("+")[2].partition(",")[0])
+        terms = np.tile([size, -size, 1.0], 16)
+    return float(run(af.input((1, len(terms)), name="x").linear(np.ones((1, len(terms)))), [terms[None]], chip)[0, 0])
+
+
+def simulated(row, chip):
+    kind, setup = row["kind"], row["setup"]
+    if kind == "error_norm":
+        return NORMS[row["op"].split()[0]](row, chip)
+    if kind in ("acc_width", "output_rounding"):
+        terms = terms_of(setup["sum"])
+        places = (0, 1, 63) if kind == "acc_width" else None
+        return probe(chip, terms, places=places)
+    if kind in ("mac", "mac_small"):
+        return probe(chip, [number(each) for each in setup["terms"]])
+    if kind == "mac_weighted":
+        return probe(chip, [setup["x"]], [setup["w"]])
+    if kind == "product_drop":
+        return probe(chip, [number(setup["x"])], [number(setup["w"])]) * 65536
+    if kind == "bias":
+        return probe(chip, setup["terms"], bias=setup["bias"])
+    if kind == "lut_bias":
+        return float(look_up(activation(row["op"]), np.zeros(1, np.float16))[0])
+    return {"cliff": cliff, "lut_error": lut_error, "special": special, "elementwise": elementwise, "reduce": ones}[
+        kind
+    ](row, chip)
+
+
+def holds(row, found):
+    measured = row["measured"]
+    if isinstance(measured, dict):
+        known = {name: value for name, value in measured.items() if value is not None}
+        return all(holds({**row, "measured": value}, found[name]) for name, value in known.items())
+    if measured is None or found is None:
+        return measured == found
+    want = float(measured)
+    if row["compare"] == "exact" or math.isinf(want):
+        return found == want
+    if row["compare"] == "approx":
+        return abs(found - want) <= row["tol"]
+    return abs(found - want) <= row["tol"] * abs(want)
+
+
+def why_not(row):
+    for name, reason in EXPECTED_FAILURES.items():
+        kind, _, op = name.rpartition(":")
+        if kind and row["kind"] == kind and row["op"] == op and "M6" not in row["chips"]:
+            return reason
+        if not kind and (row["op"].split(" [")[0] == name or row["kind"] == name or row["op"] == name):
+            if name == "matmul_ones" and ("ones" in row["setup"]["terms"] or "1024" in row["setup"]["terms"]):
+                return None
+            if name == "matmul_ones" and "3000," in row["setup"]["terms"].replace("30000", ""):
+                return None
+            return reason
+    return None
+
+
+LARGE = ("16384,4096", "8192,4096", "4096,4096", "2048,4096", "1024,4096", "256x4096x4096", "C128")
+CASES = []
+for each in ROWS:
+    if each["kind"] in NOT_NUMBERS:
+        continue
+    marks = []
+    reason = why_not(each)
+    if reason is not None:
+        marks.append(pytest.mark.xfail(strict=True, reason=reason))
+    if any(size in each["op"] for size in LARGE):
+        marks.append(pytest.mark.long)
+    for name in each["chips"]:
+        CASES.append(pytest.param(each, name, marks=marks, id=f"{each['id']}-{each['kind']}-{each['op']}-{name}"))
+
+
+@pytest.mark.parametrize(("row", "chip"), CASES)
+def test_a_measured_fact_holds(row, chip):
+    found = simulated(row, chip)
+    assert holds(row, found), f"{row['op']} on {chip} ({row['source']}): measured {row['measured']}, simulated {found}"
+
+
+def test_every_kind_is_covered_or_named():
+    kinds = {each["kind"] for each in ROWS}
+    assert set(NOT_NUMBERS) <= kinds
+    assert all(each["op"].split()[0] in NORMS for each in ROWS if each["kind"] == "error_norm")
