@@ -19,7 +19,7 @@ from aneforge.compiler.passes import PASSES, checked_order
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.validate import Validator
-from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
+from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
 from aneforge.targets import all_targets, target
 
@@ -203,7 +203,7 @@ def test_unknown_targets_are_refused():
         af.compile_all(small(), targets=" , ")
 
 
-def test_a_model_runs_in_float64_and_says_that_the_chip_does_not_exist_yet():
+def test_a_model_runs_in_float64_and_as_the_chip():
     out = small()
     data = np.random.default_rng(0).normal(size=(1, 8, 16, 16))
     model = af.compile(out, target="m1")
@@ -212,8 +212,18 @@ def test_a_model_runs_in_float64_and_says_that_the_chip_does_not_exist_yet():
     for call in (model.reference, lambda: model.reference(data, data), lambda: model.reference(bad=data)):
         with pytest.raises(AneforgeError, match="image"):
             call()
-    with pytest.raises(UnavailableError, match="reference"):
-        model(data)
+    simulated = model(data)
+    assert simulated.dtype == np.float32
+    assert (simulated == simulated.astype(np.float16)).all()  # fp16 values
+    np.testing.assert_allclose(simulated, model.reference(data), rtol=2e-3, atol=2e-3)
+    np.testing.assert_array_equal(model(image=data, dtype="float16"), simulated)
+    done = model.run({"image": data}, trace=True)
+    assert list(done.outputs) == ["pooled"]
+    assert [entry.op for entry in done.trace] == ["convolution", "relu", "max_pool"]
+    assert {entry.fidelity for entry in done.trace} == {"exact"}
+    for call in (lambda: model(data, data), lambda: model.run({"imag": data}), lambda: model(data[:, :4])):
+        with pytest.raises(AneforgeError, match="image"):
+            call()
 
 
 def test_the_program_is_plain_json_and_always_the_same():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from aneforge.compiler.compile import (
 from aneforge.compiler.explain import Explanation, History
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
-from aneforge.errors import AneforgeError, UnavailableError
+from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
+
+if TYPE_CHECKING:
+    from aneforge.sim.executor import Run
 
 __all__ = ["Model", "SegmentedModel", "compile"]
 
@@ -58,17 +61,20 @@ class Model:
 
     def reference(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
         """What the compiled program means in float64, before any engine rounds a number: one array, or a list."""
-        ports = {port.name: port for port in self.program.inputs}
-        given = self._given(arrays, named)
-        feeds = {}
-        for name, port in ports.items():
-            value = given.get(name, None if port.initial is None else port.initial.array)
-            if value is None:
-                raise AneforgeError(f"no value for input {name!r}; the program takes {', '.join(ports)}")
-            feeds[name] = port.to_ndchw(np.asarray(value, np.float64))
-        found = interpret(self.program.module, feeds)
+        found = interpret(self.program.module, self._feeds(self._given(arrays, named)))
         results = [port.from_ndchw(found[port.name]) for port in self.program.outputs]
         return results[0] if len(results) == 1 else results
+
+    def _feeds(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Every input laid out as the program takes it; a parameter that is not given has its start value."""
+        feeds = {}
+        for port in self.program.inputs:
+            value = given.get(port.name, None if port.initial is None else port.initial.array)
+            if value is None:
+                names = ", ".join(each.name for each in self.program.inputs)
+                raise AneforgeError(f"no value for input {port.name!r}; the program takes {names}")
+            feeds[port.name] = port.to_ndchw(np.asarray(value, np.float64))
+        return feeds
 
     def _given(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         free = [port.name for port in self.program.inputs if port.initial is None and port.name not in named]
@@ -79,12 +85,21 @@ class Model:
             raise AneforgeError(f"no input {unknown[0]!r}; the program takes {', '.join(free)}")
         return {**dict(zip(free, arrays, strict=False)), **named}
 
-    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
-        """The numbers the chip would give. The simulator is not part of this version, so this refuses."""
-        raise UnavailableError(
-            "running a model needs the simulator, which this version does not have; "
-            "model.reference(...) gives what the program means in float64"
-        )
+    def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:
+        """Simulate on inputs by name. The outputs are fp16 in the user's shapes; ``trace`` keeps every intermediate
+        (NDCHW) with its layer, the user's nodes and how far it can be trusted."""
+        from aneforge.sim.executor import execute  # the simulator stands behind the compiler and imports it
+
+        done = execute(self.program, self._feeds(self._given((), dict(feeds))), trace)
+        done.outputs = {port.name: port.from_ndchw(done.outputs[port.name]) for port in self.program.outputs}
+        return done
+
+    def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> Any:
+        """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, held as float32
+        unless ``dtype`` says otherwise; one array, or a list where the model has several outputs."""
+        outputs = self.run(self._given(arrays, named)).outputs
+        results = [value if value.dtype == bool else value.astype(dtype) for value in outputs.values()]
+        return results[0] if len(results) == 1 else results
 
     def __str__(self) -> str:
         return str(self.program)
