@@ -161,3 +161,35 @@ def test_what_is_exact_is_labelled_so():
 def test_every_op_case_was_looked_at():
     assert len(LOWERED) > 150
     assert {case.op for case in test_graph_ops.CASES} >= set(LOOSE)
+
+
+# The commands.
+
+
+def test_run_writes_what_the_model_gives(tmp_path, capsys):
+    from aneforge.cli import run as command
+
+    net = tmp_path / "net.py"
+    net.write_text("import numpy as np\nimport aneforge as af\nout = af.input((1, 4), name='x').gelu().named('y')\n")
+    given, kept = tmp_path / "x.npz", tmp_path / "y.npz"
+    np.savez(given, x=np.linspace(-1, 1, 4)[None])
+    command.run(str(net), "m5", str(given), str(kept), True, False)
+    with np.load(kept) as held:
+        assert held["y"].dtype == np.float16
+    assert "gelu  primary  modelled" in capsys.readouterr().out
+    for file in (str(net), str(tmp_path / "none.npz")):
+        with pytest.raises(AneforgeError, match="npz"):
+            command.run(str(net), "m5", file, None, False, False)
+    with pytest.raises(AneforgeError, match="cannot be written"):
+        command.run(str(net), "m5", str(given), str(tmp_path / "no" / "y.npz"), False, False)
+    np.savez(given, wrong=np.zeros((1, 4)))
+    with pytest.raises(AneforgeError, match="'wrong'"):
+        command.run(str(net), "m5", str(given), None, False, False)
+
+
+def test_probes_hold_where_the_arithmetic_is_known():
+    from aneforge.sim.probes import readings
+
+    missed = {each.probe.name for each in readings(target("h13")) if each.holds is False}
+    assert missed == {"4096 and 1024 ones", "[+4096, -4096, +1] x 16", "gelu of 0"}  # C18, and knots of its own
+    assert all(each.holds is not False for chip in ("h14", "h16g", "h17", "h18g") for each in readings(target(chip)))

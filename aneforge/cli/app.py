@@ -190,6 +190,40 @@ def compile_(
     raise typer.Exit(command.run(model, target, explain, out, validate, as_json))
 
 
+@app.command("run")
+def run_(
+    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
+    given: Annotated[
+        str | None, typer.Option("--input", help="Inputs by name (.npz); drawn from a seed if none.")
+    ] = None,
+    out: Annotated[str | None, typer.Option("--output", help="Write the outputs by name (.npz).")] = None,
+    trace: Annotated[bool, typer.Option(help="Show every op of every layer with its values and fidelity.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a model on a chip: the numbers its engine would give, and how far each can be trusted.
+
+    Examples:  aneforge run net.py --target m1   |   aneforge run net.py --target m5 --input x.npz --output y.npz
+    """
+    from aneforge.cli import run as command
+
+    command.run(model, target, given, out, trace, as_json)
+
+
+@app.command()
+def probe(
+    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
+    as_json: AsJson = False,
+) -> None:
+    """Show public probes of the engine's arithmetic: what was read off chips, and what the simulator gives.
+
+    Examples:  aneforge probe --target m1   |   aneforge probe --target m5 --json
+    """
+    from aneforge.cli import probe as command
+
+    command.run(target, as_json)
+
+
 @app.command()
 def lower(
     model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
