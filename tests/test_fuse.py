@@ -277,7 +277,7 @@ def test_a_transpose_becomes_the_flag_of_a_matmul():
 
 def linear(b, x, outputs, inputs, bias=False):
     weight = b.const(np.full((outputs, inputs), 0.125), TensorType((1, 1, outputs, 1, inputs)))
-    operands = [x, weight] + ([b.const(np.ones(outputs))] if bias else [])
+    operands = [x, weight] + ([b.const(np.ones(outputs), TensorType((1, 1, 1, 1, outputs)))] if bias else [])
     return b.op("linear", *operands, type_=TensorType((1, 1, x.shape[2], 1, outputs)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from typing import Any
 
@@ -14,6 +15,7 @@ from aneforge.compiler.model import compile as compile_model
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.program import Program
+from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError
 from aneforge.targets.chip import compiler_target
 
@@ -23,7 +25,11 @@ def run(model: str, chips: str, explain: str | None, out: str | None, validate: 
     graph = load_model(model)
     asked = [part.strip() for part in chips.split(",") if part.strip()]
     if len(asked) == 1 and asked[0].casefold() != "all":
-        _one(compile_model(graph, build_dir=out, validate=validate, target=asked[0]), explain, as_json)
+        try:
+            _one(compile_model(graph, build_dir=out, validate=validate, target=asked[0]), explain, as_json)
+        except CompileError as error:  # as with several targets: nothing was wrong with what was asked
+            print(f"aneforge: {error}", file=sys.stderr)
+            return 1
         return 0
     if explain or out or validate:
         raise AneforgeError("--explain, --out and --validate take one target, for instance --target m1")

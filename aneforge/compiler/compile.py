@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from aneforge.compiler.lower import Lowered, LoweringError, lower
 from aneforge.compiler.pipeline import Branch, Watcher, quiet_collector, run_pipeline
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
-from aneforge.errors import AneforgeError, UnavailableError
+from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.gate.preflight import preflight
-from aneforge.gate.retarget import RejectedOp, Retargeted, retarget
+from aneforge.gate.retarget import HostInput, RejectedOp, Retargeted, retarget
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.weights import Weight, derived_weight
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target, all_targets, compiler_target
 from aneforge.targets.families import Family
@@ -38,6 +39,9 @@ LEGALISED = frozenset(
 )
 
 
+_TABLE = "0x1b8"  # the working set: every table that is known holds it
+
+
 class Compiled(Mapping[str, Program]):
     """One graph for several targets: programs by target name, and why the rest was refused."""
 
@@ -47,11 +51,23 @@ class Compiled(Mapping[str, Program]):
         self.asked = tuple(asked)
 
     def __getitem__(self, name: str) -> Program:
-        if name in self._programs:
-            return self._programs[name]
-        if name in self.refused:
-            raise self.refused[name]
-        return self._programs[find_target(name).name]
+        """By target, or by any name of its chips; what was refused raises its reason."""
+        known = self._named(name)
+        if known in self.refused:
+            raise self.refused[known]
+        if known not in self._programs:
+            raise UnknownNameError(f"nothing was compiled for {name}; there is {', '.join(self.asked)}")
+        return self._programs[known]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a program for a target."""
+        try:
+            return isinstance(name, str) and self._named(name) in self._programs
+        except UnknownNameError:
+            return False
+
+    def _named(self, name: str) -> str:
+        return name if name in self.asked else find_target(name).name
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._programs)
@@ -166,25 +182,39 @@ def _starts(
         try:
             yield members, lowered_for(graph, members[0])[1]
         except (RejectedOp, LoweringError) as error:
-            refused |= {each.name: _refusal(each, error) for each in members}
+            refused |= {each.name: _refusal(each, error, graph) for each in members}
 
 
 def lowered_for(graph: Graph, target: Target) -> tuple[Retargeted, Lowered]:
-    """A graph rewritten for a target and in the engine's language; the gate is not asked."""
+    """A graph rewritten for a target and in the engine's language; the gate is not asked.
+
+    What the host has to draw, since the chip cannot, enters by a port of its own that holds the reference's numbers.
+    """
     moved = retarget(graph, _rewriting_family(target), keep=LEGALISED)
-    names = moved.names(graph) if moved.origins else None
-    return moved, lower(moved.graph, target, names)
+    names = moved.names(graph) | {each.tensor.uid: each.name for each in moved.host_inputs} if moved.origins else None
+    lowered = lower(moved.graph, target, names)
+    drawn = {each.name: _drawn(each) for each in moved.host_inputs}
+    lowered.inputs = tuple(replace(port, initial=drawn.get(port.name, port.initial)) for port in lowered.inputs)
+    return moved, lowered
 
 
-def _refusal(target: Target, error: RejectedOp | LoweringError) -> CompileError:
-    where = "retarget" if isinstance(error, RejectedOp) else "lower"
-    words = error.words.strip('"') if isinstance(error, RejectedOp) else error.reject
-    return CompileError(target.name, where, str(error), (), words)
+def _drawn(host: HostInput) -> Weight:
+    return derived_weight(f"drawn by the host: {sorted(host.to_json().items())}", (), host.shape, host.values)
+
+
+def _refusal(target: Target, error: RejectedOp | LoweringError, graph: Graph) -> CompileError:
+    if isinstance(error, RejectedOp):
+        sources = (graph.names()[error.node.uid],)
+        return CompileError(target.name, "retarget", str(error), sources, error.words.strip('"'))
+    return CompileError(target.name, "lower", str(error), error.sources, error.reject)
 
 
 def _gate(graph: Graph, target: Target) -> CompileError | None:
     """What preflight refuses has no program. Families below the MIL floor are reached by direct authoring only, and
-    the reference profiles belong to no family: there the floors and tables of phase 2 decide alone."""
+    the reference profiles belong to no family: there the floors and tables of phase 2 decide alone. Of a name that
+    no build constructs not even a table is known."""
+    if not compile_fact(target, _TABLE).known:
+        return CompileError(target.name, "gate", f"the name {target.name} is known, but no build constructs it")
     if target.family5 is None or target.family5 == Family.OLDER:
         return None
     report = preflight(graph, target)

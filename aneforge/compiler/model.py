@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aneforge.anec.interpret import interpret
+from aneforge.anec.ir import Module
 from aneforge.compiler.compile import (
     compile_target,
     lowered_for,
@@ -17,6 +19,8 @@ from aneforge.compiler.compile import (
     write_build,
 )
 from aneforge.compiler.explain import Explanation, History
+from aneforge.compiler.passes import Pass, PassLog
+from aneforge.compiler.pipeline import Watcher
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
 from aneforge.errors import AneforgeError
@@ -117,6 +121,19 @@ class SegmentedModel(Model):
         return sum(segment.kind == "native" for segment in self.program.segments)
 
 
+def _validator(graph: Graph, chip: Target) -> Watcher:
+    """Checks every pass. It starts behind the first one, so that what the gate refuses is refused and never run."""
+
+    @cache
+    def started() -> Validator:
+        return Validator(lowered_for(graph, chip)[1].module)
+
+    def watch(each: Pass, entry: PassLog, module: Module) -> None:
+        started()(each, entry, module)
+
+    return watch
+
+
 def compile(  # noqa: A001 - the name users call
     out: Tensor | Sequence[Tensor] | Graph,
     int8: bool = False,
@@ -138,8 +155,7 @@ def compile(  # noqa: A001 - the name users call
     refuse_options(int8, compress, opt)
     graph = Graph.of(out)
     chip = resolve_target(target)
-    watch = Validator(lowered_for(graph, chip)[1].module) if validate else None
-    program = compile_target(graph, chip, watch=watch)
+    program = compile_target(graph, chip, watch=_validator(graph, chip) if validate else None)
     if build_dir is not None:
         write_build(program, build_dir)
     native = any(segment.kind == "native" for segment in program.segments)

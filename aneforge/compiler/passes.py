@@ -15,7 +15,7 @@ from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.verify import verify
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.refusal import CompileError, Refused
-from aneforge.errors import UnknownNameError, nearest
+from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.weights import Weight, intern_weight
 from aneforge.targets.chip import Target
 
@@ -98,8 +98,21 @@ def checked_order(names: Sequence[str], given: Sequence[str] = ()) -> list[Pass]
 def run_passes(
     module: Module, target: Target, names: Sequence[str], given: Sequence[str] = (), check: bool = True
 ) -> list[PassLog]:
-    """Run passes in place; each leaves valid code behind it."""
-    return [run_pass(module, target, each, check) for each in checked_order(names, given)]
+    """Run passes in place; each leaves valid code behind it.
+
+    The verifier knows the form of an op and not its shapes, so code that somebody wrote by hand may be sound to it
+    and make no sense: then the pass that stumbles is named.
+    """
+    entries = []
+    for each in checked_order(names, given):
+        try:
+            entries.append(run_pass(module, target, each, check))
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, AneforgeError):
+                raise
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise AnecError(f"pass {each.name!r} can make no sense of this code ({what})") from error
+    return entries
 
 
 def run_pass(module: Module, target: Target, each: Pass, check: bool = True) -> PassLog:

@@ -22,7 +22,7 @@ from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.targets.chip import Target
 
-__all__ = ["PHASES", "PIPELINE", "Branch", "phase_of", "quiet_collector", "run_pipeline"]
+__all__ = ["PHASES", "PIPELINE", "Branch", "quiet_collector", "run_pipeline"]
 
 PHASES: dict[str, tuple[str, ...]] = {
     "fuse": FUSION,
@@ -36,11 +36,6 @@ PIPELINE: tuple[str, ...] = tuple(name for passes in PHASES.values() for name in
 """Every pass of a compile, in order."""
 
 Watcher = Callable[[Pass, PassLog, Module], None]
-
-
-def phase_of(number: int) -> str:
-    """The name of a phase."""
-    return tuple(PHASES)[number - 1]
 
 
 @dataclass

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import isinf
 from typing import Any
 
 from aneforge.anec.ir import Module, Op, TensorType
@@ -142,10 +143,10 @@ class ProgramLayer:
             "result": {"shape": list(self.shape), "dtype": self.type.dtype},
             "buffer": self.buffer.number,
             "sources": list(self.sources),
-            "attrs": self.attrs,
+            "attrs": _plain(self.attrs),
         }
         if self.slots:
-            record["slots"] = [{"slot": each.name, "op": each.op, "attrs": each.attrs} for each in self.slots]
+            record["slots"] = [{"slot": each.name, "op": each.op, "attrs": _plain(each.attrs)} for each in self.slots]
         if self.weights:
             record["weights"] = list(self.weights)
         extra = ("route", "storage", "large_kernel", "piece", "chained", "buffer_offset")
@@ -485,6 +486,11 @@ class Program:
     def __repr__(self) -> str:
         stats = self.stats
         return f"<program for {self.target.name}: {stats['layers']} layers, {stats['partitions']} partitions>"
+
+
+def _plain(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes as JSON has them: it knows no infinite number, so an open bound is a word."""
+    return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in attrs.items()}
 
 
 def _port(port: Port) -> dict[str, Any]:

@@ -59,7 +59,8 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates``,
-    ``large_kernel_rewrite``, ``kernel_path`` or ``kernel_copies``. An unpublished one is assumed where the data say how."""
+    ``large_kernel_rewrite``, ``kernel_path``, ``kernel_copies``, ``winograd`` or ``mac_flushes_subnormals``. An
+    unpublished one is assumed where the data say how."""
     return _compile_fact(target.name, key)
 
 

@@ -6,8 +6,6 @@ from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
 
-_RANGES = ("relu", "n_relu", "clamped_relu")
-
 
 def range_of(op: Op) -> tuple[float, float] | None:
     """The bounds of an activation that only clamps."""

@@ -45,7 +45,7 @@ def _kernel(module: Module, op: Op) -> Weight | None:
         return None
     weight = held(module, op.operands[1])
     layout = op.operands[1].type
-    if weight is None or layout is None or any(extra.kind != "const_in" for extra in op.operands[2:]):
+    if weight is None or layout is None or not all(_per_output(op, bias) for bias in op.operands[2:]):
         return None
     n, d, rows, h, columns = layout.shape
     if op.kind == "matmul" and (n, d, h) != (1, 1, 1):
@@ -57,6 +57,11 @@ def _kernel(module: Module, op: Op) -> Weight | None:
     return moved_weight(
         "turned into a kernel", weight, shape, lambda matrix: matrix.reshape(rows, columns).T.reshape(shape)
     )
+
+
+def _per_output(op: Op, bias: Op) -> bool:
+    """Whether a bias is a stored number for each output; outputs lie on the width here and on the channels there."""
+    return bias.kind == "const_in" and bias.shape == (1, 1, 1, 1, op.shape[4])
 
 
 def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
@@ -90,12 +95,16 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
     return walk.emit("anec.transpose", [product], op.type, {"transpose_list": _EXCHANGE}, op.sources)
 
 
-@pass_("sink-transposes", 1, reads=["0x138", "0x140"], only=["transpose"])
+_CAPS = ("limit:batch_extent", "0x158", "limit:channel_extent", "0x140", "0x138")
+
+
+@pass_("sink-transposes", 1, reads=_CAPS, only=["transpose"])
 def sink_transposes(module: Module, chip: Facts) -> int:
     """A transpose before a pointwise activation moves behind it, where it meets its opposite or the transpose slot.
 
-    A transpose may read rows that are too long for anything else; there the activation stays where it is.
+    A transpose may read axes that are too long for anything else; there the activation stays where it is.
     """
+    caps = [chip[name] for name in _CAPS]
     walk = Rewriter(module)
     for op in module.ops:
         before = op.operands[0] if len(op.operands) == 1 and is_activation(op) else None
@@ -103,7 +112,7 @@ def sink_transposes(module: Module, chip: Facts) -> int:
             walk.keep(op)
             continue
         source = before.operands[0]
-        if source.shape[4] > chip["0x138"] or source.shape[3] > chip["0x140"]:
+        if any(extent > cap for extent, cap in zip(source.shape, caps, strict=True)):
             walk.keep(op)
             continue
         assert source.type is not None

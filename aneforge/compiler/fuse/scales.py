@@ -11,7 +11,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
 from aneforge.graph.weights import Weight, derived_weight, intern_weight
 
-KERNELS = ("convolution", "deconvolution")
+SMALLEST_NORMAL = 2.0**-14
 
 
 def stored(module: Module, op: Op) -> np.ndarray | None:
@@ -48,9 +48,10 @@ def fold_batch_norm(module: Module, chip: Facts) -> int:
         gamma, beta, mean, variance = (vector.reshape(-1) for vector in vectors)
         gain = gamma / np.sqrt(variance + op.attrs["epsilon"])
         offset = beta - mean * gain
-        if not fits_fp16(gain) or not fits_fp16(offset):
+        if not keeps_digits(gain) or not fits_fp16(offset):
             walk.keep(op)
             continue
+        gain, offset = np.broadcast_arrays(gain, offset)
         channels = TensorType((1, 1, len(gain), 1, 1))
         scale = walk.constant(gain, channels, op.sources)
         shift = walk.constant(offset, channels, op.sources)
@@ -65,8 +66,8 @@ def fold_batch_norm(module: Module, chip: Facts) -> int:
 def fold_gain_into_weights(module: Module, chip: Facts) -> int:
     """FoldWeightsWithScale: the gain after a convolution with a stored kernel goes into the kernel.
 
-    Only where the convolution has no other reader; the offset (or bias) stays as the gain-offset unit's offset. A
-    kernel stored in bytes keeps them: the gain goes into its kernel_scale, one number an output channel.
+    Only where the convolution has no other reader; the offset becomes its bias. A kernel stored in bytes keeps them:
+    the gain goes into its kernel_scale, one number an output channel.
     """
     walk = Rewriter(module)
     for op in module.ops:
@@ -108,6 +109,13 @@ def is_plain_affine(op: Op) -> bool:
     return op.kind == "gain_offset_control" and not op.attrs and lines == [True, True]
 
 
+def _keeps_rows(peaks: np.ndarray, factors: np.ndarray) -> bool:
+    """Whether a gain leaves every row of a kernel inside the normal range of fp16; a gain of zero may clear one."""
+    scaled = np.abs(peaks * factors)
+    faded = (scaled < SMALLEST_NORMAL) & (peaks >= SMALLEST_NORMAL) & (factors != 0)
+    return fits_fp16(scaled) and not faded.any()
+
+
 def _gained_kernel(
     walk: Rewriter, conv: Op, kernel: Weight, gain: Weight, factors: np.ndarray, sources: tuple[str, ...]
 ) -> tuple[Op, dict[str, Any]] | None:
@@ -115,7 +123,7 @@ def _gained_kernel(
     layout = conv.operands[1].type
     assert layout is not None
     if layout.dtype == "f16" and not any(name in conv.attrs for name in conv.spec.stored):
-        if not fits_fp16(kernel.row_peaks * factors):
+        if not _keeps_rows(kernel.row_peaks, factors):
             return None
         scaled = derived_weight("rows times a gain", (kernel, gain), kernel.shape, _scaled_rows)
         return walk.stored(scaled, layout, sources), conv.attrs

@@ -25,7 +25,8 @@ def check_extents(module: Module, chip: Facts) -> int:
     """Dimension legalisation: refuse an axis that exceeds the cap of the chip (rank five is what the language has).
 
     As in preflight (limits.json ``preflight_axis_rule``), a transpose and what it reads have the wide caps of the
-    offset field; whatever else reads such a tensor has the narrow ones.
+    offset field; whatever else reads such a tensor has the narrow ones. A transpose that moves no element is a reshape
+    by now and stays a transpose here.
     """
     narrow = tuple(chip[name] for name in _CAPS)
     wide = (chip[_WIDE],) * len(AXES)
@@ -33,7 +34,7 @@ def check_extents(module: Module, chip: Facts) -> int:
     for op in module.ops:
         if op.kind in ("const_in", "live_out"):
             continue  # a kernel's outputs lie on N and are no batch; what a program gives out is checked where made
-        turned = op.kind == "transpose"
+        turned = _turns(op)
         for tensor in _tensors(op):
             if (tensor.shape, turned) not in sound:
                 _check(op, tensor, wide if turned else narrow)
@@ -44,10 +45,19 @@ def check_extents(module: Module, chip: Facts) -> int:
     return 0
 
 
+def _turns(op: Op) -> bool:
+    """A transpose, or a reshape that only moves axes of one."""
+    if op.kind == "reshape":
+        before, after = ([extent for extent in shape if extent > 1] for shape in (op.operands[0].shape, op.shape))
+        return before == after
+    return op.kind == "transpose"
+
+
 def _tensors(op: Op) -> Iterator[Op]:
-    """What an op reads and gives; a result that only transposes read is theirs to check."""
+    """What an op reads and gives; a result that only transposes read is theirs to check, and an input's shape is the
+    matter of whoever reads it."""
     yield from (operand for operand in op.operands if operand.kind != "const_in")
-    if op.kind == "transpose" or not op.users or any(user.kind != "transpose" for user in op.users):
+    if op.kind != "live_in" and (_turns(op) or not op.users or not all(map(_turns, op.users))):
         yield op
 
 

@@ -6,22 +6,34 @@ from collections.abc import Sequence
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legalise.relabel import Relayer, Span
+from aneforge.compiler.fuse.transposes import pairs_of
+from aneforge.compiler.legalise.relabel import Relayer, Span, typed, with_extents
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
 
-_BATCH, _WIDTH = 0, 4
-_SPACE = (3, 4)
+_BATCH, _HEIGHT, _WIDTH = 0, 3, 4
+_SPACE = (_HEIGHT, _WIDTH)
+_MIRRORS = {"Symmetric": 0, "Reflective": 1}
+"""Modes of a pad that mirrors its edges, and how many elements at the edge the mirror leaves out."""
+_EXCHANGE = pairs_of((0, 1, 2, 4, 3))  # H and W
 
 
-@pass_("gather-gate", 2, reads=["0x81d"], requires=["layers"], ensures=["mapped gathers"], only=["gather_nd"])
+@pass_(
+    "gather-gate", 2, reads=["0x81d"], requires=["layers"], ensures=["mapped gathers"], only=["gather_nd", "padding"]
+)
 def gather_gate(module: Module, chip: Facts) -> int:
-    """IsValidForH13: without a texture engine a gather fits the software envelope, or fixed indices become views."""
+    """IsValidForH13: without a texture engine a gather fits the software envelope, or fixed indices become views.
+
+    A pad that mirrors is a gather of that kind (table 22.5: these modes need the texture engine as well), which the
+    gate calls the software route.
+    """
     texture = chip["0x81d"]
     walk = Relayer(module)
     for op in module.ops:
-        if op.kind != "gather_nd" or (not texture and _in_envelope(op)):
+        if not texture and op.kind == "padding" and op.attrs["padding_modes"] in _MIRRORS:
+            walk.replace(op, _mirrored(walk, op))
+        elif op.kind != "gather_nd" or (not texture and _in_envelope(op)):
             walk.keep(op)
         elif texture:
             op.labels["route"] = "texture"
@@ -64,6 +76,50 @@ def _runs(indices: Sequence[int]) -> list[Span]:
         else:
             runs.append((index, 1))
     return runs
+
+
+def _mirrored(walk: Relayer, op: Op) -> Op:
+    """The tensor between views of itself that run backwards. The columns lie on H meanwhile: a width view that does
+    not begin at zero takes the crop route, which saturates on these chips (N18)."""
+    value = op.operands[0]
+    for axis, (before, after) in enumerate(op.attrs["padding_sizes"]):
+        if not before and not after:
+            continue
+        if axis == _WIDTH:
+            value = _exchanged(walk, op, value)
+        place = _HEIGHT if axis == _WIDTH else axis
+        runs = _mirror_runs(value.shape[place], before, after, _MIRRORS[op.attrs["padding_modes"]])
+        views = {run: walk.view(value, place, run[0], run[1], op.sources, run[2]) for run in dict.fromkeys(runs)}
+        value = walk.joined([views[run] for run in runs], place, op.sources)
+        if axis == _WIDTH:
+            value = _exchanged(walk, op, value)
+    return value
+
+
+def _mirror_runs(extent: int, before: int, after: int, left_out: int) -> list[tuple[int, int, int]]:
+    """What a line between mirrors shows: runs of its own elements, forwards and backwards in turn, each with its
+    start, its length and its step. The edge element stands in both neighbours unless it is left out."""
+    runs = [(0, extent, 1)]
+    left_out = min(left_out, extent - 1)
+    step = 1
+    while before > 0:
+        step = -step
+        size = min(before, extent - left_out)
+        last = left_out if step < 0 else extent - 1 - left_out  # next to the run behind it
+        runs.insert(0, (last - step * (size - 1), size, step))
+        before -= size
+    step = 1
+    while after > 0:
+        step = -step
+        size = min(after, extent - left_out)
+        runs.append((left_out if step > 0 else extent - 1 - left_out, size, step))
+        after -= size
+    return runs
+
+
+def _exchanged(walk: Relayer, op: Op, x: Op) -> Op:
+    type_ = with_extents(typed(x), {_HEIGHT: x.shape[_WIDTH], _WIDTH: x.shape[_HEIGHT]})
+    return walk.layer("transpose", [x], type_, {"transpose_list": _EXCHANGE}, op.sources)
 
 
 @pass_(

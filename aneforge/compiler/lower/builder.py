@@ -16,7 +16,20 @@ from aneforge.graph.weights import Weight, intern_weight
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 
-__all__ = ["AXES_OF_RANK", "DTYPES", "Builder", "LoweringError", "Rule", "layout", "reject_string", "rule", "rules"]
+__all__ = [
+    "AXES_OF_RANK",
+    "DTYPES",
+    "MOST_CHANNELS",
+    "SMALLEST_CAP",
+    "Builder",
+    "LoweringError",
+    "Rule",
+    "has_room",
+    "layout",
+    "reject_string",
+    "rule",
+    "rules",
+]
 
 DTYPES = {"fp16": "f16", "bool": "i1", "uint8": "ui8"}
 # Where each axis of a user's shape lies in NDCHW, by rank (see rank5).
@@ -25,15 +38,32 @@ N, D, C, H, W = range(5)
 
 SMALLEST_CAP = 16384
 """What every chip takes along H and W (0x138, 0x140): a layout that is ours to choose stays within it."""
+MOST_CHANNELS = 65536
+"""What every chip takes along C (limits.json channel_extent)."""
 
 layout = cache(rank5)  # few shapes, asked for again and again
+
+
+def has_room(shape: Shape) -> bool:
+    """Whether every chip takes a layout of ours, as far as the axes behind the batch go."""
+    _, d, c, h, w = shape
+    return max(d, h, w) <= SMALLEST_CAP and c <= MOST_CHANNELS
+
+
+@cache
+def _plane(d: int, c: int, h: int, w: int) -> tuple[int, int]:
+    """The elements of one image as rows and columns: at the seam of two axes if that fits, else wherever it does."""
+    splits = ((d * c * h, w), (d * c, h * w), (d, c * h * w))
+    size = d * c * h * w
+    anywhere = ((size // columns, columns) for columns in range(SMALLEST_CAP, 0, -1) if size % columns == 0)
+    return next((each for each in (*splits, *anywhere) if max(each) <= SMALLEST_CAP), splits[0])
 
 
 class LoweringError(AneforgeError, ValueError):
     """A node that has no form in the engine's language, or that breaks a rule checked before lowering."""
 
-    def __init__(self, node: Tensor, message: str, reject: str | None = None) -> None:
-        self.node, self.reject = node, reject
+    def __init__(self, node: Tensor, message: str, reject: str | None = None, sources: tuple[str, ...] = ()) -> None:
+        self.node, self.reject, self.sources = node, reject, sources
         called = f" {node.name!r}" if node.name else ""
         said = f'; the compiler says "{reject}"' if reject else ""
         super().__init__(f"{node.op}{called} {list(node.shape)} at {located(node.where)}: {message}{said}")
@@ -199,15 +229,14 @@ class Builder:
     def off_batch(self, value: Op) -> tuple[Op, Shape]:
         """The batch laid on the channels, for layers that take no batch axis; and the shape to go back to.
 
-        The rest lies on rows and columns, in the first split of both that every chip has room for.
+        The rest lies on rows and columns, in the first split of both that every chip has room for: no line of the
+        image need lie along either, so what looks at more than the channels must not use this.
         """
-        n, d, c, h, w = value.shape
-        splits = ((d * c * h, w), (d * c, h * w), (d, c * h * w))
-        rows, columns = next((each for each in splits if max(each) <= SMALLEST_CAP), splits[0])
-        return self.stored_reshape(value, (1, 1, n, rows, columns)), value.shape
+        n, *image = value.shape
+        return self.stored_reshape(value, (1, 1, n, *_plane(*image))), value.shape
 
     def refuse(self, node: Tensor, message: str, reject: str | None = None) -> LoweringError:
-        return LoweringError(node, message, reject)
+        return LoweringError(node, message, reject, self.sources)
 
 
 def _deep(shape: Shape) -> bool:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import Builder, layout, reject_string, rule
+from aneforge.compiler.lower.builder import MOST_CHANNELS, Builder, layout, reject_string, rule
 from aneforge.errors import UnknownValueError
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
@@ -100,20 +100,29 @@ def _turned(node: Tensor) -> bool:
 
 def _flat_product(b: Builder, node: Tensor, left: Tensor, right: Tensor) -> Op:
     """One right-hand matrix for every row: the rows of all batches are channels, which costs two views at most."""
-    rows, inner, columns = math.prod(node.shape[:-1]), left.shape[-1], node.shape[-1]
+    inner, columns = left.shape[-1], node.shape[-1]
+    shape = _in_line(node.shape)
     flags: dict[str, Any] = {}
     if _turned(left) and math.prod(left.shape[:-2]) == 1:
         flags["transpose_lhs"] = True
-        a = b.laid(left.inputs[0], (inner, rows))
+        shape = left.shape[-2], columns
+        a = b.laid(left.inputs[0], (inner, shape[0]))
     else:
-        a = b.laid(left, (rows, inner))
+        a = b.laid(left, (*shape[:-1], inner))
     if _turned(right):
         flags["transpose_rhs"] = True
         w = b.laid(right.inputs[0], (columns, inner))
     else:
         w = b.laid(right, (inner, columns))
-    made = b.emit("matmul", (a, w), (1, 1, rows, 1, columns), flags)
-    return b.reshaped(made, (rows, columns), node.shape)
+    made = b.emit("matmul", (a, w), layout(shape), flags)
+    return b.reshaped(made, shape, node.shape)
+
+
+def _in_line(shape: Shape) -> Shape:
+    """A result whose rows all meet one matrix: the rows as one line of channels, or as they are where that is too
+    long, with some of them on H and N."""
+    rows = math.prod(shape[:-1])
+    return (rows, shape[-1]) if rows <= MOST_CHANNELS or len(shape) > 4 else shape
 
 
 def _batched_product(b: Builder, node: Tensor, left: Tensor, right: Tensor) -> Op:
@@ -166,10 +175,10 @@ def _linear(b: Builder, node: Tensor) -> Op:
         value = b.laid(x, shape)
         made = b.emit("linear", (value, b.value(weight), *offset), (*value.shape[:4], out))
         return b.reshaped(made, (*shape[:-1], out), node.shape)
-    rows = math.prod(x.shape[:-1])
-    operands = (b.laid(x, (rows, x.shape[-1])), b.value(weight), *offset)
-    made = b.emit("matmul", operands, (1, 1, rows, 1, out), {"transpose_rhs": True})
-    return b.reshaped(made, (rows, out), node.shape)
+    shape = _in_line(node.shape)
+    operands = (b.laid(x, (*shape[:-1], x.shape[-1])), b.value(weight), *offset)
+    made = b.emit("matmul", operands, layout(shape), {"transpose_rhs": True})
+    return b.reshaped(made, shape, node.shape)
 
 
 @rule("einsum")

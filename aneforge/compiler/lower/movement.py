@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
+
+import numpy as np
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import AXES_OF_RANK, DTYPES, Builder, layout, rule
+from aneforge.compiler.lower.builder import (
+    AXES_OF_RANK,
+    DTYPES,
+    MOST_CHANNELS,
+    SMALLEST_CAP,
+    Builder,
+    has_room,
+    layout,
+    rule,
+)
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
 
@@ -128,10 +140,22 @@ def _run(b: Builder, node: Tensor) -> Op:
     """A run of the elements as one line; the dynamic form is a layer whose offset may change between runs."""
     (_, start), (_, size) = node.signature.attrs
     x = node.inputs[0]
-    line = b.laid(x, (math.prod(x.shape),))
+    length = math.prod(x.shape)
     if node.op == "input_view":
-        return view(b, line, 4, start, size)
+        columns = _columns(length, start, start + size)
+        first = start // columns
+        rows = view(b, b.laid(x, (length // columns, columns)), 2, first, -(-(start + size) // columns) - first)
+        line = b.stored_reshape(rows, (1, 1, 1, 1, math.prod(rows.shape)))
+        return view(b, line, 4, start - first * columns, size)
+    line = b.laid(x, (length,))
     return b.unit("DynamicSlice", (line,), (1, 1, 1, 1, size), Coordinate="Width", Offset=start, SliceSize=size)
+
+
+def _columns(length: int, start: int, end: int) -> int:
+    """How long the rows of a line are cut, so that those around a run make a line that every chip has room for."""
+    lengths = [length, *(each for each in range(min(length, SMALLEST_CAP), 0, -1) if length % each == 0)]
+    fits = (each for each in lengths if (-(-end // each) - start // each) * each <= SMALLEST_CAP)
+    return next((each for each in fits if length // each <= MOST_CHANNELS), length)
 
 
 @rule("gather")
@@ -149,28 +173,61 @@ def _gather(b: Builder, node: Tensor) -> Op:
 
 
 _MODES = {"constant": "Background", "replicate": "Replication", "symmetric": "Symmetric", "reflect": "Reflective"}
+_NUMPY_MODES: dict[str, Literal["edge", "symmetric", "reflect"]] = {
+    "replicate": "edge",
+    "symmetric": "symmetric",
+    "reflect": "reflect",
+}
 
 
 @rule("pad")
 def _pad(b: Builder, node: Tensor) -> Op:
     """The layer pads H and W only ("Channel padding is not supported on ANE"): an axis that lies elsewhere is laid
-    on H, with what is before it on C and what is after it on W."""
+    on H, with what is before it on C and what is after it on W. Where that makes an axis too long, the edges are
+    joined to the tensor as it lies."""
     attrs = dict(node.signature.attrs)
     widths, value = attrs["widths"], attrs["value"]
     mode = "Zero" if attrs["mode"] == "constant" and value == 0 else _MODES[attrs["mode"]]
-    x = node.inputs[0]
-    places = AXES_OF_RANK[len(x.shape)]
-    if all(place in _SPACE or width == (0, 0) for place, width in zip(places, widths, strict=True)):
-        sides = dict(zip(places, widths, strict=True))
-        return padded(b, b.value(x), sides.get(3, (0, 0)), sides.get(4, (0, 0)), mode, value)
-    result, shape = b.value(x), x.shape
+    result, shape = b.value(node.inputs[0]), node.inputs[0].shape
+    places = AXES_OF_RANK[len(shape)]
     for axis, (before, after) in enumerate(widths):
-        if before or after:
-            folded = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        if places[axis] in _SPACE or not (before or after):
+            continue
+        folded = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        tall = (folded[0], before + shape[axis] + after, folded[2])
+        grown = (*shape[:axis], tall[1], *shape[axis + 1 :])
+        if has_room(layout(tall)):
             made = padded(b, b.reshaped(result, shape, folded), (before, after), (0, 0), mode, value)
-            grown = (*shape[:axis], shape[axis] + before + after, *shape[axis + 1 :])
-            result, shape = b.reshaped(made, (folded[0], grown[axis], folded[2]), grown), grown
-    return result
+            result = b.reshaped(made, tall, grown)
+        else:
+            result = _edged(b, result, places[axis], (before, after), attrs["mode"], value)
+        shape = grown
+    sides = dict(zip(places, widths, strict=True))
+    return padded(b, result, sides.get(3, (0, 0)), sides.get(4, (0, 0)), mode, value)
+
+
+def _edged(b: Builder, x: Op, place: int, sides: tuple[int, int], mode: str, value: float) -> Op:
+    """Elements added along any axis: a number beside the tensor, or elements of its own picked again."""
+    if place == 0:
+        flat, shape = b.off_batch(x)
+        grown = _edged(b, flat, _CHANNELS, sides, mode, value)
+        return b.stored_reshape(grown, (grown.shape[_CHANNELS], *shape[1:]))
+    before, after = sides
+    extent = x.shape[place]
+
+    def sized(size: int) -> Shape:
+        return tuple(size if axis == place else own for axis, own in enumerate(x.shape))
+
+    if mode == "constant":
+        number = b.constant(value, (1, 1, 1, 1, 1))
+        edges = [
+            b.emit("broadcast", (number,), sized(size), {"shape": sized(size)}) if size else None for size in sides
+        ]
+        parts = [part for part in (edges[0], x, edges[1]) if part is not None]
+        return b.emit("concat", parts, sized(before + extent + after), {"axis": place})
+    line = np.pad(np.arange(extent), sides, mode=_NUMPY_MODES[mode])
+    attrs = {"axes": (place,), "indices": tuple(line.tolist())}
+    return b.emit("gather_nd", (x,), sized(before + extent + after), attrs)
 
 
 def padded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, C, D, H, N, W, layout, rule
+from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, C, D, H, N, W, has_room, layout, rule
 from aneforge.compiler.lower.pointwise import pointwise
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
@@ -28,10 +28,16 @@ def _axes(node: Tensor) -> tuple[int, ...]:
 
 
 def _reduce(b: Builder, kind: str, x: Op, axes: tuple[int, ...], **attrs: Any) -> Op:
-    """One reduction, every reduced axis kept as one; where the batch is reduced, it lies on another axis."""
+    """One reduction, every reduced axis kept as one; where the batch is reduced, it lies on another axis.
+
+    Where no such layout fits, the batch comes last: a sum of sums, a mean of means of equal length.
+    """
     shape = _without(x.shape, axes)
-    if axes[0] == 0:
-        x, axes = _off_batch(b, x, axes)
+    if axes[0] == N:
+        found = _off_batch(b, x, axes)
+        if found is None:
+            return _reduce(b, kind, _reduce(b, kind, x, axes[1:], **attrs), (N,))
+        x, axes = found
     made = b.emit(kind, (x,), _without(x.shape, axes), {"axes": axes, **attrs})
     return b.stored_reshape(made, shape)
 
@@ -40,28 +46,38 @@ def _without(shape: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axes else extent for i, extent in enumerate(shape))
 
 
-def _off_batch(b: Builder, x: Op, axes: tuple[int, ...]) -> tuple[Op, tuple[int, ...]]:
+def _off_batch(b: Builder, x: Op, axes: tuple[int, ...]) -> tuple[Op, tuple[int, ...]] | None:
     """The layer reduces D, C, H and W (layers.json Reduction), so the batch joins a neighbour in another layout.
 
     Neighbours that are both reduced or both kept become one axis; no element moves unless a volume keeps its depth
     between reduced axes. The result has a batch of one, so its elements lie as those of the user's own result do.
+    None where a joined axis is longer than every chip has room for.
     """
     n, d, c, h, w = x.shape
     rest = axes[1:]
-    if n == 1 and rest:
+    if not rest:
+        return b.off_batch(x)[0], (C,)
+    if n == 1:
         return x, rest
+    if d > 1 and D not in rest and (C in rest or H in rest):
+        return b.transposed(x, (D, N, C, H, W)), (D, *rest)
     if d > 1 and D not in rest:
-        if C in rest or H in rest:
-            return b.transposed(x, (D, N, C, H, W)), (D, *rest)
-        return b.off_batch(x)[0], (C, *rest)
-    lead, rest = n * d, tuple(axis for axis in rest if axis != D)
+        shape, places = (1, 1, n, d * c * h, w), (C, *rest)
+    else:
+        shape, places = _led((n * d, c, h, w), tuple(axis for axis in rest if axis != D))
+    return (b.stored_reshape(x, shape), places) if has_room(shape) else None
+
+
+def _led(image: Shape, rest: tuple[int, ...]) -> tuple[Shape, tuple[int, ...]]:
+    """A leading axis that is reduced, and some of C, H and W behind it: a layout, and where the reduced axes lie."""
+    lead, c, h, w = image
     if C in rest:
-        return b.stored_reshape(x, (1, 1, lead * c, h, w)), rest
+        return (1, 1, lead * c, h, w), rest
     if H not in rest:
-        return b.stored_reshape(x, (1, 1, lead, c * h, w)), (C, *rest)
+        return (1, 1, lead, c * h, w), (C, *rest)
     if W in rest:
-        return b.stored_reshape(x, (1, 1, lead, c, h * w)), (C, W)
-    return b.stored_reshape(x, (1, lead, c, h, w)), (D, H)
+        return (1, 1, lead, c, h * w), (C, W)
+    return (1, lead, c, h, w), (D, H)
 
 
 @rule(*_REDUCTIONS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aneforge.anec import AnecError, Module, Op, TensorType
-from aneforge.compiler.lower.builder import DTYPES, Builder, LoweringError, layout, rules
+from aneforge.compiler.lower.builder import DTYPES, Builder, layout, rules
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, definitions
@@ -30,7 +30,7 @@ class Port:
     ndchw_shape: Shape
     dtype: str
     initial: Weight | None = None
-    """The value a trainable parameter starts with; None for an input that the user feeds."""
+    """The value a trainable parameter starts with, or what the host draws; None for an input that the user feeds."""
 
     def to_ndchw(self, array: np.ndarray) -> np.ndarray:
         """A value of the user's shape as the program takes it."""
@@ -96,7 +96,7 @@ def lower(
             continue
         found = known.get(name)
         if found is None:
-            raise LoweringError(node, "no engine has this op; retarget the graph first (aneforge.gate.retarget)")
+            raise build.refuse(node, "no engine has this op; retarget the graph first (aneforge.gate.retarget)")
         first = len(build.ops)
         build.values[node.uid] = found(build, node)
         if node.signature.op.native_layer:

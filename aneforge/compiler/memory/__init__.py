@@ -10,8 +10,8 @@ MEMORY = (
     "fold-padding",
     "join-widths",
     "assign-allocations",
-    "dedicate-buffers",
     "lay-out-buffers",
+    "dedicate-buffers",
     "pack-kernels",
 )
 """The passes of phase 4 in order; bank conflicts are settled by the strides that the whole phase measures with."""

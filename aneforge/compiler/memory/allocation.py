@@ -51,8 +51,7 @@ def allocation_of(chained: bool, dependent: bool, in_place: bool, ring: bool, on
     ensures=["allocations"],
 )
 def assign_allocations(module: Module, chip: Facts) -> int:
-    """Tag every result with its allocation type and let elementwise layers rewrite in place; counts what stays on
-    chip."""
+    """Tag every result with its allocation type (table 22.2), elementwise ones in place; counts what stays on chip."""
     graph = LayerGraph.of_module(module)
     live = Liveness(graph, Footprint(chip), budget(chip["0x1b8"]))
     owners = {layer.result: layer for layer in graph.layers}
@@ -77,6 +76,7 @@ def assign_allocations(module: Module, chip: Facts) -> int:
     return resident
 
 
+_ELSEWHERE = ("texture", "broadcast", "transpose", "quant")  # slots that put a number in another place or size
 _POINTWISE = ("gain_offset_control", "add", "sub", "mult", "div", "max", "min", "power", "abs", "square", "sqr")
 
 
@@ -99,7 +99,7 @@ def _pointwise(layer: Layer) -> bool:
     activation = engine is not None and str(engine.value).startswith("activation slot")
     if not (activation or layer.primary.kind in _POINTWISE):
         return False
-    return all(op.kind not in ("transpose", "broadcast", "resize", "quant") for op in layer.ops)
+    return all(op.slot not in _ELSEWHERE for op in layer.ops)
 
 
 def _merge(live: Liveness, value: Op, buffer: Buffer) -> Buffer:

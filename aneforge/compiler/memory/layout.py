@@ -13,6 +13,7 @@ from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.memory.liveness import Buffer, Liveness
 from aneforge.compiler.passes import pass_
+from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.partitions import budget
 
@@ -143,3 +144,15 @@ def _evict(layer: Layer) -> None:
     labels.pop("chained", None)
     moved = labels["allocation"] in (Allocation.IN_PLACE, Allocation.IN_PLACE_DEPENDENT)
     labels["allocation"] = int(Allocation.IN_PLACE_MEMORY if moved else Allocation.STREAMED)
+    for consumer in layer.consumers:
+        state = consumer.primary.labels["allocation"]
+        if state in _FREED and not chained_into(consumer):
+            consumer.primary.labels["allocation"] = int(_FREED[Allocation(state)])
+
+
+_FREED = {
+    Allocation.DEPENDENT: Allocation.RESIDENT,
+    Allocation.IN_PLACE_DEPENDENT: Allocation.IN_PLACE,
+    Allocation.RING_DEPENDENT: Allocation.RING,
+}
+"""What a result is once its layer reads no chained one any more."""

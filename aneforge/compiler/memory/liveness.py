@@ -73,6 +73,9 @@ class Liveness:
     def _make(self, layer: Layer) -> None:
         result = layer.result
         buffer = self.of.get(result)
+        if buffer is None and layer.primary.kind == "ring_buffer_writer":  # it changes the ring that it is given
+            buffer = self._buffer(layer.primary.operands[1])
+            buffer.values.append(result)
         if buffer is None and layer.engine == "view":
             source = next(iter(layer.inputs), None)
             if source is not None:
@@ -82,6 +85,7 @@ class Liveness:
             buffer = Buffer(result, self.step[layer])
             buffer.size = self.footprint.bytes(result)
         self.of[result] = buffer
+        buffer.port |= layer.primary.kind == "state"  # it outlives the run, so the caller owns it
         buffer.first = min(buffer.first, self.step[layer])
         buffer.last = max(buffer.last, self.step[layer])
         buffer.touch(layer.primary.labels["partition"])

@@ -60,10 +60,15 @@ def _takes(op: Op, reader: Op) -> bool:
         return False
     kernel = _kernel(reader)
     sizes = op.attrs["padding_sizes"]
+    if any(map(any, sizes[:_ROWS])):
+        return False  # a window has no padding along the batch, the depth or the channels
+    if kernel is None:
+        return False
+    own = reader.attrs["explicit_padding" if reader.kind == "convolution" else "padding"]
+    rows, columns = ((one + two for one, two in zip(sizes[axis], own[2 * axis - 4 : 2 * axis - 2], strict=True))
+                     for axis in (_ROWS, _COLUMNS))  # fmt: skip
     # Padding as wide as the kernel would give windows that see nothing else.
-    return kernel is not None and all(
-        max(sizes[axis]) < extent for axis, extent in zip((_ROWS, _COLUMNS), kernel, strict=True)
-    )
+    return max(rows) < kernel[0] and max(columns) < kernel[1]
 
 
 def _shares_layer(op: Op) -> bool:

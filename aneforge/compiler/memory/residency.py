@@ -13,7 +13,7 @@ from aneforge.compiler.schedule.layers import LayerGraph
     "dedicate-buffers",
     4,
     reads=["0x1f0", "0x491", "0x1c0", "0x1c8", "0x1f8"],
-    requires=["allocations"],
+    requires=["addresses"],
 )
 def dedicate_buffers(module: Module, chip: Facts) -> int:
     """AllocateOutputDMADefaultBuffer: a convolution's result up to 0x1f0 bytes gets a buffer of its own (U30)."""
@@ -22,7 +22,7 @@ def dedicate_buffers(module: Module, chip: Facts) -> int:
     dedicated = 0
     for layer in LayerGraph.of_module(module).layers:
         if layer.primary.kind in ("convolution", "deconvolution"):
-            own = footprint.bytes(layer.result) <= threshold
+            own = layer.primary.labels["space"] == "l2" and footprint.bytes(layer.result) <= threshold
             layer.primary.labels["buffer"] = "dedicated" if own else "default"
             dedicated += own
     return dedicated

@@ -10,6 +10,7 @@ from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.compiler.schedule.partitions import budget
 from aneforge.targets.assumed import constant
 
 __all__ = ["co_issue_obstacle"]
@@ -49,6 +50,7 @@ def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[
     queues: dict[str, list[tuple[int, Layer]]] = {"NE": [], "PE": []}
     pairs: dict[Layer, Layer] = {}
     taken: set[Layer] = set()
+    moved: dict[Layer, int] = {}
     for here, layer in enumerate(layers):
         for each in starts[here]:
             heapq.heappush(queues[each.engine], (place[each], each))
@@ -61,6 +63,11 @@ def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[
             partner = heapq.heappop(queue)[1]
             pairs[layer] = partner
             taken |= {layer, partner}
+            moved[partner] = here
+            for reader in partner.consumers:  # what has moved up makes its readers ready earlier
+                ready = 1 + max(moved.get(producer, place[producer]) for producer in reader.producers)
+                if reader.engine in _OTHER and ready < place[reader]:
+                    starts[max(ready, here + 1, place[reader] - reach)].append(reader)
     return pairs
 
 
@@ -83,4 +90,4 @@ def co_issue_obstacle(first: Layer, second: Layer, footprint: Footprint, working
 def _streams(layer: Layer, footprint: Footprint, working_set: int) -> bool:
     """Whether a result is known to leave the chip before partitions are closed."""
     crosses = any(consumer.segment != layer.segment for consumer in layer.consumers)
-    return layer.is_output or crosses or footprint.bytes(layer.result) > working_set
+    return layer.is_output or crosses or footprint.bytes(layer.result) > budget(working_set)

@@ -105,7 +105,8 @@ class LayerGraph:
         for op in module.ops:
             if op.layer is None:
                 if op.name not in _PORTS:
-                    raise AnecError(f"{op.name} from {', '.join(op.sources) or 'no source'} belongs to no layer")
+                    source = ", ".join(op.sources) or "no source"
+                    raise AnecError(f"{op.name} from {source} belongs to no layer: phase 1 (fuse) comes first")
                 continue
             layer = numbers.get(op.layer)
             if layer is None:

@@ -29,7 +29,7 @@ class Branch:
         self.split = split
         """The layer whose result several branches read; None for one that starts at the program's inputs."""
         self.peak = 0
-        """The most bytes that one of its layers holds: what it reads and what it makes."""
+        """The most bytes held while one of its layers runs: what it reads and makes, and the value it split from."""
         self.end: Layer | None = None
         self.ready: list[tuple[Key, Layer]] = []
 
@@ -65,6 +65,8 @@ def _branches(graph: LayerGraph, footprint: Footprint) -> dict[Layer, Branch]:
         found[layer] = branch
         branch.end = layer
         held = footprint.bytes(layer.result) + sum(footprint.bytes(value) for value in layer.inputs)
+        if inner and branch.split is not None:
+            held += footprint.bytes(branch.split.result)  # the sibling still needs it; a head reads it itself
         branch.peak = max(branch.peak, held)
     return found
 
@@ -77,7 +79,6 @@ class _Queue:
         self.footprint, self.working_set = footprint, working_set
         self.ready: list[tuple[Key, Layer]] = []
         self.waiting = {layer: len(layer.producers) for layer in graph.layers}
-        self.missing = dict(self.waiting)
         self.closes_merge: set[Layer] = set()
         self.done: set[Layer] = set()
         self.tests: dict[Branch, int] = {}
@@ -123,8 +124,7 @@ class _Queue:
             self.waiting[consumer] -= 1
             if not self.waiting[consumer]:
                 self._push(consumer)
-            self.missing[consumer] -= 1
-            if self.missing[consumer] == 1:  # once per merge, so that the walk over its producers stays linear
+            if self.waiting[consumer] == 1:  # once per merge, so that the walk over its producers stays linear
                 last = next(each for each in consumer.producers if each not in self.done)
                 self._prefer(last)
 
@@ -149,4 +149,4 @@ class _Queue:
             return False
         held = self.footprint.bytes(branch.split.result)
         merges = max((self.footprint.bytes(each.result) for each in branch.end.consumers), default=0)
-        return held + merges <= self.working_set and held + branch.peak <= self.working_set
+        return held + merges <= self.working_set and branch.peak <= self.working_set

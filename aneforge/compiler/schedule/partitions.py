@@ -43,8 +43,8 @@ def close_partitions(module: Module, chip: Facts) -> int:
     for step in steps_of(graph.layers):
         walk.take(step)
     for layer in graph.layers:
-        _cut_pairs(layer)
-    return walk.partition
+        _cut_chain(layer)
+    return max(0, walk.partition)  # a program that only hands its inputs on has no partition at all
 
 
 class _Pressure:
@@ -112,8 +112,8 @@ class _Pressure:
         self.total = 0
 
 
-def _cut_pairs(layer: Layer) -> None:
-    """A chain or a pair that a partition cuts is none."""
+def _cut_chain(layer: Layer) -> None:
+    """A chain that a partition cuts is none; two layers issued together are one step and never cut."""
     labels = layer.primary.labels
     consumer = next(iter(layer.consumers), None)
     if "chained" in labels and consumer is not None and consumer.primary.labels["partition"] != labels["partition"]:

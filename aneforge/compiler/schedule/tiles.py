@@ -20,11 +20,11 @@ def tile_rows(layer: Layer, working_set: int) -> int:
     return -(-height // min(height, tile_count(layer, working_set)))
 
 
-def first_tile_rows(layer: Layer, working_set: int) -> int:
-    """Rows of its input that the first tile reads, the overlap with the second included."""
+def first_tile_rows(layer: Layer, value: Op, working_set: int) -> int:
+    """Rows of a value it reads that the first tile needs, the overlap with the second included."""
     rows = tile_rows(layer, working_set)
     window = _window(layer.primary)
-    available = next(iter(layer.inputs)).shape[3]
+    available = value.shape[3]
     if window is None:
         return min(rows, available)
     kernel, stride, dilation, pad = window
