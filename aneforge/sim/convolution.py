@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from aneforge.sim import native
 from aneforge.sim.half import round_half
 from aneforge.sim.mac import Sums, accumulate
 
@@ -33,22 +34,24 @@ def direct(
     for group in range(groups):
         patches, plane = _patches(x[group * inputs : (group + 1) * inputs], kernel.shape[2:], stride, dilation)
         own = slice(group * outputs, (group + 1) * outputs)
-        weights = np.ascontiguousarray(kernel[own].reshape(outputs, -1).T)
-        start = None if bias is None else bias[own]
-        sums = accumulate(patches, weights, start, flush_subnormals).settled()
-        parts.append(sums.T.reshape(outputs, *plane))
+        start = None if bias is None else bias[own, None]
+        sums = accumulate(kernel[own].reshape(outputs, -1), patches, start, flush_subnormals)
+        parts.append(sums.settled().reshape(outputs, *plane))
     return parts[0] if groups == 1 else np.concatenate(parts)
 
 
 def _patches(
     x: Array, size: tuple[int, ...], stride: tuple[int, int], dilation: tuple[int, int]
 ) -> tuple[Array, tuple[int, int]]:
-    """What each output reads, [outputs of the plane, channels x rows x columns], and the shape of that plane."""
+    """What each output reads, [channels x rows x columns, outputs of the plane], and the shape of that plane.
+
+    This way round whole rows of the map are copied, and results come out in the order of the map.
+    """
     reach = [step * (extent - 1) + 1 for step, extent in zip(dilation, size, strict=True)]
     view = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(1, 2))
     view = view[:, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
     channels, height, width = view.shape[:3]
-    flat = view.transpose(1, 2, 0, 3, 4).reshape(height * width, channels * size[0] * size[1])
+    flat = view.transpose(0, 3, 4, 1, 2).reshape(channels * size[0] * size[1], height * width)
     return np.ascontiguousarray(flat), (height, width)
 
 
@@ -66,7 +69,7 @@ def winograd(x: Array, kernel: Array, bias: Array | None = None, groups: int = 1
     parts = []
     for group in range(groups):
         own = slice(group * outputs, (group + 1) * outputs)
-        start = None if bias is None else bias[own]
+        start = None if bias is None else bias[own, None]
         parts.append(_winograd(x[group * inputs : (group + 1) * inputs], kernel[own], start))
     return parts[0] if groups == 1 else np.concatenate(parts)
 
@@ -81,25 +84,31 @@ def _winograd(x: Array, kernel: Array, bias: Array | None) -> Array:
     sums = [_position(turned[place], weights[place], bias if place == 1 else None, rows) for place in range(_TILE)]
     # The bias is the start value of a sum; it enters both outputs of a tile through the second product with sign +.
     even, odd = sums[0] + sums[1] + sums[2], sums[1] - sums[2] - sums[3]
-    pairs = np.stack([each.settled().T.reshape(-1, rows, tiles) for each in (even, odd)], axis=-1)
+    pairs = np.stack([each.settled().reshape(-1, rows, tiles) for each in (even, odd)], axis=-1)
     return pairs.reshape(-1, rows, 2 * tiles)[:, :, :columns]
 
 
 def _data_transform(data: Array, tiles: int) -> list[Array]:
     d = [data[:, :, offset : offset + 2 * tiles - 1 : 2] for offset in range(_TILE)]
     made = (d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3])
-    return [round_half(each).astype(np.float16) for each in made]
+    return [_stored(each) for each in made]
 
 
 def _kernel_transform(g: Array) -> list[Array]:
     first, middle, last = g[..., 0], g[..., 1], g[..., 2]
     made = (first, (first + middle + last) / 2, (first - middle + last) / 2, last)
-    return [round_half(each).astype(np.float16) for each in made]
+    return [_stored(each) for each in made]
+
+
+def _stored(values: Array) -> Array:
+    """One rounding to fp16, half away. What is not finite is left to NumPy, which keeps the bits of a NaN."""
+    if native.available() and np.isfinite(values).all():
+        return native.rounded(values)
+    return round_half(values).astype(np.float16)
 
 
 def _position(data: Array, weights: Array, bias: Array | None, rows: int) -> Sums:
     """One of the four products of every tile, summed over channels and kernel rows."""
     channels, _, tiles = data.shape
     stacked = np.stack([data[:, row : row + rows] for row in range(3)], axis=1)
-    flat = stacked.transpose(2, 3, 0, 1).reshape(rows * tiles, channels * 3)
-    return accumulate(np.ascontiguousarray(flat), np.ascontiguousarray(weights.reshape(weights.shape[0], -1).T), bias)
+    return accumulate(weights.reshape(weights.shape[0], -1), stacked.reshape(channels * 3, rows * tiles), bias)

@@ -2,7 +2,10 @@
 
 Every product is rounded half away from zero to 2^-16, or dropped when the exponents of its operands sum to -17 or
 less. The accumulator starts at the bias, adds exactly, and stays infinite once its magnitude reaches 2^15. One
-rounding, half away, makes the fp16 result. This is the plain form in NumPy that any faster one has to equal.
+rounding, half away, makes the fp16 result.
+
+``accumulate_plain`` is the form in NumPy that any faster one has to equal; ``accumulate`` takes the native one
+(``aneforge.sim.native``) where it was built.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import numpy as np
 
 from aneforge.sim.half import decoded, exponents, round_half
 
-__all__ = ["CEILING", "STEP", "Sums", "accumulate", "products"]
+__all__ = ["CEILING", "STEP", "Sums", "accumulate", "accumulate_plain", "products", "start_values"]
 
 Array = np.ndarray
 STEP = 2.0**-16
@@ -37,6 +40,12 @@ class Sums:
 
     def settled(self) -> Array:
         """The fp16 results: one rounding, half away; a sum of zero is +0 (N33)."""
+        from aneforge.sim import native
+
+        return native.settled(self) if native.available() else self.settled_plain()
+
+    def settled_plain(self) -> Array:
+        """The same in NumPy."""
         units = np.where(np.abs(self.units) >= _UNITS, np.copysign(np.inf, self.units), self.units)
         rounded = round_half(units * STEP) + 0.0
         return np.where(self.lost != 0, self.lost, rounded).astype(np.float16)
@@ -52,12 +61,20 @@ def accumulate(a: Array, b: Array, bias: Array | None = None, flush_subnormals: 
 
     Terms are added in the order of the depth; that matters only for a sum that leaves the range on its way.
     """
+    from aneforge.sim import native
+
+    form = native.accumulate if native.available() else accumulate_plain
+    return form(a, b, bias, flush_subnormals)
+
+
+def accumulate_plain(a: Array, b: Array, bias: Array | None = None, flush_subnormals: bool = False) -> Sums:
+    """The same in NumPy, term by term: the model of what the engine does."""
+    sums = start_values(a.shape[0], b.shape[1], bias)
+    total, lost = sums.units, sums.lost
+    if total.size == 0:
+        return sums
     left, right = decoded(a, flush_subnormals) / STEP, decoded(b, flush_subnormals)
     ea, eb = exponents(a), exponents(b)
-    total = np.zeros((a.shape[0], b.shape[1]))
-    if bias is not None:
-        total += _away(decoded(bias) / STEP)
-    lost = np.where(np.abs(total) >= _UNITS, np.copysign(np.inf, total), 0.0)
     watched = not _stays_inside(left, right, total)
     kept = ea.min(axis=0) + eb.min(axis=1) > _DROPPED  # no product of such a term is dropped
     for term in range(a.shape[1]):
@@ -69,6 +86,16 @@ def accumulate(a: Array, b: Array, bias: Array | None = None, flush_subnormals: 
             fresh = (np.abs(total) >= _UNITS) & (lost == 0)
             lost[fresh] = np.copysign(np.inf, total[fresh])
     return Sums(total, lost)
+
+
+def start_values(rows: int, columns: int, bias: Array | None) -> Sums:
+    """Accumulators before the first term: the bias, which spreads over rows and columns as NumPy spreads it."""
+    sums = Sums(np.zeros((rows, columns)), np.zeros((rows, columns)))
+    if bias is not None:
+        start = _away(decoded(bias) / STEP)
+        sums.units += start
+        sums.lost += np.where(np.abs(start) >= _UNITS, np.copysign(np.inf, start), 0.0)
+    return sums
 
 
 def _away(values: Array) -> Array:

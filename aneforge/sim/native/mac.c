@@ -1,0 +1,458 @@
+/* The exact multiply-accumulate of aneforge/sim/mac.py, fast.
+ *
+ * The result is that of `accumulate_plain`, to the bit: every product rounded half away from zero to a unit of 2^-16
+ * or dropped by its exponents, exact sums, and an infinity that stays once a partial sum reaches 2^31 units.
+ *
+ * One product takes one fused multiply-add (mac_kernel.h), by three observations:
+ *
+ * 1. A float in 2^23 .. 2^24 has a unit of 1. An accumulator that starts at 1.5 * 2^23 therefore rounds each product
+ *    to whole units as it adds it, and stays whole: acc + product rounds to acc + rounded product, exactly, while the
+ *    sum is below 2^22 units (64) in magnitude. Stretches of terms are chosen so that a bound of the magnitudes says
+ *    so; their sums are then added as integers, by their bits.
+ * 2. The hardware rounds ties to even. `a` is therefore held one float step further from zero. With 11-bit operands of
+ *    exponents ea and eb a product is a multiple of g = 2^(ea+eb-4) units, and the step adds less than
+ *    2^(ea-23+16) * 2^(eb+1) = g/4 units. A tie thus leaves zero, and nothing else moves: if g <= 1/2, what is not a
+ *    tie is at least g away from one; if g >= 1, the product is whole and g/4 <= 1/2, since below 64 ea+eb <= 5.
+ *    A subnormal counts as ea = -14, and only gets a smaller step.
+ * 3. Thirty-two bits hold the sum of a chunk of the depth, KC * 2^22 < 2^31. Between chunks the sums are doubles.
+ *    Terms with larger products go the same way in doubles (the wide form): there the step is less than
+ *    2^(ea+eb-35) units, and ea+eb <= 32. A chunk in which a sum might reach the ceiling is done by the watched form,
+ *    which is the plain one, in its order.
+ *
+ * Whether a product is dropped is a comparison: eb >= -16 - ea is |b| >= threshold(a). Terms whose thresholds are all
+ * at most the smallest |b| that is not zero need none, and sums are exact in any order, so a tile does those first.
+ *
+ * Every element of the result is computed by one thread in one order: the number of threads changes no bit.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INTERFACE 1
+#ifndef ANEFORGE_SOURCE
+#define ANEFORGE_SOURCE "unknown"
+#endif
+
+#define KC 256               /* terms of a chunk: at most 511, so that 2^22 units a term stay inside 31 bits */
+#define ROW_BLOCK 96         /* rows whose packed chunk stays in the second cache; a multiple of every MR */
+#define PACKED_COLUMNS 128   /* columns of b that are packed together */
+#define CEILING_UNITS 2147483648.0
+#define EXACT_UNITS 0x1p50       /* sums below are exact in doubles and in those of the wide form */
+#define WIDE_MAGIC 0x1.8p52
+#define UNITS 65536.0
+#define CEILING 32768.0
+#define HALF_OVERFLOW 65520.0     /* half way from the largest fp16 number to the next, were there one */
+#define STRETCH_UNITS 4194303.0 /* below 2^22 = 64 in units: what a float accumulator holds on either side */
+#define MAGIC 12582912.0f    /* 1.5 * 2^23 */
+#define MAGIC_BITS 0x4B400000
+#define MAX_THREADS 256
+#define WORK_OF_A_THREAD 400000.0 /* multiply-adds below which starting one more thread costs more than it brings */
+
+typedef struct {
+    const uint16_t *a, *b;
+    ptrdiff_t rows, depth, columns;
+    double *units, *lost;
+    uint32_t subnormals; /* all ones, or zero where subnormals are read as zero */
+    ptrdiff_t chunks, panels;
+    float *packed;          /* b: [panel][depth][NR] */
+    float *least, *most;    /* of |b|, [panel][depth]: the smallest that is not zero, the largest */
+    float *chunk_least, *chunk_most; /* the same, [panel][chunk] */
+} Job;
+
+/* What one thread packs of `a`: [panel of MR rows][term][MR], and what bounds a term and a chunk of it. */
+typedef struct {
+    float value[ROW_BLOCK * KC];
+    float threshold[ROW_BLOCK * KC];
+    float term_threshold[ROW_BLOCK * KC], term_most[ROW_BLOCK * KC];
+    float panel_threshold[ROW_BLOCK], panel_most[ROW_BLOCK];
+    int32_t order[KC]; /* 0, 1, 2, ... */
+    int32_t free_terms[KC + 8], masked_terms[KC + 8], wide_terms[KC + 8];
+    uint8_t squeezed[256][8], ones[256]; /* of a mask of eight: the places of its ones, and how many there are */
+    int32_t sums[1024];
+} Scratch;
+
+/* Terms of a chunk by what they need: nothing, a comparison, doubles. */
+typedef struct {
+    const int32_t *free_terms, *masked_terms, *wide_terms;
+    ptrdiff_t free_count, masked_count, wide_count;
+} Lists;
+
+/* Where a tile lies in the result. */
+typedef struct {
+    ptrdiff_t row, rows, column, width;
+} Place;
+
+static inline float as_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t as_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The magnitude the multipliers read: the largest exponent is an ordinary one. No float subnormal arises, so that a
+ * process that flushes them gets the same bits. */
+static inline uint32_t magnitude_bits(uint32_t size, uint32_t subnormals)
+{
+    uint32_t small = as_bits((float)(int32_t)size * 0x1p-24f) & subnormals;
+    uint32_t normal = (size << 13) + (112u << 23);
+    return size < 0x400u ? small : normal;
+}
+
+/* The least |b| whose product with this operand is kept, as float bits: 2^(-16-ea), zero if that is any. */
+static inline uint32_t threshold_bits(uint32_t size)
+{
+    uint32_t field = size >> 10;
+    field = field ? field : 1u;
+    return field <= 12u ? (126u - field) << 23 : 0u;
+}
+
+/* The operand itself, from the one a step further from zero. */
+static inline float unmoved(float value)
+{
+    uint32_t bits = as_bits(value);
+    return as_float(bits & 0x7FFFFFFFu ? bits - 1u : 0u);
+}
+
+/* One double step further from zero. */
+static inline double moved_double(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits += value != 0.0;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
+#define JOIN_(x, y) x##_##y
+#define JOIN(x, y) JOIN_(x, y)
+#define NAME(x) JOIN(x, PATH)
+
+/* Plain C, doubles: any machine. */
+#define PATH portable
+#define TARGET
+#define MR 4
+#define NR 16
+#define PLAIN 1
+#if defined(__x86_64__) || defined(__i386__)
+#define WHOLE(x) ((double)(int64_t)(x)) /* without SSE4.1 trunc is a call */
+#else
+#define WHOLE(x) trunc(x)
+#endif
+#include "mac_kernel.h"
+#undef WHOLE
+#undef PLAIN
+#define PLAIN 0
+#define WHOLE(x) trunc(x)
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define PATH avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#define MR 4
+#define LANES 8
+#define VECTORS 2
+#define VEC __m256
+#define LOAD(p) _mm256_loadu_ps(p)
+#define SPREAD(x) _mm256_set1_ps(x)
+#define SIZE_OF(v) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v)
+#define AT_MOST_MASK(x, y) \
+    ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y), _CMP_LE_OQ)))
+#define ADD_BITS(p, v) \
+    _mm256_storeu_si256((__m256i *)(p), \
+                        _mm256_add_epi32(_mm256_loadu_si256((__m256i *)(p)), \
+                                         _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(MAGIC_BITS))))
+#define TERM(a, b, sum) _mm256_fmadd_ps(a, b, sum)
+#define KEPT_TERM(a, b, size, threshold, sum) \
+    _mm256_fmadd_ps(a, _mm256_and_ps(b, _mm256_cmp_ps(size, threshold, _CMP_GE_OQ)), sum)
+#include "mac_kernel.h"
+
+#define PATH avx512
+#define TARGET __attribute__((target("avx512f,avx2,fma")))
+#define MR 8
+#define LANES 16
+#define VECTORS 2
+#define VEC __m512
+#define LOAD(p) _mm512_loadu_ps(p)
+#define SPREAD(x) _mm512_set1_ps(x)
+#define SIZE_OF(v) _mm512_abs_ps(v)
+#define AT_MOST_MASK(x, y) \
+    ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y), _CMP_LE_OQ)))
+#define ADD_BITS(p, v) \
+    _mm512_storeu_si512(p, _mm512_add_epi32(_mm512_loadu_si512(p), _mm512_sub_epi32(_mm512_castps_si512(v), \
+                                                                                   _mm512_set1_epi32(MAGIC_BITS))))
+#define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
+#define KEPT_TERM(a, b, size, threshold, sum) \
+    _mm512_mask3_fmadd_ps(a, b, sum, _mm512_cmp_ps_mask(size, threshold, _CMP_GE_OQ))
+#include "mac_kernel.h"
+#endif
+
+#if defined(__aarch64__) && defined(__ARM_NEON)
+#include <arm_neon.h>
+
+#define PATH neon
+#define TARGET
+#define MR 4
+#define LANES 4
+#define VECTORS 4
+#define VEC float32x4_t
+#define LOAD(p) vld1q_f32(p)
+#define SPREAD(x) vdupq_n_f32(x)
+#define SIZE_OF(v) vabsq_f32(v)
+#define ADD_BITS(p, v) \
+    vst1q_s32(p, vaddq_s32(vld1q_s32(p), vsubq_s32(vreinterpretq_s32_f32(v), vdupq_n_s32(MAGIC_BITS))))
+#define TERM(a, b, sum) vfmaq_f32(sum, a, b)
+#define KEPT_TERM(a, b, size, threshold, sum) \
+    vfmaq_f32(sum, a, vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(b), vcgeq_f32(size, threshold))))
+#include "mac_kernel.h"
+#endif
+
+/* Paths, best last. */
+typedef struct {
+    const char *name;
+    ptrdiff_t mr, nr;
+    int (*runs_here)(void);
+    void (*pack)(const Job *, ptrdiff_t panel, ptrdiff_t panels);
+    void (*block)(const Job *, Scratch *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t panel, ptrdiff_t panels);
+    void (*settle)(const double *units, const double *lost, double unit, double ceiling, uint16_t *halves,
+                   ptrdiff_t count);
+} Path;
+
+static int anywhere(void) { return 1; }
+#if defined(__x86_64__)
+static int with_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static int with_avx512(void) { return with_avx2() && __builtin_cpu_supports("avx512f"); }
+#endif
+
+static const Path PATHS[] = {
+    {"portable", 4, 16, anywhere, pack_portable, block_portable, settle_portable},
+#if defined(__x86_64__)
+    {"avx2", 4, 16, with_avx2, pack_avx2, block_avx2, settle_avx2},
+    {"avx512", 8, 32, with_avx512, pack_avx512, block_avx512, settle_avx512},
+#endif
+#if defined(__aarch64__) && defined(__ARM_NEON)
+    {"neon", 4, 16, anywhere, pack_neon, block_neon, settle_neon},
+#endif
+};
+#define PATH_COUNT ((int)(sizeof PATHS / sizeof PATHS[0]))
+
+static const Path *chosen(int path)
+{
+    if (path >= 0)
+        return path < PATH_COUNT && PATHS[path].runs_here() ? &PATHS[path] : NULL;
+    for (path = PATH_COUNT - 1; !PATHS[path].runs_here(); path--)
+        ;
+    return &PATHS[path];
+}
+
+/* Work shared by threads: numbered pieces, taken one after the other by whoever is free. */
+typedef struct Crew Crew;
+struct Crew {
+    void (*piece)(Crew *, ptrdiff_t number, Scratch *);
+    const Path *path;
+    const Job *job;
+    ptrdiff_t pieces, row_block, row_blocks, panel_block;
+    const double *units, *lost;
+    uint16_t *halves;
+    ptrdiff_t count, share;
+    int needs_scratch;
+    atomic_ptrdiff_t next;
+};
+
+static Scratch *new_scratch(void)
+{
+    Scratch *scratch = malloc(sizeof *scratch);
+    if (!scratch)
+        return NULL;
+    for (int32_t term = 0; term < KC; term++)
+        scratch->order[term] = term;
+    for (int mask = 0; mask < 256; mask++) {
+        uint8_t count = 0;
+        memset(scratch->squeezed[mask], 0, sizeof scratch->squeezed[mask]);
+        for (uint8_t bit = 0; bit < 8; bit++)
+            if (mask >> bit & 1)
+                scratch->squeezed[mask][count++] = bit;
+        scratch->ones[mask] = count;
+    }
+    return scratch;
+}
+
+static void *work(void *argument)
+{
+    Crew *crew = argument;
+    Scratch *scratch = crew->needs_scratch ? new_scratch() : NULL;
+    if (crew->needs_scratch && !scratch)
+        return crew; /* somebody else does the pieces; all failed if nobody could */
+    for (;;) {
+        ptrdiff_t number = atomic_fetch_add(&crew->next, 1);
+        if (number >= crew->pieces)
+            break;
+        crew->piece(crew, number, scratch);
+    }
+    free(scratch);
+    return NULL;
+}
+
+/* Whether every piece was done. */
+static int shared_out(Crew *crew, int threads)
+{
+    pthread_t others[MAX_THREADS];
+    int started = 0, failed;
+    atomic_init(&crew->next, 0);
+    while (started < threads - 1 && started < crew->pieces - 1 && started < MAX_THREADS) {
+        if (pthread_create(&others[started], NULL, work, crew))
+            break;
+        started++;
+    }
+    failed = work(crew) != NULL;
+    for (int each = 0; each < started; each++) {
+        void *result = NULL;
+        pthread_join(others[each], &result);
+        failed += result != NULL;
+    }
+    return failed <= started;
+}
+
+static void pack_piece(Crew *crew, ptrdiff_t number, Scratch *scratch)
+{
+    ptrdiff_t panel = number * crew->share, left = crew->job->panels - panel;
+    (void)scratch;
+    crew->path->pack(crew->job, panel, left < crew->share ? left : crew->share);
+}
+
+static void block_piece(Crew *crew, ptrdiff_t number, Scratch *scratch)
+{
+    const Job *job = crew->job;
+    ptrdiff_t row = number % crew->row_blocks * crew->row_block;
+    ptrdiff_t panel = number / crew->row_blocks * crew->panel_block;
+    ptrdiff_t rows = job->rows - row < crew->row_block ? job->rows - row : crew->row_block;
+    ptrdiff_t panels = job->panels - panel < crew->panel_block ? job->panels - panel : crew->panel_block;
+    crew->path->block(job, scratch, row, rows, panel, panels);
+}
+
+static void settle_piece(Crew *crew, ptrdiff_t number, Scratch *scratch)
+{
+    ptrdiff_t first = number * crew->share;
+    ptrdiff_t count = crew->count - first < crew->share ? crew->count - first : crew->share;
+    (void)scratch;
+    if (crew->lost)
+        crew->path->settle(crew->units + first, crew->lost + first, 1.0 / UNITS, CEILING, crew->halves + first, count);
+    else
+        crew->path->settle(crew->units + first, NULL, 1.0, HALF_OVERFLOW, crew->halves + first, count);
+}
+
+static int worthwhile(int threads, double work_units)
+{
+    double most = 1.0 + work_units / WORK_OF_A_THREAD;
+    return threads < most ? threads : (int)most;
+}
+
+/* Blocks small enough that every thread gets several, so that none waits long for the last one. */
+static void cut(Crew *crew, int threads)
+{
+    const Job *job = crew->job;
+    crew->row_block = ROW_BLOCK;
+    crew->panel_block = job->panels;
+    for (;;) {
+        ptrdiff_t panel_blocks = (job->panels + crew->panel_block - 1) / crew->panel_block;
+        crew->row_blocks = (job->rows + crew->row_block - 1) / crew->row_block;
+        crew->pieces = crew->row_blocks * panel_blocks;
+        if (threads == 1 || crew->pieces >= 4 * (ptrdiff_t)threads)
+            return;
+        if (crew->panel_block * crew->path->nr > 256)
+            crew->panel_block = (crew->panel_block + 1) / 2;
+        else if (crew->row_block > 4 * crew->path->mr)
+            crew->row_block = crew->row_block / 2 / crew->path->mr * crew->path->mr;
+        else if (crew->panel_block > 1)
+            crew->panel_block = (crew->panel_block + 1) / 2;
+        else
+            return;
+    }
+}
+
+#define EXPORT __attribute__((visibility("default")))
+EXPORT int aneforge_interface(void);
+EXPORT const char *aneforge_source(void);
+EXPORT const char *aneforge_path(int path);
+EXPORT int aneforge_accumulate(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
+                               ptrdiff_t columns, int flush_subnormals, double *units, double *lost, int threads,
+                               int path);
+EXPORT int aneforge_settle(const double *units, const double *lost, uint16_t *halves, ptrdiff_t count, int threads,
+                           int path);
+
+int aneforge_interface(void) { return INTERFACE; }
+
+const char *aneforge_source(void) { return ANEFORGE_SOURCE; }
+
+/* The name of a path, "" for one that this machine lacks, NULL after the last. */
+const char *aneforge_path(int path)
+{
+    if (path < 0 || path >= PATH_COUNT)
+        return NULL;
+    return PATHS[path].runs_here() ? PATHS[path].name : "";
+}
+
+/* Adds the product of `a` [rows, depth] and `b` [depth, columns] to `units` and `lost`, which hold the start values.
+ * A negative path means the best. Returns 0; -1 if there is no memory or no such path, with nothing changed. */
+int aneforge_accumulate(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
+                        int flush_subnormals, double *units, double *lost, int threads, int path)
+{
+    Crew crew = {.path = chosen(path)};
+    Job job = {.a = a, .b = b, .rows = rows, .depth = depth, .columns = columns, .units = units, .lost = lost};
+    size_t packed, bounds, chunk_bounds;
+    int done;
+    if (!crew.path)
+        return -1;
+    if (rows == 0 || depth == 0 || columns == 0)
+        return 0;
+    job.subnormals = flush_subnormals ? 0u : ~0u;
+    job.chunks = (depth + KC - 1) / KC;
+    job.panels = (columns + crew.path->nr - 1) / crew.path->nr;
+    packed = (size_t)job.panels * (size_t)depth * (size_t)crew.path->nr;
+    bounds = (size_t)job.panels * (size_t)depth;
+    chunk_bounds = (size_t)job.panels * (size_t)job.chunks;
+    job.packed = malloc((packed + 2 * bounds + 2 * chunk_bounds) * sizeof(float));
+    if (!job.packed)
+        return -1;
+    job.least = job.packed + packed;
+    job.most = job.least + bounds;
+    job.chunk_least = job.most + bounds;
+    job.chunk_most = job.chunk_least + chunk_bounds;
+    crew.job = &job;
+    threads = worthwhile(threads < 1 ? 1 : threads, (double)rows * (double)depth * (double)columns);
+    crew.piece = pack_piece;
+    crew.share = PACKED_COLUMNS / crew.path->nr;
+    crew.pieces = (job.panels + crew.share - 1) / crew.share;
+    shared_out(&crew, threads);
+    crew.piece = block_piece;
+    crew.needs_scratch = 1;
+    cut(&crew, threads);
+    done = shared_out(&crew, threads);
+    free(job.packed);
+    return done ? 0 : -1;
+}
+
+/* The fp16 results of accumulators: one rounding, half away; infinity for those that left the range. Where `lost` is
+ * NULL, the same rounding for finite numbers that are no accumulators. */
+int aneforge_settle(const double *units, const double *lost, uint16_t *halves, ptrdiff_t count, int threads, int path)
+{
+    Crew crew = {.path = chosen(path), .piece = settle_piece, .units = units, .lost = lost, .halves = halves};
+    if (!crew.path)
+        return -1;
+    crew.count = count;
+    crew.share = 32768;
+    crew.pieces = (count + crew.share - 1) / crew.share;
+    shared_out(&crew, worthwhile(threads < 1 ? 1 : threads, 8.0 * (double)count));
+    return 0;
+}

@@ -1,0 +1,275 @@
+"""The native multiply-accumulate against the plain one: the same bits on every path, with any number of threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from aneforge.errors import AneforgeError
+from aneforge.sim import convolution, native
+from aneforge.sim.half import round_half
+from aneforge.sim.mac import Sums, accumulate, accumulate_plain
+
+pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
+
+PATHS = native.paths()
+BITS = st.integers(0, 0xFFFF)
+# Around zero, the subnormals, the exponents where products start to be dropped, ones, the ceiling, infinity and NaN.
+SMALL = (0, 1, 2, 0x3FF, 0x400, 0x401, 0x7FF, 0x1400, 0x1C00, 0x1FFF, 0x2000, 0x23FF, 0x2C00, 0x3000, 0x3BFF)
+LARGE = (0x3C00, 0x3C01, 0x5400, 0x57FF, 0x5800, 0x7400, 0x77FF, 0x7BFF, 0x7C00, 0x7C01, 0x7FFF)
+EDGES = st.sampled_from([sign | size for sign in (0, 0x8000) for size in SMALL + LARGE])
+SIZES = [(1, 1, 1), (1, 2, 3), (2, 1, 33), (3, 7, 31), (4, 16, 16), (5, 17, 32), (8, 256, 32), (9, 257, 33)]
+SIZES += [(97, 3, 5), (1, 521, 1), (13, 255, 64), (101, 300, 131), (7, 0, 5), (0, 4, 5), (3, 4, 0)]
+
+
+def halves(rng, shape, exponents):
+    """Random significands and signs, with exponent fields from a range."""
+    bits = rng.integers(0, 1024, shape) | rng.integers(*exponents, shape) << 10 | rng.integers(0, 2, shape) << 15
+    return bits.astype(np.uint16).view(np.float16)
+
+
+def same(a, b, bias=None, flush=False, workers=(1,), paths=PATHS):
+    with np.errstate(all="ignore"):
+        want = accumulate_plain(a, b, bias, flush)
+    for path in paths:
+        for count in workers:
+            found = native.accumulate(a, b, bias, flush, path=path, workers=count)
+            # By their bits, so that a zero of the wrong sign is seen.
+            np.testing.assert_array_equal(found.units.view(np.int64), want.units.view(np.int64), err_msg=path)
+            np.testing.assert_array_equal(found.lost, want.lost, err_msg=path)
+    return want
+
+
+# Every product.
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("total", range(-18, 6))
+def test_every_pair_of_significands_rounds_half_away(path, total):
+    """Normal operands of exponents that sum to `total`: rounding and dropping see nothing but that sum (see mac.c)."""
+    left = total // 2
+    right = total - left
+    significand = np.arange(1024, 2048)
+    a = (significand * 2.0 ** (left - 10)).astype(np.float16)
+    b = (significand * 2.0 ** (right - 10)).astype(np.float16)
+    found = native.accumulate(-a[:, None], b[None], path=path).units
+    product = np.multiply.outer(significand, significand)
+    up = total - 4  # a unit is 2^-16, and a product of significands counts 2^(total - 20)
+    want = product << up if up >= 0 else (product + (1 << -up - 1)) >> -up
+    np.testing.assert_array_equal(found, -want if total > -17 else 0 * want)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("exponent", range(-4, 16))
+def test_every_pair_with_a_subnormal_rounds_half_away(path, exponent):
+    small = np.arange(1024)
+    significand = np.arange(1024, 2048)
+    a = (small * 2.0**-24).astype(np.float16)[:, None]
+    b = (significand * 2.0 ** (exponent - 10)).astype(np.float16)[None]
+    down = 18 - exponent
+    want = (np.multiply.outer(small, significand) + (1 << down - 1)) >> down
+    want = want if exponent - 14 > -17 else 0 * want
+    np.testing.assert_array_equal(native.accumulate(a, b, path=path).units, want)
+    np.testing.assert_array_equal(native.accumulate(b.T, -a.T, path=path).units, -want.T)
+    assert not native.accumulate(a, b, None, True, path=path).units.any()
+
+
+# Sums.
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("flush", [False, True])
+def test_sizes_that_fill_no_block(size, flush):
+    rows, depth, columns = size
+    rng = np.random.default_rng(depth)
+    for fields in ((0, 32), (0, 16), (5, 12), (10, 19)):
+        a, b = halves(rng, (rows, depth), fields), halves(rng, (depth, columns), fields)
+        for bias in (None, halves(rng, columns, fields), halves(rng, (rows, 1), fields)):
+            same(a, b, bias, flush, workers=(1, 3))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    data=st.data(), rows=st.integers(1, 9), depth=st.integers(1, 12), columns=st.integers(1, 35), flush=st.booleans()
+)
+def test_any_bits_give_the_same_sums(data, rows, depth, columns, flush):
+    bits = data.draw(st.sampled_from([BITS, EDGES]))
+    a = data.draw(hnp.arrays(np.uint16, (rows, depth), elements=bits)).view(np.float16)
+    b = data.draw(hnp.arrays(np.uint16, (depth, columns), elements=bits)).view(np.float16)
+    bias = data.draw(st.none() | hnp.arrays(np.uint16, (columns,), elements=bits))
+    same(a, b, None if bias is None else bias.view(np.float16), flush)
+
+
+@pytest.mark.parametrize("depth", [300, 1000])
+@pytest.mark.parametrize("scale", [1.0, 7.9, 8.0, 60.0, 120.0, 181.0, 4000.0])
+def test_sums_near_the_ceiling_are_lost_in_the_order_of_the_depth(depth, scale):
+    """From sums that stay inside, by those that cross and come back, to those that cross at once."""
+    rng = np.random.default_rng(depth)
+    a = (rng.standard_normal((11, depth)) * scale).astype(np.float16)
+    b = (rng.standard_normal((depth, 37)) * scale).astype(np.float16)
+    same(a, b, (rng.standard_normal(37) * 8000).astype(np.float16), workers=(1, 2))
+
+
+def test_runs_up_and_down_again_leave_the_infinity_of_the_first_crossing():
+    run = np.concatenate([np.full(600, 7.0), np.full(1300, -7.0), np.full(700, 7.0)])
+    weights = np.array([7.0, -7.0, 7.875, 0.5, 0.0])
+    a = np.stack([run, -run, np.roll(run, 300), np.roll(run, 900)]).astype(np.float16)
+    b = np.broadcast_to(weights, (run.size, weights.size)).astype(np.float16)
+    lost = same(a, b).lost
+    assert set(np.unique(lost)) == {-np.inf, 0.0, np.inf}
+    bias = np.array([32752.0, -32752.0, 65504.0, np.inf, np.nan], np.float16)
+    same(a, b, bias)
+
+
+def test_a_sum_reaches_the_ceiling_exactly_or_by_one_unit():
+    ones = np.ones((1, 1024), np.float16)
+    column = np.full((1024, 3), 32.0, np.float16)
+    column[-1] = 32 - 2.0**-5, 32.0, 31.984375
+    tiny = np.array([2.0**-16 * 2047, 0.0, 0.0], np.float16)
+    found = same(ones, column, tiny)
+    assert found.lost.tolist() == [[0.0, np.inf, 0.0]]
+    assert found.units[0, 0] == 2**31 - 1
+
+
+def test_sums_beyond_exact_doubles_are_those_of_the_plain_form():
+    a = np.full((2, 40), np.nan, np.float16)
+    a[1, ::2] = 2.0**-10
+    b = np.full((40, 2), 65504.0, np.float16)
+    b[:, 1] = 3.0**-5
+    assert same(a, b).units.max() > 2.0**53
+
+
+def test_one_large_product_among_small_ones():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((40, 700), (700, 70)))
+    a[17, 300] = b[301, 33] = 60000.0
+    same(a, b, workers=(1, 2))
+
+
+@pytest.mark.parametrize("limit", [0.2, 0.3, 1.0, 3.0, 7.0, 7.99, 8.0, 9.0, 11.0])
+def test_stretches_of_every_length_and_products_too_large_for_them(limit):
+    """Sums of one sign that grow as fast as their bound: a stretch ends just before 64, products go up to 121."""
+    rng = np.random.default_rng(9)
+    a = (limit * (1 - rng.random((9, 260)) / 64)).astype(np.float16)
+    b = (limit * (1 - rng.random((260, 33)) / 64)).astype(np.float16)
+    a[:, ::7] = b[::5] = limit
+    same(a, b)
+    same(-a, b)
+
+
+def test_terms_that_need_a_comparison_among_those_that_need_none():
+    rng = np.random.default_rng(10)
+    for share in (0.01, 0.1, 0.5):
+        a, b = halves(rng, (17, 513), (11, 16)), halves(rng, (513, 65), (11, 16))
+        a[rng.random(a.shape) < share / 8] *= np.float16(2.0**-9)
+        b[rng.random(b.shape) < share / 8] *= np.float16(2.0**-12)
+        b[rng.random(b.shape) < share] = 0.0
+        same(a, b)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
+def test_threads_change_no_bit(workers):
+    rng = np.random.default_rng(5)
+    a, b = halves(rng, (211, 331), (0, 19)), halves(rng, (331, 307), (0, 19))
+    same(a, b, halves(rng, 307, (0, 32)), workers=(workers,), paths=PATHS[-1:])
+
+
+def test_arrays_of_any_strides_are_taken():
+    rng = np.random.default_rng(6)
+    a, b = halves(rng, (20, 30), (8, 16)), halves(rng, (20, 30), (8, 16))
+    same(a.T, b)
+    same(a[::2, ::-1], b.T[:, ::3])
+
+
+# The last rounding.
+
+
+@settings(max_examples=100, deadline=None)
+@given(hnp.arrays(np.int64, (67,), elements=st.integers(-(2**33), 2**33) | st.integers(-5000, 5000)))
+def test_settled_sums_are_those_of_the_plain_form(units):
+    lost = np.where(units % 11 == 0, np.copysign(np.inf, units + 0.5), 0.0)
+    sums = Sums(units.astype(np.float64), lost)
+    for path in PATHS:
+        np.testing.assert_array_equal(
+            native.settled(sums, path=path).view(np.uint16), sums.settled_plain().view(np.uint16)
+        )
+
+
+def test_every_small_and_every_half_way_sum_settles_the_same():
+    powers = np.multiply.outer(2.0 ** np.arange(11, 31), np.array([1.0])).ravel()
+    near = (powers[:, None] * (1 + np.arange(0, 4097) / 4096)).round().ravel()
+    units = np.unique(np.concatenate([np.arange(0.0, 70000), near, near + 1, near - 1]))
+    sums = Sums(np.concatenate([units, -units]), np.zeros(2 * units.size))
+    for path in PATHS:
+        for workers in (1, 3):
+            found = native.settled(sums, path=path, workers=workers)
+            np.testing.assert_array_equal(found.view(np.uint16), sums.settled_plain().view(np.uint16))
+
+
+def test_numbers_round_as_they_do_in_numpy():
+    every = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
+    between = (every[1:] + every[:-1]) / 2
+    values = np.concatenate([every, between, np.nextafter(between, 0), np.nextafter(between, 1e9)])
+    values = np.concatenate([values, -values, [65519.99, 65520.0, -65520.0, 1e6, 1e-300, 2.0**-25, 2.0**-26]])
+    for path in PATHS:
+        want = round_half(values).astype(np.float16)
+        np.testing.assert_array_equal(native.rounded(values, path=path).view(np.uint16), want.view(np.uint16))
+
+
+# Use.
+
+
+@pytest.mark.parametrize("form", [convolution.direct, convolution.winograd])
+def test_convolutions_are_the_same_without_it(form, monkeypatch):
+    rng = np.random.default_rng(8)
+    x, kernel, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((6, 12, 11), (8, 3, 3, 3), (8,)))
+    found = form(x, kernel, bias, groups=2)
+    monkeypatch.setenv("ANEFORGE_NATIVE", "0")
+    np.testing.assert_array_equal(found.view(np.uint16), form(x, kernel, bias, groups=2).view(np.uint16))
+
+
+def test_it_can_be_turned_off(monkeypatch):
+    def refused(*_):
+        raise AssertionError("the native form was taken")
+
+    monkeypatch.setenv("ANEFORGE_NATIVE", "0")
+    monkeypatch.setattr(native, "accumulate", refused)
+    assert not native.available()
+    assert "ANEFORGE_NATIVE" in native.why_not()
+    assert accumulate(np.ones((1, 2), np.float16), np.ones((2, 1), np.float16)).units.tolist() == [[131072.0]]
+
+
+def test_threads_and_paths_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("ANEFORGE_THREADS", "3")
+    assert native.threads() == 3
+    monkeypatch.setenv("ANEFORGE_THREADS", "none")
+    with pytest.raises(AneforgeError, match="ANEFORGE_THREADS"):
+        native.threads()
+    monkeypatch.delenv("ANEFORGE_THREADS")
+    assert native.threads() >= 1
+    one = np.ones((1, 1), np.float16)
+    for path in PATHS:
+        monkeypatch.setenv("ANEFORGE_NATIVE_PATH", path)
+        assert native.accumulate(one, one).units == 65536.0
+    monkeypatch.setenv("ANEFORGE_NATIVE_PATH", "abacus")
+    with pytest.raises(AneforgeError, match="abacus"):
+        native.accumulate(one, one)
+
+
+def test_shapes_and_types_are_checked():
+    one = np.ones((2, 2), np.float16)
+    for a, b in ((one, np.ones((3, 2), np.float16)), (one, np.ones((2, 2), np.float32))):
+        with pytest.raises(AneforgeError, match="fp16"):
+            native.accumulate(a, b)
+
+
+def test_nothing_is_loaded_at_import():
+    code = "import aneforge.sim.native as n; print(n._loaded.cache_info().currsize)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
