@@ -135,12 +135,13 @@ def conv3x3(row, chip):
     relu = "+relu" in row["op"]
     images, inputs = (1, 16) if relu else (int(words[3][1:]), channels)
     x = rng.standard_normal((images, inputs, size, size)).astype(np.float32)[:1]
-    weight = rng.standard_normal((channels, inputs, 3, 3)).astype(np.float32) * np.sqrt(2.0 / (9 * inputs))
-    older = "older NumPy" in row["setup"]
-    weight = weight.astype(np.float32) if older else weight
+    older = "older NumPy" in row["setup"]  # which kept float32 where a newer one goes on in float64
+    wide = np.float32 if older else np.float64
+    weight = rng.standard_normal((channels, inputs, 3, 3)).astype(np.float32) * wide(np.sqrt(2.0 / (9 * inputs)))
     padded = np.pad(x[0], ((0, 0), (1, 1), (1, 1)))
     columns = np.stack([padded[:, i : i + size, j : j + size] for i in range(3) for j in range(3)], 1)
-    want = weight.reshape(channels, -1).astype(np.float64) @ columns.reshape(inputs * 9, -1).astype(np.float64)
+    flat, patches = weight.reshape(channels, -1).astype(wide), columns.reshape(inputs * 9, -1).astype(wide)
+    want = np.einsum("ok,kp->op", flat, patches) if older else flat @ patches  # float32 sums in that order
     out = af.conv(af.input(x.shape, name="x"), weight, pad=1)
     want = want.reshape(1, channels, size, size)
     return relative(run(out.relu() if relu else out, [x], chip), np.maximum(want, 0) if relu else want)
