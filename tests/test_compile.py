@@ -255,6 +255,27 @@ def test_a_build_folder_holds_the_program(tmp_path):
         af.compile(small(), target="h13", build_dir=tmp_path / "file")
 
 
+def test_another_reader_takes_the_finished_code():
+    """Labels are ordinary attributes: an MLIR framework reads a laid-out program."""
+    from xdsl.context import Context
+    from xdsl.dialects import builtin
+    from xdsl.parser import Parser
+
+    context = Context(allow_unregistered=True)
+    context.load_dialect(builtin.Builtin)
+    text = str(af.compile(small(), target="h13").program.module)
+    read = Parser(context, text).parse_module()
+    region = next(iter(read.body.block.ops))
+    assert len(list(region.regions[0].block.ops)) == text.count("anec.") - 1
+
+
+def test_labels_never_hide_an_attribute():
+    from aneforge.anec.spec import LABELS, spec, spec_names, structural_names
+
+    taken = {attribute for name in (*spec_names(), *structural_names()) for attribute in spec(name).attributes}
+    assert not taken & (set(LABELS) | {"layer", "slot"})
+
+
 # Lineage and explanation.
 
 
