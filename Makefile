@@ -45,6 +45,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python bench/targets.py
 	$(BIN)/python bench/gate.py
 	$(BIN)/python bench/compile.py
+	$(BIN)/python bench/sim.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed
