@@ -117,21 +117,25 @@ def resolve_target(target: str | int | Target | None) -> Target:
     return find_target(target)
 
 
-def compile_all(out: Tensor | Sequence[Tensor] | Graph, targets: str | Iterable[str | Target] = "all") -> Compiled:
+def compile_all(
+    out: Tensor | Sequence[Tensor] | Graph, targets: str | Target | Iterable[str | Target] = "all"
+) -> Compiled:
     """One graph for many targets at once. Targets whose facts agree share the work.
 
-    ``targets`` is ``"all"`` (the 28 of build 9.509), names separated by commas, or a list. A target that refuses the
-    graph is in ``.refused`` with its reason; it does not stop the others.
+    ``targets`` is ``"all"`` (the 28 of build 9.509), names separated by commas, a target, or a list. A target that
+    refuses the graph is in ``.refused`` with its reason; it does not stop the others.
     """
     chosen = _chosen(targets)
     return programs_for(Graph.of(out), chosen)
 
 
-def _chosen(targets: str | Iterable[str | Target]) -> list[Target]:
+def _chosen(targets: str | Target | Iterable[str | Target]) -> list[Target]:
     if targets == "all":
         return list(all_targets(only_28=True))
     if isinstance(targets, str):
         targets = [name for name in (part.strip() for part in targets.split(",")) if name]
+    elif not isinstance(targets, Iterable):
+        targets = [targets]
     found = {each.name: each for each in map(resolve_target, targets)}
     if not found:
         raise AneforgeError("no target was named; say for instance 'm1,m5' or 'all'")

@@ -77,16 +77,21 @@ class Model:
             if value is None:
                 names = ", ".join(each.name for each in self.program.inputs)
                 raise AneforgeError(f"no value for input {port.name!r}; the program takes {names}")
-            feeds[port.name] = port.to_ndchw(np.asarray(value, np.float64))
+            try:
+                numbers = np.asarray(value, np.float64)
+            except (TypeError, ValueError) as error:
+                raise AneforgeError(f"input {port.name!r} takes numbers: {error}") from None
+            feeds[port.name] = port.to_ndchw(numbers)
         return feeds
 
     def _given(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         free = [port.name for port in self.program.inputs if port.initial is None and port.name not in named]
         if len(arrays) > len(free):
             raise AneforgeError(f"the program takes {', '.join(free) or 'no more inputs'}, {len(arrays)} were given")
-        unknown = [name for name in named if name not in {port.name for port in self.program.inputs}]
+        known = [port.name for port in self.program.inputs]
+        unknown = [name for name in named if name not in known]
         if unknown:
-            raise AneforgeError(f"no input {unknown[0]!r}; the program takes {', '.join(free)}")
+            raise AneforgeError(f"no input {unknown[0]!r}; the program takes {', '.join(known)}")
         return {**dict(zip(free, arrays, strict=False)), **named}
 
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:

@@ -112,6 +112,11 @@ def _multiply(walk: Relayer, op: Op) -> None:
     if weight is None:  # a text without its numbers
         walk.keep(op)
         return
+    with np.errstate(over="ignore"):
+        lost = np.isinf(_reciprocal(weight.array.astype(np.float64)).astype(np.float16)) & (weight.array != 0)
+    if lost.any():
+        smallest = float(np.abs(weight.array[lost]).min())
+        raise Refused(op, f"this family multiplies by the reciprocal, and fp16 holds none of the divisor {smallest:g}")
     inverse = derived_weight("reciprocal", (weight,), weight.shape, _reciprocal)
     constant = walk.stored(inverse, typed(divisor), divisor.sources)
     walk.take_over(op, walk.layer("mult", [x, constant], typed(op), None, op.sources))
