@@ -7,17 +7,15 @@ import sys
 from aneforge.anec.text import write
 from aneforge.cli.check import load_model
 from aneforge.cli.opt import pass_names
-from aneforge.compiler.lower import lower
+from aneforge.compiler.compile import lowered_for
 from aneforge.compiler.passes import run_passes
-from aneforge.gate.retarget import retarget
 from aneforge.targets.names import target as find_target
 
 
 def run(model: str, chip: str, passes: str, log: bool) -> None:
     """Retarget, lower, run passes, print."""
     found = find_target(chip)
-    retargeted = retarget(load_model(model), found)
-    lowered = lower(retargeted.graph, found)
+    retargeted, lowered = lowered_for(load_model(model), found)
     names, given = pass_names(passes)
     entries = run_passes(lowered.module, found, names, given)
     print(write(lowered.module), end="")
