@@ -9,7 +9,7 @@ import numpy as np
 from aneforge.anec.interpret_contraction import windows
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["RULES", "sampled"]
+__all__ = ["RULES", "sample_positions", "sampled"]
 
 Array = np.ndarray
 
@@ -40,7 +40,7 @@ def _l2norm_pool(op: Op, x: Array) -> Array:
     return _laid(np.sqrt(_pool_windows(op, np.square(x), 0.0).sum(axis=(5, 6, 7))))
 
 
-def _positions(size: int, out: int, mode: str) -> Array:
+def sample_positions(size: int, out: int, mode: str) -> Array:
     """Where each output samples (enums.json SamplingGridMode). The words are those of the model language's resize:
     strict corners put a single output at the first element, plain aligned corners in the middle."""
     steps = np.arange(out, dtype=np.float64)
@@ -72,8 +72,8 @@ def _line(x: Array, axis: int, positions: Array, method: str, mode: str) -> Arra
 
 
 def _resized(x: Array, height: int, width: int, method: str, mode: str) -> Array:
-    rows = _line(x, 3, _positions(x.shape[3], height, mode), method, mode)
-    return _line(rows, 4, _positions(x.shape[4], width, mode), method, mode)
+    rows = _line(x, 3, sample_positions(x.shape[3], height, mode), method, mode)
+    return _line(rows, 4, sample_positions(x.shape[4], width, mode), method, mode)
 
 
 def _resize(op: Op, x: Array) -> Array:

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from aneforge.anec.interpret_spatial import sample_positions
 from aneforge.anec.ir import Op, TensorType
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
@@ -136,7 +137,7 @@ def _exchanged(walk: Relayer, op: Op, x: Op, axis: int) -> Op:
 
 def interpolation(size: int, out: int, method: str, mode: str) -> np.ndarray:
     """What each output takes of each input along one axis, for the sampling grids of enums.json."""
-    places = _places(size, out, mode)
+    places = sample_positions(size, out, mode)
     matrix = np.zeros((out, size))
     rows = np.arange(out)
     if method == "NearestNeighbor":  # the default grid rounds down, the others to the nearest
@@ -148,16 +149,3 @@ def interpolation(size: int, out: int, method: str, mode: str) -> np.ndarray:
     matrix[rows, low] += 1 - part
     matrix[rows, np.minimum(low + 1, size - 1)] += part
     return matrix
-
-
-def _places(size: int, out: int, mode: str) -> np.ndarray:
-    steps = np.arange(out, dtype=np.float64)
-    if mode in ("StrictAlignedCorners", "AlignedCorners"):
-        if out == 1:
-            return np.array([0.0 if mode == "StrictAlignedCorners" else (size - 1) / 2])
-        return steps * ((size - 1) / (out - 1))
-    if mode == "UnalignedCorners":
-        return np.clip((steps + 0.5) * (size / out) - 0.5, 0, size - 1)
-    if mode == "OffsetCorners":
-        return np.clip((steps + 0.5) * (max(1, size - 1) / out), 0, size - 1)
-    return np.clip(steps * size / out, 0, size - 1)

@@ -24,6 +24,8 @@ __all__ = ["accumulate", "available", "paths", "rounded", "settled", "threads", 
 Array = np.ndarray
 _INTERFACE = 1  # of mac.c; another number means another list of arguments
 _SOURCES = ("mac.c", "mac_kernel.h")
+_WORTHWHILE = 1 << 28  # products; half as many take less time than the threads (bench/sim.py, 512 against 1024)
+_ROUNDING = 16  # what one rounding costs, in products
 
 
 def available() -> bool:
@@ -53,6 +55,11 @@ def threads() -> int:
     return int(said)
 
 
+def _worth(products: int) -> int:
+    """Threads for that many products: one below what starting them takes."""
+    return threads() if products >= _WORTHWHILE else 1
+
+
 def accumulate(
     a: Array,
     b: Array,
@@ -69,7 +76,12 @@ def accumulate(
         raise AneforgeError(f"a product of fp16 [n, k] and [k, m], not of {a.dtype} {a.shape} and {b.dtype} {b.shape}")
     failed = _library().aneforge_accumulate(
         *(left.ctypes.data, right.ctypes.data, *left.shape, right.shape[1], int(flush_subnormals)),
-        *(sums.units.ctypes.data, sums.lost.ctypes.data, workers or threads(), _number(path)),
+        *(
+            sums.units.ctypes.data,
+            sums.lost.ctypes.data,
+            workers or _worth(sums.units.size * left.shape[1]),
+            _number(path),
+        ),
     )
     if failed:
         raise MemoryError("no memory for the packed operands of a product")
@@ -81,7 +93,8 @@ def settled(sums: Sums, *, path: str | None = None, workers: int | None = None) 
     units, lost = (np.ascontiguousarray(each, np.float64) for each in (sums.units, sums.lost))
     found = np.empty(units.shape, np.float16)
     _library().aneforge_settle(
-        *(units.ctypes.data, lost.ctypes.data, found.ctypes.data, units.size, workers or threads(), _number(path)),
+        *(units.ctypes.data, lost.ctypes.data, found.ctypes.data, units.size),
+        *(workers or _worth(_ROUNDING * units.size), _number(path)),
     )
     return found
 
@@ -91,7 +104,14 @@ def rounded(values: Array, *, path: str | None = None, workers: int | None = Non
     wide = np.ascontiguousarray(values, np.float64)
     found = np.empty(wide.shape, np.float16)
     _library().aneforge_settle(
-        *(wide.ctypes.data, None, found.ctypes.data, wide.size, workers or threads(), _number(path)),
+        *(
+            wide.ctypes.data,
+            None,
+            found.ctypes.data,
+            wide.size,
+            workers or _worth(_ROUNDING * wide.size),
+            _number(path),
+        ),
     )
     return found
 
