@@ -222,3 +222,21 @@ def test_the_catalogue():
     for call in (lambda: af.op_info("convv"), lambda: af.is_native("conv", "zzz"), lambda: af.ops_on("m1", "maybe")):
         with pytest.raises(AneforgeError):
             call()
+
+
+def test_a_result_that_only_the_caller_reads_is_judged_too():
+    x = af.input((1, 16384), name="x")
+    wide = x.tile([1, 2]).named("wide")
+    report = af.preflight(wide, "M1")
+    assert not report.ok
+    assert [(entry.name, entry.extent, entry.limit) for entry in report.oversize] == [("wide", 32768, 16384)]
+    assert not report.reject
+    assert af.preflight(wide, "M4").ok
+    joined = af.concat([x, x], axis=1)
+    assert not af.preflight(joined, "M1").ok
+    with pytest.raises(af.CompileError, match="32768"):
+        af.compile(joined, target="M1")
+    assert (
+        af.preflight(af.input((20000, 2)).transpose([1, 0]), "M1").ok
+        == af.preflight(af.input((20000, 2)).transpose([1, 0]).transpose([1, 0]), "M1").ok
+    )

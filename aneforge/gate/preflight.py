@@ -155,7 +155,20 @@ class Preflight:
     @cached_property
     def _hazards(self) -> list[tuple[Tensor, Ruling]]:
         """Risks that depend on a node's place in the graph, not on its signature."""
-        return self._slice_hazards() + self._surface_hazards() + self._pattern_hazards()
+        return self._slice_hazards() + self._surface_hazards() + self._pattern_hazards() + self._result_limits()
+
+    def _result_limits(self) -> list[tuple[Tensor, Ruling]]:
+        """A tensor is judged where it is read; what only the caller reads is judged here. A transpose may give more
+        than others take (limits.json ``preflight_axis_rule``)."""
+        found = []
+        for node in dict.fromkeys(self.graph.outputs):
+            if node.definition.leaf or node.op == "transpose" or self._rulings[node.signature].status == "reject":
+                continue
+            verdict = judge(Query("identity", (node.shape,)), self.target)
+            over = tuple(finding for finding in verdict.findings if finding.effect == "reject" and finding.oversize)
+            if over:
+                found.append((node, Ruling("reject", True, "conversion", over, over[0].evidence, None)))
+        return found
 
     def _pattern_hazards(self) -> list[tuple[Tensor, Ruling]]:
         """Short sequences that were seen to fail although each op alone runs."""
@@ -188,7 +201,7 @@ class Preflight:
         return [(node, _slice_ruling(node, hazard)) for node in nodes if not _bounded(node, SLICE_LIMIT)]
 
     def _reports(self, status: str) -> Sequence[OpReport]:
-        extra = [entry for entry in self._hazards if entry[1].status == status]
+        extra = [entry for entry in self._hazards if status == ("oversize" if entry[1].oversize else entry[1].status)]
         return _Reports(self._walk, self._by_status[status], extra)
 
     @property
