@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aneforge.compiler.compile import Compiled, compile_all
-    from aneforge.compiler.model import Model, SegmentedModel, compile
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
     from aneforge.errors import AneforgeError, GraphError
@@ -94,6 +93,7 @@ if TYPE_CHECKING:
         space_to_depth,
         upsample_bilinear,
     )
+    from aneforge.model import Model, SegmentedModel, compile
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
         device_status,
@@ -109,7 +109,7 @@ __version__ = "0.1.0"
 # Nothing is imported until it is used: `import aneforge` reads no file and loads no library.
 _HOMES = {
     "aneforge.compiler.compile": "Compiled compile_all",
-    "aneforge.compiler.model": "Model SegmentedModel compile",
+    "aneforge.model": "Model SegmentedModel compile",
     "aneforge.compiler.program": "Program",
     "aneforge.compiler.refusal": "CompileError",
     "aneforge.gate.preflight": "Preflight preflight preflight_all",

@@ -16,9 +16,9 @@ def cross_compile_check(out: Any, target: str, int8: bool = False) -> bool:
     Unknown names are refused before anything else. Graphs that native layers cut into segments are out of scope and
     raise, as the seed page says.
     """
-    from aneforge.compiler.model import SegmentedModel
-    from aneforge.compiler.model import compile as compile_model
     from aneforge.compiler.refusal import CompileError
+    from aneforge.model import SegmentedModel
+    from aneforge.model import compile as compile_model
 
     family_of_arch(target)
     if int8:

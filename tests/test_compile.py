@@ -14,13 +14,13 @@ from random_graphs import random_graph
 import aneforge as af
 from aneforge.anec import AnecError, parse, verify
 from aneforge.compiler.compile import Compiled, compile_target, lowered_for
-from aneforge.compiler.model import Model, SegmentedModel
 from aneforge.compiler.passes import PASSES, checked_order
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.validate import Validator
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
+from aneforge.model import Model, SegmentedModel
 from aneforge.targets import all_targets, target
 
 NAMES = [each.name for each in all_targets(only_28=True)]

@@ -17,12 +17,12 @@ from aneforge.anec.interpret import interpret
 from aneforge.cli import compile as command
 from aneforge.compiler.compile import compile_target, lowered_for
 from aneforge.compiler.legalise.views import _mirror_runs
-from aneforge.compiler.model import Model
 from aneforge.compiler.passes import run_passes
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.validate import Validator
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
+from aneforge.model import Model
 from aneforge.targets import all_targets, target
 
 RNG = np.random.default_rng(31)

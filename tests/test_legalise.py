@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from test_fuse import layers
 
 import aneforge as af
 from aneforge.anec import AnecError, Module, Op, TensorType, interpret, parse, verify
@@ -124,15 +125,6 @@ def kinds(module):
 def only(module, kind):
     (found,) = (op for op in module if op.kind == kind)
     return found
-
-
-def layers(module):
-    """Kinds and slots by layer."""
-    found: dict[int, list[str]] = {}
-    for op in module:
-        if op.layer is not None:
-            found.setdefault(op.layer, []).append(op.kind if op.slot == "primary" else f"{op.slot}:{op.kind}")
-    return list(found.values())
 
 
 def check_labels(module):

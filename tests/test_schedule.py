@@ -11,8 +11,6 @@ from aneforge.anec import TensorType, parse
 from aneforge.compiler.compile import compile_target
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.footprint import Footprint
-from aneforge.compiler.fuse.slots import label_layers
-from aneforge.compiler.legalise.segments import cut_segments
 from aneforge.compiler.passes import PASSES, run_passes
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.compiler.schedule.chains import chain_obstacle
@@ -356,7 +354,5 @@ def test_segments_never_share_a_partition():
 
 
 def test_passes_need_what_comes_before():
-    assert label_layers is not None
-    assert cut_segments is not None
     with pytest.raises(Exception, match="requires"):
         run_passes(row_of(1, MAP), M1, ["close-partitions"])

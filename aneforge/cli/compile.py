@@ -10,13 +10,13 @@ from aneforge.cli import text
 from aneforge.cli.check import load_model
 from aneforge.compiler.compile import Compiled, compile_all
 from aneforge.compiler.listing import human_bytes
-from aneforge.compiler.model import Model
-from aneforge.compiler.model import compile as compile_model
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError
+from aneforge.model import Model
+from aneforge.model import compile as compile_model
 from aneforge.targets.chip import compiler_target
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from aneforge.cli import text
 from aneforge.cli.check import load_model
-from aneforge.compiler.model import Model
-from aneforge.compiler.model import compile as compile_model
 from aneforge.errors import AneforgeError
+from aneforge.model import Model
+from aneforge.model import compile as compile_model
 
 if TYPE_CHECKING:
     from aneforge.sim.executor import Run

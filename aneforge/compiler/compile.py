@@ -1,4 +1,4 @@
-"""``af.compile`` and ``af.compile_all``: from a graph to programs."""
+"""``af.compile_all``: from a graph to programs; ``aneforge.model`` puts one of them into a model."""
 
 from __future__ import annotations
 

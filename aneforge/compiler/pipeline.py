@@ -72,7 +72,7 @@ def run_pipeline(start: Callable[[], Module], targets: Sequence[Target], watch: 
             except CompileError as error:
                 branch.error = error
                 break
-            except Exception:
+            except Exception:  # raised again below, unless the culprit stands earlier and can be named
                 _blame(start(), branch.targets[0], passes[:number])
                 raise
             branch.log.append(entry)
@@ -104,7 +104,8 @@ def _apart(targets: list[Target], each: Pass) -> list[list[Target]]:
 def quiet_collector() -> Iterator[None]:
     """No garbage collection inside: a compile makes many small objects, and none of them is garbage yet.
 
-    Afterwards they count as old: otherwise the first collection of the young would walk over every one of them.
+    Afterwards they count as old: otherwise the first collection of the young would walk over every one of them. A
+    caller who has frozen objects of their own keeps them frozen, and pays for that walk.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -112,6 +113,7 @@ def quiet_collector() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            gc.freeze()
-            gc.unfreeze()
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

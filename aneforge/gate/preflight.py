@@ -22,12 +22,12 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets import Family, Target, all_targets, op_routes, resolve, slice_saturates, target
 from aneforge.targets.evidence import Fact
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 __all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all"]
 
 STATUSES = ("native", "decompose", "reject", "oversize", "risk")
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
-SLICE_LIMIT = 4094.0  # the fp16 maximum over the crop route's gain of 16 (N18)
 
 
 class OpReport:
@@ -198,7 +198,7 @@ class Preflight:
             return []
         suspects = [signature for signature in self._rulings if _has_width_offset(signature)]
         nodes = [node for signature in suspects for node in self._walk.nodes_of[signature]]
-        return [(node, _slice_ruling(node, hazard)) for node in nodes if not _bounded(node, SLICE_LIMIT)]
+        return [(node, _slice_ruling(node, hazard)) for node in nodes if not _bounded(node, FP16_SLICE_SAT)]
 
     def _reports(self, status: str) -> Sequence[OpReport]:
         extra = [entry for entry in self._hazards if status == ("oversize" if entry[1].oversize else entry[1].status)]
@@ -472,7 +472,7 @@ def _slice_ruling(node: Tensor, hazard: Fact[bool]) -> Ruling:
             "a slice that starts inside the width goes through a fixed-point copy with a gain of 16: "
             "any element above 4094 in magnitude becomes infinite"
         ),
-        limit=SLICE_LIMIT,
+        limit=FP16_SLICE_SAT,
         extent=None,
         evidence=hazard,
         oversize=False,

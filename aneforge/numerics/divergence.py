@@ -18,11 +18,10 @@ from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.targets.chip import Target
 from aneforge.targets.families import MIN_FAMILY, Family
 from aneforge.targets.names import arch_for_family, target
-from aneforge.targets.numeric_facts import slice_saturates
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT, slice_saturates
 
 __all__ = ["FP16_SLICE_SAT", "KINDS", "predict_fp16_divergence"]
 
-FP16_SLICE_SAT = 4094.0
 """Largest magnitude that survives the Q.4 crop route: the fp16 maximum 65504 divided by 16."""
 
 SLICE = frozenset({"slice", "slice_by_size", "slice_by_index", "split", "crop", "input_view"})

@@ -56,12 +56,12 @@ def _patches(
 
 
 def winograd_fits(size: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> bool:
-    """Which convolutions take the form: three by three, unit stride, no dilation (C64)."""
+    """Which convolutions take the form: three by three, unit stride, no dilation (N56)."""
     return size == (3, 3) and stride == (1, 1) and dilation == (1, 1)
 
 
 def winograd(x: Array, kernel: Array, bias: Array | None = None, groups: int = 1) -> Array:
-    """F(2, 3) along the width: both transforms rounded half away to fp16, sums in the accumulators (C64).
+    """F(2, 3) along the width: both transforms rounded half away to fp16, sums in the accumulators (N56).
 
     An odd last column is computed in a tile with one column of zeros, whose second output is dropped.
     """

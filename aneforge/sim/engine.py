@@ -16,7 +16,7 @@ class Engine:
 
     target: Target
     winograd: bool
-    """3 x 3 convolutions of unit stride take the width Winograd form (C64)."""
+    """3 x 3 convolutions of unit stride take the width Winograd form (N56, U38)."""
     flush_subnormals: bool
     """The multipliers read subnormals as zero: claimed for the M1 (N34) and excluded by its printed norms (U39)."""
 

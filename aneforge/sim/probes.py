@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.compiler.model import compile as compile_model
 from aneforge.graph.ops.contraction import conv
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
+from aneforge.model import compile as compile_model
 from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 

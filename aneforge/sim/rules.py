@@ -17,6 +17,7 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.half import round_half, round_half_twice
 from aneforge.sim.mac import products
 from aneforge.sim.tables import activation, look_up
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 __all__ = ["MOVES", "computed"]
 
@@ -35,7 +36,6 @@ MOVES = frozenset(
         *("greater_than_equal_zero", "arg_min_max", "global_arg_min_max"),
     )
 )
-Q4_LIMIT = 4094.0  # 65504 / 16: what the crop route's fixed point holds (N18)
 
 
 def computed(engine: Engine, op: Op, operands: list[Array], named: dict[str, Array]) -> Array:
@@ -54,7 +54,7 @@ def stored(op: Op, values: Array) -> Array:
     if op.type is not None and op.type.dtype == "i1":
         return values.astype(bool)
     if op.kind in MOVES and op.labels.get("storage") == "q4":
-        values = np.where(np.abs(values) > Q4_LIMIT, np.copysign(np.inf, values), values)
+        values = np.where(np.abs(values) > FP16_SLICE_SAT, np.copysign(np.inf, values), values)
     clean = np.where(np.isnan(values), 0.0, values)
     return round_half(clean).astype(np.float16)
 

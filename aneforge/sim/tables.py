@@ -82,17 +82,15 @@ def _split(values: Array, low: float) -> tuple[Array, Array]:
 # Published constructions.
 
 
-_SIGMOID_ZERO = -9.938  # below it the result is 0 (N37); that end also gives the printed 810.8 ulp (N40)
-
-
 def _sigmoid(x: Array) -> Array:
     """33 knots on [-8, 8]. Between its ends and those of N37 the tails are taken as exact: nothing else is known."""
 
     def exact(z: Array) -> Array:
         return 1 / (1 + np.exp(-z))
 
+    lowest = numeric_record("N37")["value"]["domain"][0]  # 0 below it, which also gives the printed 810.8 ulp (N40)
     inside = _between(_sampled(exact, -8, 8), (x + 8) * 2)
-    return np.where(x < _SIGMOID_ZERO, 0.0, np.where(np.abs(x) > 8, round_half(exact(x)), inside))
+    return np.where(x < lowest, 0.0, np.where(np.abs(x) > 8, round_half(exact(x)), inside))
 
 
 def _odd(x: Array, knots: Array, step: float, beyond: float) -> Array:

@@ -36,7 +36,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     elif key == "large_kernel_rewrite":
         chosen = store.load("choices")["large_kernel_rewrite"]
         return fact({**chosen, "v": name in chosen["targets"]}, about=about)
-    elif key in ("winograd", "mac_flushes_subnormals"):
+    elif key in store.load("choices")["arithmetic"]:
         chosen = store.load("choices")["arithmetic"][key]
         return fact({**chosen, "v": target.td_generation in chosen["generations"]}, about=about)
     elif key in ("kernel_path", "kernel_copies"):
@@ -59,8 +59,8 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates``,
-    ``large_kernel_rewrite``, ``kernel_path``, ``kernel_copies``, ``winograd`` or ``mac_flushes_subnormals``. An
-    unpublished one is assumed where the data say how."""
+    ``large_kernel_rewrite``, ``kernel_path`` or ``kernel_copies``; the simulator asks for those of ``choices.json``
+    ``arithmetic`` (``winograd``). An unpublished one is assumed where the data say how."""
     return _compile_fact(target.name, key)
 
 

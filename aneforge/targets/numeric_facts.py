@@ -35,6 +35,10 @@ def numeric_fact(number: str) -> Fact[Any]:
     return fact({**record, "note": record["fact"]}, evidence, key="value", about=f"numeric fact {number}")
 
 
+FP16_SLICE_SAT = 4094.0
+"""What the crop route's fixed point holds: the fp16 maximum over its gain of 16 (N18)."""
+
+
 def slice_saturates(family: int | str) -> Fact[bool]:
     """Whether a width-offset slice on this family clamps magnitudes above 4094 (N18, C22)."""
     member = as_family(family)

@@ -1,11 +1,11 @@
-"""What ``af.compile`` returns: a program with the graph it came from."""
+"""``af.compile`` and what it returns: a program with the graph it came from, ready to run and to explain."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +26,8 @@ from aneforge.compiler.validate import Validator
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.sim.executor import Run, execute
 from aneforge.targets.chip import Target
-
-if TYPE_CHECKING:
-    from aneforge.sim.executor import Run
 
 __all__ = ["Model", "SegmentedModel", "compile"]
 
@@ -97,8 +95,6 @@ class Model:
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:
         """Simulate on inputs by name. The outputs are fp16 in the user's shapes; ``trace`` keeps every intermediate
         (NDCHW) with its layer, the user's nodes and how far it can be trusted."""
-        from aneforge.sim.executor import execute  # the simulator stands behind the compiler and imports it
-
         done = execute(self.program, self._feeds(self._given((), dict(feeds))), trace)
         done.outputs = {port.name: port.from_ndchw(done.outputs[port.name]) for port in self.program.outputs}
         return done
