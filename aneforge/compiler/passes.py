@@ -85,8 +85,9 @@ def checked_order(names: Sequence[str], given: Sequence[str] = ()) -> list[Pass]
     for name in names:
         found = PASSES.get(name)
         if found is None:
-            near = ", ".join(nearest(name, PASSES)) or ", ".join(PASSES)
-            raise UnknownNameError(f"no pass {name!r}; nearest: {near}")
+            near = ", ".join(nearest(name, PASSES))
+            hint = f"nearest: {near}" if near else "'aneforge opt' lists them"
+            raise UnknownNameError(f"no pass {name!r}; {hint}")
         missing = found.requires - ready
         if missing:
             raise AnecError(f"pass {name!r} requires {', '.join(sorted(missing))}, which no pass before it ensures")
