@@ -256,7 +256,8 @@ def test_opt_runs_passes_on_text(tmp_path):
     assert "label-layers" in out("opt")
     assert json.loads(out("opt", "--json"))[0]["phase"] == 1
     for words, told in (
-        (("opt", str(path), "--pass", "nope"), "nearest"),
+        (("opt", str(path), "--pass", "drop-copy"), "nearest: drop-copies"),
+        (("opt", str(path), "--pass", "nope"), "lists them"),
         (("opt", "missing.mlir", "--pass", "fuse"), "cannot be read"),
         (("opt", str(path), "--pass", "fuse", "--target", "zzz"), "nearest"),
     ):
