@@ -14,9 +14,13 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("aneforge", "sim", "native")
-SOURCES = ("mac.c", "mac_kernel.h")
-# -ffp-contract=off: a multiply-add is fused where the source says so, and nowhere else.
-FLAGS = "-std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -shared -fvisibility=hidden -pthread"
+SOURCES = ("mac.c", "mac_kernel.h", "planar.c", "planar_kernel.h")
+# -ffp-contract=off: a multiply-add is fused where the source says so, and nowhere else. A name that is not declared
+# would otherwise be found missing when the library is loaded.
+FLAGS = (
+    "-std=c11 -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Werror=implicit-function-declaration "
+    "-fPIC -shared -fvisibility=hidden -pthread"
+)
 
 
 class CustomBuildHook(BuildHookInterface):
@@ -50,7 +54,8 @@ def compile_library(folder: Path, library: Path) -> None:
     compiler = shlex.split(os.environ.get("CC") or "cc")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
-        command = [*compiler, *FLAGS.split(), f'-DANEFORGE_SOURCE="{digest}"', "-o", str(made), str(folder / "mac.c")]
+        units = [str(folder / name) for name in SOURCES if name.endswith(".c")]
+        command = [*compiler, *FLAGS.split(), f'-DANEFORGE_SOURCE="{digest}"', "-o", str(made), *units]
         subprocess.run([*command, "-lm"], check=True, capture_output=True, text=True, timeout=300)  # noqa: S603
         made.replace(library)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,27 @@ from aneforge.compiler.validate import Validator
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.sim.executor import Run, execute
+from aneforge.sim.engine import MODES
+from aneforge.sim.executor import Plan, Run
 from aneforge.targets.chip import Target
 
 __all__ = ["Model", "SegmentedModel", "compile"]
 
 
 class Model:
-    """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why."""
+    """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why, and a call simulates it.
 
-    def __init__(self, graph: Graph, program: Program) -> None:
+    ``fidelity`` is how: ``exact``, or ``fast`` with single-precision sums. Weights are decoded at the first run.
+    """
+
+    def __init__(self, graph: Graph, program: Program, fidelity: str = "exact") -> None:
         self.graph = graph
         self.program = program
+        self.fidelity = fidelity
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return Plan.of(self.program, self.fidelity)
 
     @property
     def target(self) -> Target:
@@ -95,9 +104,25 @@ class Model:
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:
         """Simulate on inputs by name. The outputs are fp16 in the user's shapes; ``trace`` keeps every intermediate
         (NDCHW) with its layer, the user's nodes and how far it can be trusted."""
-        done = execute(self.program, self._feeds(self._given((), dict(feeds))), trace)
+        return self._told(self._plan.run(self._feeds(self._given((), dict(feeds))), trace))
+
+    def _told(self, done: Run) -> Run:
         done.outputs = {port.name: port.from_ndchw(done.outputs[port.name]) for port in self.program.outputs}
         return done
+
+    def batch(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Iterator[Run]:
+        """Simulate on many inputs: arrays by name with one more axis in front. Runs come in order, as they are done,
+        and each has the bits it would have alone; several are under way at a time where there are CPUs for them."""
+        given = {name: np.asarray(array) for name, array in self._given((), dict(feeds)).items()}
+        if not given:
+            raise AneforgeError("a batch needs at least one input to count its runs by")
+        counts = {name: len(array) if array.ndim else 0 for name, array in given.items()}
+        if len(set(counts.values())) != 1:
+            told = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise AneforgeError(f"the inputs of a batch have one length along their first axis, not {told}")
+        count = next(iter(counts.values()))
+        each = (self._feeds({name: array[place] for name, array in given.items()}) for place in range(count))
+        return (self._told(done) for done in self._plan.run_each(each, trace))
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> Any:
         """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, held as float32
@@ -146,13 +171,17 @@ def compile(  # noqa: A001 - the name users call
     validate: bool = False,
     target: str | int | Target | None = None,
     _check_precision: bool = True,
+    fidelity: str = "exact",
 ) -> Model:
     """Compile a graph for one chip.
 
     ``target`` is any chip's or target's name, a five-tier family, or None for the host. ``validate`` runs the float64
     interpreter before and after every pass and names the pass that changes a result. ``build_dir`` receives the
     listing, the program as JSON and the backend code. What the chip cannot take raises :class:`CompileError`.
+    ``fidelity`` is how the model runs when it is called: ``exact``, to the bit where silicon says how, or ``fast``.
     """
+    if fidelity not in MODES:
+        raise AneforgeError(f"fidelity is {fidelity!r}: say one of {', '.join(MODES)}")
     refuse_options(int8, compress, opt)
     graph = Graph.of(out)
     chip = resolve_target(target)
@@ -160,4 +189,4 @@ def compile(  # noqa: A001 - the name users call
     if build_dir is not None:
         write_build(program, build_dir)
     native = any(segment.kind == "native" for segment in program.segments)
-    return (SegmentedModel if native else Model)(graph, program)
+    return (SegmentedModel if native else Model)(graph, program, fidelity)

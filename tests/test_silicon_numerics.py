@@ -41,7 +41,6 @@ EXPECTED_FAILURES = {
     "layer_norm": f"its means are reductions: {N60}",
     "rms_norm": f"its norm is a reduction: {N60}",
     "conv weight gradient": "training graphs are not built yet",
-    "matmul_ones": "the M1's 4-lane tiles (N02, C18): the fixed-point model keeps what it drops",
     "lut_bias": "the M1's own knots are not published: the knots of N59 give -0.00076 at 0",
     "lut_error:tanh": "the M1's own knots are not published: those of the M6 give 0.00161, the M1 showed 0.0017",
 }
@@ -339,10 +338,6 @@ def why_not(row):
         if kind and row["kind"] == kind and row["op"] == op and "M6" not in row["chips"]:
             return reason
         if not kind and (row["op"].split(" [")[0] == name or row["kind"] == name or row["op"] == name):
-            if name == "matmul_ones" and ("ones" in row["setup"]["terms"] or "1024" in row["setup"]["terms"]):
-                return None
-            if name == "matmul_ones" and "3000," in row["setup"]["terms"].replace("30000", ""):
-                return None
             return reason
     return None
 

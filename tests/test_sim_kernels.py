@@ -7,10 +7,22 @@ import math
 import numpy as np
 import pytest
 
-from aneforge.sim.convolution import direct, winograd, winograd_fits
+from aneforge.sim import convolution
+from aneforge.sim.convolution import winograd_fits, winograd_kernels
+from aneforge.sim.mac import products
 from aneforge.sim.tables import activation, constructed, look_up
+from aneforge.sim.window import Window
 
 erf = np.vectorize(math.erf)
+
+
+def direct(x, kernel, bias=None, groups=1, **window):
+    matrices = list(kernel.reshape(groups, kernel.shape[0] // groups, -1))
+    return convolution.direct(x, matrices, bias, Window(kernel.shape[2:], **window), products)
+
+
+def winograd(x, kernel, bias=None, groups=1):
+    return convolution.winograd(x, winograd_kernels(kernel, groups), bias)
 
 
 def seeded(channels, images=8):
@@ -61,10 +73,11 @@ def test_winograd_is_the_convolution_up_to_its_roundings(columns):
 
 
 def test_which_convolutions_take_the_winograd_form():
-    assert winograd_fits((3, 3), (1, 1), (1, 1))
-    assert not winograd_fits((3, 3), (2, 2), (1, 1))
-    assert not winograd_fits((3, 3), (1, 1), (2, 2))
-    assert not winograd_fits((1, 3), (1, 1), (1, 1))
+    assert winograd_fits(Window((3, 3)))
+    assert winograd_fits(Window((3, 3), before=(1, 1), after=(1, 1)))
+    assert not winograd_fits(Window((3, 3), stride=(2, 2)))
+    assert not winograd_fits(Window((3, 3), dilation=(2, 2)))
+    assert not winograd_fits(Window((1, 3)))
 
 
 def test_strides_dilations_and_groups_are_those_of_a_convolution():

@@ -13,8 +13,10 @@ from hypothesis.extra import numpy as hnp
 
 from aneforge.errors import AneforgeError
 from aneforge.sim import convolution, native
-from aneforge.sim.half import round_half
-from aneforge.sim.mac import Sums, accumulate, accumulate_plain
+from aneforge.sim.fast import settled_plain
+from aneforge.sim.half import decoded, narrowed_plain, paired_plain, widened_plain
+from aneforge.sim.mac import Sums, accumulate, accumulate_plain, products
+from aneforge.sim.window import Window, patches_plain
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
 
@@ -212,26 +214,144 @@ def test_every_small_and_every_half_way_sum_settles_the_same():
             np.testing.assert_array_equal(found.view(np.uint16), sums.settled_plain().view(np.uint16))
 
 
-def test_numbers_round_as_they_do_in_numpy():
-    every = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
+# Planar work.
+
+EVERY = np.arange(65536, dtype=np.uint16).view(np.float16)
+
+
+def bits_equal(found, want, message=""):
+    assert found.dtype == want.dtype
+    np.testing.assert_array_equal(found.view(f"u{found.itemsize}"), want.view(f"u{want.itemsize}"), err_msg=message)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_fp16_number_is_read_as_it_is_in_numpy(path):
+    bits_equal(native.widened(EVERY, path=path), widened_plain(EVERY))
+    bits_equal(native.operands(EVERY, path=path), decoded(EVERY).astype(np.float32))
+    assert [native.has_special(each, path=path) for each in EVERY[:, None]] == (~np.isfinite(EVERY)).tolist()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("twice", [False, True])
+def test_numbers_round_as_they_do_in_numpy(path, twice):
+    every = EVERY[:0x7C00].astype(np.float64)
     between = (every[1:] + every[:-1]) / 2
     values = np.concatenate([every, between, np.nextafter(between, 0), np.nextafter(between, 1e9)])
-    values = np.concatenate([values, -values, [65519.99, 65520.0, -65520.0, 1e6, 1e-300, 2.0**-25, 2.0**-26]])
-    for path in PATHS:
-        want = round_half(values).astype(np.float16)
-        np.testing.assert_array_equal(native.rounded(values, path=path).view(np.uint16), want.view(np.uint16))
+    small = 2.0**-24 * (np.arange(0, 1100, 0.125) + 1e-4)
+    odd = [65519.99, 65520.0, 1e6, 1e-300, 2.0**-25, 2.0**-26, 855.326 * 2.0**-24, np.inf, np.nan]
+    values = np.concatenate([values, small, odd])
+    values = np.concatenate([values, -values])
+    bits_equal(native.narrowed(values, twice, path=path), narrowed_plain(values, twice))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("operation", ["add", "sub", "mult", "div"])
+def test_pairs_are_those_of_numpy(path, operation):
+    rng = np.random.default_rng(12)
+    some = EVERY[rng.integers(0, 65536, 400)]
+    some = np.concatenate(
+        [some, np.array([0, 0x8000, 1, 0x8001, 0x7C00, 0xFC00, 0x7E00, 0x7BFF], np.uint16).view("f2")]
+    )
+    bits_equal(
+        native.paired(operation, some[:, None], some[None], path=path),
+        paired_plain(operation, some[:, None], some[None]),
+    )
+
+
+SPREADS = [((1, 1, 4, 3, 5), (1, 1, 4, 1, 1)), ((2, 3, 4, 5, 6), (2, 3, 4, 5, 6)), ((1, 1, 1, 1, 1), (1, 2, 3, 4, 5))]
+SPREADS += [((2, 1, 4, 1, 6), (1, 3, 1, 5, 1)), ((7,), (3, 7)), ((3, 1), (1, 7)), ((5, 1, 1, 1, 4), (1,))]
+
+
+@pytest.mark.parametrize(("left", "right"), SPREADS)
+def test_pairs_spread_as_numpy_spreads_them(left, right):
+    rng = np.random.default_rng(13)
+    a, b = halves(rng, left, (5, 25)), halves(rng, right, (5, 25))
+    bits_equal(native.paired("sub", a, b), paired_plain("sub", a, b))
+    bits_equal(native.paired("sub", b, a), paired_plain("sub", b, a))
+    turned = halves(rng, left[::-1], (5, 25)).T
+    bits_equal(native.paired("add", turned, b), paired_plain("add", turned, b))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_what_outputs_read_is_the_same(data):
+    pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    edge = st.tuples(st.integers(0, 3), st.integers(0, 3))
+    window = Window(*(data.draw(pair) for _ in range(3)), data.draw(edge), data.draw(edge))
+    need = [window.dilation[i] * (window.size[i] - 1) + 1 - window.before[i] - window.after[i] for i in (0, 1)]
+    extent = [data.draw(st.integers(max(1, least), max(1, least) + 6)) for least in need]
+    image = halves(
+        np.random.default_rng(data.draw(st.integers(0, 99))), (data.draw(st.integers(1, 3)), *extent), (0, 32)
+    )
+    rows = window.outputs(image.shape[1:])[0]
+    first = data.draw(st.integers(0, rows - 1))
+    count = data.draw(st.integers(1, rows - first))
+    for single in (False, True):
+        for path in PATHS:
+            found = native.patches(image, window, first, count, single, path=path)
+            bits_equal(found, patches_plain(image, window, first, count, single), f"{window} {path}")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_single_sums_settle_as_they_do_in_numpy(path):
+    rng = np.random.default_rng(14)
+    sums = np.concatenate([EVERY[:0x7C00].astype(np.float32), rng.standard_normal(5000).astype(np.float32) * 9000])
+    sums = np.concatenate([sums, [32767.99, 32768.0, 1e30, np.inf, 2.0**-25, 2.0**-26]]).astype(np.float32)
+    sums = np.stack([sums, -sums])
+    for bias in (None, halves(rng, (2, 1), (5, 25)), halves(rng, sums.shape[1], (5, 25))):
+        bits_equal(native.settled_single(sums, bias, path=path), settled_plain(sums, bias))
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("columns", [1, 63, 64, 200])
+def test_vector_products_are_products(path, columns):
+    rng = np.random.default_rng(15)
+    a, b = (rng.integers(-30, 31, shape).astype(np.float16) for shape in ((3, 131), (131, columns)))
+    np.testing.assert_array_equal(native.vector_products(a, b, path=path), a.astype(np.float32) @ b.astype(np.float32))
 
 
 # Use.
 
 
-@pytest.mark.parametrize("form", [convolution.direct, convolution.winograd])
-def test_convolutions_are_the_same_without_it(form, monkeypatch):
+def test_products_are_settled_sums():
+    rng = np.random.default_rng(9)
+    for rows, depth, columns in SIZES:
+        a, b = halves(rng, (rows, depth), (8, 18)), halves(rng, (depth, columns), (8, 18))
+        for bias in (None, halves(rng, columns, (0, 32)), halves(rng, (rows, 1), (0, 32))):
+            want = accumulate_plain(a, b, bias).settled_plain()
+            for path in PATHS:
+                bits_equal(native.products(a, b, bias, path=path, workers=2), want, f"{rows} {depth} {columns}")
+
+
+def test_convolutions_are_the_same_without_it(monkeypatch):
     rng = np.random.default_rng(8)
     x, kernel, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((6, 12, 11), (8, 3, 3, 3), (8,)))
-    found = form(x, kernel, bias, groups=2)
+
+    def both():
+        matrices = list(kernel.reshape(2, 4, -1))
+        yield convolution.direct(x, matrices, bias, Window((3, 3), before=(1, 2)), products)
+        yield convolution.winograd(x, convolution.winograd_kernels(kernel, 2), bias)
+
+    found = list(both())
     monkeypatch.setenv("ANEFORGE_NATIVE", "0")
-    np.testing.assert_array_equal(found.view(np.uint16), form(x, kernel, bias, groups=2).view(np.uint16))
+    for one, other in zip(found, both(), strict=True):
+        bits_equal(one, other)
+
+
+def test_bands_of_rows_are_the_whole(monkeypatch):
+    rng = np.random.default_rng(10)
+    x, kernel = (rng.standard_normal(shape).astype(np.float16) for shape in ((4, 13, 9), (5, 4, 3, 3)))
+    window = Window((3, 3), stride=(2, 1), before=(1, 1), after=(1, 1))
+
+    def both():
+        yield convolution.direct(x, [kernel.reshape(5, -1)], None, window, products)
+        yield convolution.winograd(x, convolution.winograd_kernels(kernel), None)
+
+    whole = list(both())
+    for size in (1, 700):
+        monkeypatch.setattr(convolution, "_BAND", size)
+        for one, other in zip(both(), whole, strict=True):
+            bits_equal(one, other)
 
 
 def test_it_can_be_turned_off(monkeypatch):
@@ -270,6 +390,6 @@ def test_shapes_and_types_are_checked():
 
 
 def test_nothing_is_loaded_at_import():
-    code = "import aneforge.sim.native as n; print(n._loaded.cache_info().currsize)"
+    code = "import aneforge.sim.native.library as n; print(n._loaded.cache_info().currsize)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"

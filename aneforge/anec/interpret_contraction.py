@@ -8,7 +8,7 @@ import numpy as np
 
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["RULES", "windows"]
+__all__ = ["RULES", "unpacked", "windows"]
 
 Array = np.ndarray
 
@@ -23,7 +23,7 @@ def windows(x: Array, kernel: tuple[int, ...], stride: tuple[int, ...], dilation
     return view[(slice(None), slice(None), *starts, *steps)]
 
 
-def _unpacked(
+def unpacked(
     op: Op,
     weight: Array,
     outputs: int,
@@ -60,7 +60,7 @@ def _spread(op: Op, constant: Array, outputs: int) -> Array:
 
 def _convolution(op: Op, x: Array, weight: Array, bias: Array | None = None, **stored: Array) -> Array:
     """Cross-correlation. The weight is [O, kD, I/groups, kH, kW] in NDCHW positions ("OIHW"), bias per channel."""
-    weight = _unpacked(op, weight, 0, **stored)
+    weight = unpacked(op, weight, 0, **stored)
     attrs = op.attrs
     pads = attrs["explicit_padding"]
     fill = _fill(attrs.get("padding_mode", "Zero"))
@@ -86,7 +86,7 @@ def _fill(mode: str) -> float | None:
 def _deconvolution(op: Op, x: Array, weight: Array, bias: Array | None = None, **stored: Array) -> Array:
     """The gradient of a convolution: the weight is that convolution's "OIHW", so [C, kD, O/groups, kH, kW] here,
     and the padding is what is cut from the full result."""
-    weight = _unpacked(op, weight, 2, **stored)
+    weight = unpacked(op, weight, 2, **stored)
     attrs = op.attrs
     kernel, stride, dilation = attrs["kernel_sizes"], attrs["strides"], attrs["dilation_rates"]
     n, d, c, h, w = x.shape
@@ -125,7 +125,7 @@ def _matmul(op: Op, a: Array, b: Array, bias: Array | None = None) -> Array:
 
 def _linear(op: Op, x: Array, weight: Array, bias: Array | None = None, **stored: Array) -> Array:
     """The width contracted with a stored weight of C = out, W = in."""
-    weight = _unpacked(op, weight, 2, **stored)
+    weight = unpacked(op, weight, 2, **stored)
     result = x @ weight[0, 0, :, 0, :].T
     return result if bias is None else result + bias
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from aneforge.errors import AneforgeError
+from aneforge.sim.fast import fast_products, held_single
+from aneforge.sim.mac import products
+from aneforge.sim.tiles import products_in_tiles
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
+from aneforge.targets.numeric_facts import divides_by_reciprocal
 
-__all__ = ["Engine"]
+__all__ = ["MODES", "Engine"]
+
+Array = np.ndarray
+MODES = ("exact", "fast")
 
 
 @dataclass(frozen=True)
@@ -15,15 +25,51 @@ class Engine:
     """The arithmetic of one target."""
 
     target: Target
+    fast: bool
+    """Single-precision sums and one rounding in place of the engine's own (``aneforge.sim.fast``)."""
     winograd: bool
     """3 x 3 convolutions of unit stride take the width Winograd form (N56, U38)."""
     flush_subnormals: bool
     """The multipliers read subnormals as zero: claimed for the M1 (N34) and excluded by its printed norms (U39)."""
+    tile_losses: bool
+    """Four terms at a time lose what fp16 cannot hold beside a term of 4096 or more (N08, N09, U45)."""
+    one_channel_planar: bool
+    """A 1 x 1 convolution of one input channel does not pass the accumulators (N06, C20)."""
+    int8_sums: bool
+    """Products of two 8-bit operands are added as 32-bit integers (N16, U46)."""
+    int8_activations_q4: bool
+    """Activations above 4094 are infinite in front of 8-bit weights (N17, U47)."""
+    reciprocal_divide: bool
+    """A division is the product with a rounded reciprocal (N44)."""
 
     @classmethod
-    def of(cls, target: Target) -> Engine:
+    def of(cls, target: Target, fidelity: str = "exact") -> Engine:
+        if fidelity not in MODES:
+            raise AneforgeError(f"fidelity is {fidelity!r}: say one of {', '.join(MODES)}")
+
+        def has(key: str) -> bool:
+            return bool(compile_fact(target, key).value)
+
         return cls(
             target,
-            bool(compile_fact(target, "winograd").value),
-            bool(compile_fact(target, "mac_flushes_subnormals").value),
+            fidelity == "fast",
+            winograd=has("winograd"),
+            flush_subnormals=has("mac_flushes_subnormals"),
+            tile_losses=has("tile_losses"),
+            one_channel_planar=has("one_channel_planar"),
+            int8_sums=has("int8_sums"),
+            int8_activations_q4=has("int8_activations_q4"),
+            reciprocal_divide=divides_by_reciprocal(target.family8),
         )
+
+    def products(self, a: Array, b: Array, bias: Array | None = None) -> Array:
+        """``a @ b + bias`` of [rows, depth] and [depth, columns], as the engine, or the fast mode, gives it (fp16)."""
+        if self.fast:
+            return fast_products(a, b, bias)
+        if self.tile_losses:
+            return products_in_tiles(a, b, bias, self.flush_subnormals)
+        return products(a, b, bias, self.flush_subnormals)
+
+    def held(self, matrix: Array) -> Array:
+        """A weight matrix as ``products`` reads it fastest, to be kept between runs."""
+        return held_single(matrix) if self.fast else np.ascontiguousarray(matrix)

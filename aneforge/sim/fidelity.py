@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from aneforge.sim.rules import MOVES, has_own_rule
+from aneforge.sim.rules import has_own_rule, keeps_numbers
 from aneforge.sim.tables import constructed
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
 __all__ = ["basis"]
 
-_FINGERPRINTED = ("convolution", "linear", "matmul", "add", "sub", "mult")
+_CONTRACTIONS = ("convolution", "linear", "matmul")
+_PAIRS = ("add", "sub", "mult")
 
 
-def basis(kind: str, target: Target) -> str:
+def basis(kind: str, target: Target, fast: bool = False) -> str:
     """``exact``: a fingerprint or probe is reproduced, or no number changes. ``modelled``: the engine's steps, or its
-    error level, are known and not all digits. ``assumed``: the op's meaning, rounded once."""
-    if kind in MOVES:
+    error level, are known and not all digits; so are sums of the fast mode. ``assumed``: the op's meaning, rounded."""
+    if keeps_numbers(kind):
         return "exact"
-    if kind in _FINGERPRINTED:
+    if kind in _CONTRACTIONS and fast:
+        return "modelled"
+    if kind in _CONTRACTIONS or kind in _PAIRS:
         return "exact" if compile_fact(target, "mac_fingerprints").value else "modelled"
     if constructed(kind):
         return "exact" if compile_fact(target, "table_figures").value else "modelled"

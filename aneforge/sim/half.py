@@ -1,13 +1,31 @@
 """fp16 as the engine rounds it: half away from zero (N14, N47, N53).
 
-Values travel as float64, which holds every fp16 number and every product of two of them exactly.
+Between ops numbers are fp16. Inside an op they are float64, which holds every fp16 number, and every sum and product
+of two of them, exactly: ``widened`` on the way in, ``narrowed`` on the way out. Each has a plain form in NumPy, which
+the native one has to equal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-__all__ = ["LARGEST", "SMALLEST_NORMAL", "decoded", "exponents", "round_half", "round_half_twice"]
+__all__ = [
+    "LARGEST",
+    "SMALLEST_NORMAL",
+    "decoded",
+    "exponents",
+    "has_special",
+    "narrowed",
+    "narrowed_plain",
+    "paired",
+    "paired_plain",
+    "round_half",
+    "round_half_twice",
+    "widened",
+    "widened_plain",
+]
 
 Array = np.ndarray
 LARGEST = 65504.0
@@ -61,3 +79,64 @@ def decoded(values: Array, flush_subnormals: bool = False) -> Array:
     if flush_subnormals:
         wide = np.where((bits & 0x7C00) == 0, 0.0, wide)
     return wide
+
+
+def widened(values: Array) -> Array:
+    """What planar work reads of an fp16 array, in float64: a NaN is +infinity (N31)."""
+    from aneforge.sim import native
+
+    return native.widened(values) if native.available() else widened_plain(values)
+
+
+def widened_plain(values: Array) -> Array:
+    """The same in NumPy."""
+    wide = values.astype(np.float64)
+    return np.where(np.isnan(wide), np.inf, wide)
+
+
+def narrowed(values: Array, twice: bool = False) -> Array:
+    """Numbers as fp16, by ``round_half`` or ``round_half_twice``; an indeterminate form is +0 (N32)."""
+    from aneforge.sim import native
+
+    return native.narrowed(values, twice) if native.available() else narrowed_plain(values, twice)
+
+
+def narrowed_plain(values: Array, twice: bool = False) -> Array:
+    """The same in NumPy."""
+    clean = np.where(np.isnan(values), 0.0, values)
+    return (round_half_twice(clean) if twice else round_half(clean)).astype(np.float16)
+
+
+def _divided(a: Array, b: Array) -> Array:
+    """The sign of a zero is lost before a reciprocal (N33)."""
+    return np.divide(a, np.where(b == 0, 0.0, b))
+
+
+_PAIRS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mult": np.multiply,
+    "div": _divided,
+}
+
+
+def paired(operation: str, a: Array, b: Array) -> Array:
+    """An elementwise ``add``, ``sub``, ``mult`` or ``div`` of fp16 arrays: one result, rounded twice below 2^-14."""
+    from aneforge.sim import native
+
+    return native.paired(operation, a, b) if native.available() else paired_plain(operation, a, b)
+
+
+def paired_plain(operation: str, a: Array, b: Array) -> Array:
+    """The same in NumPy."""
+    with np.errstate(all="ignore"):
+        return narrowed_plain(_PAIRS[operation](widened_plain(a), widened_plain(b)), twice=True)
+
+
+def has_special(values: Array) -> bool:
+    """Whether any number of an fp16 array is infinite or NaN."""
+    from aneforge.sim import native
+
+    if native.available() and values.flags.c_contiguous:
+        return native.has_special(values)
+    return not np.isfinite(values).all()

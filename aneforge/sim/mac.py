@@ -16,7 +16,7 @@ import numpy as np
 
 from aneforge.sim.half import decoded, exponents, round_half
 
-__all__ = ["CEILING", "STEP", "Sums", "accumulate", "accumulate_plain", "products", "start_values"]
+__all__ = ["CEILING", "STEP", "Sums", "accumulate", "accumulate_plain", "products", "rounded_products", "start_values"]
 
 Array = np.ndarray
 STEP = 2.0**-16
@@ -53,7 +53,11 @@ class Sums:
 
 def products(a: Array, b: Array, bias: Array | None = None, flush_subnormals: bool = False) -> Array:
     """``a @ b + bias`` for fp16 ``a`` [rows, depth] and ``b`` [depth, columns], as the engine gives it (fp16)."""
-    return accumulate(a, b, bias, flush_subnormals).settled()
+    from aneforge.sim import native
+
+    if native.available():
+        return native.products(a, b, bias, flush_subnormals)
+    return accumulate_plain(a, b, bias, flush_subnormals).settled_plain()
 
 
 def accumulate(a: Array, b: Array, bias: Array | None = None, flush_subnormals: bool = False) -> Sums:
@@ -73,19 +77,24 @@ def accumulate_plain(a: Array, b: Array, bias: Array | None = None, flush_subnor
     total, lost = sums.units, sums.lost
     if total.size == 0:
         return sums
-    left, right = decoded(a, flush_subnormals) / STEP, decoded(b, flush_subnormals)
+    left, right = decoded(a, flush_subnormals), decoded(b, flush_subnormals)
     ea, eb = exponents(a), exponents(b)
-    watched = not _stays_inside(left, right, total)
+    watched = not _stays_inside(left / STEP, right, total)
     kept = ea.min(axis=0) + eb.min(axis=1) > _DROPPED  # no product of such a term is dropped
     for term in range(a.shape[1]):
-        part = left[:, term, None] * right[term]
-        if not kept[term]:
-            part[ea[:, term, None] + eb[term] <= _DROPPED] = 0.0
-        total += _away(part)
+        powers = None if kept[term] else ea[:, term, None] + eb[term]
+        total += rounded_products(left[:, term, None], right[term], powers)
         if watched:
             fresh = (np.abs(total) >= _UNITS) & (lost == 0)
             lost[fresh] = np.copysign(np.inf, total[fresh])
     return Sums(total, lost)
+
+
+def rounded_products(left: Array, right: Array, powers: Array | None = None) -> Array:
+    """Products of decoded operands in units of 2^-16; ``powers`` are the sums of their exponents, where some may be
+    dropped for them."""
+    parts = _away(left * right / STEP)
+    return parts if powers is None else np.where(powers <= _DROPPED, 0.0, parts)
 
 
 def start_values(rows: int, columns: int, bias: Array | None) -> Sums:

@@ -1,18 +1,32 @@
 """Activation tables: 33 knots, linear between them, every step rounded to fp16 (N35, N57 to N59).
 
 A function of one fp16 number is 65,536 results. Each is worked out once, by the engine's own steps, and looked up
-from then on. Tables whose knots nobody has published are the exact function, rounded once; they say so.
+from then on. There are two sets of tables, ``m6`` and ``m1``; which one a target reads is the fact ``table_set``
+(U40). They differ in tanh, gelu and swish, and those records are data (``choices.json``, ``activation_tables``).
+The M1's knots are not public: they are fitted to its published figures (U41), by the sentence in each record.
+
+Three kinds of function stand here:
+
+* tables that are published, or whose published figures fix them: sigmoid, tanh, erf, exp2, log2, sqrt, r_sqrt,
+  invert, gelu, swish, sin, cos;
+* no table at all (N38: sign; floor is "not an ordinary table"): floor, ceil, trunc, round_nearest and sign give fp16
+  numbers that need no rounding. Ties of round_nearest go to the even number: nobody has published them;
+* a table that nobody has published: elu, the exact function rounded once.
+
+relu, abs and square have no table either (N38) and are ordinary arithmetic, as are the hard forms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from aneforge.sim.half import round_half
-from aneforge.targets.numeric_facts import numeric_record
+from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
 __all__ = ["activation", "constructed", "look_up"]
 
@@ -20,6 +34,7 @@ Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
 _LOG2_E = 1.4423828125  # log2(e) and ln 2 as fp16 holds them (N58)
 _LN_2 = 0.693359375
+_MINUS_INFINITY = -65536.0  # what a multiplier reads of it: the largest exponent is an ordinary one there (N31)
 
 
 def look_up(table: Array, values: Array) -> Array:
@@ -28,19 +43,29 @@ def look_up(table: Array, values: Array) -> Array:
 
 
 @cache
-def activation(name: str, parameters: tuple[tuple[str, float], ...] = ()) -> Array:
-    """All 65,536 results of an activation, fp16."""
-    steps = _CONSTRUCTED.get(name)
+def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables: str = "m6") -> Array:
+    """All 65,536 results of an activation, fp16, by the tables of one set."""
     settings = dict(parameters)
     with np.errstate(all="ignore"):
         inputs = _as_read(_ALL)
-        found = steps(inputs, **settings) if steps else round_half(_EXACT[name](inputs, **settings))
+        if name in _BY_SET:
+            found = _BY_SET[name](_record(tables, name), inputs, **settings)
+        elif name in _CONSTRUCTED:
+            found = _CONSTRUCTED[name](inputs, **settings)
+        else:
+            found = round_half(_EXACT[name](inputs, **settings))
     return _no_nan(found).astype(np.float16)
 
 
 def constructed(name: str) -> bool:
-    """Whether the table follows a published construction that reproduces measured digits."""
-    return name in _CONSTRUCTED
+    """Whether the table follows a published construction that reproduces measured digits; cos has none of its own."""
+    return name != "cos" and (name in _CONSTRUCTED or name in _BY_SET)
+
+
+def _record(tables: str, name: str) -> Mapping[str, Any]:
+    """What a set says of one table: its own record, or the row of a numeric fact that holds it."""
+    found = activation_tables(tables)[name]
+    return numeric_record(found["fact"])["value"][found["row"]] if "fact" in found else found
 
 
 def _as_read(values: Array) -> Array:
@@ -60,11 +85,11 @@ def _no_nan(values: Array) -> Array:
 def _between(knots: Array, place: Array) -> Array:
     """The value at a place counted in knots, from the nearer knot: the difference times the fraction is rounded,
     then the sum (N57). Only the nearer knot gives the published worst error of gelu, 6.159e-3."""
-    place = np.clip(place, 0, len(knots) - 1)
-    base = np.floor(place + 0.5).astype(int)
-    other = np.clip(np.where(place < base, base - 1, base + 1), 0, len(knots) - 1)
-    part = round_half((knots[other] - knots[base]) * np.abs(place - base))
-    return round_half(knots[base] + part)
+    base = np.floor(place + 0.5).astype(np.intp)
+    other = np.where(place < base, base - 1, np.minimum(base + 1, len(knots) - 1))
+    start = knots[base]
+    part = round_half((knots[other] - start) * np.abs(place - base))
+    return round_half(start + part)
 
 
 def _sampled(function: Callable[[Array], Array], low: float, high: float, count: int = 33) -> Array:
@@ -72,56 +97,87 @@ def _sampled(function: Callable[[Array], Array], low: float, high: float, count:
     return round_half(function(np.linspace(low, high, count)))
 
 
-def _split(values: Array, low: float) -> tuple[Array, Array]:
-    """Mantissa in [low, 2 low) and exponent."""
-    mantissa, exponent = np.frexp(values)  # [0.5, 1)
-    doubled = round(np.log2(low / 0.5))
-    return np.ldexp(mantissa, doubled), exponent - doubled
+def _only(where: Array, otherwise: Array | float, function: Callable[..., Array], *operands: Array) -> Array:
+    """The function at some places and another value at the rest: most of fp16 lies outside a table's domain."""
+    found = np.array(np.broadcast_to(otherwise, where.shape), np.float64)
+    found[where] = function(*(each[where] for each in operands))
+    return found
 
 
-# Published constructions.
+def _split(values: Array) -> tuple[Array, Array]:
+    """Mantissa in [0.5, 1) and the power of two that goes with it, both for positive numbers."""
+    mantissa, exponent = np.frexp(values)
+    return mantissa, exponent.astype(np.float64)
+
+
+# Functions with ends.
 
 
 def _sigmoid(x: Array) -> Array:
-    """33 knots on [-8, 8]. Between its ends and those of N37 the tails are taken as exact: nothing else is known."""
+    """33 knots on [-8, 8]; beyond them a line on each side (N36 has four tail coefficients), mirror images.
 
-    def exact(z: Array) -> Array:
-        return 1 / (1 + np.exp(-z))
+    The two ends of N37 fix the line: it is 0 from -9.9375 down, which is also where the worst error of 810.8 ulp
+    falls (N40), and 8.3203125 is the first input to round to 1. Lines are our reading (U42).
+    """
+    lowest, first_one = (float(np.float16(end)) for end in numeric_record("N37")["value"]["domain"])
+    slope = 2.0**-12 / (-lowest - first_one)  # half a step below 1 is left at the first input that rounds to 1
+    rest = np.maximum(slope * (-lowest - np.abs(x)), 0.0)
+    tails = round_half(np.where(x < 0, rest, 1 - rest))
+    knots = _sampled(lambda z: 1 / (1 + np.exp(-z)), -8, 8)
+    return _only(np.abs(x) <= 8, tails, lambda z: _between(knots, (z + 8) * 2), x)
 
-    lowest = numeric_record("N37")["value"]["domain"][0]  # 0 below it, which also gives the printed 810.8 ulp (N40)
-    inside = _between(_sampled(exact, -8, 8), (x + 8) * 2)
-    return np.where(x < lowest, 0.0, np.where(np.abs(x) > 8, round_half(exact(x)), inside))
 
-
-def _odd(x: Array, knots: Array, step: float, beyond: float) -> Array:
+def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
     size = np.abs(x)
-    inside = _between(knots, np.minimum(size / step, len(knots) - 1))
-    return np.copysign(np.where(size > step * (len(knots) - 1), beyond, inside), x)
+    step = end / (len(knots) - 1)
+    return np.copysign(_only(size <= end, beyond, lambda z: _between(knots, z / step), size), x)
 
 
-def _tanh(x: Array, alpha: float = 1.0, beta: float = 1.0) -> Array:
-    knots = _sampled(np.tanh, 0, 4)
-    found = _odd(round_half(x * beta) if beta != 1.0 else x, knots, 0.125, 1.0)
+def _tanh(record: Mapping[str, Any], x: Array, alpha: float = 1.0, beta: float = 1.0) -> Array:
+    end = record["end"]
+    found = _odd(round_half(x * beta) if beta != 1.0 else x, _sampled(np.tanh, 0, end), end, 1.0)
     return found if alpha == 1.0 else round_half(alpha * found)
 
 
 def _erf_values(z: Array) -> Array:
-    from math import erf
-
-    return np.vectorize(erf)(z)
+    return np.array([math.erf(each) for each in z])
 
 
 def _erf(x: Array) -> Array:
-    return _odd(x, _sampled(_erf_values, 0, 2), 0.0625, 1.0)
+    """33 knots on [0, 2]. The tail is not constant (N58): we take a line (U42), cut at 1."""
+    slope, start = _erf_tail()
+    beyond = round_half(np.minimum(start + slope * np.abs(x), 1.0))
+    return _odd(x, _sampled(_erf_values, 0, 2), 2.0, beyond)
+
+
+@cache
+def _erf_tail() -> tuple[float, float]:
+    """The least-squares line through erf at the fp16 numbers from 2 to 2.4375, which is where that line reaches 1."""
+    z = np.arange(2, 2.4375, 2.0**-9)
+    slope, start = np.polyfit(z, _erf_values(z), 1)
+    return float(slope), float(start)
+
+
+def _fitted(record: Mapping[str, Any], x: Array) -> Array:
+    """gelu and swish: fitted knots; the argument itself from the upper end on, zero below the lower one (N59)."""
+    low, high = record["domain"]
+    knots = np.array(record["knots"])
+    scale = (len(knots) - 1) / (high - low)
+    outside = np.where(x >= high, x, 0.0)
+    return _only((x >= low) & (x < high), outside, lambda z: _between(knots, (z - low) * scale), x)
+
+
+# Functions of an exponent and a mantissa.
 
 
 def _power_of_two(exponent: Array) -> Array:
-    usable = np.clip(exponent, -60, 60)
-    whole = np.floor(usable)
     knots = _sampled(np.exp2, 0, 1)
-    found = _between(knots, (usable - whole) * 32)
-    scaled = round_half(np.ldexp(found, whole.astype(int)))
-    return np.where(np.isposinf(exponent), np.inf, np.where(np.isneginf(exponent), 0.0, scaled))
+
+    def scaled(z: Array) -> Array:
+        whole = np.floor(z)
+        return round_half(_between(knots, (z - whole) * 32) * np.exp2(whole))
+
+    return _only(np.abs(exponent) < 32, np.where(exponent > 0, np.inf, 0.0), scaled, exponent)
 
 
 def _exp(x: Array, base_e: float = 0.0) -> Array:
@@ -129,79 +185,102 @@ def _exp(x: Array, base_e: float = 0.0) -> Array:
 
 
 def _log(x: Array, epsilon: float = 0.0, base_e: float = 0.0) -> Array:
-    """log(0) collapses to a large finite number (N43), and a negative argument is indeterminate (N32)."""
+    """log2 of zero is minus infinity; times ln 2 the multiplier reads that as -2^16, hence the -45440 of N43.
+
+    A negative argument is indeterminate (N32). So is, as we read it, an infinite one (U44): softplus and logsumexp
+    give 0 from where their sums overflow.
+    """
     shifted = round_half(x + epsilon) if epsilon else x
-    mantissa, exponent = _split(np.where((shifted > 0) & np.isfinite(shifted), shifted, 1.0), 0.5)
     knots = round_half(np.log2(0.5 + np.arange(33) / 64))
-    base2 = round_half(_between(knots, (mantissa - 0.5) * 64) + exponent)
-    found = round_half(base2 * _LN_2) if base_e else base2
-    found = np.where(shifted == 0, -45440.0, found)
-    return np.where(shifted < 0, 0.0, np.where(np.isposinf(shifted), np.inf, found))
+
+    def base2(z: Array) -> Array:
+        mantissa, exponent = _split(z)
+        return round_half(_between(knots, (mantissa - 0.5) * 64) + exponent)
+
+    outside = np.where(shifted == 0, _MINUS_INFINITY, 0.0)
+    found = _only((shifted > 0) & np.isfinite(shifted), outside, base2, shifted)
+    return round_half(found * _LN_2 if base_e else found)
 
 
 def _roots(x: Array, power: float) -> Array:
     """Mantissa in [0.5, 2) with an even exponent, knots 1/16 apart, scaled by half the exponent."""
-    usable = np.where((x > 0) & np.isfinite(x), x, 1.0)
-    mantissa, exponent = _split(usable, 0.5)
+    mantissa, exponent = _split(x)
     odd = exponent % 2 != 0
     mantissa, exponent = np.where(odd, mantissa * 2, mantissa), np.where(odd, exponent - 1, exponent)
     knots = round_half((0.5 + np.arange(25) / 16) ** power)
-    found = _between(knots, (mantissa - 0.5) * 16)
-    return round_half(np.ldexp(found, (exponent * power).astype(int)))
+    return round_half(_between(knots, (mantissa - 0.5) * 16) * np.exp2(exponent * power))
 
 
 def _sqrt(x: Array) -> Array:
-    found = np.where(np.isposinf(x), np.inf, _roots(x, 0.5))
-    return np.where(x > 0, found, 0.0)
+    return _only((x > 0) & np.isfinite(x), np.where(x > 0, x, 0.0), lambda z: _roots(z, 0.5), x)
 
 
 def _rsqrt(x: Array, epsilon: float = 0.0) -> Array:
+    """The sign of a zero is lost before the root (N33)."""
     shifted = round_half(x + epsilon) if epsilon else x
-    found = np.where(np.isposinf(shifted), 0.0, _roots(shifted, -0.5))
-    return np.where(shifted > 0, found, np.where(shifted == 0, np.inf, 0.0))
+    outside = np.where(shifted == 0, np.inf, 0.0)
+    return _only((shifted > 0) & np.isfinite(shifted), outside, lambda z: _roots(z, -0.5), shifted)
 
 
 def _inverse(x: Array, epsilon: float = 0.0) -> Array:
     """The sign of a zero is lost before the reciprocal (N33)."""
     shifted = round_half(x + epsilon) if epsilon else x
-    usable = np.where((shifted != 0) & np.isfinite(shifted), np.abs(shifted), 1.0)
-    mantissa, exponent = _split(usable, 0.5)
     knots = round_half(1 / (0.5 + np.arange(33) / 64))
-    found = round_half(np.ldexp(_between(knots, (mantissa - 0.5) * 64), -exponent))
-    found = np.where(np.isinf(shifted), 0.0, np.copysign(found, shifted))
-    return np.where(shifted == 0, np.inf, found)
+
+    def reciprocal(z: Array) -> Array:
+        mantissa, exponent = _split(np.abs(z))
+        found = round_half(_between(knots, (mantissa - 0.5) * 64) * np.exp2(-exponent))
+        return np.copysign(found, z)
+
+    outside = np.where(shifted == 0, np.inf, 0.0)
+    return _only((shifted != 0) & np.isfinite(shifted), outside, reciprocal, shifted)
 
 
-def _fitted(name: str) -> Callable[[Array], Array]:
-    """gelu and silu: the least-squares knots of N59; the argument itself above the domain, zero below it."""
+# Sine and cosine.
 
-    def steps(x: Array) -> Array:
-        record = numeric_record("N59")["value"][name]
-        low, high = record["domain"]
-        knots = np.array(record["knots"])
-        inside = _between(knots, (x - low) * ((len(knots) - 1) / (high - low)))
-        return np.where(x >= high, x, np.where(x < low, 0.0, inside))
 
-    return steps
+def _quarter_wave(turned: Array) -> Array:
+    """Sine of a number of quarter turns: 33 knots from 0 to pi/2, step pi/64 (N38), run backwards in odd quarters.
 
+    The table is published, the way to it is not. We keep the whole fraction of the turn, as N57 found for the other
+    tables (U43): that gives the printed worst error of 0.00063 on every domain. A product with 2/pi that is rounded
+    to fp16, or a 2/pi held in fp16, misses it even between -pi/2 and pi/2 (0.00071 to 0.00076, and 0.00056).
+    """
+    knots = _sampled(np.sin, 0, np.pi / 2)
+    quarter = np.floor(turned)
+    fraction = turned - quarter
+    found = _between(knots, 32 * np.where(quarter % 2 == 0, fraction, 1 - fraction))
+    return np.where(quarter % 4 < 2, found, -found)
+
+
+def _sin(x: Array) -> Array:
+    def wave(z: Array) -> Array:
+        return np.copysign(1, z) * _quarter_wave(np.abs(z) * (2 / np.pi))
+
+    return _only(np.isfinite(x), 0.0, wave, x)
+
+
+def _cos(x: Array) -> Array:
+    """The same table, a quarter turn on."""
+    return _only(np.isfinite(x), 0.0, lambda z: _quarter_wave(z * (2 / np.pi) + 1), np.abs(x))
+
+
+_BY_SET: dict[str, Callable[..., Array]] = {"tanh": _tanh, "gelu": _fitted, "swish": _fitted}
 
 _CONSTRUCTED: dict[str, Callable[..., Array]] = {
     "sigmoid": _sigmoid,
     "high_precision_sigmoid": _sigmoid,
-    "tanh": _tanh,
     "erf": _erf,
     "exp2": _exp,
     "log2": _log,
     "sqrt": _sqrt,
     "r_sqrt": _rsqrt,
     "invert": _inverse,
-    "gelu": _fitted("gelu"),
-    "swish": _fitted("silu"),
+    "sin": _sin,
+    "cos": _cos,
 }
 
 _EXACT: dict[str, Callable[..., Array]] = {
-    "sin": np.sin,
-    "cos": np.cos,
     "elu": lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0.0))),
     "floor": np.floor,
     "ceil": np.ceil,

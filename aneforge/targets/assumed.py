@@ -38,7 +38,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
         return fact({**chosen, "v": name in chosen["targets"]}, about=about)
     elif key in store.load("choices")["arithmetic"]:
         chosen = store.load("choices")["arithmetic"][key]
-        return fact({**chosen, "v": target.td_generation in chosen["generations"]}, about=about)
+        return fact({**chosen, "v": _of_generation(target, chosen)}, about=about)
     elif key in ("kernel_path", "kernel_copies"):
         return _kernel_data(target, key)
     else:
@@ -60,7 +60,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates``,
     ``large_kernel_rewrite``, ``kernel_path`` or ``kernel_copies``; the simulator asks for those of ``choices.json``
-    ``arithmetic`` (``winograd``). An unpublished one is assumed where the data say how."""
+    ``arithmetic`` (``winograd``, ``table_set``). An unpublished one is assumed where the data say how."""
     return _compile_fact(target.name, key)
 
 
@@ -106,6 +106,14 @@ def _kernel_data(target: Target, key: str) -> Fact[Any]:
     value = ("shared" if shared else "replicated") if key == "kernel_path" else copies
     told = fact({**row, "v": value}, document["evidence"], about=f"{key} of {target.name}")
     return told if shared or cores.conflict_id is None else replace(told, conflict_id=cores.conflict_id)
+
+
+def _of_generation(target: Target, chosen: dict[str, Any]) -> bool | str:
+    """Whether a descriptor generation is listed or, where the data name alternatives, the one that lists it."""
+    if "generations" in chosen:
+        return target.td_generation in chosen["generations"]
+    named = (name for name, listed in chosen["named"].items() if target.td_generation in listed)
+    return next(named, chosen["otherwise"])
 
 
 def _saturates(target: Target) -> Fact[Any]:

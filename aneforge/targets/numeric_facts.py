@@ -9,9 +9,9 @@ from typing import Any
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
-from aneforge.targets.families import as_family
+from aneforge.targets.families import Family8, as_family
 
-__all__ = ["numeric_fact", "numeric_record", "slice_saturates"]
+__all__ = ["activation_tables", "divides_by_reciprocal", "numeric_fact", "numeric_record", "slice_saturates"]
 
 
 @cache
@@ -35,6 +35,14 @@ def numeric_fact(number: str) -> Fact[Any]:
     return fact({**record, "note": record["fact"]}, evidence, key="value", about=f"numeric fact {number}")
 
 
+def activation_tables(name: str) -> Mapping[str, Any]:
+    """What one set of activation tables (``m6``, ``m1``) holds of its own, by activation (U40, U41)."""
+    sets = store.load("choices")["activation_tables"]
+    if name not in sets:
+        raise UnknownNameError(f"no set of activation tables {name!r}; there are {', '.join(sets)}")
+    return sets[name]
+
+
 FP16_SLICE_SAT = 4094.0
 """What the crop route's fixed point holds: the fp16 maximum over its gain of 16 (N18)."""
 
@@ -50,3 +58,9 @@ def slice_saturates(family: int | str) -> Fact[bool]:
     source = store.load("numerics")["evidence"][record["e"]][0]
     choice = "U16" if confidence == "predicted" else record["conflict"]
     return fact({"v": value, "src": source, "conf": confidence, "conflict": choice, "note": told}, about=about)
+
+
+def divides_by_reciprocal(family: Family8 | None) -> bool:
+    """Whether a division on this family is a product with a rounded reciprocal (N44)."""
+    told = numeric_record("N44")["families"]
+    return family is not None and told.get(family.name, "native divide") == "reciprocal"

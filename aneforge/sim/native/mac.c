@@ -32,14 +32,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 1
+#define INTERFACE 4
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif
 
 #define KC 256               /* terms of a chunk: at most 511, so that 2^22 units a term stay inside 31 bits */
 #define ROW_BLOCK 96         /* rows whose packed chunk stays in the second cache; a multiple of every MR */
-#define PACKED_COLUMNS 128   /* columns of b that are packed together */
+#define PACKED_FLOATS 524288 /* of b: larger blocks pack rows of a less often, smaller ones stay in a nearer cache */
+#define PACKED_COLUMNS 256   /* at most, so that the sums of a block stay there */
 #define CEILING_UNITS 2147483648.0
 #define EXACT_UNITS 0x1p50       /* sums below are exact in doubles and in those of the wide form */
 #define WIDE_MAGIC 0x1.8p52
@@ -52,23 +53,27 @@
 #define MAX_THREADS 256
 #define WORK_OF_A_THREAD 400000.0 /* multiply-adds below which starting one more thread costs more than it brings */
 
+/* A product [rows, depth] x [depth, columns]. It starts at the bias, or at the sums that are given, and becomes fp16
+ * numbers, or sums again. */
 typedef struct {
-    const uint16_t *a, *b;
-    ptrdiff_t rows, depth, columns;
+    const uint16_t *a, *b, *bias;
+    ptrdiff_t bias_row, bias_column; /* steps of the bias; zero where it is spread */
+    ptrdiff_t rows, depth, columns, chunks;
     double *units, *lost;
+    uint16_t *halves;
     uint32_t subnormals; /* all ones, or zero where subnormals are read as zero */
-    ptrdiff_t chunks, panels;
-    float *packed;          /* b: [panel][depth][NR] */
-    float *least, *most;    /* of |b|, [panel][depth]: the smallest that is not zero, the largest */
-    float *chunk_least, *chunk_most; /* the same, [panel][chunk] */
 } Job;
 
-/* What one thread packs of `a`: [panel of MR rows][term][MR], and what bounds a term and a chunk of it. */
+/* What one thread works on: some panels of `b`, whole, and a block of rows and a chunk of terms of `a`. */
 typedef struct {
-    float value[ROW_BLOCK * KC];
+    float *packed;        /* b: [panel][depth][NR] */
+    float *least, *most;  /* of |b|, [panel][depth]: the smallest that is not zero, the largest */
+    float *chunk_most;    /* the largest, [panel][chunk] */
+    double *units, *lost; /* sums of the block: [ROW_BLOCK][stride] */
+    ptrdiff_t stride;
+    float value[ROW_BLOCK * KC]; /* a: [panel of MR rows][term][MR] */
     float threshold[ROW_BLOCK * KC];
-    float term_threshold[ROW_BLOCK * KC], term_most[ROW_BLOCK * KC];
-    float panel_threshold[ROW_BLOCK], panel_most[ROW_BLOCK];
+    float term_threshold[ROW_BLOCK * KC], term_most[ROW_BLOCK * KC], panel_most[ROW_BLOCK];
     int32_t order[KC]; /* 0, 1, 2, ... */
     int32_t free_terms[KC + 8], masked_terms[KC + 8], wide_terms[KC + 8];
     uint8_t squeezed[256][8], ones[256]; /* of a mask of eight: the places of its ones, and how many there are */
@@ -81,10 +86,11 @@ typedef struct {
     ptrdiff_t free_count, masked_count, wide_count;
 } Lists;
 
-/* Where a tile lies in the result. */
+/* The sums of a tile of MR x NR; lanes beyond the last row and column hold what zeros give. */
 typedef struct {
-    ptrdiff_t row, rows, column, width;
-} Place;
+    double *units, *lost;
+    ptrdiff_t stride;
+} Tile;
 
 static inline float as_float(uint32_t bits)
 {
@@ -223,8 +229,8 @@ typedef struct {
     const char *name;
     ptrdiff_t mr, nr;
     int (*runs_here)(void);
-    void (*pack)(const Job *, ptrdiff_t panel, ptrdiff_t panels);
-    void (*block)(const Job *, Scratch *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t panel, ptrdiff_t panels);
+    void (*pack)(const Job *, Scratch *, ptrdiff_t panel, ptrdiff_t panels);
+    void (*block)(const Job *, Scratch *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t panels);
     void (*settle)(const double *units, const double *lost, double unit, double ceiling, uint16_t *halves,
                    ptrdiff_t count);
 } Path;
@@ -262,19 +268,33 @@ struct Crew {
     void (*piece)(Crew *, ptrdiff_t number, Scratch *);
     const Path *path;
     const Job *job;
-    ptrdiff_t pieces, row_block, row_blocks, panel_block;
+    ptrdiff_t pieces, row_group, row_groups, panels, panel_block;
     const double *units, *lost;
     uint16_t *halves;
     ptrdiff_t count, share;
-    int needs_scratch;
     atomic_ptrdiff_t next;
 };
 
-static Scratch *new_scratch(void)
+/* Room for the pieces of a product. */
+static Scratch *new_scratch(const Crew *crew)
 {
+    size_t columns = (size_t)(crew->panel_block * crew->path->nr), depth = (size_t)crew->job->depth;
+    size_t bounds = (size_t)crew->panel_block * depth, chunks = (size_t)(crew->panel_block * crew->job->chunks);
+    size_t floats = columns * depth + 2 * bounds + chunks, doubles = 2 * ROW_BLOCK * columns;
     Scratch *scratch = malloc(sizeof *scratch);
-    if (!scratch)
+    void *room = malloc(doubles * sizeof(double) + floats * sizeof(float));
+    if (!scratch || !room) {
+        free(scratch);
+        free(room);
         return NULL;
+    }
+    scratch->units = room;
+    scratch->lost = scratch->units + ROW_BLOCK * columns;
+    scratch->stride = (ptrdiff_t)columns;
+    scratch->packed = (float *)(scratch->units + doubles);
+    scratch->least = scratch->packed + columns * depth;
+    scratch->most = scratch->least + bounds;
+    scratch->chunk_most = scratch->most + bounds;
     for (int32_t term = 0; term < KC; term++)
         scratch->order[term] = term;
     for (int mask = 0; mask < 256; mask++) {
@@ -291,8 +311,8 @@ static Scratch *new_scratch(void)
 static void *work(void *argument)
 {
     Crew *crew = argument;
-    Scratch *scratch = crew->needs_scratch ? new_scratch() : NULL;
-    if (crew->needs_scratch && !scratch)
+    Scratch *scratch = crew->job ? new_scratch(crew) : NULL;
+    if (crew->job && !scratch)
         return crew; /* somebody else does the pieces; all failed if nobody could */
     for (;;) {
         ptrdiff_t number = atomic_fetch_add(&crew->next, 1);
@@ -300,6 +320,8 @@ static void *work(void *argument)
             break;
         crew->piece(crew, number, scratch);
     }
+    if (scratch)
+        free(scratch->units);
     free(scratch);
     return NULL;
 }
@@ -324,21 +346,65 @@ static int shared_out(Crew *crew, int threads)
     return failed <= started;
 }
 
-static void pack_piece(Crew *crew, ptrdiff_t number, Scratch *scratch)
+/* The bias as a start value: whole units, ties away from zero. */
+static double start_units(uint16_t bias)
 {
-    ptrdiff_t panel = number * crew->share, left = crew->job->panels - panel;
-    (void)scratch;
-    crew->path->pack(crew->job, panel, left < crew->share ? left : crew->share);
+    double size = (double)as_float(magnitude_bits(bias & 0x7FFFu, ~0u)), whole = floor(size * UNITS + 0.5);
+    return bias & 0x8000u ? -whole : whole;
 }
 
-static void block_piece(Crew *crew, ptrdiff_t number, Scratch *scratch)
+static void start_sums(const Job *job, Scratch *scratch, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t column,
+                       ptrdiff_t width)
+{
+    memset(scratch->units, 0, sizeof(double) * 2 * ROW_BLOCK * (size_t)scratch->stride);
+    for (ptrdiff_t r = 0; r < rows; r++) {
+        double *units = scratch->units + r * scratch->stride, *lost = scratch->lost + r * scratch->stride;
+        if (job->units) {
+            memcpy(units, job->units + (row + r) * job->columns + column, (size_t)width * sizeof *units);
+            memcpy(lost, job->lost + (row + r) * job->columns + column, (size_t)width * sizeof *lost);
+        } else if (job->bias) {
+            const uint16_t *bias = job->bias + (row + r) * job->bias_row + column * job->bias_column;
+            for (ptrdiff_t j = 0; j < width; j++) {
+                units[j] = j && !job->bias_column ? units[0] : start_units(bias[j * job->bias_column]);
+                lost[j] = fabs(units[j]) >= CEILING_UNITS ? copysign(INFINITY, units[j]) : 0.0;
+            }
+        }
+    }
+}
+
+static void store_sums(const Crew *crew, const Scratch *scratch, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t column,
+                       ptrdiff_t width)
 {
     const Job *job = crew->job;
-    ptrdiff_t row = number % crew->row_blocks * crew->row_block;
-    ptrdiff_t panel = number / crew->row_blocks * crew->panel_block;
-    ptrdiff_t rows = job->rows - row < crew->row_block ? job->rows - row : crew->row_block;
-    ptrdiff_t panels = job->panels - panel < crew->panel_block ? job->panels - panel : crew->panel_block;
-    crew->path->block(job, scratch, row, rows, panel, panels);
+    for (ptrdiff_t r = 0; r < rows; r++) {
+        const double *units = scratch->units + r * scratch->stride, *lost = scratch->lost + r * scratch->stride;
+        ptrdiff_t place = (row + r) * job->columns + column;
+        if (job->halves) {
+            crew->path->settle(units, lost, 1.0 / UNITS, CEILING, job->halves + place, width);
+        } else {
+            memcpy(job->units + place, units, (size_t)width * sizeof *units);
+            memcpy(job->lost + place, lost, (size_t)width * sizeof *lost);
+        }
+    }
+}
+
+/* Some panels and a group of rows, block by block. */
+static void product_piece(Crew *crew, ptrdiff_t number, Scratch *scratch)
+{
+    const Job *job = crew->job;
+    ptrdiff_t row = number % crew->row_groups * crew->row_group;
+    ptrdiff_t panel = number / crew->row_groups * crew->panel_block;
+    ptrdiff_t end = job->rows - row < crew->row_group ? job->rows : row + crew->row_group;
+    ptrdiff_t panels = crew->panels - panel < crew->panel_block ? crew->panels - panel : crew->panel_block;
+    ptrdiff_t column = panel * crew->path->nr, width = panels * crew->path->nr;
+    width = job->columns - column < width ? job->columns - column : width;
+    crew->path->pack(job, scratch, panel, panels);
+    for (; row < end; row += ROW_BLOCK) {
+        ptrdiff_t rows = end - row < ROW_BLOCK ? end - row : ROW_BLOCK;
+        start_sums(job, scratch, row, rows, column, width);
+        crew->path->block(job, scratch, row, rows, panels);
+        store_sums(crew, scratch, row, rows, column, width);
+    }
 }
 
 static void settle_piece(Crew *crew, ptrdiff_t number, Scratch *scratch)
@@ -358,24 +424,30 @@ static int worthwhile(int threads, double work_units)
     return threads < most ? threads : (int)most;
 }
 
-/* Blocks small enough that every thread gets several, so that none waits long for the last one. */
+/* As many panels as the cache holds, and groups of rows where those make too few pieces for every thread to get
+ * several: a group packs its panels again. */
 static void cut(Crew *crew, int threads)
 {
     const Job *job = crew->job;
-    crew->row_block = ROW_BLOCK;
-    crew->panel_block = job->panels;
+    ptrdiff_t nr = crew->path->nr, enough = threads == 1 ? 1 : 4 * (ptrdiff_t)threads, most;
+    crew->panels = (job->columns + nr - 1) / nr;
+    most = PACKED_FLOATS / (job->depth * nr);
+    most = most < PACKED_COLUMNS / nr ? most : PACKED_COLUMNS / nr;
+    most = most < crew->panels ? most : crew->panels;
+    crew->panel_block = most < 1 ? 1 : most;
+    crew->row_group = job->rows;
     for (;;) {
-        ptrdiff_t panel_blocks = (job->panels + crew->panel_block - 1) / crew->panel_block;
-        crew->row_blocks = (job->rows + crew->row_block - 1) / crew->row_block;
-        crew->pieces = crew->row_blocks * panel_blocks;
-        if (threads == 1 || crew->pieces >= 4 * (ptrdiff_t)threads)
+        ptrdiff_t panel_blocks = (crew->panels + crew->panel_block - 1) / crew->panel_block;
+        crew->row_groups = (job->rows + crew->row_group - 1) / crew->row_group;
+        crew->pieces = crew->row_groups * panel_blocks;
+        if (crew->pieces >= enough)
             return;
-        if (crew->panel_block * crew->path->nr > 256)
-            crew->panel_block = (crew->panel_block + 1) / 2;
-        else if (crew->row_block > 4 * crew->path->mr)
-            crew->row_block = crew->row_block / 2 / crew->path->mr * crew->path->mr;
+        if (crew->row_group > 2 * ROW_BLOCK)
+            crew->row_group = (crew->row_group / 2 + ROW_BLOCK - 1) / ROW_BLOCK * ROW_BLOCK;
         else if (crew->panel_block > 1)
             crew->panel_block = (crew->panel_block + 1) / 2;
+        else if (crew->row_group > 4 * crew->path->mr)
+            crew->row_group = crew->row_group / 2 / crew->path->mr * crew->path->mr;
         else
             return;
     }
@@ -385,9 +457,9 @@ static void cut(Crew *crew, int threads)
 EXPORT int aneforge_interface(void);
 EXPORT const char *aneforge_source(void);
 EXPORT const char *aneforge_path(int path);
-EXPORT int aneforge_accumulate(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
-                               ptrdiff_t columns, int flush_subnormals, double *units, double *lost, int threads,
-                               int path);
+EXPORT int aneforge_product(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
+                            const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column, int flush_subnormals,
+                            double *units, double *lost, uint16_t *halves, int threads, int path);
 EXPORT int aneforge_settle(const double *units, const double *lost, uint16_t *halves, ptrdiff_t count, int threads,
                            int path);
 
@@ -403,44 +475,24 @@ const char *aneforge_path(int path)
     return PATHS[path].runs_here() ? PATHS[path].name : "";
 }
 
-/* Adds the product of `a` [rows, depth] and `b` [depth, columns] to `units` and `lost`, which hold the start values.
- * A negative path means the best. Returns 0; -1 if there is no memory or no such path, with nothing changed. */
-int aneforge_accumulate(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
-                        int flush_subnormals, double *units, double *lost, int threads, int path)
+/* The product of `a` [rows, depth] and `b` [depth, columns], as fp16 numbers on top of the bias where `halves` is given,
+ * else added to `units` and `lost`. A negative path means the best. Returns 0; -1 if there is no memory or no such
+ * path. */
+int aneforge_product(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
+                     const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column, int flush_subnormals,
+                     double *units, double *lost, uint16_t *halves, int threads, int path)
 {
-    Crew crew = {.path = chosen(path)};
-    Job job = {.a = a, .b = b, .rows = rows, .depth = depth, .columns = columns, .units = units, .lost = lost};
-    size_t packed, bounds, chunk_bounds;
-    int done;
+    Job job = {.a = a, .b = b, .bias = bias, .bias_row = bias_row, .bias_column = bias_column, .rows = rows,
+               .depth = depth, .columns = columns, .units = units, .lost = lost, .halves = halves,
+               .chunks = (depth + KC - 1) / KC, .subnormals = flush_subnormals ? 0u : ~0u};
+    Crew crew = {.path = chosen(path), .job = &job, .piece = product_piece};
     if (!crew.path)
         return -1;
     if (rows == 0 || depth == 0 || columns == 0)
         return 0;
-    job.subnormals = flush_subnormals ? 0u : ~0u;
-    job.chunks = (depth + KC - 1) / KC;
-    job.panels = (columns + crew.path->nr - 1) / crew.path->nr;
-    packed = (size_t)job.panels * (size_t)depth * (size_t)crew.path->nr;
-    bounds = (size_t)job.panels * (size_t)depth;
-    chunk_bounds = (size_t)job.panels * (size_t)job.chunks;
-    job.packed = malloc((packed + 2 * bounds + 2 * chunk_bounds) * sizeof(float));
-    if (!job.packed)
-        return -1;
-    job.least = job.packed + packed;
-    job.most = job.least + bounds;
-    job.chunk_least = job.most + bounds;
-    job.chunk_most = job.chunk_least + chunk_bounds;
-    crew.job = &job;
     threads = worthwhile(threads < 1 ? 1 : threads, (double)rows * (double)depth * (double)columns);
-    crew.piece = pack_piece;
-    crew.share = PACKED_COLUMNS / crew.path->nr;
-    crew.pieces = (job.panels + crew.share - 1) / crew.share;
-    shared_out(&crew, threads);
-    crew.piece = block_piece;
-    crew.needs_scratch = 1;
     cut(&crew, threads);
-    done = shared_out(&crew, threads);
-    free(job.packed);
-    return done ? 0 : -1;
+    return shared_out(&crew, threads) ? 0 : -1;
 }
 
 /* The fp16 results of accumulators: one rounding, half away; infinity for those that left the range. Where `lost` is

@@ -24,25 +24,66 @@ TARGET static void NAME(pack_term)(const uint16_t *in, uint32_t subnormals, floa
     *most = as_float(most_bits);
 }
 
-/* Some panels of NR columns of b, with zeros beyond the last column, and the bounds of their terms and chunks. Several
- * at a time, because rows of b lie far apart and one panel of a row is less than a cache line. */
-TARGET static void NAME(pack)(const Job *job, ptrdiff_t first, ptrdiff_t panels)
+/* Where a term of a panel of b lies; the last panel is copied, with zeros beyond the last column. */
+TARGET static const uint16_t *NAME(columns_of)(const Job *job, ptrdiff_t term, ptrdiff_t column, uint16_t *edge)
+{
+    const uint16_t *in = job->b + term * job->columns + column;
+    if (job->columns - column >= NR)
+        return in;
+    memcpy(edge, in, (size_t)(job->columns - column) * sizeof *edge);
+    return edge;
+}
+
+/* Some panels of NR columns of b for so few rows of a that bounds of every term cost more than they bring: the largest of a chunk stands for
+ * each of its terms, and every product is held against its threshold. */
+TARGET static void NAME(pack_quickly)(const Job *job, Scratch *scratch, ptrdiff_t first, ptrdiff_t panels)
 {
     uint16_t edge[NR] = {0};
+    uint32_t sizes[PACKED_COLUMNS] = {0};
     EACH(term, job->depth) {
-        ptrdiff_t chunk = term / KC;
-        for (ptrdiff_t panel = first; panel < first + panels; panel++) {
-            ptrdiff_t column = panel * NR, place = panel * job->depth + term, bound = panel * job->chunks + chunk;
-            const uint16_t *in = job->b + term * job->columns + column;
-            if (job->columns - column < NR) {
-                memcpy(edge, in, (size_t)(job->columns - column) * sizeof *edge);
-                in = edge;
+        int closes = term % KC == KC - 1 || term == job->depth - 1;
+        EACH(panel, panels) {
+            const uint16_t *in = NAME(columns_of)(job, term, (first + panel) * NR, edge);
+            uint32_t *own = sizes + panel * NR;
+            float *out = scratch->packed + (panel * job->depth + term) * NR;
+            EACH(j, NR) {
+                uint32_t bits = in[j], size = magnitude_bits(bits & 0x7FFFu, job->subnormals);
+                own[j] = size > own[j] ? size : own[j];
+                size |= (bits & 0x8000u) << 16;
+                memcpy(out + j, &size, sizeof size);
             }
-            NAME(pack_term)(in, job->subnormals, job->packed + place * NR, job->least + place, job->most + place);
-            float least = job->least[place], most = job->most[place];
-            int opens = term % KC == 0;
-            job->chunk_least[bound] = opens || least < job->chunk_least[bound] ? least : job->chunk_least[bound];
-            job->chunk_most[bound] = opens || most > job->chunk_most[bound] ? most : job->chunk_most[bound];
+            if (closes) {
+                ptrdiff_t opened = panel * job->depth + term / KC * KC, end = panel * job->depth + term;
+                uint32_t most = 0;
+                EACH(j, NR)
+                    most = own[j] > most ? own[j] : most;
+                memset(own, 0, NR * sizeof *own);
+                scratch->chunk_most[panel * job->chunks + term / KC] = as_float(most);
+                for (ptrdiff_t place = opened; place <= end; place++) {
+                    scratch->most[place] = as_float(most);
+                    scratch->least[place] = 0.0f;
+                }
+            }
+        }
+    }
+}
+
+/* Some panels of NR columns of b, with zeros beyond the last column, and the bounds of their terms and chunks. Term by
+ * term, because rows of b lie far apart and one panel of a row is less than a cache line. */
+TARGET static void NAME(pack)(const Job *job, Scratch *scratch, ptrdiff_t first, ptrdiff_t panels)
+{
+    uint16_t edge[NR] = {0};
+    if (job->rows <= MR) {
+        NAME(pack_quickly)(job, scratch, first, panels);
+        return;
+    }
+    EACH(term, job->depth) {
+        EACH(panel, panels) {
+            ptrdiff_t place = panel * job->depth + term;
+            float *chunk_most = scratch->chunk_most + panel * job->chunks + term / KC, *most = scratch->most + place;
+            const uint16_t *in = NAME(columns_of)(job, term, (first + panel) * NR, edge);
+            NAME(pack_term)(in, job->subnormals, scratch->packed + place * NR, scratch->least + place, most);
+            *chunk_most = term % KC == 0 || *most > *chunk_most ? *most : *chunk_most;
         }
     }
 }
@@ -69,7 +110,7 @@ TARGET static void NAME(pack_rows)(const Job *job, Scratch *scratch, ptrdiff_t r
     for (ptrdiff_t top = 0; top < rows; top += MR) {
         ptrdiff_t panel = top / MR, here = rows - top < MR ? rows - top : MR;
         float *values = scratch->value + top * KC, *thresholds = scratch->threshold + top * KC;
-        uint32_t panel_threshold = 0, panel_most = 0;
+        uint32_t panel_most = 0;
         EACH(r, here)
             NAME(pack_row)(job->a + (row + top + r) * job->depth + start, terms, job->subnormals, value[r],
                            threshold[r], sizes[r]);
@@ -88,10 +129,8 @@ TARGET static void NAME(pack_rows)(const Job *job, Scratch *scratch, ptrdiff_t r
             }
             scratch->term_threshold[panel * KC + term] = as_float(most_threshold);
             scratch->term_most[panel * KC + term] = as_float(most);
-            panel_threshold = most_threshold > panel_threshold ? most_threshold : panel_threshold;
             panel_most = most > panel_most ? most : panel_most;
         }
-        scratch->panel_threshold[panel] = as_float(panel_threshold);
         scratch->panel_most[panel] = as_float(panel_most);
     }
 }
@@ -181,16 +220,15 @@ TARGET static void NAME(tile)(const float *a, const float *thresholds, const flo
 #endif
 
 /* The plain form for some terms of a tile: doubles in the order of the list, every partial sum held against the
- * ceiling. Lanes beyond the last column hold zeros and are not stored. */
-TARGET static void NAME(watched)(const Job *job, const float *a, const float *thresholds, const float *b,
-                                 const int32_t *terms, ptrdiff_t count, Place place)
+ * ceiling. */
+TARGET static void NAME(watched)(Tile tile, const float *a, const float *thresholds, const float *b,
+                                 const int32_t *terms, ptrdiff_t count)
 {
-    double total[NR] = {0}, lost[NR] = {0};
-    EACH(r, place.rows) {
-        double *units = job->units + (place.row + r) * job->columns + place.column;
-        double *gone = job->lost + (place.row + r) * job->columns + place.column;
-        memcpy(total, units, (size_t)place.width * sizeof *total);
-        memcpy(lost, gone, (size_t)place.width * sizeof *lost);
+    double total[NR], lost[NR];
+    EACH(r, MR) {
+        double *units = tile.units + r * tile.stride, *gone = tile.lost + r * tile.stride;
+        memcpy(total, units, sizeof total);
+        memcpy(lost, gone, sizeof lost);
         EACH(each, count) {
             ptrdiff_t term = terms[each];
             double left = (double)(PLAIN ? a[term * MR + r] : unmoved(a[term * MR + r]));
@@ -205,20 +243,20 @@ TARGET static void NAME(watched)(const Job *job, const float *a, const float *th
                 lost[j] = lost[j] != 0.0 ? lost[j] : fresh;
             }
         }
-        memcpy(units, total, (size_t)place.width * sizeof *total);
-        memcpy(gone, lost, (size_t)place.width * sizeof *lost);
+        memcpy(units, total, sizeof total);
+        memcpy(gone, lost, sizeof lost);
     }
 }
 
 /* Terms with products too large for float accumulators, in a tile that stays inside: the same trick in doubles. */
-TARGET static void NAME(wide)(const Job *job, const float *a, const float *thresholds, const float *b,
-                              const int32_t *terms, ptrdiff_t count, Place place)
+TARGET static void NAME(wide)(Tile tile, const float *a, const float *thresholds, const float *b,
+                              const int32_t *terms, ptrdiff_t count)
 {
 #if PLAIN
-    NAME(watched)(job, a, thresholds, b, terms, count, place);
+    NAME(watched)(tile, a, thresholds, b, terms, count);
 #else
-    EACH(r, place.rows) {
-        double *units = job->units + (place.row + r) * job->columns + place.column;
+    EACH(r, MR) {
+        double *units = tile.units + r * tile.stride;
         double total[NR];
         EACH(j, NR)
             total[j] = WIDE_MAGIC;
@@ -232,7 +270,7 @@ TARGET static void NAME(wide)(const Job *job, const float *a, const float *thres
                 total[j] = __builtin_fma(left, (double)factor, total[j]);
             }
         }
-        EACH(j, place.width)
+        EACH(j, NR)
             units[j] += total[j] - WIDE_MAGIC;
     }
 #endif
@@ -240,13 +278,12 @@ TARGET static void NAME(wide)(const Job *job, const float *a, const float *thres
 
 /* Whether no sum of the tile can reach the ceiling when its magnitude grows by `growth`; those already lost may go on
  * while doubles hold them exactly. */
-TARGET static int NAME(inside)(const Job *job, Place place, double growth)
+TARGET static int NAME(inside)(Tile tile, double growth)
 {
     int outside = 0;
-    EACH(r, place.rows) {
-        const double *units = job->units + (place.row + r) * job->columns + place.column;
-        const double *lost = job->lost + (place.row + r) * job->columns + place.column;
-        EACH(j, place.width) {
+    EACH(r, MR) {
+        const double *units = tile.units + r * tile.stride, *lost = tile.lost + r * tile.stride;
+        EACH(j, NR) {
             double limit = lost[j] != 0.0 ? EXACT_UNITS : CEILING_UNITS;
             outside |= fabs(units[j]) + growth >= limit;
         }
@@ -329,31 +366,33 @@ TARGET static double NAME(split_wide)(Scratch *scratch, const float *a_most, con
 
 /* One tile and chunk, by the fastest form that is exact for it. */
 TARGET static void NAME(chunk_of_tile)(const Job *job, Scratch *scratch, ptrdiff_t top, ptrdiff_t panel,
-                                       ptrdiff_t chunk, Place place)
+                                       ptrdiff_t chunk)
 {
-    ptrdiff_t own = top / MR, start = chunk * KC, span;
+    ptrdiff_t own = top / MR, start = chunk * KC, place = panel * job->depth + start, span;
     ptrdiff_t terms = job->depth - start < KC ? job->depth - start : KC;
     const float *a = scratch->value + top * KC, *thresholds = scratch->threshold + top * KC;
-    const float *b = job->packed + (panel * job->depth + start) * NR;
-    const float *a_most = scratch->term_most + own * KC, *b_most = job->most + panel * job->depth + start;
-    double largest = (double)scratch->panel_most[own] * (double)job->chunk_most[panel * job->chunks + chunk];
+    const float *b = scratch->packed + place * NR;
+    const float *a_most = scratch->term_most + own * KC, *b_most = scratch->most + place;
+    double largest = (double)scratch->panel_most[own] * (double)scratch->chunk_most[panel * job->chunks + chunk];
     double term_units = largest * UNITS + 0.5, growth = (double)terms * term_units;
+    ptrdiff_t corner = top * scratch->stride + panel * NR;
+    Tile tile = {scratch->units + corner, scratch->lost + corner, scratch->stride};
     Lists lists;
     if (growth >= STRETCH_UNITS)
         growth = NAME(growth)(a_most, b_most, terms);
-    if (!NAME(inside)(job, place, growth)) {
-        NAME(watched)(job, a, thresholds, b, scratch->order, terms, place);
+    if (!NAME(inside)(tile, growth)) {
+        NAME(watched)(tile, a, thresholds, b, scratch->order, terms);
         return;
     }
     lists = (Lists){scratch->order, scratch->order, scratch->order, 0, 0, 0};
     if (term_units >= STRETCH_UNITS) {
         term_units = NAME(split_wide)(scratch, a_most, b_most, terms, &lists);
         if (lists.wide_count)
-            NAME(wide)(job, a, thresholds, b, lists.wide_terms, lists.wide_count, place);
+            NAME(wide)(tile, a, thresholds, b, lists.wide_terms, lists.wide_count);
         if (lists.masked_count == 0)
             return;
     } else {
-        const float *limits = scratch->term_threshold + own * KC, *least = job->least + panel * job->depth + start;
+        const float *limits = scratch->term_threshold + own * KC, *least = scratch->least + place;
         ptrdiff_t count = NAME(count_free)(limits, least, terms);
         /* Lists are not worth their making where few terms would gain by them. */
         if (count == terms)
@@ -365,33 +404,23 @@ TARGET static void NAME(chunk_of_tile)(const Job *job, Scratch *scratch, ptrdiff
     }
     span = growth < STRETCH_UNITS ? terms : (ptrdiff_t)(STRETCH_UNITS / term_units);
     NAME(tile)(a, thresholds, b, &lists, span, scratch->sums);
-    EACH(r, place.rows) {
-        double *units = job->units + (place.row + r) * job->columns + place.column;
+    EACH(r, MR) {
+        double *units = tile.units + r * tile.stride;
         const int32_t *sums = scratch->sums + r * NR;
-        if (place.width == NR) {
-            EACH(j, NR)
-                units[j] += (double)sums[j];
-        } else {
-            EACH(j, place.width)
-                units[j] += (double)sums[j];
-        }
+        EACH(j, NR)
+            units[j] += (double)sums[j];
     }
 }
 
-/* A block of rows and panels, chunk by chunk in the order of the depth. */
-TARGET static void NAME(block)(const Job *job, Scratch *scratch, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t panel,
-                               ptrdiff_t panels)
+/* The sums of a block of rows and the packed panels, chunk by chunk in the order of the depth. */
+TARGET static void NAME(block)(const Job *job, Scratch *scratch, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t panels)
 {
     EACH(chunk, job->chunks) {
         ptrdiff_t start = chunk * KC, terms = job->depth - start < KC ? job->depth - start : KC;
         NAME(pack_rows)(job, scratch, row, rows, start, terms);
-        for (ptrdiff_t each = panel; each < panel + panels; each++)
-            for (ptrdiff_t top = 0; top < rows; top += MR) {
-                Place place = {.row = row + top, .column = each * NR};
-                place.rows = rows - top < MR ? rows - top : MR;
-                place.width = job->columns - place.column < NR ? job->columns - place.column : NR;
-                NAME(chunk_of_tile)(job, scratch, top, each, chunk, place);
-            }
+        EACH(panel, panels)
+            for (ptrdiff_t top = 0; top < rows; top += MR)
+                NAME(chunk_of_tile)(job, scratch, top, panel, chunk);
     }
 }
 

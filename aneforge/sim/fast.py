@@ -1,0 +1,57 @@
+"""The fast form of the multiply-accumulate path: single-precision sums in any order, one rounding.
+
+Products are not rounded and none is dropped; a sum is infinite from 2^15 on at its end, not on its way. The order of
+the sums is that of the machine's matrix library, so the last digits may differ between machines. How far it lies from
+the exact form is measured by ``bench/sim.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.sim import native
+from aneforge.sim.half import decoded, round_half
+from aneforge.sim.mac import CEILING
+
+__all__ = ["fast_products", "held_single", "settled_plain"]
+
+Array = np.ndarray
+_FEW_ROWS = 4  # so few that reading a matrix once, as it is stored, is all the work
+_BAND = 1 << 22  # elements of a matrix that are held in single precision at a time
+
+
+def held_single(matrix: Array) -> Array:
+    """fp16 operands in single precision."""
+    return native.operands(matrix) if native.available() else decoded(matrix).astype(np.float32)
+
+
+def fast_products(a: Array, b: Array, bias: Array | None = None) -> Array:
+    """``a @ b + bias`` for [rows, depth] and [depth, columns], each fp16 or already in single precision (fp16)."""
+    if a.shape[0] <= _FEW_ROWS and b.dtype == np.float16 and a.dtype == np.float16 and native.available():
+        return _settled(native.vector_products(a, b), bias)
+    left = _single(a)
+    if b.dtype != np.float16 or b.size <= _BAND:
+        return _settled(left @ _single(b), bias)
+    found = np.empty((a.shape[0], b.shape[1]), np.float16)
+    width = max(1, _BAND // b.shape[0])
+    for first in range(0, b.shape[1], width):
+        band = slice(first, first + width)
+        start = bias if bias is None or bias.shape[-1] == 1 else bias[..., band]
+        found[:, band] = _settled(left @ _single(np.ascontiguousarray(b[:, band])), start)
+    return found
+
+
+def _single(matrix: Array) -> Array:
+    return held_single(matrix) if matrix.dtype == np.float16 else matrix
+
+
+def _settled(sums: Array, bias: Array | None) -> Array:
+    return native.settled_single(sums, bias) if native.available() else settled_plain(sums, bias)
+
+
+def settled_plain(sums: Array, bias: Array | None = None) -> Array:
+    """Single-precision sums on top of a bias as fp16: half away, infinite from 2^15 on; a sum of zero is +0."""
+    start = np.float32(0) if bias is None else decoded(bias).astype(np.float32)
+    whole = (sums + start).astype(np.float64)
+    rounded = round_half(whole) + 0.0
+    return np.where(np.abs(whole) < CEILING, rounded, np.copysign(np.inf, whole)).astype(np.float16)

@@ -1,0 +1,70 @@
+"""Products of two 8-bit operands: 32-bit integer sums, scaled at their end (N16).
+
+A sum that leaves 32 bits is infinite. The scale, and after it the bias, act on the whole sum; one rounding, half away,
+makes the fp16 result, which may lie above 32768.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aneforge.anec.ir import Op
+from aneforge.sim.engine import Engine
+from aneforge.sim.half import narrowed
+from aneforge.sim.window import Window, patches
+
+__all__ = ["Integers", "integer_operands"]
+
+Array = np.ndarray
+_CODES = ("si8", "ui8")
+_LIMIT = 2.0**31
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Activations that are stored codes: where they come from, and what a code stands for."""
+
+    source: Op
+    scale: float
+    zero_point: float
+
+    def products(self, codes: Array, kernel: Array, scale: Array, bias: Array | None) -> Array:
+        """[rows, depth] of stored codes and [depth, columns] of whole numbers, as fp16."""
+        return _settled((codes.astype(np.float64) - self.zero_point) @ kernel, scale, bias)
+
+    def convolved(self, image: Array, kernels: list[Array], scale: Array, bias: Array | None, window: Window) -> Array:
+        """One image of stored codes; the matrices of the groups hold whole numbers."""
+        plane = window.outputs(image.shape[1:])
+        inputs, outputs = image.shape[0] // len(kernels), kernels[0].shape[0]
+        found = []
+        for group, kernel in enumerate(kernels):
+            own = slice(group * outputs, (group + 1) * outputs)
+            centred = (image[group * inputs : (group + 1) * inputs].astype(np.float64) - self.zero_point).astype(
+                np.float16  # exact: 8-bit codes
+            )
+            read = patches(centred, window, 0, plane[0]).astype(np.float64)
+            start = None if bias is None else bias[own, None]
+            found.append(_settled(kernel @ read, scale[own], start))
+        return np.concatenate(found).reshape(-1, *plane)
+
+
+def _settled(sums: Array, scale: Array, bias: Array | None) -> Array:
+    """Sums are exact in float64, whose library adds in any order."""
+    lost = (sums >= _LIMIT) | (sums < -_LIMIT)
+    whole = sums * scale
+    whole = whole if bias is None else whole + bias
+    return narrowed(np.where(lost, np.copysign(np.inf, sums), whole))
+
+
+def integer_operands(engine: Engine, op: Op) -> Integers | None:
+    """The codes behind a product whose two operands are stored in 8 bits, where the chip adds those as integers."""
+    activation, weight = op.operands[0], op.operands[1]
+    if not engine.int8_sums or activation.kind != "dequant" or "kernel_scale" not in op.attrs:
+        return None
+    stored = activation.operands[0]
+    kinds = [each.type.dtype if each.type is not None else "" for each in (stored, weight)]
+    if not all(kind in _CODES for kind in kinds):
+        return None
+    return Integers(stored, float(activation.attrs["scale"]), float(activation.attrs["zero_point"]))

@@ -1,0 +1,89 @@
+"""Products in C: see ``aneforge.sim.mac`` for what they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.errors import AneforgeError
+from aneforge.sim.mac import Sums, start_values
+from aneforge.sim.native.library import library, path_number, threads
+
+__all__ = ["accumulate", "products", "settled"]
+
+Array = np.ndarray
+_WORTHWHILE = 1 << 25  # products; half as many take less time than a thread takes to start (bench/sim.py)
+_ROUNDING = 16  # what one rounding costs, in products
+
+
+def accumulate(
+    a: Array,
+    b: Array,
+    bias: Array | None = None,
+    flush_subnormals: bool = False,
+    *,
+    path: str | None = None,
+    workers: int | None = None,
+) -> Sums:
+    """``aneforge.sim.mac.accumulate`` in C; ``path`` and ``workers`` overrule the environment."""
+    sums = start_values(a.shape[0], b.shape[1], bias)
+    units, lost = sums.units.ctypes.data, sums.lost.ctypes.data
+    _multiply(a, b, (None, 0, 0), flush_subnormals, (units, lost, None), path, workers)
+    return sums
+
+
+def products(
+    a: Array,
+    b: Array,
+    bias: Array | None = None,
+    flush_subnormals: bool = False,
+    *,
+    path: str | None = None,
+    workers: int | None = None,
+) -> Array:
+    """``aneforge.sim.mac.products`` in C: sums are rounded where they are made, and never held all at once."""
+    found = np.empty((a.shape[0], b.shape[1]), np.float16)
+    if a.shape[1] == 0:
+        return settled(start_values(a.shape[0], b.shape[1], bias))
+    start, steps = None, (0, 0)
+    if bias is not None:
+        spread = np.broadcast_to(bias, found.shape)  # a view of the bias, which stays alive by its name
+        start, steps = spread.ctypes.data, (spread.strides[0] // 2, spread.strides[1] // 2)
+    _multiply(a, b, (start, *steps), flush_subnormals, (None, None, found.ctypes.data), path, workers)
+    return found
+
+
+def _multiply(
+    a: Array,
+    b: Array,
+    bias: tuple[int | None, int, int],
+    flush_subnormals: bool,
+    result: tuple[int | None, int | None, int | None],
+    path: str | None,
+    workers: int | None,
+) -> None:
+    left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    if left.dtype != np.float16 or right.dtype != np.float16 or left.shape[1] != right.shape[0]:
+        raise AneforgeError(f"a product of fp16 [n, k] and [k, m], not of {a.dtype} {a.shape} and {b.dtype} {b.shape}")
+    rows, depth, columns = *left.shape, right.shape[1]
+    failed = library().aneforge_product(
+        *(left.ctypes.data, right.ctypes.data, rows, depth, columns, *bias, int(flush_subnormals), *result),
+        *(workers or _worth(rows * depth * columns), path_number(path)),
+    )
+    if failed:
+        raise MemoryError("no memory for the packed operands of a product")
+
+
+def settled(sums: Sums, *, path: str | None = None, workers: int | None = None) -> Array:
+    """The fp16 results of accumulators, as ``Sums.settled`` gives them."""
+    units, lost = (np.ascontiguousarray(each, np.float64) for each in (sums.units, sums.lost))
+    found = np.empty(units.shape, np.float16)
+    library().aneforge_settle(
+        *(units.ctypes.data, lost.ctypes.data, found.ctypes.data, units.size),
+        *(workers or _worth(_ROUNDING * units.size), path_number(path)),
+    )
+    return found
+
+
+def _worth(products: int) -> int:
+    """Threads for that many products: one below what starting them takes."""
+    return threads() if products >= _WORTHWHILE else 1

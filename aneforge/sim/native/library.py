@@ -1,0 +1,120 @@
+"""The compiled library: found, checked, loaded on first use; which instruction set and how many threads it may use."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+
+from aneforge.errors import AneforgeError
+
+__all__ = ["available", "library", "library_name", "path_number", "paths", "threads", "why_not"]
+
+_INTERFACE = 4  # of mac.c; another number means another list of arguments
+_SOURCES = ("mac.c", "mac_kernel.h", "planar.c", "planar_kernel.h")
+
+
+def available() -> bool:
+    """Whether the library is there, is of this source, and is not turned off."""
+    return not why_not()
+
+
+def why_not() -> str:
+    """Why the native form is not in use, in one line; nothing if it is."""
+    if os.environ.get("ANEFORGE_NATIVE") == "0":
+        return "ANEFORGE_NATIVE=0 turns the native kernel off"
+    return _loaded()[1]
+
+
+def paths() -> list[str]:
+    """The instruction sets that this machine and library have, the best one last."""
+    return [] if _loaded()[0] is None else [name for name in _path_names() if name]
+
+
+def threads() -> int:
+    """How many threads a call may use."""
+    said = os.environ.get("ANEFORGE_THREADS", "")
+    if not said:
+        return _cpus()
+    if not said.isdigit() or int(said) < 1:
+        raise AneforgeError(f"ANEFORGE_THREADS is {said!r}: say a whole number from 1")
+    return int(said)
+
+
+def library_name() -> str:
+    """The name of the built library; hatch_build.py gives it the same."""
+    return f"_mac.{sysconfig.get_platform()}.{'dll' if os.name == 'nt' else 'so'}"
+
+
+def library() -> ctypes.CDLL:
+    library, reason = _loaded()
+    if library is None:
+        raise AneforgeError(f"the native kernel is not there: {reason}")
+    return library
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    """The library, or why there is none."""
+    folder = Path(__file__).parent
+    file = folder / library_name()
+    if not file.exists():
+        return None, "the native kernel was not built: install again with a C compiler (cc, or CC=...)"
+    try:
+        library = ctypes.CDLL(str(file))
+        _declare(library)
+        stale = library.aneforge_interface() != _INTERFACE or library.aneforge_source().decode() != _digest(folder)
+    except (OSError, AttributeError) as error:
+        return None, f"the native kernel does not load: {error}"
+    return (None, f"{file.name} was built from another source: install again") if stale else (library, "")
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    pointer, size, number = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+    library.aneforge_source.restype = library.aneforge_path.restype = ctypes.c_char_p
+    library.aneforge_path.argtypes = [number]
+    library.aneforge_product.argtypes = [
+        *(pointer, pointer, size, size, size),
+        *(pointer, size, size, number, pointer, pointer, pointer, number, number),
+    ]
+    library.aneforge_settle.argtypes = [pointer, pointer, pointer, size, number, number]
+    library.aneforge_widen.argtypes = [pointer, pointer, size, number]
+    library.aneforge_narrow.argtypes = [pointer, number, pointer, size, number]
+    library.aneforge_pairs.argtypes = [number, pointer, pointer, pointer, pointer, pointer, pointer, number]
+    library.aneforge_special.argtypes = [pointer, size, number]
+    library.aneforge_operands.argtypes = [pointer, pointer, size, number]
+    library.aneforge_patches.argtypes = [pointer, pointer, pointer, number, number]
+    library.aneforge_vector_products.argtypes = [pointer, pointer, size, size, size, pointer, number]
+    library.aneforge_settle_single.argtypes = [pointer, pointer, size, size, size, size, pointer, number]
+
+
+def _digest(folder: Path) -> str:
+    """What the sources are, so that a library of older ones is not taken; hatch_build.py compiles it in."""
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in _SOURCES)).hexdigest()[:16]
+
+
+@lru_cache(maxsize=1)
+def _path_names() -> list[str]:
+    """Every path of the library by number, empty for one that this machine lacks."""
+    names = []
+    while (name := library().aneforge_path(len(names))) is not None:
+        names.append(name.decode())
+    return names
+
+
+def path_number(path: str | None) -> int:
+    wanted = path or os.environ.get("ANEFORGE_NATIVE_PATH", "")
+    if not wanted:
+        return -1
+    if wanted not in paths():
+        raise AneforgeError(f"no native path {wanted!r} on this machine: there are {', '.join(paths())}")
+    return _path_names().index(wanted)
+
+
+@lru_cache(maxsize=1)
+def _cpus() -> int:
+    """The CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

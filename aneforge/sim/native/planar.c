@@ -1,0 +1,262 @@
+/* Planar work, fast: fp16 numbers widened, combined and rounded as aneforge/sim/half.py says, to the bit; what
+ * convolutions read, gathered; and the rounding of the fast mode's single-precision sums.
+ *
+ * Everything is integer arithmetic on bits and exact or correctly rounded doubles, so that paths agree.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EACH(index, count) for (ptrdiff_t index = 0; index < (count); index++)
+#define JOIN_(x, y) x##_##y
+#define JOIN(x, y) JOIN_(x, y)
+#define NAME(x) JOIN(x, PATH)
+#define EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline))
+#define AXES 5
+#define VECTOR_COLUMNS 64 /* sums of a vector product that stay in registers */
+#define VECTOR_TERMS 64
+
+INLINE float as_float(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE uint32_t as_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* What the multipliers read: the largest exponent is an ordinary one. */
+INLINE float operand(uint32_t half)
+{
+    uint32_t size = half & 0x7FFFu, small = as_bits((float)(int32_t)size * 0x1p-24f);
+    uint32_t normal = (size << 13) + (112u << 23);
+    return as_float((size < 0x400u ? small : normal) | (half & 0x8000u) << 16);
+}
+
+/* What planar work reads: infinities are infinite, and a NaN is +infinity. */
+INLINE float read_half(uint32_t half)
+{
+    uint32_t size = half & 0x7FFFu, bits = as_bits(operand(half));
+    bits = size == 0x7C00u ? 0x7F800000u | (half & 0x8000u) << 16 : bits;
+    return as_float(size > 0x7C00u ? 0x7F800000u : bits);
+}
+
+/* The sign of a zero is lost before a reciprocal. */
+INLINE double unsigned_zero(double value) { return value == 0.0 ? 0.0 : value; }
+
+/* The nearest fp16 number, ties away from zero, as bits. Half a step added to the bits of a double rounds it, carries
+ * and all; what is below 2^-14 then counts steps of 2^-24. */
+INLINE uint16_t rounded_half(double value, int twice)
+{
+    double size = fabs(value), short_size;
+    uint64_t bits, half, small, sign, eleven;
+    memcpy(&bits, &value, sizeof bits);
+    sign = bits >> 48 & 0x8000u;
+    memcpy(&bits, &size, sizeof bits);
+    eleven = (bits + (1ull << 41)) >> 42;
+    half = eleven - (1008ull << 10);
+    eleven <<= 42;
+    memcpy(&short_size, &eleven, sizeof short_size);
+    short_size = twice ? short_size : size;
+    small = (uint64_t)(int32_t)((size < 0x1p-14 ? short_size : 0.0) * 0x1p24 + 0.5);
+    half = size < 0x1p-14 ? small : half;
+    half = size >= 65520.0 ? 0x7C00u : half;
+    return (uint16_t)(size == size ? half | sign : 0u);
+}
+
+/* The same for a single-precision sum, which is infinite from 2^15 on; a sum of zero is +0. */
+INLINE uint16_t settled_half(float value)
+{
+    float size = fabsf(value);
+    uint32_t bits = as_bits(size), sign = as_bits(value) >> 16 & 0x8000u;
+    uint32_t half = ((bits + (1u << 12)) >> 13) - (112u << 10);
+    uint32_t small = (uint32_t)(int32_t)((size < 0x1p-14f ? size : 0.0f) * 0x1p24f + 0.5f);
+    half = size < 0x1p-14f ? small : half;
+    half = size < 32768.0f ? half : 0x7C00u;
+    return (uint16_t)(half ? half | sign : 0u);
+}
+
+#define PATH portable
+#define TARGET
+#include "planar_kernel.h"
+
+#if defined(__x86_64__)
+#define PATH avx2
+#define TARGET __attribute__((target("avx2,fma")))
+#include "planar_kernel.h"
+
+#define PATH avx512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")))
+#include "planar_kernel.h"
+#endif
+
+typedef struct {
+    const char *name;
+    void (*widen)(const uint16_t *, double *, ptrdiff_t);
+    void (*narrow)(const double *, int, uint16_t *, ptrdiff_t);
+    void (*pairs)(int, const uint16_t *, ptrdiff_t, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
+    int (*special)(const uint16_t *, ptrdiff_t);
+    void (*operands)(const uint16_t *, float *, ptrdiff_t);
+    void (*row)(const uint16_t *, ptrdiff_t, void *, int, ptrdiff_t);
+    void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
+    void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
+} Planar;
+
+#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, special_##path, operands_##path, row_##path, \
+                     settle_single_##path, scaled_rows_##path}
+static const Planar PORTABLE = ENTRY(portable);
+#if defined(__x86_64__)
+static const Planar AVX2 = ENTRY(avx2), AVX512 = ENTRY(avx512);
+#endif
+
+/* By the number of a path of mac.c; on other machines the portable form is vector code already. */
+static const Planar *chosen(int path)
+{
+#if defined(__x86_64__)
+    int wide = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
+    int best = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? wide ? 2 : 1 : 0;
+    path = path < 0 || path > best ? best : path;
+    return path == 2 ? &AVX512 : path == 1 ? &AVX2 : &PORTABLE;
+#else
+    (void)path;
+    return &PORTABLE;
+#endif
+}
+
+EXPORT void aneforge_widen(const uint16_t *in, double *out, ptrdiff_t count, int path);
+EXPORT void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count, int path);
+EXPORT void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, const uint16_t *b,
+                           const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path);
+EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
+EXPORT void aneforge_operands(const uint16_t *in, float *out, ptrdiff_t count, int path);
+EXPORT void aneforge_patches(const uint16_t *map, const ptrdiff_t *geometry, void *out, int single, int path);
+EXPORT void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
+                                     ptrdiff_t columns, float *out, int path);
+EXPORT void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column,
+                                   ptrdiff_t rows, ptrdiff_t columns, uint16_t *out, int path);
+
+void aneforge_widen(const uint16_t *in, double *out, ptrdiff_t count, int path)
+{
+    chosen(path)->widen(in, out, count);
+}
+
+void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count, int path)
+{
+    chosen(path)->narrow(in, twice, out, count);
+}
+
+/* How many elements lie in one row for both operands: trailing axes are one as long as their steps follow. */
+static ptrdiff_t row_of(const ptrdiff_t *a_steps, const ptrdiff_t *b_steps, const ptrdiff_t *shape, int *axes)
+{
+    ptrdiff_t count = shape[AXES - 1];
+    for (*axes = AXES - 1; *axes > 0; --*axes) {
+        int axis = *axes - 1;
+        if (shape[axis] != 1 && (a_steps[axis] != a_steps[AXES - 1] * count || b_steps[axis] != b_steps[AXES - 1] * count))
+            break;
+        count *= shape[axis];
+    }
+    return count;
+}
+
+/* Operands spread over a shape of five axes by their steps, in elements; the result is dense. The last axis has steps
+ * of zero or one. */
+void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, const uint16_t *b,
+                    const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path)
+{
+    const Planar *planar = chosen(path);
+    int axes;
+    ptrdiff_t at[AXES] = {0}, count = row_of(a_steps, b_steps, shape, &axes), rows = 1;
+    for (int axis = 0; axis < axes; axis++)
+        rows *= shape[axis];
+    for (; rows && count; rows--, out += count) {
+        ptrdiff_t a_place = 0, b_place = 0;
+        for (int axis = 0; axis < axes; axis++) {
+            a_place += at[axis] * a_steps[axis];
+            b_place += at[axis] * b_steps[axis];
+        }
+        planar->pairs(operation, a + a_place, a_steps[AXES - 1], b + b_place, b_steps[AXES - 1], out, count);
+        for (int axis = axes - 1; axis >= 0; axis--) {
+            if (++at[axis] < shape[axis])
+                break;
+            at[axis] = 0;
+        }
+    }
+}
+
+int aneforge_special(const uint16_t *in, ptrdiff_t count, int path) { return chosen(path)->special(in, count); }
+
+void aneforge_operands(const uint16_t *in, float *out, ptrdiff_t count, int path)
+{
+    chosen(path)->operands(in, out, count);
+}
+
+/* What each output of some rows reads of a map [channels, height, width] with zeros around it:
+ * [channels x kernel rows x kernel columns, outputs]. */
+void aneforge_patches(const uint16_t *map, const ptrdiff_t *geometry, void *out, int single, int path)
+{
+    const Planar *planar = chosen(path);
+    ptrdiff_t channels = geometry[0], height = geometry[1], width = geometry[2];
+    ptrdiff_t kernel_rows = geometry[3], kernel_columns = geometry[4], row_stride = geometry[5];
+    ptrdiff_t stride = geometry[6], row_dilation = geometry[7], dilation = geometry[8], top = geometry[9];
+    ptrdiff_t left = geometry[10], first = geometry[11], rows = geometry[12], columns = geometry[13];
+    size_t size = single ? sizeof(float) : sizeof(uint16_t);
+    char *place = out;
+    EACH(channel, channels) EACH(i, kernel_rows) EACH(j, kernel_columns) {
+        ptrdiff_t shift = j * dilation - left; /* of the first output's element */
+        ptrdiff_t begin = shift < 0 ? (-shift + stride - 1) / stride : 0;
+        ptrdiff_t end = width - shift <= 0 ? 0 : (width - shift - 1) / stride + 1;
+        begin = begin < columns ? begin : columns;
+        end = end < columns ? end : columns;
+        end = end < begin ? begin : end;
+        EACH(row, rows) {
+            ptrdiff_t y = (first + row) * row_stride + i * row_dilation - top;
+            char *own = place + (size_t)(row * columns) * size;
+            if (y < 0 || y >= height) {
+                memset(own, 0, (size_t)columns * size);
+                continue;
+            }
+            memset(own, 0, (size_t)begin * size);
+            planar->row(map + (channel * height + y) * width + begin * stride + shift, stride,
+                        own + (size_t)begin * size, single, end - begin);
+            memset(own + (size_t)end * size, 0, (size_t)(columns - end) * size);
+        }
+        place += (size_t)(rows * columns) * size;
+    }
+}
+
+void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column,
+                            ptrdiff_t rows, ptrdiff_t columns, uint16_t *out, int path)
+{
+    const Planar *planar = chosen(path);
+    EACH(row, rows)
+        planar->settle_single(in + row * columns, bias ? bias + row * bias_row : NULL, bias ? bias_column : 0,
+                              out + row * columns, columns);
+}
+
+/* A few rows times a matrix, added to `out`; blocks of terms are read once for all rows. */
+void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
+                              float *out, int path)
+{
+    const Planar *planar = chosen(path);
+    ptrdiff_t whole = columns / VECTOR_COLUMNS * VECTOR_COLUMNS;
+    for (ptrdiff_t term = 0; term < depth; term += VECTOR_TERMS) {
+        ptrdiff_t terms = depth - term < VECTOR_TERMS ? depth - term : VECTOR_TERMS;
+        EACH(row, rows) {
+            const float *factors = a + row * depth + term;
+            float *sums = out + row * columns;
+            for (ptrdiff_t j = 0; j < whole; j += VECTOR_COLUMNS)
+                planar->scaled_rows(factors, b + term * columns + j, columns, terms, sums + j);
+            for (ptrdiff_t j = whole; j < columns; j++)
+                EACH(each, terms)
+                    sums[j] += factors[each] * operand(b[(term + each) * columns + j]);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+/* One path of planar.c: included once for each instruction set, with PATH and TARGET defined. Plain loops, which
+ * compilers turn into vector code. No include guard on purpose. */
+
+/* fp16 numbers in double: what planar work reads. A NaN is +infinity. */
+TARGET static void NAME(widen)(const uint16_t *in, double *out, ptrdiff_t count)
+{
+    EACH(i, count)
+        out[i] = (double)read_half(in[i]);
+}
+
+/* Numbers to fp16, half away from zero; `twice` first to eleven significant bits. A NaN becomes +0. */
+TARGET static void NAME(narrow)(const double *in, int twice, uint16_t *out, ptrdiff_t count)
+{
+    if (twice)
+        EACH(i, count)
+            out[i] = rounded_half(in[i], 1);
+    else
+        EACH(i, count)
+            out[i] = rounded_half(in[i], 0);
+}
+
+#define PAIRS(operation) \
+    if (a_step && b_step) { \
+        EACH(i, count) { \
+            double x = (double)read_half(a[i]), y = (double)read_half(b[i]); \
+            out[i] = rounded_half(operation, 1); \
+        } \
+    } else if (a_step) { \
+        double y = (double)read_half(*b); \
+        EACH(i, count) { \
+            double x = (double)read_half(a[i]); \
+            out[i] = rounded_half(operation, 1); \
+        } \
+    } else { \
+        double x = (double)read_half(*a); \
+        EACH(i, count) { \
+            double y = (double)read_half(b[i * b_step]); \
+            out[i] = rounded_half(operation, 1); \
+        } \
+    }
+
+/* A row of an elementwise operation; an operand of step zero is one number. */
+TARGET static void NAME(pairs)(int operation, const uint16_t *a, ptrdiff_t a_step, const uint16_t *b, ptrdiff_t b_step,
+                               uint16_t *out, ptrdiff_t count)
+{
+    switch (operation) {
+    case 0:
+        PAIRS(x + y)
+        break;
+    case 1:
+        PAIRS(x - y)
+        break;
+    case 2:
+        PAIRS(x * y)
+        break;
+    default:
+        PAIRS(x / unsigned_zero(y))
+        break;
+    }
+}
+#undef PAIRS
+
+/* Whether any of the numbers is infinite or no number. */
+TARGET static int NAME(special)(const uint16_t *in, ptrdiff_t count)
+{
+    ptrdiff_t start = 0;
+    for (; start < count; start += 4096) {
+        ptrdiff_t end = count - start < 4096 ? count : start + 4096;
+        uint16_t found = 0;
+        for (ptrdiff_t i = start; i < end; i++)
+            found |= (in[i] & 0x7FFFu) >= 0x7C00u;
+        if (found)
+            return 1;
+    }
+    return 0;
+}
+
+/* fp16 operands of the multipliers in float, where the largest exponent is an ordinary one. */
+TARGET static void NAME(operands)(const uint16_t *in, float *out, ptrdiff_t count)
+{
+    EACH(i, count)
+        out[i] = operand(in[i]);
+}
+
+/* One row of what outputs read: `count` elements of a map, `stride` apart, as they are or in float. */
+TARGET static void NAME(row)(const uint16_t *in, ptrdiff_t stride, void *out, int single, ptrdiff_t count)
+{
+    uint16_t *halves = out;
+    float *floats = out;
+    if (single && stride == 1)
+        EACH(i, count)
+            floats[i] = operand(in[i]);
+    else if (single)
+        EACH(i, count)
+            floats[i] = operand(in[i * stride]);
+    else if (stride == 1)
+        memcpy(halves, in, (size_t)count * sizeof *halves);
+    else
+        EACH(i, count)
+            halves[i] = in[i * stride];
+}
+
+/* Single-precision sums on top of a bias to fp16, half away, infinite from 2^15 on. */
+TARGET static void NAME(settle_single)(const float *in, const uint16_t *bias, ptrdiff_t bias_step, uint16_t *out,
+                                       ptrdiff_t count)
+{
+    if (bias_step)
+        EACH(i, count)
+            out[i] = settled_half(in[i] + operand(bias[i]));
+    else {
+        float start = bias ? operand(*bias) : 0.0f;
+        EACH(i, count)
+            out[i] = settled_half(in[i] + start);
+    }
+}
+
+/* Adds a few terms of a matrix, times a factor each, to a block of single-precision sums. */
+TARGET static void NAME(scaled_rows)(const float *factors, const uint16_t *rows, ptrdiff_t step, ptrdiff_t terms,
+                                     float *sums)
+{
+    float total[VECTOR_COLUMNS];
+    memcpy(total, sums, sizeof total);
+    EACH(term, terms) {
+        float factor = factors[term];
+        EACH(j, VECTOR_COLUMNS)
+            total[j] += factor * operand(rows[term * step + j]);
+    }
+    memcpy(sums, total, sizeof total);
+}
+
+#undef PATH
+#undef TARGET

@@ -1,0 +1,72 @@
+"""What each backend op gives on an engine: fp16 in, fp16 out, every rounding where the engine has one.
+
+A rule is made once per op of a program, with its attributes read and its weights laid out, and then called with the
+operands of every run. An op without a rule of its own takes its float64 meaning, rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aneforge.anec.interpret import rule_of
+from aneforge.anec.ir import Op
+from aneforge.sim.engine import Engine
+from aneforge.sim.half import narrowed, widened
+from aneforge.sim.rules.contraction import CONTRACTIONS
+from aneforge.sim.rules.moves import COMPARISONS, MOVES, PICKS, moving
+from aneforge.sim.rules.planar import PLANAR
+
+__all__ = ["Prepared", "has_own_rule", "keeps_numbers", "prepared"]
+
+Array = np.ndarray
+Constants = Sequence["Array | None"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An op ready to run: the ops whose values it reads, and what it makes of them."""
+
+    reads: tuple[Op, ...]
+    call: Callable[..., Array]
+
+
+def prepared(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Prepared:
+    """The rule of one op. ``constants`` are its operands where they are stored, ``named`` those attributes name."""
+    if op.kind in CONTRACTIONS:
+        return Prepared(*CONTRACTIONS[op.kind](engine, op, constants, named))
+    if op.kind in PLANAR:
+        rule = PLANAR[op.kind]
+        return Prepared(tuple(op.operands), lambda *operands: rule(engine, op, *operands))
+    if op.kind in MOVES:
+        return Prepared(tuple(op.operands), moving(op))
+    if op.kind in PICKS:
+        rule = PICKS[op.kind]
+        return Prepared(tuple(op.operands), lambda *operands: rule(op, *operands))
+    return Prepared(tuple(op.operands), _meaning(op, named))
+
+
+def _meaning(op: Op, named: dict[str, Array]) -> Callable[..., Array]:
+    """The float64 meaning of an op, rounded once; truth values as they are."""
+    rule = rule_of(op)
+    truth = op.type is not None and op.type.dtype == "i1"
+
+    def call(*operands: Array) -> Array:
+        wide = [each if each.dtype == bool else widened(each) for each in operands]
+        with np.errstate(all="ignore"):
+            found = np.asarray(rule(op, *wide, **named))
+        return found.astype(bool) if truth else narrowed(found)
+
+    return call
+
+
+def keeps_numbers(kind: str) -> bool:
+    """Whether an op hands on, picks, places, compares or clamps numbers: its meaning is then exact."""
+    return kind in MOVES or kind in PICKS or kind in COMPARISONS
+
+
+def has_own_rule(kind: str) -> bool:
+    """Whether an op follows the engine's steps and not just its meaning, rounded."""
+    return kind in CONTRACTIONS or kind in PLANAR

@@ -1,0 +1,296 @@
+"""Convolutions, products and attention: the multiply-accumulate path.
+
+A maker reads an op once, decodes and lays out its weights, and returns the ops to read and the function to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from aneforge.anec.interpret_contraction import unpacked
+from aneforge.anec.ir import Op
+from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
+from aneforge.sim.engine import Engine
+from aneforge.sim.half import narrowed, paired
+from aneforge.sim.int8 import Integers, integer_operands
+from aneforge.sim.rules.moves import q4
+from aneforge.sim.rules.planar import weighed
+from aneforge.sim.window import Window
+
+__all__ = ["CONTRACTIONS"]
+
+Array = np.ndarray
+Constants = Sequence["Array | None"]
+Made = tuple[tuple[Op, ...], Callable[..., Array]]
+Form = Callable[[Array, "Array | None"], Array]
+Maker = Callable[[Engine, Op, Constants, dict[str, Array]], Made]
+
+
+def _decoded(op: Op, weight: Array, outputs: int, named: dict[str, Array]) -> Array:
+    """A stored kernel as fp16. What streams is decoded by the engine, which rounds half away; what is folded was
+    decoded on the host, ties to even."""
+    if not named:
+        return weight
+    wide = unpacked(op, weight.astype(np.float64), outputs, **named)
+    if op.labels.get("weight_flow") == "fold":
+        with np.errstate(over="ignore"):
+            return wide.astype(np.float16)
+    return narrowed(wide)
+
+
+def _stored_as_int8(op: Op) -> bool:
+    kind = op.operands[1].type
+    return kind is not None and kind.dtype in ("si8", "ui8")
+
+
+def _activations(engine: Engine, op: Op) -> Callable[[Array], Array]:
+    """How activations reach the multipliers: through fixed point in front of 8-bit weights (N17)."""
+    return q4 if engine.int8_activations_q4 and _stored_as_int8(op) else lambda x: x
+
+
+# Convolutions.
+
+
+def _convolution(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+    integers = integer_operands(engine, op)
+    if integers is not None and constants[1] is not None:
+        return _integer_convolution(op, constants[1], named, integers)
+    form = _one_channel if _passes_no_accumulator(engine, op) else _laid_kernels
+    return _with_kernel(engine, op, constants[1], named, form, outputs=0)
+
+
+def _with_kernel(
+    engine: Engine, op: Op, stored: Array | None, named: dict[str, Array], form: Callable[..., Form], outputs: int
+) -> Made:
+    """A form that holds its kernel: laid out once where that is stored, at every run where it is computed."""
+    entering = _activations(engine, op)
+    if stored is None:
+
+        def call(x: Array, kernel: Array, bias: Array | None = None) -> Array:
+            return form(engine, op, kernel)(entering(x), None if bias is None else bias.reshape(-1))
+
+        return tuple(op.operands), call
+    ready = form(engine, op, _decoded(op, stored, outputs, named))
+    return _without_kernel(op), lambda x, bias=None: ready(entering(x), None if bias is None else bias.reshape(-1))
+
+
+def _without_kernel(op: Op) -> tuple[Op, ...]:
+    return (op.operands[0], *op.operands[2:])
+
+
+def _passes_no_accumulator(engine: Engine, op: Op) -> bool:
+    """One input channel and one element: a planar product on some chips (N06)."""
+    attrs = op.attrs
+    plain = set(attrs["kernel_sizes"]) == set(attrs["strides"]) == {1} and not any(attrs["explicit_padding"])
+    return engine.one_channel_planar and plain and attrs["groups"] == 1 and op.operands[0].shape[2] == 1
+
+
+def _one_channel(engine: Engine, op: Op, kernel: Array) -> Form:
+    gains = np.ascontiguousarray(kernel.reshape(1, 1, -1, 1, 1))
+
+    def call(x: Array, bias: Array | None) -> Array:
+        found = paired("mult", x, gains)
+        return found if bias is None else paired("add", found, bias.reshape(1, 1, -1, 1, 1))
+
+    return call
+
+
+def _laid_kernels(engine: Engine, op: Op, kernel: Array) -> Form:
+    """Every image and output depth is a plane; the depths that a kernel reads are stacked as channels."""
+    attrs = op.attrs
+    pads, groups = attrs["explicit_padding"], attrs["groups"]
+    replicated = attrs.get("padding_mode", "Zero") == "Replication"
+    around = ((0, 0), tuple(pads[0:2]), (0, 0), tuple(pads[2:4]), tuple(pads[4:6]))
+    window = Window(tuple(attrs["kernel_sizes"][1:]), tuple(attrs["strides"][1:]), tuple(attrs["dilation_rates"][1:]))
+    if not replicated:
+        window = Window(window.size, window.stride, window.dilation, (pads[2], pads[4]), (pads[3], pads[5]))
+    form = _plane_form(engine, kernel, window, groups)
+    depths, step, reach = attrs["kernel_sizes"][0], attrs["strides"][0], attrs["dilation_rates"][0]
+    plain = depths == step == 1 and not any(pads[0:2]) and not replicated
+
+    def call(x: Array, bias: Array | None) -> Array:
+        if plain:
+            planes = [form(image, bias) for image in x.reshape(-1, *x.shape[2:])]
+            return (planes[0] if len(planes) == 1 else np.stack(planes)).reshape(op.shape)
+        padded = np.pad(x, around, mode="edge") if replicated else np.pad(x, (*around[:2], *((0, 0),) * 3))
+        found = np.empty(op.shape, np.float16)
+        for image, depth in np.ndindex(op.shape[:2]):
+            read = padded[image, depth * step : depth * step + reach * (depths - 1) + 1 : reach]
+            found[image, depth] = form(_stacked(read, groups), bias)
+        return found
+
+    return call
+
+
+def _stacked(slices: Array, groups: int) -> Array:
+    """[depths, channels, rows, columns] as channels: group by group, every depth of it."""
+    depths, channels, *plane = slices.shape
+    split = slices.reshape(depths, groups, channels // groups, *plane).swapaxes(0, 1)
+    return np.ascontiguousarray(split).reshape(depths * channels, *plane)
+
+
+def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int) -> Form:
+    """A kernel [outputs, depths, inputs, rows, columns] held for one of the two forms."""
+    outputs = kernel.shape[0] // groups
+    if engine.winograd and not engine.fast and winograd_fits(window):
+        tiles = winograd_kernels(kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:]), groups)
+        around = ((0, 0), *zip(window.before, window.after, strict=True))
+        return lambda image, bias: winograd(np.pad(image, around), tiles, bias)
+    matrices = [engine.held(each) for each in kernel.reshape(groups, outputs, -1)]
+    return lambda image, bias: direct(image, matrices, bias, window, engine.products)
+
+
+def _integer_convolution(op: Op, kernel: Array, named: dict[str, Array], given: Integers) -> Made:
+    """Two 8-bit operands (N16)."""
+    attrs = op.attrs
+    pads, groups = attrs["explicit_padding"], attrs["groups"]
+    window = Window(
+        tuple(attrs["kernel_sizes"][1:]),
+        tuple(attrs["strides"][1:]),
+        tuple(attrs["dilation_rates"][1:]),
+        (pads[2], pads[4]),
+        (pads[3], pads[5]),
+    )
+    outputs = kernel.shape[0] // groups
+    codes = kernel.astype(np.float64)
+    codes = codes - named["kernel_zero_point"].reshape(()) if "kernel_zero_point" in named else codes
+    matrices = list(codes.reshape(groups, outputs, -1))
+    scale = np.broadcast_to(named["kernel_scale"].reshape(-1, 1), (kernel.shape[0], 1)) * given.scale
+
+    def call(x: Array, bias: Array | None = None) -> Array:
+        start = None if bias is None else bias.astype(np.float64).reshape(-1)
+        planes = [given.convolved(image, matrices, scale, start, window) for image in x.reshape(-1, *x.shape[2:])]
+        return np.stack(planes).reshape(op.shape)
+
+    return (given.source, *op.operands[2:]), call
+
+
+def _deconvolution(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+    """The convolution of the map with holes between its elements and the kernel turned round: holes add nothing."""
+    return _with_kernel(engine, op, constants[1], named, _laid_holes, outputs=2)
+
+
+def _laid_holes(engine: Engine, op: Op, kernel: Array) -> Form:
+    attrs = op.attrs
+    stride, dilation = attrs["strides"], attrs["dilation_rates"]
+    sizes, pads, groups = attrs["kernel_sizes"], attrs["explicit_padding"], attrs["groups"]
+    turned = _turned_kernel(kernel, groups)
+    outputs = turned.shape[0] // groups
+    matrices = [engine.held(each) for each in turned.reshape(groups, outputs, -1)]
+    window = Window(tuple(sizes[1:]), dilation=tuple(dilation[1:]))
+    reach = [dilation[axis] * (sizes[axis] - 1) for axis in range(3)]
+
+    def call(x: Array, bias: Array | None) -> Array:
+        spread = _with_holes(x, stride)
+        for axis, place in enumerate((1, 3, 4)):
+            spread = _edged(spread, place, reach[axis] - pads[2 * axis], reach[axis] - pads[2 * axis + 1])
+        found = np.empty(op.shape, np.float16)
+        for image, depth in np.ndindex(op.shape[:2]):
+            read = spread[image, depth : depth + reach[0] + 1 : dilation[0]]
+            found[image, depth] = direct(_stacked(read, groups), matrices, bias, window, engine.products)
+        return found
+
+    return call
+
+
+def _turned_kernel(kernel: Array, groups: int) -> Array:
+    """[inputs, depths, outputs per group, ...] as a convolution's [outputs, depths, inputs per group, ...]."""
+    inputs, (depths, outputs, *plane) = kernel.shape[0] // groups, kernel.shape[1:]
+    split = kernel[:, ::-1, :, ::-1, ::-1].reshape(groups, inputs, depths, outputs, *plane)
+    return np.ascontiguousarray(split.transpose(0, 3, 2, 1, 4, 5)).reshape(groups * outputs, depths, inputs, *plane)
+
+
+def _with_holes(x: Array, stride: Sequence[int]) -> Array:
+    n, depths, channels, rows, columns = x.shape
+    grown = [(size - 1) * step + 1 for size, step in zip((depths, rows, columns), stride, strict=True)]
+    spread = np.zeros((n, grown[0], channels, *grown[1:]), np.float16)
+    spread[:, :: stride[0], :, :: stride[1], :: stride[2]] = x
+    return spread
+
+
+def _edged(x: Array, axis: int, before: int, after: int) -> Array:
+    """Zeros around an axis, or elements cut from it where the count is negative."""
+    grown = np.pad(x, [(max(0, before), max(0, after)) if i == axis else (0, 0) for i in range(x.ndim)])
+    cut = slice(max(0, -before), grown.shape[axis] - max(0, -after))
+    return grown[tuple(cut if i == axis else slice(None) for i in range(x.ndim))]
+
+
+# Products.
+
+
+def _linear(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+    integers = integer_operands(engine, op)
+    if integers is not None and constants[1] is not None:
+        return _integer_linear(op, constants[1], named, integers)
+    return _with_kernel(engine, op, constants[1], named, _laid_matrix, outputs=2)
+
+
+def _laid_matrix(engine: Engine, op: Op, weight: Array) -> Form:
+    matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)
+
+    def call(x: Array, bias: Array | None) -> Array:
+        return engine.products(np.ascontiguousarray(x.reshape(-1, x.shape[4])), matrix, bias).reshape(op.shape)
+
+    return call
+
+
+def _integer_linear(op: Op, weight: Array, named: dict[str, Array], given: Integers) -> Made:
+    codes = weight[0, 0, :, 0, :].T.astype(np.float64)
+    scale = np.broadcast_to(named["kernel_scale"].reshape(-1), (codes.shape[1],)) * given.scale
+
+    def call(x: Array, bias: Array | None = None) -> Array:
+        start = None if bias is None else bias.astype(np.float64).reshape(-1)
+        return given.products(x.reshape(-1, x.shape[4]), codes, scale, start).reshape(op.shape)
+
+    return (given.source, *op.operands[2:]), call
+
+
+def _matmul(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+    turned_left, turned_right = "transpose_lhs" in op.attrs, "transpose_rhs" in op.attrs
+
+    def call(a: Array, b: Array, bias: Array | None = None) -> Array:
+        left, right = _matrices(a, turned_left), _matrices(b, turned_right)
+        n, h = max(left.shape[0], right.shape[0]), max(left.shape[1], right.shape[1])
+        start = None if bias is None else bias.reshape(-1)
+        result = np.empty((n, h, left.shape[2], right.shape[3]), np.float16)
+        for i, j in np.ndindex(n, h):
+            one = left[i % left.shape[0], j % left.shape[1]]
+            two = right[i % right.shape[0], j % right.shape[1]]
+            result[i, j] = engine.products(np.ascontiguousarray(one), np.ascontiguousarray(two), start)
+        return result.transpose(0, 2, 1, 3)[:, None]
+
+    return tuple(op.operands), call
+
+
+def _matrices(x: Array, turned: bool) -> Array:
+    rows = x[:, 0].transpose(0, 2, 1, 3)
+    return rows.swapaxes(2, 3) if turned else rows
+
+
+def _sdpa(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+    """Two products in the accumulators, and between them scale, mask and softmax in fp16."""
+
+    def call(q: Array, k: Array, v: Array, scale: Array, mask: Array | None = None) -> Array:
+        result = np.empty((q.shape[0], q.shape[3], q.shape[2], v.shape[4]), np.float16)
+        queries, keys, values = _matrices(q, False), _matrices(k, True), _matrices(v, False)
+        for i, j in np.ndindex(result.shape[:2]):
+            query, key = np.ascontiguousarray(queries[i, j]), np.ascontiguousarray(keys[i, j])
+            scores = paired("mult", engine.products(query, key), scale.reshape(1, 1))
+            if mask is not None:
+                plane = _matrices(mask, False)
+                scores = paired("add", scores, plane[i % plane.shape[0], j % plane.shape[1]])
+            result[i, j] = engine.products(weighed(engine, scores, (1,)), np.ascontiguousarray(values[i, j]))
+        return result.transpose(0, 2, 1, 3)[:, None]
+
+    return tuple(op.operands), call
+
+
+CONTRACTIONS: dict[str, Maker] = {
+    "convolution": _convolution,
+    "deconvolution": _deconvolution,
+    "linear": _linear,
+    "matmul": _matmul,
+    "sdpa": _sdpa,
+}

@@ -1,0 +1,150 @@
+"""Ops that hand on, place, pick, compare or clamp numbers: no rounding, so their meaning is exact.
+
+Moves work on fp16 as it lies, whatever the numbers are. Picks compare them as integers: with the bits of negative
+numbers turned round, fp16 numbers order as 16-bit integers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aneforge.anec.interpret import rule_of
+from aneforge.anec.ir import Op
+from aneforge.sim.half import has_special, narrowed, widened
+from aneforge.sim.window import Window
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+
+__all__ = ["COMPARISONS", "MOVES", "PICKS", "moving", "q4", "without_nan"]
+
+Array = np.ndarray
+_INFINITY = 0x7C00
+
+MOVES = frozenset(
+    (
+        *("reshape", "flatten", "unflatten", "transpose", "concat", "input_view", "gather_nd", "broadcast", "tile"),
+        *("padding", "pixel_shuffle", "pixel_unshuffle", "space_to_channel", "channel_to_space", "space_to_batch"),
+        *("batch_to_space", "ring_buffer_reader", "ring_buffer_writer", "tensor_buffer_to_tensor"),
+        *("tensor_to_tensor_buffer", "select"),
+    )
+)
+
+# Their float64 meaning is theirs to the bit.
+COMPARISONS = frozenset(
+    (
+        *("equal", "not_equal", "less_than", "less_than_equal", "greater_than", "greater_than_equal", "equal_zero"),
+        *("not_equal_zero", "less_than_zero", "less_than_equal_zero", "greater_than_zero", "cast"),
+        *("greater_than_equal_zero", "arg_min_max", "global_arg_min_max", "n_relu", "clamped_relu"),
+    )
+)
+
+
+def moving(op: Op) -> Callable[..., Array]:
+    """A move by the op's meaning, on fp16; indices are numbers to it, and a route in fixed point has a ceiling."""
+    rule = rule_of(op)
+    indexed = op.kind == "gather_nd"
+    clamped = op.labels.get("storage") == "q4"
+    kind = bool if op.type is not None and op.type.dtype == "i1" else np.float16
+
+    def call(*operands: Array) -> Array:
+        given = [operands[0], *map(widened, operands[1:])] if indexed else operands
+        found = np.asarray(rule(op, *given))
+        found = found if found.dtype == kind else found.astype(kind)  # a fill value comes as a Python number
+        return q4(found) if clamped else found
+
+    return call
+
+
+def q4(values: Array) -> Array:
+    """fp16 numbers through the fixed point with four fraction bits: above 4094 infinite (N17, N18)."""
+    limit = np.float16(FP16_SLICE_SAT).view(np.uint16)
+    bits = values.view(np.uint16)
+    lost = (bits & 0x7FFF) > limit
+    if not lost.any():
+        return values
+    return np.where(lost, (bits & 0x8000) | _INFINITY, bits).astype(np.uint16).view(np.float16)
+
+
+def without_nan(values: Array) -> Array:
+    """A NaN is read as +infinity (N31)."""
+    if values.dtype == bool or not has_special(values):
+        return values
+    return np.where(np.isnan(values), np.float16(np.inf), values)
+
+
+def _keys(values: Array) -> Array:
+    """16-bit integers in the order of the numbers; the same step leads back."""
+    bits = without_nan(values).view(np.int16)
+    return bits ^ ((bits >> 15) & 0x7FFF)
+
+
+def _numbers(keys: Array) -> Array:
+    return (keys ^ ((keys >> 15) & 0x7FFF)).view(np.float16)
+
+
+def _larger(op: Op, a: Array, b: Array) -> Array:
+    return _numbers(np.maximum(_keys(a), _keys(b)))
+
+
+def _smaller(op: Op, a: Array, b: Array) -> Array:
+    return _numbers(np.minimum(_keys(a), _keys(b)))
+
+
+def _relu(op: Op, x: Array) -> Array:
+    """Bits of negative numbers are negative integers; those of a NaN come after infinity."""
+    return np.clip(x.view(np.int16), 0, _INFINITY).view(np.float16)
+
+
+def _abs(op: Op, x: Array) -> Array:
+    return np.minimum(x.view(np.uint16) & np.uint16(0x7FFF), np.uint16(_INFINITY)).view(np.float16)
+
+
+def _largest(op: Op, x: Array) -> Array:
+    return (
+        _by_meaning(op, x)
+        if op.attrs.get("square_input")
+        else _numbers(_keys(x).max(axis=op.attrs["axes"], keepdims=True))
+    )
+
+
+def _smallest(op: Op, x: Array) -> Array:
+    return (
+        _by_meaning(op, x)
+        if op.attrs.get("square_input")
+        else _numbers(_keys(x).min(axis=op.attrs["axes"], keepdims=True))
+    )
+
+
+def _by_meaning(op: Op, x: Array) -> Array:
+    return narrowed(np.asarray(rule_of(op)(op, widened(x))))
+
+
+def _max_pool(op: Op, x: Array) -> Array:
+    """The maximum of shifted maps, one per element of the kernel."""
+    size, stride, pads = op.attrs["ksize"], op.attrs["stride"], op.attrs["padding"]
+    if size[0] != 1 or stride[0] != 1:
+        return _by_meaning(op, x)
+    window = Window(tuple(size[1:]), tuple(stride[1:]), (1, 1), (pads[2], pads[4]), (pads[3], pads[5]))
+    rows, columns = window.outputs(x.shape[3:])
+    lowest = _keys(np.full(1, -np.inf, np.float16))[0]
+    around = ((0, 0), pads[0:2], (0, 0), pads[2:4], pads[4:6])
+    keys = np.pad(_keys(x), around, constant_values=lowest)
+    found = None
+    for i, j in np.ndindex(*window.size):
+        part = keys[..., i : i + rows * stride[1] : stride[1], j : j + columns * stride[2] : stride[2]]
+        part = part[..., :rows, :columns]
+        found = part.copy() if found is None else np.maximum(found, part, out=found)
+    assert found is not None
+    return _numbers(found)
+
+
+PICKS: dict[str, Callable[..., Array]] = {
+    "relu": _relu,
+    "abs": _abs,
+    "max": _larger,
+    "min": _smaller,
+    "reduce_max": _largest,
+    "reduce_min": _smallest,
+    "max_pool": _max_pool,
+}

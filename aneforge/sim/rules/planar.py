@@ -1,0 +1,93 @@
+"""Elementwise arithmetic, activations, softmax and the norms: fp16 with a rounding at every step (N47, N53)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aneforge.anec.interpret import rule_of
+from aneforge.anec.ir import Op
+from aneforge.sim.engine import Engine
+from aneforge.sim.half import narrowed, paired, widened
+from aneforge.sim.tables import activation, look_up
+
+__all__ = ["PLANAR", "weighed"]
+
+Array = np.ndarray
+Rule = Callable[..., Array]
+
+
+def _pair(operation: str) -> Rule:
+    return lambda engine, op, a, b: paired(operation, a, b)
+
+
+def _divided(engine: Engine, op: Op, a: Array, b: Array) -> Array:
+    """The oldest families multiply by a reciprocal that was rounded before (N44)."""
+    if not engine.reciprocal_divide:
+        return paired("div", a, b)
+    return paired("mult", a, paired("div", np.ones(1, np.float16), b))
+
+
+def _square(engine: Engine, op: Op, x: Array) -> Array:
+    return paired("mult", x, x)
+
+
+def _table(engine: Engine, op: Op, x: Array) -> Array:
+    settings = {name: float(value) for name, value in op.attrs.items() if isinstance(value, (int, float))}
+    return look_up(activation(op.kind, tuple(sorted(settings.items()))), x)
+
+
+def _swish(engine: Engine, op: Op, x: Array) -> Array:
+    """The table has the plain form; the hard one is its float64 meaning, rounded."""
+    return narrowed(rule_of(op)(op, widened(x))) if op.attrs.get("hard") else look_up(activation("swish"), x)
+
+
+def _softmax(engine: Engine, op: Op, x: Array) -> Array:
+    return weighed(engine, x, op.attrs["axes"])
+
+
+def weighed(engine: Engine, x: Array, axes: tuple[int, ...]) -> Array:
+    """The maximum is subtracted in fp16, powers come from the table, the sum is exact, the quotient rounded (N61)."""
+    wide = widened(x)
+    with np.errstate(all="ignore"):
+        shifted = narrowed(wide - wide.max(axis=axes, keepdims=True), twice=True)
+        powers = widened(look_up(activation("exp2", (("base_e", 1.0),)), shifted))
+        return narrowed(powers / powers.sum(axis=axes, keepdims=True), twice=True)
+
+
+def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Array | None = None) -> Array:
+    """Mean, difference, square, mean, epsilon, reciprocal root, product, gain and offset, each rounded to fp16."""
+    axes, groups = op.attrs["axes"], op.attrs.get("groups", 1)
+    split = x
+    if groups > 1:
+        n, _, c, h, w = x.shape
+        split = x.reshape(n, groups, c // groups, h, w)  # depth is one in this form, and stands for the groups
+        axes = tuple(axis for axis in axes if axis != 1)
+    mean = narrowed(widened(split).mean(axis=axes, keepdims=True), twice=True)
+    centred = paired("sub", split, mean)
+    spread = narrowed(widened(paired("mult", centred, centred)).mean(axis=axes, keepdims=True), twice=True)
+    shifted = narrowed(widened(spread) + op.attrs["epsilon"], twice=True)
+    found = paired("mult", centred, look_up(activation("r_sqrt"), shifted)).reshape(x.shape)
+    found = found if gamma is None else paired("mult", found, gamma)
+    return found if beta is None else paired("add", found, beta)
+
+
+_TABLES = (
+    *("sigmoid", "high_precision_sigmoid", "tanh", "erf", "exp2", "log2", "sqrt", "r_sqrt", "invert", "gelu"),
+    *("sin", "cos", "elu", "floor", "ceil", "trunc", "round_nearest", "sign"),
+)
+
+PLANAR: dict[str, Rule] = {
+    "add": _pair("add"),
+    "sub": _pair("sub"),
+    "mult": _pair("mult"),
+    "div": _divided,
+    "square": _square,
+    "sqr": _square,
+    "softmax": _softmax,
+    "layer_norm": _norm,
+    "instance_norm": _norm,
+    "swish": _swish,
+    **dict.fromkeys(_TABLES, _table),
+}

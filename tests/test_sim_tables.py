@@ -1,0 +1,335 @@
+"""Activation tables, both sets: published figures, constructions, and what every table has to keep."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from aneforge.errors import UnknownNameError
+from aneforge.sim.half import round_half
+from aneforge.sim.tables import activation, constructed, look_up
+from aneforge.targets import target
+from aneforge.targets.assumed import compile_fact
+from aneforge.targets.numeric_facts import activation_tables, numeric_record
+
+SETS = ("m6", "m1")
+EVERY = np.arange(65536, dtype=np.uint16).view(np.float16)
+NUMBERS = EVERY[~np.isnan(EVERY)]
+ASCENDING = np.unique(NUMBERS)
+erf = np.vectorize(math.erf)
+KINDS = [
+    *[(name, {}) for name in ("sigmoid", "high_precision_sigmoid", "tanh", "erf", "exp2", "log2", "sqrt", "r_sqrt")],
+    *[(name, {}) for name in ("invert", "gelu", "swish", "sin", "cos", "floor", "ceil", "trunc", "sign")],
+    ("round_nearest", {}),
+    ("elu", {"alpha": 0.5}),
+    ("exp2", {"base_e": 1.0}),
+    ("log2", {"base_e": 1.0}),
+    ("log2", {"base_e": 1.0, "epsilon": 1.0}),
+    ("r_sqrt", {"epsilon": 1e-5}),
+    ("invert", {"epsilon": 1e-4}),
+    ("tanh", {"alpha": 1.7159, "beta": 2 / 3}),
+]
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def silu(z):
+    return z * sigmoid(z)
+
+
+def gelu(z):
+    return 0.5 * z * (1 + erf(z / math.sqrt(2)))
+
+
+def table(name, tables="m6", **parameters):
+    return activation(name, tuple(parameters.items()), tables)
+
+
+def results(name, x, tables="m6", **parameters):
+    return look_up(table(name, tables, **parameters), np.asarray(x, np.float16)).astype(np.float64)
+
+
+def one(name, x, tables="m6", **parameters):
+    return float(results(name, [x], tables, **parameters)[0])
+
+
+def dense(low, high):
+    return np.unique(np.linspace(low, high, 524288).astype(np.float16))
+
+
+def errors(name, exact, low, high, tables="m6", **parameters):
+    """Where the grid lies, the error there, and the size of a last digit there."""
+    x = dense(low, high)
+    want = exact(x.astype(np.float64))
+    step = 2.0 ** (np.maximum(np.floor(np.log2(np.maximum(np.abs(want), 1e-300))), -14) - 10)
+    return x, np.abs(results(name, x, tables, **parameters) - want), step
+
+
+# Published figures.
+
+
+@pytest.mark.parametrize(
+    ("name", "exact", "end", "tables", "printed", "within"),
+    [
+        ("sigmoid", sigmoid, 12, "m6", 0.0034, 5e-5),  # N40: to the digits that are printed
+        ("tanh", np.tanh, 6, "m6", 0.0016, 5e-5),
+        ("gelu", gelu, 8, "m6", 0.0062, 5e-5),
+        ("swish", silu, 12, "m6", 0.015, 5e-4),
+        ("erf", erf, 4, "m6", 0.00086, 5e-6),
+        ("sin", np.sin, math.pi / 2, "m6", 0.00063, 5e-6),
+        ("sin", np.sin, 10, "m6", 0.00063, 5e-6),
+        ("cos", np.cos, 10, "m6", 0.00063, 5e-6),
+        ("sigmoid", sigmoid, 12, "m1", 0.0034, 5e-5),  # N39: to five per cent
+        ("tanh", np.tanh, 6, "m1", 0.0017, 0.05 * 0.0017),
+        ("gelu", gelu, 8, "m1", 0.0059, 0.05 * 0.0059),
+    ],
+)
+def test_worst_errors_are_the_published_ones(name, exact, end, tables, printed, within):
+    _, error, _ = errors(name, exact, -end, end, tables)
+    assert error.max() == pytest.approx(printed, abs=within)
+
+
+def test_the_worst_relative_error_of_the_sigmoid_falls_where_it_is_cut_to_zero():
+    """N40: 810.8 last digits, which is sigmoid(-9.9375) against zero."""
+    x, error, step = errors("sigmoid", sigmoid, -12, 12)
+    assert x[np.argmax(error / step)] == -9.9375
+    assert (error / step).max() == pytest.approx(810.8, abs=0.05)
+
+
+@pytest.mark.parametrize("tables", SETS)
+def test_the_sigmoid_ends_where_the_m1_was_seen_to_end(tables):
+    """N37: [-9.938, 8.32]."""
+    found = results("sigmoid", ASCENDING, tables)
+    assert ASCENDING[found == 0].max() == np.float16(-9.938)
+    assert ASCENDING[found == 1].min() == np.float16(8.32)
+
+
+def test_tanh_of_the_m6_has_its_printed_relative_error():
+    _, error, step = errors("tanh", np.tanh, -6, 6)
+    assert (error / step).max() == pytest.approx(11.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "printed"), [("gelu", -0.000543), ("swish", -0.001259)])
+def test_origin_bias_of_the_m1(name, printed):
+    """N41, to the digits that are printed; the M6 set has another."""
+    assert one(name, 0, "m1") == pytest.approx(printed, abs=5e-7)
+    assert abs(one(name, 0, "m6") - printed) > 1e-4
+
+
+@pytest.mark.parametrize("tables", SETS)
+def test_gelu_gives_the_printed_norm(tables):
+    """numerics_train.json, gelu [256, 4096] on M1, M1 Max and M5, within its tolerance of 1e-3."""
+    x = np.random.default_rng(11).standard_normal((256, 4096)).astype(np.float32)
+    want = x * 0.5 * (1.0 + np.tanh(np.sqrt(2 / np.pi) * (x + np.float32(0.044715) * x**3)))
+    found = results("gelu", x, tables)
+    norm = np.linalg.norm(found - want) / np.linalg.norm(want.astype(np.float64))
+    assert norm == pytest.approx(0.002399125839985, rel=1e-3)
+
+
+@pytest.mark.parametrize("tables", SETS)
+def test_first_infinite_power(tables):
+    """N29: 11.094."""
+    found = results("exp2", ASCENDING, tables, base_e=1.0)
+    assert float(ASCENDING[np.isinf(found)].min()) == pytest.approx(11.094, abs=5e-4)
+
+
+def test_rounding_the_turn_to_fp16_would_miss_the_printed_sine():
+    """Why the whole fraction is kept (U43)."""
+    x = dense(-math.pi / 2, math.pi / 2).astype(np.float64)
+    turned = round_half(np.abs(x) * (2 / np.pi)) * (np.pi / 2)
+    found = results("sin", ASCENDING)
+    rounded = np.interp(turned, ASCENDING.astype(np.float64), found)
+    assert np.abs(np.sign(x) * rounded - np.sin(x)).max() > 0.0007
+
+
+# Constructions.
+
+
+def fitted(exact, end, origin, exponent):
+    """Least squares with density |x|^-exponent from 2^-14 to the end, the knot at 0 held."""
+    size = np.geomspace(2.0**-14, end, 4000)
+    x = np.concatenate([-size, size])
+    root = np.abs(x) ** ((1 - exponent) / 2)  # of the weight: samples that are even in log x have density 1/|x|
+    hats = np.maximum(1 - np.abs((x + end)[:, None] * (16 / end) - np.arange(33)), 0)
+    free = np.arange(33) != 16
+    knots = np.full(33, origin)
+    left, right = hats[:, free] * root[:, None], root * (exact(x) - hats[:, 16] * origin)
+    knots[free] = np.linalg.lstsq(left, right, rcond=None)[0]
+    return round_half(knots)
+
+
+@pytest.mark.parametrize(("name", "exact"), [("gelu", gelu), ("swish", silu)])
+def test_fitted_knots_of_the_m1_follow_their_sentence(name, exact):
+    record = activation_tables("m1")[name]
+    origin = float(np.float16(numeric_record("N41")["value"][f"{name}(0)"]))
+    assert record["domain"][0] == -record["domain"][1]
+    np.testing.assert_array_equal(fitted(exact, record["domain"][1], origin, record["exponent"]), record["knots"])
+
+
+def test_the_tail_of_erf_is_a_line_that_ends_where_its_fit_ends():
+    """U42."""
+    end = 2.4375
+    z = np.arange(2, end, 2.0**-9)
+    slope, start = np.polyfit(z, erf(z), 1)
+    assert (1 - start) / slope == pytest.approx(end, abs=2.0**-6)
+    beyond = ASCENDING[ASCENDING > 2].astype(np.float64)
+    np.testing.assert_array_equal(results("erf", beyond), round_half(np.minimum(start + slope * beyond, 1)))
+
+
+def test_tanh_of_the_m1_ends_at_half_its_sigmoid():
+    sigmoid_end = float(np.float16(numeric_record("N37")["value"]["domain"][1]))
+    assert activation_tables("m1")["tanh"]["end"] == sigmoid_end / 2
+
+
+@pytest.mark.parametrize("tables", SETS)
+@pytest.mark.parametrize(("name", "row"), [("gelu", "gelu"), ("swish", "silu")])
+def test_fitted_knots_are_hit(name, row, tables):
+    record = activation_tables(tables)[name]
+    record = numeric_record("N59")["value"][row] if "fact" in record else record
+    low, high = record["domain"]
+    x = np.linspace(low, high, 33)[:-1]  # at the upper end the argument itself begins
+    np.testing.assert_array_equal(results(name, x, tables), record["knots"][:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "exact", "x"),
+    [
+        ("sigmoid", sigmoid, np.linspace(-8, 8, 33)),
+        ("tanh", np.tanh, np.linspace(-4, 4, 65)),
+        ("erf", erf, np.linspace(-2, 2, 65)),
+        ("exp2", np.exp2, np.linspace(0, 1, 33)),
+        ("log2", np.log2, np.linspace(0.5, 1, 33)),
+        ("sqrt", np.sqrt, np.linspace(0.5, 1.9375, 24)),
+        ("r_sqrt", lambda z: z**-0.5, np.linspace(0.5, 1.9375, 24)),
+        ("invert", lambda z: 1 / z, np.linspace(0.5, 1, 33)),
+        ("sin", np.sin, np.zeros(1)),
+        ("cos", np.cos, np.zeros(1)),
+    ],
+)
+def test_sampled_knots_are_hit(name, exact, x):
+    np.testing.assert_array_equal(results(name, x), round_half(exact(x)))
+
+
+@pytest.mark.parametrize(("chip", "tables"), [("M1", "m1"), ("M2 Pro", "m1"), ("M5", "m1"), ("M6", "m6")])
+def test_a_target_says_which_set_it_reads(chip, tables):
+    told = compile_fact(target(chip), "table_set")
+    assert told.value == tables
+    assert told.conflict_id == "U40"
+    assert activation_tables(told.value)
+
+
+def test_sets_share_what_nobody_has_seen_to_differ():
+    for name in ("sigmoid", "erf", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos"):
+        np.testing.assert_array_equal(table(name, "m6"), table(name, "m1"))
+    for name in ("tanh", "gelu", "swish"):
+        assert (table(name, "m6") != table(name, "m1")).any()
+
+
+def test_an_unknown_set_is_refused():
+    with pytest.raises(UnknownNameError, match="m6, m1"):
+        activation("tanh", (), "m7")
+
+
+def test_which_tables_reproduce_measured_digits():
+    assert constructed("sin")
+    assert constructed("gelu")
+    assert not constructed("cos")
+    assert not constructed("elu")
+
+
+# What every table keeps.
+
+
+@pytest.mark.parametrize("tables", SETS)
+@pytest.mark.parametrize(("name", "parameters"), KINDS, ids=str)
+def test_no_nan_is_produced_and_nan_reads_as_infinity(name, parameters, tables):
+    """N31, N32."""
+    found = table(name, tables, **parameters)
+    assert found.dtype == np.float16
+    assert not np.isnan(found).any()
+    np.testing.assert_array_equal(found[np.isnan(EVERY)], found[np.isposinf(EVERY)][0])
+
+
+@pytest.mark.parametrize("tables", SETS)
+@pytest.mark.parametrize(
+    ("name", "low", "high", "sign"),
+    [
+        ("sigmoid", -np.inf, np.inf, 1),
+        ("tanh", -np.inf, np.inf, 1),
+        ("erf", -np.inf, np.inf, 1),
+        ("exp2", -np.inf, np.inf, 1),
+        ("log2", 0.0, 65504, 1),
+        ("sqrt", 0.0, np.inf, 1),
+        ("r_sqrt", 0.0, np.inf, -1),
+        ("invert", 0.0, np.inf, -1),
+        ("invert", -np.inf, -(2.0**-24), -1),
+        ("gelu", 0.0, np.inf, 1),
+        ("swish", 0.0, np.inf, 1),
+        ("sin", -1.5703125, 1.5703125, 1),
+        ("cos", 0.0, 3.140625, -1),
+        ("elu", -np.inf, np.inf, 1),
+        ("floor", -np.inf, np.inf, 1),
+    ],
+)
+def test_monotone_where_the_function_is(name, low, high, sign, tables):
+    parameters = {"alpha": 1.0} if name == "elu" else {}
+    x = ASCENDING[(low <= ASCENDING) & (high >= ASCENDING)]
+    found = sign * results(name, x, tables, **parameters)
+    assert (found[1:] >= found[:-1]).all()
+
+
+@pytest.mark.parametrize("tables", SETS)
+@pytest.mark.parametrize("name", ["tanh", "erf", "sin", "trunc", "sign"])
+def test_odd_functions(name, tables):
+    x = NUMBERS[np.isfinite(NUMBERS)]
+    np.testing.assert_array_equal(results(name, -x, tables), -results(name, x, tables))
+
+
+def test_even_and_mirrored_functions():
+    x = NUMBERS[np.isfinite(NUMBERS)]
+    np.testing.assert_array_equal(results("cos", -x), results("cos", x))
+    nonzero = x[x != 0]
+    np.testing.assert_array_equal(results("invert", -nonzero), -results("invert", nonzero))
+
+
+@pytest.mark.parametrize("tables", SETS)
+def test_end_values(tables):
+    """N31 to N33, N43."""
+    inf = np.inf
+    for name, at_inf, at_minus_inf in (
+        *(("sigmoid", 1.0, 0.0), ("tanh", 1.0, -1.0), ("erf", 1.0, -1.0), ("exp2", inf, 0.0), ("sqrt", inf, 0.0)),
+        *(("r_sqrt", 0.0, 0.0), ("invert", 0.0, 0.0), ("gelu", inf, 0.0), ("swish", inf, 0.0), ("sin", 0.0, 0.0)),
+        *(("cos", 0.0, 0.0), ("floor", inf, -inf), ("sign", 1.0, -1.0), ("log2", 0.0, 0.0)),
+    ):
+        assert (one(name, inf, tables), one(name, -inf, tables)) == (at_inf, at_minus_inf), name
+    for name in ("sqrt", "r_sqrt", "log2"):
+        assert one(name, -1.0, tables) == 0.0
+    for name in ("r_sqrt", "invert"):
+        assert one(name, -0.0, tables) == one(name, 0.0, tables) == inf
+    assert one("elu", -inf, tables, alpha=0.5) == -0.5
+
+
+def test_logarithm_of_zero_is_minus_infinity_as_the_multiplier_reads_it():
+    """N43: -45440 is -2^16 times ln 2 in fp16; without the factor nothing is multiplied."""
+    assert one("log2", 0.0, base_e=1.0) == one("log2", -0.0, base_e=1.0) == -45440.0
+    assert one("log2", 0.0) == -np.inf
+    assert one("log2", 0.0, base_e=1.0, epsilon=1.0) == 0.0
+
+
+def test_kinds_without_a_table_are_exact():
+    x = NUMBERS[np.isfinite(NUMBERS)]
+    wide = x.astype(np.float64)
+    for name, exact in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("sign", np.sign)):
+        np.testing.assert_array_equal(results(name, x), exact(wide))
+
+
+def test_scaled_tanh_rounds_its_argument_and_its_result():
+    x = dense(-3, 3)
+    inner = round_half(x.astype(np.float64) * 0.3)
+    np.testing.assert_array_equal(
+        results("tanh", x, alpha=3.0, beta=0.3), round_half(3.0 * results("tanh", inner.astype(np.float16)))
+    )
