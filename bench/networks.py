@@ -119,6 +119,31 @@ def decoder(layers: int = 24, width: int = 1024, heads: int = 16, sequence: int 
     return norm(x).named("hidden")
 
 
+def decoder_step(layers: int = 24, width: int = 1024, heads: int = 16, context: int = 128) -> af.Tensor:
+    """One token through the same model: a product of one row with every weight, and the keys and values so far."""
+    draw = Draw(25)
+    inner = 128 * -(-8 * width // (3 * 128))
+    size = width // heads
+
+    def norm(x: af.Tensor) -> af.Tensor:
+        return x.rms_norm(draw.normal(width, scale=0.1, mean=1.0), 1e-5)
+
+    def attention(x: af.Tensor, layer: int) -> af.Tensor:
+        q, k, v = (_heads(_dense(draw, x, width, bias=False), heads) for _ in range(3))
+        keys = af.concat([af.input((heads, context, size), name=f"keys_{layer}"), k], axis=1)
+        values = af.concat([af.input((heads, context, size), name=f"values_{layer}"), v], axis=1)
+        weights = ((q @ keys.mT) * size**-0.5).softmax(-1)
+        return _dense(draw, (weights @ values).transpose([1, 0, 2]).reshape(1, width), width, bias=False)
+
+    x = af.input((1, width), name="token")
+    for layer in range(layers):
+        x = x + attention(norm(x), layer)
+        y = norm(x)
+        gated = _dense(draw, y, inner, bias=False).silu() * _dense(draw, y, inner, bias=False)
+        x = x + _dense(draw, gated, width, bias=False)
+    return norm(x).named("hidden")
+
+
 def unet(size: int = 256, widths: Sequence[int] = (64, 128, 256, 512)) -> af.Tensor:
     """A U-Net of four levels: two convolutions a level, pooled on the way down, enlarged and joined on the way up."""
     draw = Draw(4)
@@ -164,6 +189,7 @@ NETWORKS: dict[str, Callable[[], af.Tensor]] = {
     "resnet50": resnet50,
     "bert_encoder": bert_encoder,
     "decoder": decoder,
+    "decoder_step": decoder_step,
     "unet": unet,
     "synthetic": synthetic,
 }

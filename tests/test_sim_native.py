@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from aneforge.errors import AneforgeError
 from aneforge.sim import convolution, native
 from aneforge.sim.fast import settled_plain
-from aneforge.sim.half import decoded, narrowed_plain, paired_plain, widened_plain
+from aneforge.sim.half import decoded, gained_plain, narrowed_plain, paired_plain, widened_plain
 from aneforge.sim.mac import Sums, accumulate, accumulate_plain, products
 from aneforge.sim.window import Window, patches_plain
 
@@ -272,6 +272,25 @@ def test_pairs_spread_as_numpy_spreads_them(left, right):
     bits_equal(native.paired("add", turned, b), paired_plain("add", turned, b))
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("ceiling", [np.inf, 32768.0])
+def test_gains_and_offsets_are_those_of_numpy(path, ceiling):
+    rng = np.random.default_rng(16)
+    x = EVERY[rng.integers(0, 65536, (1, 2, 4, 30, 31))]
+    shapes = ((1, 1, 4, 1, 1), (1, 1, 1, 1, 1), (1, 2, 4, 30, 31), (1, 1, 1, 1, 31))
+    for shape in shapes:
+        for scale, offset in (
+            (None, None),
+            (halves(rng, shape, (0, 32)), None),
+            *[(halves(rng, shape, (8, 20)),) * 2],
+        ):
+            for gain, bias in ((1.0, 0.0), (-0.3, 7.25)):
+                given_ = (x, scale, offset, gain, bias, ceiling)
+                bits_equal(native.gained(*given_, path=path), gained_plain(*given_))
+    offset = halves(rng, (1, 2, 1, 30, 1), (0, 30))
+    bits_equal(native.gained(x, None, offset, 1.0, 0.0, ceiling), gained_plain(x, None, offset, 1.0, 0.0, ceiling))
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_what_outputs_read_is_the_same(data):
@@ -334,6 +353,7 @@ def test_convolutions_are_the_same_without_it(monkeypatch):
 
     found = list(both())
     monkeypatch.setenv("ANEFORGE_NATIVE", "0")
+    native.settings.cache_clear()
     for one, other in zip(found, both(), strict=True):
         bits_equal(one, other)
 
@@ -354,11 +374,19 @@ def test_bands_of_rows_are_the_whole(monkeypatch):
             bits_equal(one, other)
 
 
+@pytest.fixture(autouse=True)
+def _read_the_environment_again():
+    native.settings.cache_clear()
+    yield
+    native.settings.cache_clear()
+
+
 def test_it_can_be_turned_off(monkeypatch):
     def refused(*_):
         raise AssertionError("the native form was taken")
 
     monkeypatch.setenv("ANEFORGE_NATIVE", "0")
+    native.settings.cache_clear()
     monkeypatch.setattr(native, "accumulate", refused)
     assert not native.available()
     assert "ANEFORGE_NATIVE" in native.why_not()
@@ -367,17 +395,22 @@ def test_it_can_be_turned_off(monkeypatch):
 
 def test_threads_and_paths_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("ANEFORGE_THREADS", "3")
+    native.settings.cache_clear()
     assert native.threads() == 3
     monkeypatch.setenv("ANEFORGE_THREADS", "none")
+    native.settings.cache_clear()
     with pytest.raises(AneforgeError, match="ANEFORGE_THREADS"):
         native.threads()
     monkeypatch.delenv("ANEFORGE_THREADS")
+    native.settings.cache_clear()
     assert native.threads() >= 1
     one = np.ones((1, 1), np.float16)
     for path in PATHS:
         monkeypatch.setenv("ANEFORGE_NATIVE_PATH", path)
+        native.settings.cache_clear()
         assert native.accumulate(one, one).units == 65536.0
     monkeypatch.setenv("ANEFORGE_NATIVE_PATH", "abacus")
+    native.settings.cache_clear()
     with pytest.raises(AneforgeError, match="abacus"):
         native.accumulate(one, one)
 

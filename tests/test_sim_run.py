@@ -192,9 +192,8 @@ def test_run_writes_what_the_model_gives(tmp_path, capsys):
 def test_probes_hold_where_the_arithmetic_is_known():
     from aneforge.sim.probes import readings
 
-    missed = {each.probe.name for each in readings(target("h13")) if each.holds is False}
-    assert missed == {"gelu of 0"}  # knots of its own
-    assert all(each.holds is not False for chip in ("h14", "h16g", "h17", "h18g") for each in readings(target(chip)))
+    chips = ("h13", "h14", "h16g", "h17", "h18g")
+    assert all(each.holds is not False for chip in chips for each in readings(target(chip)))
 
 
 def test_a_native_library_that_was_built_is_in_use(monkeypatch):

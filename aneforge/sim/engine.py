@@ -39,6 +39,8 @@ class Engine:
     """Products of two 8-bit operands are added as 32-bit integers (N16, U46)."""
     int8_activations_q4: bool
     """Activations above 4094 are infinite in front of 8-bit weights (N17, U47)."""
+    tables: str
+    """The set of activation tables (U40)."""
     reciprocal_divide: bool
     """A division is the product with a rounded reciprocal (N44)."""
 
@@ -59,6 +61,7 @@ class Engine:
             one_channel_planar=has("one_channel_planar"),
             int8_sums=has("int8_sums"),
             int8_activations_q4=has("int8_activations_q4"),
+            tables=str(compile_fact(target, "table_set").value),
             reciprocal_divide=divides_by_reciprocal(target.family8),
         )
 

@@ -7,9 +7,11 @@ Running it is one call per op. Values are dropped after their last reader, so me
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +24,8 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import basis
 from aneforge.sim.half import has_special
 from aneforge.sim.rules import prepared
-from aneforge.sim.rules.moves import without_nan
+from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
+from aneforge.sim.rules.moves import MOVES, without_nan
 
 __all__ = ["Plan", "Run", "TraceEntry", "execute"]
 
@@ -59,17 +62,23 @@ class Run:
 
 @dataclass(frozen=True)
 class _Step:
-    """One op: the places of the values it reads, what it makes of them, and the places that are free after it."""
+    """One op: the places of the values it reads, what it makes of them, and the places that are free after it.
 
-    op: Op
+    A step without an op makes what several ops take their parts from.
+    """
+
+    op: Op | None
     place: int
     reads: tuple[int, ...]
     call: Callable[..., Array]
-    done: tuple[int, ...]
-    layer: int | None
-    fidelity: str
+    done: tuple[int, ...] = ()
+    layer: int | None = None
+    fidelity: str = ""
+    watched: bool = False
+    """Whether its numbers can be the first that are not finite: those of a move were there before."""
 
     def entry(self, value: Array) -> TraceEntry:
+        assert self.op is not None
         assert self.layer is not None
         return TraceEntry(self.layer, self.op.kind, self.op.slot or "primary", self.op.sources, self.fidelity, value)
 
@@ -79,47 +88,63 @@ class Plan:
 
     def __init__(self, module: Module, engine: Engine, places: Mapping[int, int]) -> None:
         self.engine = engine
-        self._ports: list[tuple[int, Op]] = []
-        self._held: list[tuple[int, Array]] = []
-        self._outputs: list[tuple[str, int]] = []
-        self._steps = self._made(module, places)
-        self.fidelity = dict(Counter(step.fidelity for step in self._steps if step.layer is not None))
+        self._places = places
+        self._place_of = {op: place for place, op in enumerate(module.ops)}
+        self._module = module
+        self._ports = [(self._place_of[op], op) for op in module.ops if op.kind in ("live_in", "state")]
+        self._outputs = [
+            (name, self._place_of[operand])
+            for op in module.ops
+            if op.kind == "live_out"
+            for name, operand in zip(op.attrs["names"], op.operands, strict=True)
+        ]
+        steps = self._made()
+        wanted = {place for step in steps for place in step.reads} | {place for _, place in self._outputs}
+        constants = [op for op in module.ops if op.kind == "const_in" and self._place_of[op] in wanted]
+        self._held = [(self._place_of[op], _stored(module, op)) for op in constants]
+        kept = {place for _, place in self._outputs} | {place for place, _ in self._held}
+        self._steps = _dropping(steps, kept)
+        self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
 
     @classmethod
     def of(cls, program: Program, fidelity: str = "exact") -> Plan:
         places = {op.layer: program.place_of(op.layer) for op in program.module.ops if op.layer is not None}
         return cls(program.module, Engine.of(program.target, fidelity), places)
 
-    def _made(self, module: Module, places: Mapping[int, int]) -> list[_Step]:
-        place_of = {op: place for place, op in enumerate(module.ops)}
-        stored: dict[Op, Array] = {}
-        ready = []
+    def _made(self) -> list[_Step]:
+        """Weights are read one op at a time: those that a rule lays out for itself are not held besides."""
+        steps: list[_Step] = []
+        pieces: dict[Op, tuple[int, slice]] = {}
+        module, groups = self._module, _groups(self._module)
         for op in module.ops:
-            if op.kind == "const_in":
-                stored[op] = laid_out(_weight(module, op), op.shape)
-            elif op.kind in ("live_in", "state"):
-                self._ports.append((place_of[op], op))
-            elif op.kind == "live_out":
-                names = op.attrs["names"]
-                self._outputs = [(name, place_of[each]) for name, each in zip(names, op.operands, strict=True)]
+            if op.kind in ("const_in", "live_in", "state", "live_out"):
+                continue
+            if op in groups and op not in pieces:
+                place = len(module.ops) + len(steps)
+                kernels = [_stored(module, each.operands[1]) for each in groups[op]]
+                reads, call = joined(self.engine, groups[op], kernels)
+                steps.append(_Step(None, place, self._at(reads), call))
+                first = 0
+                for each in groups[op]:
+                    pieces[each] = (place, slice(first, first + each.shape[2]))
+                    first += each.shape[2]
+            if op in pieces:
+                place, channels = pieces[op]
+                steps.append(self._step(op, (place,), partial(_channels, channels)))
             else:
-                constants = [stored.get(operand) for operand in op.operands]
-                rule = prepared(self.engine, op, constants, named_constants(module, op))
-                ready.append((op, tuple(place_of[each] for each in rule.reads), rule.call))
-        kept = {place for _, place in self._outputs} | {place_of[op] for op in stored}
-        wanted = {place for _, reads, _ in ready for place in reads} | {place for _, place in self._outputs}
-        self._held = [(place_of[op], array) for op, array in stored.items() if place_of[op] in wanted]
-        last = {place: number for number, (_, reads, _) in enumerate(ready) for place in reads}
-        done: dict[int, list[int]] = {}
-        for number, (op, reads, _) in enumerate(ready):
-            own = place_of[op]
-            for place in {*reads, own} - kept:
-                if last.get(place, number) == number:
-                    done.setdefault(number, []).append(place)
-        return [
-            _Step(op, place_of[op], reads, call, tuple(done.get(number, ())), _layer(op, places), self._basis(op))
-            for number, (op, reads, call) in enumerate(ready)
-        ]
+                kernel = _stored(module, op.operands[1]) if has_stored_kernel(op) else None
+                rule = prepared(self.engine, op, kernel, named_constants(module, op))
+                steps.append(self._step(op, self._at(rule.reads), rule.call))
+        return steps
+
+    def _at(self, ops: Sequence[Op]) -> tuple[int, ...]:
+        return tuple(self._place_of[op] for op in ops)
+
+    def _step(self, op: Op, reads: tuple[int, ...], call: Callable[..., Array]) -> _Step:
+        layer = None if op.layer is None else self._places[op.layer]
+        basis = self._basis(op)
+        moves = op.kind in MOVES and op.labels.get("storage") != "q4"
+        return _Step(op, self._place_of[op], reads, call, (), layer, basis, layer is not None and not moves)
 
     def _basis(self, op: Op) -> str:
         return basis(op.kind, self.engine.target, self.engine.fast)
@@ -133,13 +158,12 @@ class Plan:
         result = Run({}, fidelity=dict(self.fidelity))
         for step in self._steps:
             value = step.call(*[values[place] for place in step.reads])
-            if value.shape != step.op.shape:
+            if step.op is not None and value.shape != step.op.shape:
                 raise AneforgeError(f"{step.op.name} gave {list(value.shape)}, its type says {list(step.op.shape)}")
-            if step.layer is not None:
-                if trace:
-                    result.trace.append(step.entry(value))
-                if result.first_non_finite is None and value.dtype != bool and has_special(value):
-                    result.first_non_finite = step.entry(value)
+            if trace and step.layer is not None:
+                result.trace.append(step.entry(value))
+            if step.watched and result.first_non_finite is None and value.dtype != bool and has_special(value):
+                result.first_non_finite = step.entry(value)
             values[step.place] = value
             for place in step.done:
                 del values[place]
@@ -161,18 +185,39 @@ def execute(program: Program, feeds: Feeds, trace: bool = False, fidelity: str =
     return Plan.of(program, fidelity).run(feeds, trace)
 
 
-def _layer(op: Op, places: Mapping[int, int]) -> int | None:
-    return None if op.layer is None else places[op.layer]
+def _groups(module: Module) -> dict[Op, list[Op]]:
+    """Convolutions that are computed as one, each with all of its group."""
+    alike: dict[Any, list[Op]] = {}
+    for op in module.ops:
+        key = joins(op)
+        if key is not None:
+            alike.setdefault(key, []).append(op)
+    return {op: group for group in alike.values() if len(group) > 1 for op in group}
 
 
-def _weight(module: Module, op: Op) -> Array:
+def _channels(channels: slice, whole: Array) -> Array:
+    return whole[:, :, channels]
+
+
+def _dropping(steps: Sequence[_Step], kept: set[int]) -> list[_Step]:
+    """The steps with what each may drop: values that nobody reads after it."""
+    last = {place: number for number, step in enumerate(steps) for place in (step.place, *step.reads)}
+    done: dict[int, list[int]] = {}
+    for place, number in last.items():
+        if place not in kept:
+            done.setdefault(number, []).append(place)
+    return [replace(step, done=tuple(done.get(number, ()))) for number, step in enumerate(steps)]
+
+
+def _stored(module: Module, op: Op) -> Array:
+    """A constant in the layout that its op states."""
     weight = module.weights.get(op.attrs["weight"])
     if weight is None:
         raise AneforgeError(
             f"the program reads weight {op.attrs['weight']!r} for {', '.join(op.sources) or op.name} and does not "
             "hold it: compile the graph again, with its weights"
         )
-    return weight.array
+    return laid_out(weight.array, op.shape)
 
 
 def _port(op: Op, fed: Array) -> Array:

@@ -16,6 +16,8 @@ __all__ = [
     "SMALLEST_NORMAL",
     "decoded",
     "exponents",
+    "gained",
+    "gained_plain",
     "has_special",
     "narrowed",
     "narrowed_plain",
@@ -131,6 +133,32 @@ def paired_plain(operation: str, a: Array, b: Array) -> Array:
     """The same in NumPy."""
     with np.errstate(all="ignore"):
         return narrowed_plain(_PAIRS[operation](widened_plain(a), widened_plain(b)), twice=True)
+
+
+def gained(
+    values: Array,
+    scale: Array | None = None,
+    offset: Array | None = None,
+    gain: float = 1.0,
+    bias: float = 0.0,
+    ceiling: float = np.inf,
+) -> Array:
+    """The gain-offset unit, gain * scale * x + bias + offset: one rounding, and infinite from a ceiling on."""
+    from aneforge.sim import native
+
+    form = native.gained if native.available() else gained_plain
+    return form(values, scale, offset, gain, bias, ceiling)
+
+
+def gained_plain(
+    values: Array, scale: Array | None, offset: Array | None, gain: float, bias: float, ceiling: float
+) -> Array:
+    """The same in NumPy."""
+    with np.errstate(all="ignore"):
+        wide = widened_plain(values) * gain
+        wide = (wide if scale is None else wide * widened_plain(scale)) + bias
+        wide = wide if offset is None else wide + widened_plain(offset)
+        return narrowed_plain(np.where(np.abs(wide) >= ceiling, np.copysign(np.inf, wide), wide))
 
 
 def has_special(values: Array) -> bool:

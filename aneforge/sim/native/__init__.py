@@ -6,8 +6,9 @@ bit of any result. The library is loaded on first use.
 """
 
 from aneforge.sim.native.contraction import accumulate, products, settled
-from aneforge.sim.native.library import available, paths, threads, why_not
+from aneforge.sim.native.library import available, paths, settings, threads, why_not
 from aneforge.sim.native.planar import (
+    gained,
     has_special,
     narrowed,
     operands,
@@ -21,6 +22,7 @@ from aneforge.sim.native.planar import (
 __all__ = [
     "accumulate",
     "available",
+    "gained",
     "has_special",
     "narrowed",
     "operands",
@@ -28,6 +30,7 @@ __all__ = [
     "patches",
     "paths",
     "products",
+    "settings",
     "settled",
     "settled_single",
     "threads",

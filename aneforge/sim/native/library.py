@@ -6,27 +6,52 @@ import ctypes
 import hashlib
 import os
 import sysconfig
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["available", "library", "library_name", "path_number", "paths", "threads", "why_not"]
+__all__ = [
+    "Settings",
+    "available",
+    "library",
+    "library_name",
+    "path_number",
+    "paths",
+    "settings",
+    "threads",
+    "why_not",
+]
 
-_INTERFACE = 4  # of mac.c; another number means another list of arguments
+_INTERFACE = 5  # of mac.c; another number means another list of arguments
 _SOURCES = ("mac.c", "mac_kernel.h", "planar.c", "planar_kernel.h")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment says."""
+
+    on: bool
+    threads: str
+    path: str
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The environment, read once: it is asked for at every call. ``settings.cache_clear()`` reads it again."""
+    say = os.environ.get
+    return Settings(say("ANEFORGE_NATIVE") != "0", say("ANEFORGE_THREADS", ""), say("ANEFORGE_NATIVE_PATH", ""))
 
 
 def available() -> bool:
     """Whether the library is there, is of this source, and is not turned off."""
-    return not why_not()
+    return settings().on and _loaded()[0] is not None
 
 
 def why_not() -> str:
     """Why the native form is not in use, in one line; nothing if it is."""
-    if os.environ.get("ANEFORGE_NATIVE") == "0":
-        return "ANEFORGE_NATIVE=0 turns the native kernel off"
-    return _loaded()[1]
+    return _loaded()[1] if settings().on else "ANEFORGE_NATIVE=0 turns the native kernel off"
 
 
 def paths() -> list[str]:
@@ -36,7 +61,7 @@ def paths() -> list[str]:
 
 def threads() -> int:
     """How many threads a call may use."""
-    said = os.environ.get("ANEFORGE_THREADS", "")
+    said = settings().threads
     if not said:
         return _cpus()
     if not said.isdigit() or int(said) < 1:
@@ -84,6 +109,10 @@ def _declare(library: ctypes.CDLL) -> None:
     library.aneforge_widen.argtypes = [pointer, pointer, size, number]
     library.aneforge_narrow.argtypes = [pointer, number, pointer, size, number]
     library.aneforge_pairs.argtypes = [number, pointer, pointer, pointer, pointer, pointer, pointer, number]
+    library.aneforge_gained.argtypes = [
+        *(pointer, pointer, pointer, pointer, pointer, ctypes.c_double, ctypes.c_double, ctypes.c_double),
+        *(pointer, pointer, number),
+    ]
     library.aneforge_special.argtypes = [pointer, size, number]
     library.aneforge_operands.argtypes = [pointer, pointer, size, number]
     library.aneforge_patches.argtypes = [pointer, pointer, pointer, number, number]
@@ -106,7 +135,8 @@ def _path_names() -> list[str]:
 
 
 def path_number(path: str | None) -> int:
-    wanted = path or os.environ.get("ANEFORGE_NATIVE_PATH", "")
+    """The number by which the library knows a path; the best one's where nobody names any."""
+    wanted = path or settings().path
     if not wanted:
         return -1
     if wanted not in paths():

@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 4
+#define INTERFACE 5
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif

@@ -71,6 +71,28 @@ INLINE uint16_t rounded_half(double value, int twice)
     return (uint16_t)(size == size ? half | sign : 0u);
 }
 
+/* The same once, and infinite from a ceiling on. */
+INLINE uint16_t capped_half(double value, double ceiling)
+{
+    uint16_t half = rounded_half(value, 0);
+    return fabs(value) >= ceiling ? (uint16_t)((half & 0x8000u) | 0x7C00u) : half;
+}
+
+/* The same for a sum or product of two fp16 numbers in single precision. Its 24 bits hold a product, and a sum of
+ * numbers whose exponents are at most 13 apart; further apart the smaller one is less than half of half a step of the
+ * larger, and no rounding of their sum reaches a tie. */
+INLINE uint16_t rounded_single(float value, int twice)
+{
+    float size = fabsf(value), short_size;
+    uint32_t bits = as_bits(size), sign = as_bits(value) >> 16 & 0x8000u, eleven = (bits + (1u << 12)) >> 13;
+    uint32_t half = eleven - (112u << 10), small;
+    short_size = twice ? as_float(eleven << 13) : size;
+    small = (uint32_t)(int32_t)((size < 0x1p-14f ? short_size : 0.0f) * 0x1p24f + 0.5f);
+    half = size < 0x1p-14f ? small : half;
+    half = size >= 65520.0f ? 0x7C00u : half;
+    return (uint16_t)(size == size ? half | sign : 0u);
+}
+
 /* The same for a single-precision sum, which is infinite from 2^15 on; a sum of zero is +0. */
 INLINE uint16_t settled_half(float value)
 {
@@ -102,6 +124,8 @@ typedef struct {
     void (*widen)(const uint16_t *, double *, ptrdiff_t);
     void (*narrow)(const double *, int, uint16_t *, ptrdiff_t);
     void (*pairs)(int, const uint16_t *, ptrdiff_t, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
+    void (*gained)(const uint16_t *, const uint16_t *, ptrdiff_t, const uint16_t *, ptrdiff_t, double, double, double,
+                   uint16_t *, ptrdiff_t);
     int (*special)(const uint16_t *, ptrdiff_t);
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*row)(const uint16_t *, ptrdiff_t, void *, int, ptrdiff_t);
@@ -109,8 +133,8 @@ typedef struct {
     void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
 } Planar;
 
-#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, special_##path, operands_##path, row_##path, \
-                     settle_single_##path, scaled_rows_##path}
+#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, operands_##path, \
+                     row_##path, settle_single_##path, scaled_rows_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
 static const Planar AVX2 = ENTRY(avx2), AVX512 = ENTRY(avx512);
@@ -135,6 +159,9 @@ EXPORT void aneforge_widen(const uint16_t *in, double *out, ptrdiff_t count, int
 EXPORT void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count, int path);
 EXPORT void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, const uint16_t *b,
                            const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path);
+EXPORT void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t *scale_steps,
+                            const uint16_t *offset, const ptrdiff_t *offset_steps, double gain, double bias,
+                            double ceiling, uint16_t *out, const ptrdiff_t *shape, int path);
 EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
 EXPORT void aneforge_operands(const uint16_t *in, float *out, ptrdiff_t count, int path);
 EXPORT void aneforge_patches(const uint16_t *map, const ptrdiff_t *geometry, void *out, int single, int path);
@@ -153,17 +180,43 @@ void aneforge_narrow(const double *in, int twice, uint16_t *out, ptrdiff_t count
     chosen(path)->narrow(in, twice, out, count);
 }
 
-/* How many elements lie in one row for both operands: trailing axes are one as long as their steps follow. */
-static ptrdiff_t row_of(const ptrdiff_t *a_steps, const ptrdiff_t *b_steps, const ptrdiff_t *shape, int *axes)
+/* Walks a shape row by row for two operands: trailing axes are one row as long as the steps of both follow. */
+typedef struct {
+    const ptrdiff_t *a_steps, *b_steps, *shape;
+    int axes;
+    ptrdiff_t at[AXES], rows, count, a_place, b_place;
+} Walk;
+
+static Walk walked(const ptrdiff_t *a_steps, const ptrdiff_t *b_steps, const ptrdiff_t *shape)
 {
-    ptrdiff_t count = shape[AXES - 1];
-    for (*axes = AXES - 1; *axes > 0; --*axes) {
-        int axis = *axes - 1;
-        if (shape[axis] != 1 && (a_steps[axis] != a_steps[AXES - 1] * count || b_steps[axis] != b_steps[AXES - 1] * count))
+    Walk walk = {.a_steps = a_steps, .b_steps = b_steps, .shape = shape, .axes = AXES - 1, .rows = 1};
+    walk.count = shape[AXES - 1];
+    for (; walk.axes > 0; walk.axes--) {
+        int axis = walk.axes - 1;
+        if (shape[axis] != 1 && (a_steps[axis] != a_steps[AXES - 1] * walk.count ||
+                                 b_steps[axis] != b_steps[AXES - 1] * walk.count))
             break;
-        count *= shape[axis];
+        walk.count *= shape[axis];
     }
-    return count;
+    for (int axis = 0; axis < walk.axes; axis++)
+        walk.rows *= shape[axis];
+    walk.rows = walk.count ? walk.rows : 0;
+    return walk;
+}
+
+static void next_row(Walk *walk)
+{
+    walk->rows--;
+    for (int axis = walk->axes - 1; axis >= 0; axis--) {
+        if (++walk->at[axis] < walk->shape[axis])
+            break;
+        walk->at[axis] = 0;
+    }
+    walk->a_place = walk->b_place = 0;
+    for (int axis = 0; axis < walk->axes; axis++) {
+        walk->a_place += walk->at[axis] * walk->a_steps[axis];
+        walk->b_place += walk->at[axis] * walk->b_steps[axis];
+    }
 }
 
 /* Operands spread over a shape of five axes by their steps, in elements; the result is dense. The last axis has steps
@@ -172,23 +225,21 @@ void aneforge_pairs(int operation, const uint16_t *a, const ptrdiff_t *a_steps, 
                     const ptrdiff_t *b_steps, uint16_t *out, const ptrdiff_t *shape, int path)
 {
     const Planar *planar = chosen(path);
-    int axes;
-    ptrdiff_t at[AXES] = {0}, count = row_of(a_steps, b_steps, shape, &axes), rows = 1;
-    for (int axis = 0; axis < axes; axis++)
-        rows *= shape[axis];
-    for (; rows && count; rows--, out += count) {
-        ptrdiff_t a_place = 0, b_place = 0;
-        for (int axis = 0; axis < axes; axis++) {
-            a_place += at[axis] * a_steps[axis];
-            b_place += at[axis] * b_steps[axis];
-        }
-        planar->pairs(operation, a + a_place, a_steps[AXES - 1], b + b_place, b_steps[AXES - 1], out, count);
-        for (int axis = axes - 1; axis >= 0; axis--) {
-            if (++at[axis] < shape[axis])
-                break;
-            at[axis] = 0;
-        }
-    }
+    for (Walk walk = walked(a_steps, b_steps, shape); walk.rows; next_row(&walk), out += walk.count)
+        planar->pairs(operation, a + walk.a_place, a_steps[AXES - 1], b + walk.b_place, b_steps[AXES - 1], out,
+                      walk.count);
+}
+
+/* gain * scale * in + bias + offset, for a dense array; scale and offset are spread over it. */
+void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t *scale_steps, const uint16_t *offset,
+                     const ptrdiff_t *offset_steps, double gain, double bias, double ceiling, uint16_t *out,
+                     const ptrdiff_t *shape, int path)
+{
+    const Planar *planar = chosen(path);
+    Walk walk = walked(scale_steps, offset_steps, shape);
+    for (; walk.rows; next_row(&walk), in += walk.count, out += walk.count)
+        planar->gained(in, scale + walk.a_place, scale_steps[AXES - 1], offset + walk.b_place, offset_steps[AXES - 1],
+                       gain, bias, ceiling, out, walk.count);
 }
 
 int aneforge_special(const uint16_t *in, ptrdiff_t count, int path) { return chosen(path)->special(in, count); }

@@ -12,12 +12,24 @@ from aneforge.sim.native.library import library, path_number
 if TYPE_CHECKING:
     from aneforge.sim.window import Window
 
-__all__ = ["has_special", "narrowed", "operands", "paired", "patches", "settled_single", "vector_products", "widened"]
+__all__ = [
+    "gained",
+    "has_special",
+    "narrowed",
+    "operands",
+    "paired",
+    "patches",
+    "settled_single",
+    "vector_products",
+    "widened",
+]
 
 Array = np.ndarray
 _AXES = 5
-_OPERATIONS = ("add", "sub", "mult", "div")
+_OPERATIONS = {"add": 0, "sub": 1, "mult": 2, "div": 3}
 _Steps = ctypes.c_ssize_t * _AXES
+_DENSE, _SPREAD = _Steps(1, 1, 1, 1, 1), _Steps(0, 0, 0, 0, 0)
+_ONE, _ZERO = np.ones(1, np.float16), np.zeros(1, np.float16)
 
 
 def widened(values: Array, *, path: str | None = None) -> Array:
@@ -38,25 +50,51 @@ def narrowed(values: Array, twice: bool = False, *, path: str | None = None) -> 
 
 def paired(operation: str, a: Array, b: Array, *, path: str | None = None) -> Array:
     """``aneforge.sim.half.paired`` in C: arrays of at most five axes, spread as NumPy spreads them."""
+    number = _OPERATIONS[operation]
+    if a.shape == b.shape and a.flags.c_contiguous and b.flags.c_contiguous:  # most of them: one row
+        found = np.empty(a.shape, np.float16)
+        row = _Steps(1, 1, 1, 1, found.size)
+        library().aneforge_pairs(
+            *(number, a.ctypes.data, _DENSE, b.ctypes.data, _DENSE, found.ctypes.data, row, path_number(path))
+        )
+        return found
     shape = np.broadcast_shapes(a.shape, b.shape)
     found = np.empty(shape, np.float16)
     filled = (1,) * (_AXES - len(shape)) + shape
     (left, left_steps), (right, right_steps) = _spread(a, filled), _spread(b, filled)
     library().aneforge_pairs(
-        *(_OPERATIONS.index(operation), left.ctypes.data, left_steps, right.ctypes.data, right_steps),
+        *(number, left.ctypes.data, left_steps, right.ctypes.data, right_steps),
         *(found.ctypes.data, _Steps(*filled), path_number(path)),
+    )
+    return found
+
+
+def gained(
+    values: Array,
+    scale: Array | None,
+    offset: Array | None,
+    gain: float,
+    bias: float,
+    ceiling: float,
+    *,
+    path: str | None = None,
+) -> Array:
+    """``aneforge.sim.half.gained`` in C: arrays of five axes."""
+    dense = np.ascontiguousarray(values)
+    found = np.empty(dense.shape, np.float16)
+    (factors, factor_steps), (starts, start_steps) = (
+        (other, _SPREAD) if each is None else _spread(each, dense.shape)
+        for each, other in ((scale, _ONE), (offset, _ZERO))
+    )
+    library().aneforge_gained(
+        *(dense.ctypes.data, factors.ctypes.data, factor_steps, starts.ctypes.data, start_steps),
+        *(gain, bias, ceiling, found.ctypes.data, _Steps(*dense.shape), path_number(path)),
     )
     return found
 
 
 def _spread(values: Array, shape: tuple[int, ...]) -> tuple[Array, ctypes.Array[Any]]:
     """An operand and its steps, in elements, over a shape that it is spread over."""
-    if values.shape == shape and values.flags.c_contiguous:
-        place, steps = 1, []
-        for extent in reversed(shape):
-            steps.append(place)
-            place *= extent
-        return values, _Steps(*reversed(steps))
     view = np.broadcast_to(values, shape)
     if view.strides[-1] not in (0, 2):
         view = np.broadcast_to(np.ascontiguousarray(values), shape)

@@ -19,23 +19,23 @@ TARGET static void NAME(narrow)(const double *in, int twice, uint16_t *out, ptrd
             out[i] = rounded_half(in[i], 0);
 }
 
-#define PAIRS(operation) \
+#define PAIRS(operation, type, rounding) \
     if (a_step && b_step) { \
         EACH(i, count) { \
-            double x = (double)read_half(a[i]), y = (double)read_half(b[i]); \
-            out[i] = rounded_half(operation, 1); \
+            type x = (type)read_half(a[i]), y = (type)read_half(b[i]); \
+            out[i] = rounding(operation, 1); \
         } \
     } else if (a_step) { \
-        double y = (double)read_half(*b); \
+        type y = (type)read_half(*b); \
         EACH(i, count) { \
-            double x = (double)read_half(a[i]); \
-            out[i] = rounded_half(operation, 1); \
+            type x = (type)read_half(a[i]); \
+            out[i] = rounding(operation, 1); \
         } \
     } else { \
-        double x = (double)read_half(*a); \
+        type x = (type)read_half(*a); \
         EACH(i, count) { \
-            double y = (double)read_half(b[i * b_step]); \
-            out[i] = rounded_half(operation, 1); \
+            type y = (type)read_half(b[i * b_step]); \
+            out[i] = rounding(operation, 1); \
         } \
     }
 
@@ -45,20 +45,37 @@ TARGET static void NAME(pairs)(int operation, const uint16_t *a, ptrdiff_t a_ste
 {
     switch (operation) {
     case 0:
-        PAIRS(x + y)
+        PAIRS(x + y, float, rounded_single)
         break;
     case 1:
-        PAIRS(x - y)
+        PAIRS(x - y, float, rounded_single)
         break;
     case 2:
-        PAIRS(x * y)
+        PAIRS(x * y, float, rounded_single)
         break;
     default:
-        PAIRS(x / unsigned_zero(y))
+        PAIRS(x / unsigned_zero(y), double, rounded_half)
         break;
     }
 }
 #undef PAIRS
+
+/* A row through the gain-offset unit: one rounding. */
+TARGET static void NAME(gained)(const uint16_t *in, const uint16_t *scale, ptrdiff_t scale_step,
+                                const uint16_t *offset, ptrdiff_t offset_step, double gain, double bias,
+                                double ceiling, uint16_t *out, ptrdiff_t count)
+{
+    if (scale_step || offset_step) {
+        EACH(i, count) {
+            double value = (double)read_half(in[i]) * gain * (double)read_half(scale[i * scale_step]);
+            out[i] = capped_half(value + bias + (double)read_half(offset[i * offset_step]), ceiling);
+        }
+    } else {
+        double factor = (double)read_half(*scale), start = (double)read_half(*offset);
+        EACH(i, count)
+            out[i] = capped_half((double)read_half(in[i]) * gain * factor + bias + start, ceiling);
+    }
+}
 
 /* Whether any of the numbers is infinite or no number. */
 TARGET static int NAME(special)(const uint16_t *in, ptrdiff_t count)

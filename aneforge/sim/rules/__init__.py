@@ -6,7 +6,7 @@ operands of every run. An op without a rule of its own takes its float64 meaning
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,6 @@ from aneforge.sim.rules.planar import PLANAR
 __all__ = ["Prepared", "has_own_rule", "keeps_numbers", "prepared"]
 
 Array = np.ndarray
-Constants = Sequence["Array | None"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,11 @@ class Prepared:
     call: Callable[..., Array]
 
 
-def prepared(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Prepared:
-    """The rule of one op. ``constants`` are its operands where they are stored, ``named`` those attributes name."""
+def prepared(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Prepared:
+    """The rule of one op. ``kernel`` is its second operand where that is stored weights, ``named`` are the constants
+    that its attributes name."""
     if op.kind in CONTRACTIONS:
-        return Prepared(*CONTRACTIONS[op.kind](engine, op, constants, named))
+        return Prepared(*CONTRACTIONS[op.kind](engine, op, kernel, named))
     if op.kind in PLANAR:
         rule = PLANAR[op.kind]
         return Prepared(tuple(op.operands), lambda *operands: rule(engine, op, *operands))

@@ -6,6 +6,7 @@ A maker reads an op once, decodes and lays out its weights, and returns the ops 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +20,13 @@ from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
 from aneforge.sim.window import Window
 
-__all__ = ["CONTRACTIONS"]
+__all__ = ["CONTRACTIONS", "joined", "joins"]
 
 Array = np.ndarray
-Constants = Sequence["Array | None"]
 Made = tuple[tuple[Op, ...], Callable[..., Array]]
+Shape = tuple[int, ...]
 Form = Callable[[Array, "Array | None"], Array]
-Maker = Callable[[Engine, Op, Constants, dict[str, Array]], Made]
+Maker = Callable[[Engine, Op, "Array | None", dict[str, Array]], Made]
 
 
 def _decoded(op: Op, weight: Array, outputs: int, named: dict[str, Array]) -> Array:
@@ -53,12 +54,45 @@ def _activations(engine: Engine, op: Op) -> Callable[[Array], Array]:
 # Convolutions.
 
 
-def _convolution(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+def _convolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
     integers = integer_operands(engine, op)
-    if integers is not None and constants[1] is not None:
-        return _integer_convolution(op, constants[1], named, integers)
+    if integers is not None and kernel is not None:
+        return _integer_convolution(op, kernel, named, integers)
     form = _one_channel if _passes_no_accumulator(engine, op) else _laid_kernels
-    return _with_kernel(engine, op, constants[1], named, form, outputs=0)
+    return _with_kernel(engine, op, kernel, named, form, outputs=0)
+
+
+def has_stored_kernel(op: Op) -> bool:
+    """Whether an op of this path has a constant for its second operand, which its rule lays out once."""
+    return op.kind in ("convolution", "deconvolution", "linear") and op.operands[1].kind == "const_in"
+
+
+def joins(op: Op) -> tuple[Any, ...] | None:
+    """What convolutions must share to be computed as one; nothing where one stands for itself.
+
+    A split layer's pieces read one map by one window and differ in their output channels, which are independent.
+    """
+    if op.kind != "convolution" or not has_stored_kernel(op) or op.attrs["groups"] != 1:
+        return None
+    if any(name in op.attrs for name in op.spec.stored) or any(each.kind != "const_in" for each in op.operands[2:]):
+        return None
+    geometry = tuple(op.attrs[name] for name in ("kernel_sizes", "strides", "dilation_rates", "explicit_padding"))
+    mode = op.attrs.get("padding_mode", "Zero")
+    return (op.operands[0].uid, len(op.operands), _stored_as_int8(op), mode, *geometry)
+
+
+def joined(engine: Engine, ops: Sequence[Op], kernels: Sequence[Array]) -> Made:
+    """One convolution for several that read the same map; its result holds theirs one after the other."""
+    form = _one_channel if _passes_no_accumulator(engine, ops[0]) else _laid_kernels
+    shape = (*ops[0].shape[:2], sum(op.shape[2] for op in ops), *ops[0].shape[3:])
+    ready = form(engine, ops[0], np.concatenate(kernels), shape)
+    entering = _activations(engine, ops[0])
+    biases = tuple(each for op in ops for each in op.operands[2:])
+
+    def call(x: Array, *starts: Array) -> Array:
+        return ready(entering(x), np.concatenate([each.reshape(-1) for each in starts]) if starts else None)
+
+    return (ops[0].operands[0], *biases), call
 
 
 def _with_kernel(
@@ -69,10 +103,10 @@ def _with_kernel(
     if stored is None:
 
         def call(x: Array, kernel: Array, bias: Array | None = None) -> Array:
-            return form(engine, op, kernel)(entering(x), None if bias is None else bias.reshape(-1))
+            return form(engine, op, kernel, op.shape)(entering(x), None if bias is None else bias.reshape(-1))
 
         return tuple(op.operands), call
-    ready = form(engine, op, _decoded(op, stored, outputs, named))
+    ready = form(engine, op, _decoded(op, stored, outputs, named), op.shape)
     return _without_kernel(op), lambda x, bias=None: ready(entering(x), None if bias is None else bias.reshape(-1))
 
 
@@ -87,7 +121,7 @@ def _passes_no_accumulator(engine: Engine, op: Op) -> bool:
     return engine.one_channel_planar and plain and attrs["groups"] == 1 and op.operands[0].shape[2] == 1
 
 
-def _one_channel(engine: Engine, op: Op, kernel: Array) -> Form:
+def _one_channel(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     gains = np.ascontiguousarray(kernel.reshape(1, 1, -1, 1, 1))
 
     def call(x: Array, bias: Array | None) -> Array:
@@ -97,7 +131,7 @@ def _one_channel(engine: Engine, op: Op, kernel: Array) -> Form:
     return call
 
 
-def _laid_kernels(engine: Engine, op: Op, kernel: Array) -> Form:
+def _laid_kernels(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     """Every image and output depth is a plane; the depths that a kernel reads are stacked as channels."""
     attrs = op.attrs
     pads, groups = attrs["explicit_padding"], attrs["groups"]
@@ -113,10 +147,10 @@ def _laid_kernels(engine: Engine, op: Op, kernel: Array) -> Form:
     def call(x: Array, bias: Array | None) -> Array:
         if plain:
             planes = [form(image, bias) for image in x.reshape(-1, *x.shape[2:])]
-            return (planes[0] if len(planes) == 1 else np.stack(planes)).reshape(op.shape)
+            return (planes[0] if len(planes) == 1 else np.stack(planes)).reshape(shape)
         padded = np.pad(x, around, mode="edge") if replicated else np.pad(x, (*around[:2], *((0, 0),) * 3))
-        found = np.empty(op.shape, np.float16)
-        for image, depth in np.ndindex(op.shape[:2]):
+        found = np.empty(shape, np.float16)
+        for image, depth in np.ndindex(shape[:2]):
             read = padded[image, depth * step : depth * step + reach * (depths - 1) + 1 : reach]
             found[image, depth] = form(_stacked(read, groups), bias)
         return found
@@ -167,12 +201,12 @@ def _integer_convolution(op: Op, kernel: Array, named: dict[str, Array], given: 
     return (given.source, *op.operands[2:]), call
 
 
-def _deconvolution(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+def _deconvolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
     """The convolution of the map with holes between its elements and the kernel turned round: holes add nothing."""
-    return _with_kernel(engine, op, constants[1], named, _laid_holes, outputs=2)
+    return _with_kernel(engine, op, kernel, named, _laid_holes, outputs=2)
 
 
-def _laid_holes(engine: Engine, op: Op, kernel: Array) -> Form:
+def _laid_holes(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     attrs = op.attrs
     stride, dilation = attrs["strides"], attrs["dilation_rates"]
     sizes, pads, groups = attrs["kernel_sizes"], attrs["explicit_padding"], attrs["groups"]
@@ -186,8 +220,8 @@ def _laid_holes(engine: Engine, op: Op, kernel: Array) -> Form:
         spread = _with_holes(x, stride)
         for axis, place in enumerate((1, 3, 4)):
             spread = _edged(spread, place, reach[axis] - pads[2 * axis], reach[axis] - pads[2 * axis + 1])
-        found = np.empty(op.shape, np.float16)
-        for image, depth in np.ndindex(op.shape[:2]):
+        found = np.empty(shape, np.float16)
+        for image, depth in np.ndindex(shape[:2]):
             read = spread[image, depth : depth + reach[0] + 1 : dilation[0]]
             found[image, depth] = direct(_stacked(read, groups), matrices, bias, window, engine.products)
         return found
@@ -220,18 +254,18 @@ def _edged(x: Array, axis: int, before: int, after: int) -> Array:
 # Products.
 
 
-def _linear(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+def _linear(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
     integers = integer_operands(engine, op)
-    if integers is not None and constants[1] is not None:
-        return _integer_linear(op, constants[1], named, integers)
-    return _with_kernel(engine, op, constants[1], named, _laid_matrix, outputs=2)
+    if integers is not None and kernel is not None:
+        return _integer_linear(op, kernel, named, integers)
+    return _with_kernel(engine, op, kernel, named, _laid_matrix, outputs=2)
 
 
-def _laid_matrix(engine: Engine, op: Op, weight: Array) -> Form:
+def _laid_matrix(engine: Engine, op: Op, weight: Array, shape: Shape) -> Form:
     matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)
 
     def call(x: Array, bias: Array | None) -> Array:
-        return engine.products(np.ascontiguousarray(x.reshape(-1, x.shape[4])), matrix, bias).reshape(op.shape)
+        return engine.products(np.ascontiguousarray(x.reshape(-1, x.shape[4])), matrix, bias).reshape(shape)
 
     return call
 
@@ -247,7 +281,7 @@ def _integer_linear(op: Op, weight: Array, named: dict[str, Array], given: Integ
     return (given.source, *op.operands[2:]), call
 
 
-def _matmul(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
     turned_left, turned_right = "transpose_lhs" in op.attrs, "transpose_rhs" in op.attrs
 
     def call(a: Array, b: Array, bias: Array | None = None) -> Array:
@@ -269,7 +303,7 @@ def _matrices(x: Array, turned: bool) -> Array:
     return rows.swapaxes(2, 3) if turned else rows
 
 
-def _sdpa(engine: Engine, op: Op, constants: Constants, named: dict[str, Array]) -> Made:
+def _sdpa(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
     """Two products in the accumulators, and between them scale, mask and softmax in fp16."""
 
     def call(q: Array, k: Array, v: Array, scale: Array, mask: Array | None = None) -> Array:

@@ -93,7 +93,7 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 
 def _relu(op: Op, x: Array) -> Array:
     """Bits of negative numbers are negative integers; those of a NaN come after infinity."""
-    return np.clip(x.view(np.int16), 0, _INFINITY).view(np.float16)
+    return np.minimum(np.maximum(x.view(np.int16), 0), _INFINITY).view(np.float16)
 
 
 def _abs(op: Op, x: Array) -> Array:

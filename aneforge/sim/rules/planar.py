@@ -9,7 +9,8 @@ import numpy as np
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import narrowed, paired, widened
+from aneforge.sim.half import gained, narrowed, paired, widened
+from aneforge.sim.mac import CEILING
 from aneforge.sim.tables import activation, look_up
 
 __all__ = ["PLANAR", "weighed"]
@@ -35,12 +36,24 @@ def _square(engine: Engine, op: Op, x: Array) -> Array:
 
 def _table(engine: Engine, op: Op, x: Array) -> Array:
     settings = {name: float(value) for name, value in op.attrs.items() if isinstance(value, (int, float))}
-    return look_up(activation(op.kind, tuple(sorted(settings.items()))), x)
+    return look_up(activation(op.kind, tuple(sorted(settings.items())), engine.tables), x)
+
+
+def _gain_offset(engine: Engine, op: Op, x: Array, scale: Array | None = None, offset: Array | None = None) -> Array:
+    """One rounding for gain and offset together (U48). In front of a table of its own layer it is the accumulators
+    that add the offset, and they are infinite from 2^15 on (U49)."""
+    summed = any(user.layer == op.layer and user.kind in _TABLES for user in op.users)
+    attrs = op.attrs
+    return gained(x, scale, offset, attrs.get("gain", 1.0), attrs.get("bias", 0.0), CEILING if summed else np.inf)
 
 
 def _swish(engine: Engine, op: Op, x: Array) -> Array:
     """The table has the plain form; the hard one is its float64 meaning, rounded."""
-    return narrowed(rule_of(op)(op, widened(x))) if op.attrs.get("hard") else look_up(activation("swish"), x)
+    return (
+        narrowed(rule_of(op)(op, widened(x)))
+        if op.attrs.get("hard")
+        else look_up(activation("swish", (), engine.tables), x)
+    )
 
 
 def _softmax(engine: Engine, op: Op, x: Array) -> Array:
@@ -89,5 +102,6 @@ PLANAR: dict[str, Rule] = {
     "layer_norm": _norm,
     "instance_norm": _norm,
     "swish": _swish,
+    "gain_offset_control": _gain_offset,
     **dict.fromkeys(_TABLES, _table),
 }
