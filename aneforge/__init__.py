@@ -93,7 +93,7 @@ if TYPE_CHECKING:
         space_to_depth,
         upsample_bilinear,
     )
-    from aneforge.model import Model, SegmentedModel, compile
+    from aneforge.model import Model, SegmentedModel, compile, fidelity
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
         device_status,
@@ -109,7 +109,7 @@ __version__ = "0.1.0"
 # Nothing is imported until it is used: `import aneforge` reads no file and loads no library.
 _HOMES = {
     "aneforge.compiler.compile": "Compiled compile_all",
-    "aneforge.model": "Model SegmentedModel compile",
+    "aneforge.model": "Model SegmentedModel compile fidelity",
     "aneforge.compiler.program": "Program",
     "aneforge.compiler.refusal": "CompileError",
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
@@ -186,6 +186,7 @@ __all__ = [
     "einsum",
     "einsum_native",
     "evaluate",
+    "fidelity",
     "flatten",
     "floor_div",
     "fps",

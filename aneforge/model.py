@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.anec.interpret import interpret
+from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.ir import Module
 from aneforge.compiler.compile import (
     compile_target,
@@ -23,14 +23,15 @@ from aneforge.compiler.passes import Pass, PassLog
 from aneforge.compiler.pipeline import Watcher
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.sim.engine import MODES
 from aneforge.sim.executor import Plan, Run
+from aneforge.sim.fidelity import FIDELITIES, basis
 from aneforge.targets.chip import Target
 
-__all__ = ["Model", "SegmentedModel", "compile"]
+__all__ = ["Model", "SegmentedModel", "compile", "fidelity"]
 
 
 class Model:
@@ -190,3 +191,37 @@ def compile(  # noqa: A001 - the name users call
         write_build(program, build_dir)
     native = any(segment.kind == "native" for segment in program.segments)
     return (SegmentedModel if native else Model)(graph, program, fidelity)
+
+
+# Names that graphs have for what the backend calls otherwise.
+_BACKEND_NAMES = {
+    **{"conv": "convolution", "conv_transpose": "deconvolution", "mul": "mult", "real_div": "div", "exp": "exp2"},
+    **{
+        "log": "log2",
+        "rsqrt": "r_sqrt",
+        "inverse": "invert",
+        "silu": "swish",
+        "sum": "reduce_sum",
+        "mean": "reduce_avg",
+    },
+    **{"avg_pool": "average_pool", "maximum": "max", "minimum": "min", "round": "round_nearest"},
+}
+
+
+def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None) -> str:
+    """How far simulated numbers can be trusted: ``exact``, ``modelled`` or ``assumed``.
+
+    ``op`` is the name of an op, the backend's (``reduce_avg``) or the graph's where one stands for the other
+    (``mean``), or a graph, whose program is then as good as its weakest op.
+    """
+    chip = resolve_target(target)
+    if not isinstance(op, str):
+        found = Plan.of(compile_target(Graph.of(op), chip)).fidelity
+        return max(found, key=FIDELITIES.index, default="exact")
+    kind = op.removeprefix("anec.")
+    kind = _BACKEND_NAMES.get(kind, kind)
+    if f"anec.{kind}" not in interpreted_names():
+        near = ", ".join(nearest(kind, [name.removeprefix("anec.") for name in interpreted_names()]))
+        hint = f"nearest: {near}" if near else "see 'aneforge opt'"
+        raise UnknownNameError(f"no backend op {op!r} ({hint}); for an op that becomes several, pass its graph")
+    return basis(kind, chip)

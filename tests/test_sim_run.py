@@ -175,18 +175,18 @@ def test_run_writes_what_the_model_gives(tmp_path, capsys):
     net.write_text("import numpy as np\nimport aneforge as af\nout = af.input((1, 4), name='x').gelu().named('y')\n")
     given, kept = tmp_path / "x.npz", tmp_path / "y.npz"
     np.savez(given, x=np.linspace(-1, 1, 4)[None])
-    command.run(str(net), "m5", str(given), str(kept), True, False)
+    command.run(str(net), "m5", command.Options(str(given), str(kept), trace=True))
     with np.load(kept) as held:
         assert held["y"].dtype == np.float16
     assert "gelu  primary  modelled" in capsys.readouterr().out
     for file in (str(net), str(tmp_path / "none.npz")):
         with pytest.raises(AneforgeError, match="npz"):
-            command.run(str(net), "m5", file, None, False, False)
+            command.run(str(net), "m5", command.Options(file))
     with pytest.raises(AneforgeError, match="cannot be written"):
-        command.run(str(net), "m5", str(given), str(tmp_path / "no" / "y.npz"), False, False)
+        command.run(str(net), "m5", command.Options(str(given), str(tmp_path / "no" / "y.npz")))
     np.savez(given, wrong=np.zeros((1, 4)))
     with pytest.raises(AneforgeError, match="'wrong'"):
-        command.run(str(net), "m5", str(given), None, False, False)
+        command.run(str(net), "m5", command.Options(str(given)))
 
 
 def test_probes_hold_where_the_arithmetic_is_known():
@@ -203,3 +203,196 @@ def test_a_native_library_that_was_built_is_in_use(monkeypatch):
     monkeypatch.delenv("ANEFORGE_NATIVE", raising=False)
     built = (Path(library.__file__).parent / library.library_name()).exists()
     assert not built or not library.why_not()
+
+
+# Modes, batches, comparisons.
+
+
+def small_net(seed=0):
+    rng = np.random.default_rng(seed)
+    x = af.input((1, 8, 12, 12), name="x")
+    y = af.conv(x, rng.normal(0, 0.2, (16, 8, 3, 3)), bias=rng.normal(size=16), pad=1).relu().max_pool(2)
+    return af.conv(y, rng.normal(0, 0.2, (8, 16, 1, 1))).gelu().named("y"), rng.normal(size=(5, 1, 8, 12, 12))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_the_fast_mode_stays_near_the_exact_one(chip):
+    """Both round every result to fp16; they differ in the roundings inside a sum."""
+    out, data = small_net()
+    exact, fast = (af.compile(out, target=chip, fidelity=mode)(data[0]) for mode in ("exact", "fast"))
+    assert np.linalg.norm(exact - fast) < 2e-3 * np.linalg.norm(exact)
+    with pytest.raises(AneforgeError, match="exact, fast"):
+        af.compile(out, target=chip, fidelity="quick")
+
+
+def test_sums_of_the_fast_mode_are_single_precision_with_one_rounding():
+    rng = np.random.default_rng(4)
+    x, weight, bias = (rng.normal(size=shape).astype(np.float16) for shape in ((9, 40), (24, 40), (24,)))
+    node = af.input((9, 40), name="x").linear(weight, bias)
+    found = af.compile(node, target="m5", fidelity="fast")(x)
+    want = x.astype(np.float32) @ weight.astype(np.float32).T + bias.astype(np.float32)
+    np.testing.assert_allclose(found, want, rtol=2**-10, atol=1e-6)
+    assert (found == found.astype(np.float16)).all()
+    large = af.input((1, 2), name="x").linear(np.ones((1, 2)))
+    assert af.compile(large, target="m5", fidelity="fast")(np.full((1, 2), 16384.0)) == np.inf
+
+
+def test_fast_sums_are_labelled_modelled():
+    out, data = small_net()
+    exact, fast = (
+        af.compile(out, target="m5", fidelity=mode).run({"x": data[0]}).fidelity for mode in ("exact", "fast")
+    )
+    assert exact == {"exact": 4, "modelled": 1}
+    assert fast == {"exact": 2, "modelled": 3}
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_a_batch_has_the_bits_of_single_runs(workers, monkeypatch):
+    from aneforge.sim import native
+
+    monkeypatch.setenv("ANEFORGE_THREADS", workers)
+    native.settings.cache_clear()
+    out, data = small_net()
+    model = af.compile(out, target="m5")
+    runs = list(model.batch({"x": data}))
+    native.settings.cache_clear()
+    assert len(runs) == len(data)
+    for done, each in zip(runs, data, strict=True):
+        np.testing.assert_array_equal(done.outputs["y"], model.run({"x": each}).outputs["y"])
+
+
+def test_a_batch_says_what_is_wrong_with_it():
+    a, b = af.input((1, 4), name="a"), af.input((1, 4), name="b")
+    model = af.compile(a + b, target="m1")
+    with pytest.raises(AneforgeError, match="a 3, b 2"):
+        model.batch({"a": np.zeros((3, 1, 4)), "b": np.zeros((2, 1, 4))})
+    with pytest.raises(AneforgeError, match="'c'"):
+        model.batch({"c": np.zeros((3, 1, 4))})
+    with pytest.raises(AneforgeError, match="a has shape"):
+        list(model.batch({"a": np.zeros((2, 1, 5)), "b": np.zeros((2, 1, 4))}))
+
+
+def test_the_same_bits_with_and_without_the_native_library(monkeypatch):
+    from aneforge.sim import native
+
+    out, data = small_net()
+    found = {chip: af.compile(out, target=chip)(data[0]) for chip in CHIPS}
+    monkeypatch.setenv("ANEFORGE_NATIVE", "0")
+    native.settings.cache_clear()
+    for chip, value in found.items():
+        np.testing.assert_array_equal(af.compile(out, target=chip)(data[0]), value)
+    native.settings.cache_clear()
+
+
+def test_pieces_of_a_split_layer_are_computed_as_one_and_told_apart():
+    """A strided kernel above 64 KB is split by output channels: the trace has every piece, the numbers are the same."""
+    rng = np.random.default_rng(6)
+    weight = rng.normal(0, 0.05, (96, 256, 3, 3))
+    x = af.input((1, 256, 10, 10), name="x")
+    data = rng.normal(size=x.shape)
+    done = af.compile(af.conv(x, weight, stride=2, pad=1).named("y"), target="m1").run({"x": data}, trace=True)
+    pieces = [entry for entry in done.trace if entry.op == "convolution"]
+    assert len(pieces) > 1
+    assert sum(entry.value.shape[2] for entry in pieces) == 96
+    alone = [
+        af.compile(af.conv(x, weight[first : first + 8], stride=2, pad=1), target="m1")(data)
+        for first in range(0, 96, 8)
+    ]
+    np.testing.assert_array_equal(done.outputs["y"].astype(np.float32), np.concatenate(alone, axis=1))
+
+
+def test_a_model_reads_its_weights_once(monkeypatch):
+    from aneforge.graph.weights import Weight
+
+    out, data = small_net()
+    model = af.compile(out, target="m1")
+    first = model(data[0])
+    monkeypatch.setattr(Weight, "array", property(lambda self: pytest.fail("a weight was read again")))
+    np.testing.assert_array_equal(model(data[0]), first)
+
+
+def test_fidelity_of_ops_and_graphs():
+    x = af.input((1, 8, 6, 6), name="x")
+    assert af.fidelity("convolution", "m5") == af.fidelity("conv", "m5") == "exact"
+    assert af.fidelity("anec.tanh", "m6") == "exact"
+    assert af.fidelity("gelu", "m1") == "modelled"
+    assert af.fidelity(x.relu(), "m1") == "exact"
+    assert af.fidelity([x.relu(), x.softmax(1)], "m1") == "modelled"
+    with pytest.raises(AneforgeError, match=r"'convolute'.*convolution"):
+        af.fidelity("convolute", "m1")
+
+
+def test_missing_weights_are_named():
+    out, data = small_net()
+    model = af.compile(out, target="m1")
+    model.program.module.weights.clear()
+    with pytest.raises(AneforgeError, match=r"weight .* for const_0 .*compile the graph again"):
+        model(data[0])
+
+
+def test_softplus_and_logsumexp_break_where_chips_do():
+    """N43 and the published cliffs: near 10.4, and near 7.63 for 32 channels."""
+    x = af.input((1, 1, 1, 5), name="x")
+    data = np.array([1.0, 10.39, 10.42, 20.0, np.inf]).reshape(1, 1, 1, 5)
+    found = af.compile(x.softplus(), target="m1")(data).reshape(-1)
+    np.testing.assert_allclose(found[:2], np.log1p(np.exp(data.reshape(-1)[:2])), rtol=2e-3)
+    assert found[2:].tolist() == [0.0, 0.0, 0.0]
+    node = af.input((1, 32, 1, 3), name="x").reduce_log_sum_exp(1)
+    values = np.broadcast_to(np.array([7.6, 7.64, 9.0]), (1, 32, 1, 3))
+    found = af.compile(node, target="m1")(values).reshape(-1)
+    np.testing.assert_allclose(found[0], 7.6 + np.log(32), rtol=2e-3)
+    assert found[1:].tolist() == [0.0, 0.0]
+
+
+def test_one_channel_passes_no_accumulator_on_the_m1():
+    """C20: 60000 passes a 1 x 1 convolution of one channel on the M1; 32768 overflows on M4 and M6."""
+    out = af.conv(af.input((1, 1, 2, 2), name="x"), np.ones((4, 1, 1, 1)))
+    assert (af.compile(out, target="m1")(np.full((1, 1, 2, 2), 60000.0)) == 60000.0).all()
+    for chip in ("m4", "m6"):
+        assert np.isinf(af.compile(out, target=chip)(np.full((1, 1, 2, 2), 32768.0))).all()
+
+
+def test_the_oldest_chips_divide_by_a_rounded_reciprocal():
+    """N44: six times fp16(1/3) is below two."""
+    x = af.input((1, 4), name="x")
+    data = np.full((1, 4), 6.0)
+    assert (run(x / 3.0, [data], "h12")[0][0] == np.float16(6 * np.float64(np.float16(1 / 3)))).all()
+    assert (run(x / 3.0, [data], "h13")[0][0] == 2.0).all()
+
+
+def test_where_chips_differ_is_told_by_node():
+    from aneforge.sim.compare import differences, steps_apart
+
+    out, data = small_net()
+    traces = {chip: af.compile(out, target=chip).run({"x": data[0]}, trace=True).trace for chip in ("m1", "m4", "m5")}
+    assert not any(each.changed for each in differences(traces["m1"], traces["m4"]))
+    found = differences(traces["m1"], traces["m5"])
+    assert [each.node for each in found] == ["conv_0", "relu_0", "max_pool_0", "conv_1", "y"]
+    first = found[0]
+    assert first.changed > 100
+    assert 0 < first.relative < 2e-3
+    assert first.elements == 16 * 144
+    one, two = np.array([1.0, -0.0, 2.0**-24], np.float16), np.array([1.0009765625, 0.0, -(2.0**-24)], np.float16)
+    assert steps_apart(one, two).tolist() == [1, 0, 2]
+
+
+def test_run_compares_chips_and_takes_batches(tmp_path, capsys):
+    from aneforge.cli import run as command
+
+    net = tmp_path / "net.py"
+    net.write_text("from test_sim_run import small_net\nout = small_net()[0]\n")
+    command.run(str(net), "m1,m4,m5", command.Options())
+    told = capsys.readouterr().out
+    assert "m4 against m1: 0 of 5 nodes that both show differ" in told
+    assert "m5 against m1: 5 of 5 nodes that both show differ, first at conv_0" in told
+    given, kept = tmp_path / "x.npz", tmp_path / "y.npz"
+    np.savez(given, x=small_net()[1])
+    command.run(str(net), "m1", command.Options(str(given), str(kept), batch=True))
+    assert "5 runs, 0 with a number that is not finite" in capsys.readouterr().out
+    with np.load(kept) as held:
+        assert held["y"].shape == (5, 1, 8, 6, 6)
+    for options in (command.Options(batch=True), command.Options(str(given), batch=True, trace=True)):
+        with pytest.raises(AneforgeError, match="--batch takes"):
+            command.run(str(net), "m1", options)
+    with pytest.raises(AneforgeError, match="take one target"):
+        command.run(str(net), "m1,m5", command.Options(trace=True))

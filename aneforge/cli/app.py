@@ -193,21 +193,26 @@ def compile_(
 @app.command("run")
 def run_(
     model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
-    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
+    target: Annotated[
+        str, typer.Option(help="A chip or target, or several (m1,m2,m5) to see where they differ.")
+    ] = "m1",
     given: Annotated[
         str | None, typer.Option("--input", help="Inputs by name (.npz); drawn from a seed if none.")
     ] = None,
     out: Annotated[str | None, typer.Option("--output", help="Write the outputs by name (.npz).")] = None,
     trace: Annotated[bool, typer.Option(help="Show every op of every layer with its values and fidelity.")] = False,
+    batch: Annotated[bool, typer.Option(help="Inputs have one more axis in front: one run for each.")] = False,
+    fidelity: Annotated[str, typer.Option(help="exact, or fast: single-precision sums, one rounding.")] = "exact",
     as_json: AsJson = False,
 ) -> None:
     """Simulate a model on a chip: the numbers its engine would give, and how far each can be trusted.
 
     Examples:  aneforge run net.py --target m1   |   aneforge run net.py --target m5 --input x.npz --output y.npz
+    |   aneforge run net.py --target m1,m2,m5,m6
     """
     from aneforge.cli import run as command
 
-    command.run(model, target, given, out, trace, as_json)
+    command.run(model, target, command.Options(given, out, trace, batch, fidelity, as_json))
 
 
 @app.command()

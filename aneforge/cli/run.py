@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,34 +17,143 @@ from aneforge.model import Model
 from aneforge.model import compile as compile_model
 
 if TYPE_CHECKING:
+    from aneforge.sim.compare import Difference
     from aneforge.sim.executor import Run
 
 SEED = 0
+ROWS = 12  # nodes of a comparison that are shown; --json has all
 
 
-def run(model: str, chip: str, given: str | None, out: str | None, trace: bool, as_json: bool) -> None:
+@dataclass(frozen=True)
+class Options:
+    """What the command was asked for."""
+
+    given: str | None = None
+    out: str | None = None
+    trace: bool = False
+    batch: bool = False
+    fidelity: str = "exact"
+    as_json: bool = False
+
+
+def run(model: str, chips: str, options: Options) -> None:
     """Compile, simulate, write what was asked for, and say how far the numbers can be trusted."""
-    compiled = compile_model(load_model(model), target=chip)
-    feeds = _random(compiled) if given is None else _read(given)
-    done = compiled.run(feeds, trace=trace)
-    if out is not None:
-        _write(out, done.outputs)
-    if as_json:
-        print(text.as_json(_record(compiled, done, trace)))
-        return
-    for name, value in done.outputs.items():
-        print(f"{name} {list(value.shape)} {_summary(value)}")
-    print(", ".join(f"{count} ops {label}" for label, count in sorted(done.fidelity.items())))
-    if given is None:
+    asked = [part.strip() for part in chips.split(",") if part.strip()]
+    if not asked:
+        raise AneforgeError("--target needs a chip, for instance --target m1 or --target m1,m5")
+    graph = load_model(model)
+    compiled = {chip: compile_model(graph, target=chip, fidelity=options.fidelity) for chip in asked}
+    first = compiled[asked[0]]
+    feeds = _random(first) if options.given is None else _read(options.given)
+    if options.given is None:
         print(f"inputs were drawn with seed {SEED}; --input FILE.npz gives your own", file=sys.stderr)
-    if done.first_non_finite is not None:
-        first = done.first_non_finite
-        print(f"first non-finite: layer {first.layer}, {first.op} from {', '.join(first.sources)}")
-    if trace:
+    if len(compiled) > 1:
+        _compare(compiled, feeds, options)
+    elif options.batch:
+        _batch(first, feeds, options)
+    else:
+        _one(first, feeds, options)
+
+
+def _one(compiled: Model, feeds: dict[str, np.ndarray], options: Options) -> None:
+    done = compiled.run(feeds, trace=options.trace)
+    if options.out is not None:
+        _write(options.out, done.outputs)
+    if options.as_json:
+        print(text.as_json(_record(compiled, done, options.trace)))
+        return
+    _print_outputs(done)
+    if options.trace:
         rows = [
             (each.layer, each.op, each.slot, each.fidelity, _summary(each.value), each.sources) for each in done.trace
         ]
         print(text.columns(("layer", "op", "slot", "fidelity", "values", "from"), rows))
+
+
+def _print_outputs(done: Run) -> None:
+    for name, value in done.outputs.items():
+        print(f"{name} {list(value.shape)} {_summary(value)}")
+    print(", ".join(f"{count} ops {label}" for label, count in sorted(done.fidelity.items())))
+    if done.first_non_finite is not None:
+        first = done.first_non_finite
+        print(f"first non-finite: layer {first.layer}, {first.op} from {', '.join(first.sources)}")
+
+
+def _batch(compiled: Model, feeds: dict[str, np.ndarray], options: Options) -> None:
+    """Every input on its own; outputs get the axis that the inputs have."""
+    if options.given is None or options.trace:
+        raise AneforgeError("--batch takes --input FILE.npz, and no --trace: run one of its inputs for that")
+    outputs: dict[str, list[np.ndarray]] = {}
+    lost = 0
+    count = len(next(iter(feeds.values()))) if feeds else 0
+    for number, done in enumerate(compiled.batch(feeds), 1):
+        for name, value in done.outputs.items():
+            outputs.setdefault(name, []).append(value)
+        lost += done.first_non_finite is not None
+        if sys.stderr.isatty():
+            print(f"\r{number} of {count}", end="\n" if number == count else "", file=sys.stderr, flush=True)
+    stacked = {name: np.stack(values) for name, values in outputs.items()}
+    if options.out is not None:
+        _write(options.out, stacked)
+    if options.as_json:
+        told = {name: {"shape": list(value.shape), "values": _summary(value)} for name, value in stacked.items()}
+        print(text.as_json({"target": compiled.target.name, "runs": count, "outputs": told, "non_finite": lost}))
+        return
+    for name, value in stacked.items():
+        print(f"{name} {list(value.shape)} {_summary(value)}")
+    print(f"{count} runs, {lost} with a number that is not finite")
+
+
+def _compare(compiled: dict[str, Model], feeds: dict[str, np.ndarray], options: Options) -> None:
+    """The same inputs on several chips, node by node against the first."""
+    from aneforge.sim.compare import differences
+
+    if options.batch or options.trace or options.out is not None:
+        raise AneforgeError("--batch, --trace and --output take one target, for instance --target m1")
+    runs = {chip: model.run(feeds, trace=True) for chip, model in compiled.items()}
+    base, *others = runs
+    found = {chip: differences(runs[base].trace, runs[chip].trace) for chip in others}
+    if options.as_json:
+        print(text.as_json(_comparison(compiled, runs, found)))
+        return
+    for chip, done in runs.items():
+        print(f"{chip} ({compiled[chip].target.name})")
+        _print_outputs(done)
+    _print_differences(base, found)
+
+
+def _print_differences(base: str, found: dict[str, list[Difference]]) -> None:
+    for chip, nodes in found.items():
+        changed = [each for each in nodes if each.changed]
+        print(f"\n{chip} against {base}: {len(changed)} of {len(nodes)} nodes that both show differ", end="")
+        print(f", first at {changed[0].node}" if changed else "")
+        shown = [
+            (each.node, each.op, f"{each.changed:,} of {each.elements:,}", _short(each.largest), _short(each.relative))
+            for each in changed[:ROWS]
+        ]
+        heads = ["node", "op", "changed", "largest", "relative"]
+        if any(each.lost for each in changed):
+            heads.append("infinite here only")
+            shown = [(*row, each.lost) for row, each in zip(shown, changed, strict=False)]
+        if shown:
+            print(text.columns(heads, shown))
+        if len(changed) > ROWS:
+            print(f"... and {len(changed) - ROWS} more nodes (--json)")
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _comparison(
+    compiled: dict[str, Model], runs: dict[str, Run], found: dict[str, list[Difference]]
+) -> dict[str, object]:
+    base = next(iter(runs))
+    return {
+        "against": base,
+        "targets": {chip: _record(compiled[chip], done, False) for chip, done in runs.items()},
+        "differences": {chip: [each.to_json() for each in nodes if each.changed] for chip, nodes in found.items()},
+    }
 
 
 def _summary(value: np.ndarray) -> str:

@@ -7,7 +7,10 @@ from aneforge.sim.tables import constructed
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = ["basis"]
+__all__ = ["FIDELITIES", "basis"]
+
+FIDELITIES = ("exact", "modelled", "assumed")
+"""Best first."""
 
 _CONTRACTIONS = ("convolution", "linear", "matmul")
 _PAIRS = ("add", "sub", "mult")

@@ -30,6 +30,15 @@ def _divided(engine: Engine, op: Op, a: Array, b: Array) -> Array:
     return paired("mult", a, paired("div", np.ones(1, np.float16), b))
 
 
+def _quantised(engine: Engine, op: Op, x: Array) -> Array:
+    """Whole numbers of the scale, ties away from zero, moved by the zero point and held in the range of 8 bits."""
+    low, high = (0, 255) if op.attrs["to"] == "ui8" else (-128, 127)
+    with np.errstate(all="ignore"):
+        steps = widened(x) / op.attrs["scale"]
+        whole = np.trunc(steps + np.copysign(0.5, steps)) + op.attrs["zero_point"]
+    return np.clip(whole, low, high).astype(np.float16)
+
+
 def _square(engine: Engine, op: Op, x: Array) -> Array:
     return paired("mult", x, x)
 
@@ -96,6 +105,7 @@ PLANAR: dict[str, Rule] = {
     "sub": _pair("sub"),
     "mult": _pair("mult"),
     "div": _divided,
+    "quant": _quantised,
     "square": _square,
     "sqr": _square,
     "softmax": _softmax,
