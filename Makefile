@@ -21,6 +21,10 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[bench]'
+	@touch $@ $(VENV)/.installed
+
 demo: $(VENV)/.installed
 	@$(BIN)/python examples/demo.py
 
@@ -41,7 +45,7 @@ types: $(VENV)/.installed-dev
 docs: $(VENV)/.installed
 	$(BIN)/python tools/write_docs.py
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/targets.py
 	$(BIN)/python bench/gate.py
 	$(BIN)/python bench/compile.py

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.interpret import interpret, interpreted_names
+from aneforge.anec.interpret_units import UNITS
 from aneforge.anec.ir import Module
 from aneforge.compiler.compile import (
     compile_target,
@@ -212,7 +213,7 @@ def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None)
     """How far simulated numbers can be trusted: ``exact``, ``modelled`` or ``assumed``.
 
     ``op`` is the name of an op, the backend's (``reduce_avg``) or the graph's where one stands for the other
-    (``mean``), or a graph, whose program is then as good as its weakest op.
+    (``mean``) or a native layer's type (``unit:TopK``), or a graph, whose program is as good as its weakest op.
     """
     chip = resolve_target(target)
     if not isinstance(op, str):
@@ -220,7 +221,7 @@ def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None)
         return max(found, key=FIDELITIES.index, default="exact")
     kind = op.removeprefix("anec.")
     kind = _BACKEND_NAMES.get(kind, kind)
-    if f"anec.{kind}" not in interpreted_names():
+    if f"anec.{kind}" not in interpreted_names() and kind.removeprefix("unit:") not in UNITS:
         near = ", ".join(nearest(kind, [name.removeprefix("anec.") for name in interpreted_names()]))
         hint = f"nearest: {near}" if near else "see 'aneforge opt'"
         raise UnknownNameError(f"no backend op {op!r} ({hint}); for an op that becomes several, pass its graph")

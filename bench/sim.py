@@ -1,31 +1,50 @@
-"""Speed of the exact arithmetic: figures only, nothing is asserted.
+"""Speed of the simulator: figures only, nothing is asserted.
 
-``python bench/sim.py`` multiplies square matrices and convolves maps as the engine would, to the bit, with the native
-kernel and with the plain NumPy form, and prints rates in GFLOP/s (two operations a multiply-add, those of the direct
-convolution for Winograd too) beside NumPy's float32 matmul of the same shapes. One core and all of them; each in a
-process of its own, because the number of threads of NumPy's library is fixed when it starts.
+``python bench/sim.py`` prints, in one run:
+
+* kernels: square products and convolutions as the engine computes them, to the bit, with the native kernel and with
+  the plain NumPy form, in GFLOP/s (two operations a multiply-add, those of the direct convolution for Winograd too)
+  beside NumPy's float32 matmul of the same shapes;
+* networks: ResNet-50, a BERT-base encoder and one step of a decoder, exact and fast, in milliseconds and as ratios to
+  onnxruntime in float32 on the same graph and to NumPy in float32; how far the fast mode lies from the exact one; and
+  the memory a run adds to the compiled program, over its live tensors (weights and the most activations at a time);
+* what an op costs besides its arithmetic: a graph of small ops.
+
+One core and all of them; every group in a process of its own, because the number of threads of NumPy's library is
+fixed when it starts. ``pip install 'aneforge[bench]'`` brings onnxruntime; without it those columns are empty.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
+import networks
 import numpy as np
+import twins
 
+import aneforge as af
+from aneforge.graph import Graph
 from aneforge.sim import convolution, native
 from aneforge.sim.mac import products
+from aneforge.sim.window import Window
 
 CUBES = (512, 1024, 2048)
 MAPS = ((64, 56), (256, 14))
 PLAIN_SECONDS = 8.0  # the plain form is timed on a part of the rows if all of them would take longer
 PLAIN_RATE = 0.15e9  # roughly, to choose that part
 REPEATS = 5
+FORMS = (("exact m1", "m1", "exact"), ("exact m5", "m5", "exact"), ("fast", "m5", "fast"))
+TIMED = ("resnet50", "bert_encoder", "decoder_step")
+SMALL_OPS = 4000
 
 
 def fastest(call: Callable[[], object], repeats: int) -> float:
@@ -40,14 +59,19 @@ def fastest(call: Callable[[], object], repeats: int) -> float:
 def rates(exact: Callable[[int], object], single: Callable[[], object], rows: int, work: float) -> dict[str, float]:
     """GFLOP/s of the native, the plain and NumPy's float32 form; ``exact`` takes how many rows to compute."""
     found = {"float32": work / fastest(single, REPEATS + 1) / 1e9}
-    os.environ["ANEFORGE_NATIVE"] = "1"
+    _native(True)
     if native.available():
         exact(rows)
         found["native"] = work / fastest(lambda: exact(rows), REPEATS) / 1e9
-    os.environ["ANEFORGE_NATIVE"] = "0"
+    _native(False)
     part = max(1, min(rows, int(rows * PLAIN_SECONDS * PLAIN_RATE / work)))
     found["plain"] = work * part / rows / fastest(lambda: exact(part), 2) / 1e9
     return found
+
+
+def _native(on: bool) -> None:
+    os.environ["ANEFORGE_NATIVE"] = "1" if on else "0"
+    native.settings.cache_clear()
 
 
 def gemm(size: int) -> dict[str, float]:
@@ -59,17 +83,24 @@ def gemm(size: int) -> dict[str, float]:
 
 def convolved(form: str, channels: int, extent: int) -> dict[str, float]:
     rng = np.random.default_rng(1)
-    x = np.pad(rng.standard_normal((channels, extent, extent)), ((0, 0), (1, 1), (1, 1))).astype(np.float16)
+    x = rng.standard_normal((channels, extent, extent)).astype(np.float16)
     kernel = (rng.standard_normal((channels, channels, 3, 3)) * np.sqrt(2 / (9 * channels))).astype(np.float16)
     patches = rng.standard_normal((9 * channels, extent * extent), np.float32)
     weights = kernel.reshape(channels, -1).astype(np.float32)
-    call = getattr(convolution, form)
-    return rates(
-        lambda outputs: call(x, kernel[:outputs]), lambda: weights @ patches, channels, 18.0 * channels**2 * extent**2
-    )
+
+    def direct(outputs: int) -> object:
+        window = Window((3, 3), before=(1, 1), after=(1, 1))
+        return convolution.direct(x, [kernel[:outputs].reshape(outputs, -1)], None, window, products)
+
+    def winograd(outputs: int) -> object:
+        padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+        return convolution.winograd(padded, convolution.winograd_kernels(kernel[:outputs]))
+
+    exact = direct if form == "direct" else winograd
+    return rates(exact, lambda: weights @ patches, channels, 18.0 * channels**2 * extent**2)
 
 
-def measure() -> dict[str, dict[str, float]]:
+def kernels() -> dict[str, dict[str, float]]:
     found = {f"gemm {size}": gemm(size) for size in CUBES}
     for channels, extent in MAPS:
         for form in ("direct", "winograd"):
@@ -77,34 +108,175 @@ def measure() -> dict[str, dict[str, float]]:
     return found
 
 
-def in_process(cores: int) -> dict[str, dict[str, float]]:
+def network(name: str) -> dict[str, float]:
+    """Milliseconds of every form, and how far they lie apart."""
+    graph = Graph.of(networks.NETWORKS[name]())
+    names, rng = graph.names(), np.random.default_rng(0)
+    feeds = {names[node.uid]: rng.standard_normal(node.shape, np.float32) for node in graph.inputs}
+    found, outputs = {}, {}
+    for label, chip, mode in FORMS:
+        model = af.compile(graph, target=chip, fidelity=mode)
+        outputs[label] = next(iter(model.run(feeds).outputs.values())).astype(np.float64)
+        found[label] = 1e3 * fastest(lambda model=model: model.run(feeds), REPEATS)
+    plain = twins.numpy_twin(graph)
+    found["numpy"] = 1e3 * fastest(lambda: plain(feeds), REPEATS)
+    single = plain(feeds)[0].astype(np.float64)
+    found["fast - exact"] = relative(outputs["fast"], outputs["exact m5"])
+    found["exact - float32"] = relative(outputs["exact m5"], single)
+    with contextlib.suppress(ImportError):
+        found["onnxruntime"] = 1e3 * with_onnxruntime(graph, feeds)
+    return found
+
+
+def relative(found: np.ndarray, want: np.ndarray) -> float:
+    return float(np.linalg.norm(found - want) / np.linalg.norm(want))
+
+
+def with_onnxruntime(graph: Graph, feeds: dict[str, np.ndarray]) -> float:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = native.threads()
+    session = onnxruntime.InferenceSession(twins.onnx_twin(graph), options, providers=["CPUExecutionProvider"])
+    named = dict(zip((port.name for port in session.get_inputs()), feeds.values(), strict=True))
+    return fastest(lambda: session.run(None, named), 2 * REPEATS)
+
+
+def memory(name: str, mode: str) -> dict[str, float]:
+    """MB of the live tensors of a run, and what it adds at most to the process that holds the compiled program: while
+    weights are decoded and laid out, which happens once, and while it runs."""
+    graph = Graph.of(networks.NETWORKS[name]())
+    model = af.compile(graph, target="m5", fidelity=mode)
+    names, rng = graph.names(), np.random.default_rng(0)
+    feeds = {names[node.uid]: rng.standard_normal(node.shape, np.float32) for node in graph.inputs}
+    before = _resident()
+    with _Peak() as first:
+        model.run(feeds)
+    with _Peak() as later:
+        model.run(feeds)
+    added = {"first": first.most - before, "later": later.most - before}
+    return {"live": live_bytes(model) / 1e6, **{name: each / 1e6 for name, each in added.items()}}
+
+
+def live_bytes(model: af.Model) -> int:
+    """fp16 bytes of the weights and of the most values at a time, each from where it is made to its last reader."""
+    ops = model.program.module.ops
+    size = {op: 2 * int(np.prod(op.shape)) for op in ops if op.type is not None}
+    last = {operand: place for place, op in enumerate(ops) for operand in op.operands}
+    weights = sum(size[op] for op in ops if op.kind == "const_in")
+    held = most = 0
+    ends: dict[int, int] = {}
+    for place, op in enumerate(ops):
+        if op.type is None or op.kind == "const_in":
+            continue
+        held += size[op]
+        end = last.get(op, place)
+        ends[end] = ends.get(end, 0) + size[op]
+        most = max(most, held)
+        held -= ends.pop(place, 0)
+    return weights + most
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as held:
+        return int(held.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class _Peak:
+    """The most memory that a process holds, looked up every millisecond."""
+
+    def __enter__(self) -> _Peak:
+        self.most, self._on = _resident(), True
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while self._on:
+            self.most = max(self.most, _resident())
+            time.sleep(0.001)
+
+    def __exit__(self, *_: object) -> None:
+        self._on = False
+        self._thread.join()
+
+
+def overhead() -> dict[str, float]:
+    """Microseconds an op in a graph of small ones: 32 channels of 8 x 8, 1 x 1 kernels."""
+    graph = Graph.of(networks.synthetic(SMALL_OPS))
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 32, 8, 8))}
+    found = {}
+    for mode in ("exact", "fast"):
+        model = af.compile(graph, target="m5", fidelity=mode)
+        model.run(feeds)
+        found[mode] = 1e6 * fastest(lambda model=model: model.run(feeds), REPEATS) / model.n_ops
+    return found
+
+
+MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
+    "kernels": kernels,
+    "network": network,
+    "memory": memory,
+    "overhead": overhead,
+}
+
+
+def in_process(cores: int, *words: str) -> dict[str, Any]:
     count = str(cores)
     limits = {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
     limits |= {"VECLIB_MAXIMUM_THREADS": count, "ANEFORGE_THREADS": count}
-    command = [sys.executable, __file__, "--measure"]
+    command = [sys.executable, __file__, "--measure", *words]
     done = subprocess.run(command, env=os.environ | limits, check=True, capture_output=True, text=True)  # noqa: S603
     return json.loads(done.stdout)
 
 
-def report(cores: int) -> None:
+def report_kernels(cores: int) -> None:
     title = f"{cores} core{'s' * (cores > 1)}, GFLOP/s"
     print(f"\n{title:26} {'native':>8} {'plain':>8} {'float32':>8}  native/plain  native/float32")
-    for name, each in in_process(cores).items():
+    for name, each in in_process(cores, "kernels").items():
         fast = each.get("native", float("nan"))
         ratios = f"{fast / each['plain']:>13.0f} {fast / each['float32']:>15.2f}"
         print(f"{name:26} {fast:>8.1f} {each['plain']:>8.2f} {each['float32']:>8.1f} {ratios}")
 
 
+def report_networks(cores: int) -> None:
+    labels = [label for label, _, _ in FORMS]
+    title = f"{cores} core{'s' * (cores > 1)}, ms"
+    heads = "".join(f"{label:>10}" for label in (*labels, "numpy", "ort"))
+    ratios = "".join(f"{f'{label}/ort':>14}" for label in labels)
+    print(f"\n{title:16}{heads}{ratios}{'fast - exact':>14}{'exact - fp32':>14}")
+    for name in TIMED:
+        each = in_process(cores, "network", name)
+        other = each.get("onnxruntime", float("nan"))
+        times = "".join(f"{each[label]:>10.1f}" for label in (*labels, "numpy")) + f"{other:>10.1f}"
+        over = "".join(f"{each[label] / other:>14.2f}" for label in labels)
+        print(f"{name:16}{times}{over}{each['fast - exact']:>14.2e}{each['exact - float32']:>14.2e}")
+
+
+def report_memory() -> None:
+    print(f"\n{'memory, MB':24}{'live tensors':>14}{'first run':>12}{'later runs':>12}{'later/live':>12}")
+    for name in (*TIMED, "unet"):
+        for mode in ("exact", "fast"):
+            each = in_process(1, "memory", name, mode)
+            figures = f"{each['live']:>14.1f}{each['first']:>12.1f}{each['later']:>12.1f}"
+            print(f"{f'{name}, {mode}':24}{figures}{each['later'] / each['live']:>12.2f}")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true", help="print the figures of this process as JSON")
-    if parser.parse_args().measure:
-        print(json.dumps(measure()))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", nargs="+", help="print the figures of one group in this process as JSON")
+    asked = parser.parse_args().measure
+    if asked:
+        print(json.dumps(MEASURES[asked[0]](*asked[1:])))
         return
     print(native.why_not() or f"native path: {os.environ.get('ANEFORGE_NATIVE_PATH') or native.paths()[-1]}")
     cpus = native.threads()
     for cores in (1, cpus) if cpus > 1 else (1,):
-        report(cores)
+        report_kernels(cores)
+        report_networks(cores)
+    report_memory()
+    each = in_process(1, "overhead")
+    print(f"\nan op of a small graph: {each['exact']:.1f} us exact, {each['fast']:.1f} us fast, arithmetic included")
 
 
 if __name__ == "__main__":

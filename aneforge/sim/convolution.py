@@ -74,7 +74,9 @@ def winograd(x: Array, kernels: list[list[Array]], bias: Array | None = None) ->
         own = slice(group * outputs, (group + 1) * outputs)
         start = None if bias is None else bias[own, None]
         image = x[group * inputs : (group + 1) * inputs]
-        for first, count in _bands(rows, 6 * inputs * columns):
+        for first, count in _bands(
+            rows, (6 * inputs + 8 * outputs) * columns
+        ):  # four sums of 16 bytes for two outputs
             found[own, first : first + count] = _winograd(image[:, first : first + count + 2], weights, start)
     return found
 
@@ -99,6 +101,17 @@ def _data_transform(data: Array, tiles: int) -> list[Array]:
 
 
 def _kernel_transform(kernel: Array) -> list[Array]:
+    """The four forms of a kernel, made for some outputs at a time: on the way they are four times its size."""
+    made = [np.empty(kernel.shape[:-1], np.float16) for _ in range(_TILE)]
+    count = max(1, _BAND // (8 * max(1, kernel[0].size)))
+    for first in range(0, len(kernel), count):
+        some = slice(first, first + count)
+        for whole, part in zip(made, _transformed(kernel[some]), strict=True):
+            whole[some] = part
+    return made
+
+
+def _transformed(kernel: Array) -> list[Array]:
     g = decoded(kernel)
     first, middle, last = g[..., 0], g[..., 1], g[..., 2]
     made = (first, (first + middle + last) / 2, (first - middle + last) / 2, last)

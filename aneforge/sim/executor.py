@@ -147,7 +147,8 @@ class Plan:
         return _Step(op, self._place_of[op], reads, call, (), layer, basis, layer is not None and not moves)
 
     def _basis(self, op: Op) -> str:
-        return basis(op.kind, self.engine.target, self.engine.fast)
+        kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind
+        return basis(kind, self.engine.target, self.engine.fast)
 
     def run(self, feeds: Feeds, trace: bool = False) -> Run:
         """Run on NDCHW arrays by port name."""

@@ -16,12 +16,14 @@ from aneforge.anec.ir import Op
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import narrowed, widened
 from aneforge.sim.rules.contraction import CONTRACTIONS
-from aneforge.sim.rules.moves import COMPARISONS, MOVES, PICKS, moving
+from aneforge.sim.rules.moves import COMPARISONS, MOVES, PICKS, UNITS, moving
 from aneforge.sim.rules.planar import PLANAR
 
 __all__ = ["Prepared", "has_own_rule", "keeps_numbers", "prepared"]
 
 Array = np.ndarray
+_CHANNEL_BY_CHANNEL = ("resize", "average_pool", "l2norm_pool")
+_PART = 1 << 18  # elements of a map that are float64 at a time
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,26 @@ def _meaning(op: Op, named: dict[str, Array]) -> Callable[..., Array]:
             found = np.asarray(rule(op, *wide, **named))
         return found.astype(bool) if truth else narrowed(found)
 
-    return call
+    return _by_channels(op, call) if op.kind in _CHANNEL_BY_CHANNEL else call
+
+
+def _by_channels(op: Op, call: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Large maps some channels at a time: float64 is four times what is stored, and a resampling holds several."""
+
+    def in_parts(x: Array) -> Array:
+        count = max(1, _PART // max(1, op.shape[3] * op.shape[4], x.shape[3] * x.shape[4]))
+        if x.shape[2] <= count or x.shape[2] != op.shape[2]:
+            return call(x)
+        parts = [call(x[:, :, first : first + count]) for first in range(0, x.shape[2], count)]
+        return np.concatenate(parts, axis=2)
+
+    return in_parts
 
 
 def keeps_numbers(kind: str) -> bool:
-    """Whether an op hands on, picks, places, compares or clamps numbers: its meaning is then exact."""
-    return kind in MOVES or kind in PICKS or kind in COMPARISONS
+    """Whether an op hands on, picks, places, compares or clamps numbers: its meaning is then exact. A native layer is
+    named by its type, ``unit:Sort``."""
+    return kind in MOVES or kind in PICKS or kind in COMPARISONS or kind.removeprefix("unit:") in UNITS
 
 
 def has_own_rule(kind: str) -> bool:

@@ -16,7 +16,7 @@ from aneforge.sim.half import has_special, narrowed, widened
 from aneforge.sim.window import Window
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["COMPARISONS", "MOVES", "PICKS", "moving", "q4", "without_nan"]
+__all__ = ["COMPARISONS", "MOVES", "PICKS", "UNITS", "moving", "q4", "without_nan"]
 
 Array = np.ndarray
 _INFINITY = 0x7C00
@@ -38,6 +38,10 @@ COMPARISONS = frozenset(
         *("greater_than_equal_zero", "arg_min_max", "global_arg_min_max", "n_relu", "clamped_relu"),
     )
 )
+
+
+UNITS = frozenset(("Sort", "TopK", "DynamicSlice"))
+"""Native layers that do no more than that; positions come back as fp16 numbers (N45)."""
 
 
 def moving(op: Op) -> Callable[..., Array]:
