@@ -86,6 +86,27 @@ def _dot(*terms: float) -> Callable[[Target], float]:
     return ask
 
 
+def _units(value: float, weight: float) -> Callable[[Target], float]:
+    """One product, in steps of the accumulator."""
+
+    def ask(target: Target) -> float:
+        row = graph_input((1, 2), name="x")
+        return float(_run(row.linear(np.array([[weight, 0.0]])), np.array([[value, 0.0]]), target)[0, 0]) * 2.0**16
+
+    return ask
+
+
+def _added(one: float, two: float) -> Callable[[Target], float]:
+    """Two numbers of one row, cut apart and added."""
+
+    def ask(target: Target) -> float:
+        row = graph_input((1, 2, 1, 1), name="x")
+        out = row.slice_by_size([0, 0, 0, 0], [1, 1, 1, 1]) + row.slice_by_size([0, 1, 0, 0], [1, 1, 1, 1])
+        return float(_run(out, np.array([one, two]).reshape(1, 2, 1, 1), target)[0, 0, 0, 0])
+
+    return ask
+
+
 def _triples(size: float) -> Callable[[Target], float]:
     return _dot(*[size, -size, 1.0] * 16)
 
@@ -149,6 +170,14 @@ def _one(function: Callable[[Tensor], Tensor], value: float) -> Callable[[Target
     return ask
 
 
+def _one_channel(value: float) -> Callable[[Target], float]:
+    def ask(target: Target) -> float:
+        out = conv(graph_input((1, 1, 1, 2), name="x"), np.ones((1, 1, 1, 1)))
+        return float(_run(out, np.full((1, 1, 1, 2), value), target)[0, 0, 0, 0])
+
+    return ask
+
+
 _INF = float("inf")
 _ALL = ("M1", "M1 Max", "M2 Pro", "M4", "M5", "M5 Pro", "M6")
 _PRODUCTS = ("M1", "M1 Max", "M2 Pro", "M5", "M5 Pro")
@@ -164,17 +193,31 @@ PROBES: tuple[Probe, ...] = (
     ),
     Probe("4096 and 1024 ones", "N08", {("M1",): 5116}, _dot(4096.0, *[1.0] * 1024)),
     Probe("[+1024, -1024, +1] x 16", "N09", {("M1",): 16}, _triples(1024)),
+    Probe("[+4090, -4090, +1] x 16", "N09", {("M1",): 16}, _triples(4090)),
     Probe("[+4096, -4096, +1] x 16", "N09", {("M1",): 4}, _triples(4096)),
+    Probe("[+30000, -30000, +1] x 16", "N09", {("M1",): 4}, _triples(30000)),
     Probe("2048, 1 and -2048", "N10", {("M4", "M6"): 1}, _dot(2048.0, 1.0, -2048.0)),
     Probe("2048 + 1 in the accumulator", "N14", {("M4", "M6"): 2050}, _dot(2048.0, 1.0)),
+    Probe("4096 + 2 in the accumulator", "N14", {("M4", "M6"): 4100}, _dot(4096.0, 2.0)),
+    Probe("1.5 * 2^-13 times 1/8, in 2^-16", "N11", {("M6",): 2}, _units(1.5 * 2.0**-13, 0.125)),
+    Probe("1.99 * 2^-3 times 1.99 * 2^-14, in 2^-16", "N11", {("M6",): 0}, _units(1.99 * 2.0**-3, 1.99 * 2.0**-14)),
+    Probe("2048 + 1, elementwise", "N47", {("M6",): 2050}, _added(2048.0, 1.0)),
+    Probe("65504 + 0, elementwise", "N47", {("M6",): 65504}, _added(65504.0, 0.0)),
     Probe("eight numbers that sum to 2049", "N15", {_ALL[:6]: 2050}, _sum_to(2049)),
     Probe("32752 in the accumulator", "N04", {("M1", "M4", "M6"): 32752}, _dot(32752.0)),
     Probe("16384 + 16384 - 16384", "N04", {("M1", "M4", "M6"): _INF}, _dot(16384.0, 16384.0, -16384.0)),
+    Probe("60000 through one channel of a 1 x 1", "N06", {("M1",): 60000}, _one_channel(60000)),
+    Probe("32768 through one channel of a 1 x 1", "N06", {("M4", "M6"): _INF}, _one_channel(32768)),
     Probe("4094 through a width slice", "N18", {_ALL[:3]: 4094, _ALL[3:6]: 4094}, _slice(4094)),
     Probe("4096 through a width slice", "N18", {_ALL[:3]: _INF, _ALL[3:6]: 4096}, _slice(4096)),
     Probe("square of 256", "N30", {("M1", "M6"): _INF}, _one(lambda x: x.square(), 256.0)),
     Probe("exp of 11.1", "N29", {("M1",): _INF}, _one(lambda x: x.exp(), 11.1)),
     Probe("log of 0", "N43", {("M1",): -45440}, _one(lambda x: x.log(0.0), 0.0)),
+    Probe("softplus of infinity", "N43", {("M1",): 0}, _one(lambda x: x.softplus(), _INF)),
+    Probe("softsign of infinity", "N43", {("M1",): 0}, _one(lambda x: x.softsign(), _INF)),
+    Probe("sigmoid of NaN", "N31", {("M1",): 1}, _one(lambda x: x.sigmoid(), float("nan"))),
+    Probe("infinity less infinity", "N32", {("M1",): 0}, _one(lambda x: x - x, _INF)),
+    Probe("reciprocal of -0", "N33", {("M1", "M4", "M6"): _INF}, _one(lambda x: x.inverse(0.0), -0.0)),
     Probe("relu of NaN", "N31", {("M1",): _INF}, _one(lambda x: x.relu(), float("nan"))),
     Probe("gelu of 0", "N41", {("M1",): -0.000543}, _one(lambda x: x.gelu(), 0.0), 3),
 )
