@@ -13,6 +13,7 @@ from test_lower import LOWERED, built
 import aneforge as af
 from aneforge.anec.interpret import interpreted_names
 from aneforge.compiler.compile import compile_target
+from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
 from aneforge.sim.engine import Engine
@@ -396,3 +397,50 @@ def test_run_compares_chips_and_takes_batches(tmp_path, capsys):
             command.run(str(net), "m1", options)
     with pytest.raises(AneforgeError, match="take one target"):
         command.run(str(net), "m1,m5", command.Options(trace=True))
+
+
+NATIVE_LAYERS = (
+    *("sdpa", "topk", "sort", "argmax", "cross_product", "cross_correlation", "cost_volume", "fps", "radius_search"),
+    *("minmax_norm", "lrn", "space_to_channel", "channel_to_space", "space_to_batch", "batch_to_space", "flatten"),
+    *("input_view", "dynamic_slice", "scaled_elementwise"),
+)
+
+
+@pytest.mark.parametrize("name", NATIVE_LAYERS)
+def test_every_native_layer_runs_and_gives_fp16(name):
+    cases = [case for case in LOWERED if case.op == name] or [case for case in LOWERED if case.op.startswith(name)]
+    ran = 0
+    for case in cases:
+        graph, arrays = built(case)
+        try:
+            found, _ = run(graph, halves(arrays), "h17s", trace=True)
+        except CompileError:  # some shapes are refused on every chip
+            continue
+        ran += 1
+        assert all(value.dtype == np.float16 for value in found)
+        want = af.evaluate(graph, dict(zip(graph.inputs, halves(arrays), strict=True)))
+        for one, two in zip(found, want, strict=True):
+            np.testing.assert_allclose(one.astype(np.float64), two, rtol=0.02, atol=0.02)
+    if name == "topk":  # three and four are refused
+        x = af.input((1, 8), name="x")
+        assert run(af.topk(x, 5), [np.arange(8.0)[None]], "h17s")[0][0].tolist() == [[7.0, 6.0, 5.0, 4.0, 3.0]]
+        ran += 1
+    assert ran
+
+
+def test_positions_come_back_as_fp16_numbers():
+    """N45: exact below 2048; above, the nearest fp16 number."""
+    x = af.input((1, 4096), name="x")
+    order = af.sort(x, return_indices=True)
+    found = run(order, [np.arange(4096.0)[None]], "h17s")[0][0].reshape(-1)
+    np.testing.assert_array_equal(found[:2049], np.arange(2049))
+    assert found[2049] == 2050.0
+    assert found.dtype == np.float16
+
+
+def test_steps_of_native_layers_are_rounded():
+    """2048 + 1 is 2050 in fp16, and three times that 6152; one rounding at the end would give 6148."""
+    a, b = af.input((1, 1, 1, 4), name="a"), af.input((1, 1, 1, 4), name="b")
+    out = af.scaled_elementwise(a, b, "Add", 3.0)
+    data = [np.full((1, 1, 1, 4), 2048.0), np.full((1, 1, 1, 4), 1.0)]
+    assert (run(out, data, "h17s")[0][0] == 6152.0).all()

@@ -15,6 +15,7 @@ from aneforge.cli.check import load_model
 from aneforge.errors import AneforgeError
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
+from aneforge.sim import native
 
 if TYPE_CHECKING:
     from aneforge.sim.compare import Difference
@@ -44,6 +45,8 @@ def run(model: str, chips: str, options: Options) -> None:
     graph = load_model(model)
     compiled = {chip: compile_model(graph, target=chip, fidelity=options.fidelity) for chip in asked}
     first = compiled[asked[0]]
+    if options.fidelity == "exact" and native.why_not():
+        print(f"{native.why_not()}; exact sums run in NumPy, the same bits and far slower", file=sys.stderr)
     feeds = _random(first) if options.given is None else _read(options.given)
     if options.given is None:
         print(f"inputs were drawn with seed {SEED}; --input FILE.npz gives your own", file=sys.stderr)

@@ -18,6 +18,7 @@ from aneforge.sim.half import narrowed, widened
 from aneforge.sim.rules.contraction import CONTRACTIONS
 from aneforge.sim.rules.moves import COMPARISONS, MOVES, PICKS, UNITS, moving
 from aneforge.sim.rules.planar import PLANAR
+from aneforge.sim.rules.units import UNIT_RULES, unit
 
 __all__ = ["Prepared", "has_own_rule", "keeps_numbers", "prepared"]
 
@@ -39,8 +40,8 @@ def prepared(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Arra
     that its attributes name."""
     if op.kind in CONTRACTIONS:
         return Prepared(*CONTRACTIONS[op.kind](engine, op, kernel, named))
-    if op.kind in PLANAR:
-        rule = PLANAR[op.kind]
+    if op.kind in PLANAR or (op.kind == "unit" and op.attrs["type"] in UNIT_RULES):
+        rule = PLANAR.get(op.kind, unit)
         return Prepared(tuple(op.operands), lambda *operands: rule(engine, op, *operands))
     if op.kind in MOVES:
         return Prepared(tuple(op.operands), moving(op))
@@ -85,4 +86,4 @@ def keeps_numbers(kind: str) -> bool:
 
 def has_own_rule(kind: str) -> bool:
     """Whether an op follows the engine's steps and not just its meaning, rounded."""
-    return kind in CONTRACTIONS or kind in PLANAR
+    return kind in CONTRACTIONS or kind in PLANAR or kind.removeprefix("unit:") in UNIT_RULES

@@ -30,6 +30,16 @@ def _divided(engine: Engine, op: Op, a: Array, b: Array) -> Array:
     return paired("mult", a, paired("div", np.ones(1, np.float16), b))
 
 
+def _scaled(engine: Engine, op: Op, a: Array, b: Array) -> Array:
+    """The pair, then the scale, which a product ignores as the layer does on silicon (layers.json)."""
+    mode, scale = op.attrs["mode"], op.attrs["scale"]
+    if mode in ("Add", "Mult"):
+        found = paired(mode.lower(), a, b)
+    else:
+        found = narrowed((np.minimum if mode == "Min" else np.maximum)(widened(a), widened(b)))
+    return found if mode == "Mult" else paired("mult", found, np.array([scale]).astype(np.float16))
+
+
 def _quantised(engine: Engine, op: Op, x: Array) -> Array:
     """Whole numbers of the scale, ties away from zero, moved by the zero point and held in the range of 8 bits."""
     low, high = (0, 255) if op.attrs["to"] == "ui8" else (-128, 127)
@@ -106,6 +116,7 @@ PLANAR: dict[str, Rule] = {
     "mult": _pair("mult"),
     "div": _divided,
     "quant": _quantised,
+    "scaled_elementwise": _scaled,
     "square": _square,
     "sqr": _square,
     "softmax": _softmax,

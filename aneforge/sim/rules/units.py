@@ -1,0 +1,107 @@
+"""Native layers that have no backend op of their own: their steps in fp16, one rounding each.
+
+Nobody has published how these layers round. The steps are those of the layer's meaning, each as the planar path does
+it; sums of products pass the accumulators.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aneforge.anec.ir import Op
+from aneforge.sim.engine import Engine
+from aneforge.sim.half import gained, narrowed, paired, widened
+from aneforge.sim.tables import activation, look_up
+from aneforge.sim.window import Window, patches
+
+__all__ = ["UNIT_RULES", "unit"]
+
+Array = np.ndarray
+Params = dict[str, Any]
+_AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
+
+
+def _half(value: float) -> Array:
+    return np.array([value]).astype(np.float16)
+
+
+def _cross_product(engine: Engine, p: Params, a: Array, b: Array) -> Array:
+    one, two = a.reshape(3), b.reshape(3)
+    ahead, behind = [1, 2, 0], [2, 0, 1]
+    found = paired("sub", paired("mult", one[ahead], two[behind]), paired("mult", one[behind], two[ahead]))
+    return found.reshape(1, 1, 3, 1, 1)
+
+
+def _cross_correlation(engine: Engine, p: Params, x: Array, template: Array) -> Array:
+    window = Window(template.shape[3:])
+    rows, columns = window.outputs(x.shape[3:])
+    read = patches(np.ascontiguousarray(x[0, 0]), window, 0, rows)
+    return engine.products(np.ascontiguousarray(template.reshape(1, -1)), read).reshape(1, 1, 1, rows, columns)
+
+
+def _cost_volume(engine: Engine, p: Params, aux: Array, ref: Array) -> Array:
+    a, r = aux.reshape(-1), ref.reshape(-1)
+    planes = [paired("sub", a, r[shift : shift + len(a)]) for shift in range(p["DisparityRange"] + 1)]
+    return np.abs(np.stack(planes)).reshape(1, 1, len(planes), 1, len(a))
+
+
+def _min_max(engine: Engine, p: Params, x: Array) -> Array:
+    axis = _AXES[p["Dimension"]]
+    wide = widened(x)
+    low, high = (narrowed(find(wide, axis=axis, keepdims=True)) for find in (np.min, np.max))
+    span = paired("add", paired("sub", high, low), _half(p["Epsilon"]))
+    return paired("div", paired("sub", x, low), span)
+
+
+def _response(engine: Engine, p: Params, x: Array) -> Array:
+    """The power is that of the tables: exp2(-beta * log2(...))."""
+    size = p["KernelChannel"]
+    before = (size - 1) // 2
+    squares = widened(paired("mult", x, x))
+    padded = np.pad(squares, ((0, 0), (0, 0), (before, size - 1 - before), (0, 0), (0, 0)))
+    total = narrowed(np.sum([padded[:, :, i : i + x.shape[2]] for i in range(size)], axis=0))
+    shifted = gained(total, None, None, p["Alpha"] / size, p["K"])
+    power = gained(look_up(activation("log2", (), engine.tables), shifted), None, None, -p["Beta"])
+    return paired("mult", x, look_up(activation("exp2", (), engine.tables), power))
+
+
+def _distances(points: Array, others: Array) -> Array:
+    """Squared distances of three-channel points [3, n] and [3, m], in fp16."""
+    apart = paired("sub", np.ascontiguousarray(points[:, :, None]), np.ascontiguousarray(others[:, None, :]))
+    return narrowed(widened(paired("mult", apart, apart)).sum(axis=0))
+
+
+def _radius(engine: Engine, p: Params, centroids: Array, points: Array) -> Array:
+    distances = _distances(points[0, 0, :, 0], centroids[0, 0, :, 0])
+    reach = paired("mult", _half(p["Radius"]), _half(p["Radius"]))
+    return (widened(distances) <= widened(reach)).astype(np.float16)[None, None, :, None, :]
+
+
+def _furthest(engine: Engine, p: Params, points: Array) -> Array:
+    """The first point starts; the furthest from all that were chosen is next, the first of equals."""
+    places = points[0, 0, :, 0]
+    chosen, distance = [0], np.full(places.shape[1], np.inf)
+    while len(chosen) < p["CentroidCount"]:
+        distance = np.minimum(distance, widened(_distances(places, places[:, chosen[-1:]]))[:, 0])
+        chosen.append(int(np.argmax(distance)))
+    return points[..., chosen]
+
+
+UNIT_RULES: dict[str, Callable[..., Array]] = {
+    "CostVolume": _cost_volume,
+    "CrossCorrelation": _cross_correlation,
+    "CrossProduct": _cross_product,
+    "FurthestPointSampling": _furthest,
+    "LocalResponseNormalization": _response,
+    "MinMaxNormalization": _min_max,
+    "RadiusSearch": _radius,
+}
+
+
+def unit(engine: Engine, op: Op, *operands: Array) -> Array:
+    """A native layer by its type."""
+    return UNIT_RULES[op.attrs["type"]](engine, json.loads(op.attrs["params"]), *operands)
