@@ -29,19 +29,23 @@ def direct(x: Array, kernels: list[Array], bias: Array | None, window: Window, p
     """
     inputs = x.shape[0] // len(kernels)
     outputs = kernels[0].shape[0]
-    plane = window.outputs(x.shape[1:])
-    found = np.empty((len(kernels) * outputs, *plane), np.float16)
+    parts = []
     for group, kernel in enumerate(kernels):
         own = slice(group * outputs, (group + 1) * outputs)
         start = None if bias is None else bias[own, None]
-        image = x[group * inputs : (group + 1) * inputs]
-        if window.reads_points:
-            found[own] = products(kernel, image.reshape(inputs, -1), start).reshape(outputs, *plane)
-            continue
-        for first, rows in _bands(plane[0], kernel.shape[1] * plane[1]):
-            read = patches(image, window, first, rows, kernel.dtype == np.float32)
-            found[own, first : first + rows] = products(kernel, read, start).reshape(outputs, rows, plane[1])
-    return found
+        parts.append(_group(x[group * inputs : (group + 1) * inputs], kernel, start, window, products))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _group(image: Array, kernel: Array, bias: Array | None, window: Window, products: Products) -> Array:
+    outputs, plane = kernel.shape[0], window.outputs(image.shape[1:])
+    if window.reads_points:
+        return products(kernel, image.reshape(image.shape[0], -1), bias).reshape(outputs, *plane)
+    parts = []
+    for first, rows in _bands(plane[0], kernel.shape[1] * plane[1]):
+        read = patches(image, window, first, rows, kernel.dtype == np.float32)
+        parts.append(products(kernel, read, bias).reshape(outputs, rows, plane[1]))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _bands(rows: int, width: int) -> list[tuple[int, int]]:

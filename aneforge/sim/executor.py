@@ -25,7 +25,7 @@ from aneforge.sim.fidelity import basis
 from aneforge.sim.half import has_special
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
-from aneforge.sim.rules.moves import MOVES, without_nan
+from aneforge.sim.rules.moves import MOVES, PICKS, without_nan
 
 __all__ = ["Plan", "Run", "TraceEntry", "execute"]
 
@@ -75,7 +75,7 @@ class _Step:
     layer: int | None = None
     fidelity: str = ""
     watched: bool = False
-    """Whether its numbers can be the first that are not finite: those of a move were there before."""
+    """Whether its numbers can be the first that are not finite: those of a move or pick were there before."""
 
     def entry(self, value: Array) -> TraceEntry:
         assert self.op is not None
@@ -143,8 +143,8 @@ class Plan:
     def _step(self, op: Op, reads: tuple[int, ...], call: Callable[..., Array]) -> _Step:
         layer = None if op.layer is None else self._places[op.layer]
         basis = self._basis(op)
-        moves = op.kind in MOVES and op.labels.get("storage") != "q4"
-        return _Step(op, self._place_of[op], reads, call, (), layer, basis, layer is not None and not moves)
+        keeps = (op.kind in MOVES or op.kind in PICKS) and op.labels.get("storage") != "q4"
+        return _Step(op, self._place_of[op], reads, call, (), layer, basis, layer is not None and not keeps)
 
     def _basis(self, op: Op) -> str:
         kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind

@@ -96,8 +96,13 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 
 
 def _relu(op: Op, x: Array) -> Array:
-    """Bits of negative numbers are negative integers; those of a NaN come after infinity."""
-    return np.minimum(np.maximum(x.view(np.int16), 0), _INFINITY).view(np.float16)
+    """Bits of negative numbers are negative integers; those of a NaN, which only a move hands on, come after
+    infinity."""
+    kept = np.maximum(x.view(np.int16), 0)
+    given = op.operands[0].kind
+    if given in MOVES or given == "live_in":
+        np.minimum(kept, _INFINITY, out=kept)
+    return kept.view(np.float16)
 
 
 def _abs(op: Op, x: Array) -> Array:
