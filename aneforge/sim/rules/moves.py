@@ -63,10 +63,10 @@ def moving(op: Op) -> Callable[..., Array]:
 def q4(values: Array) -> Array:
     """fp16 numbers through the fixed point with four fraction bits: above 4094 infinite (N17, N18)."""
     limit = np.float16(FP16_SLICE_SAT).view(np.uint16)
-    bits = values.view(np.uint16)
-    lost = (bits & 0x7FFF) > limit
-    if not lost.any():
+    if not ((values.view(np.uint16) & 0x7FFF) > limit).any():
         return values
+    bits = without_nan(values).view(np.uint16)
+    lost = (bits & 0x7FFF) > limit
     return np.where(lost, (bits & 0x8000) | _INFINITY, bits).astype(np.uint16).view(np.float16)
 
 
@@ -96,13 +96,10 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 
 
 def _relu(op: Op, x: Array) -> Array:
-    """Bits of negative numbers are negative integers; those of a NaN, which only a move hands on, come after
-    infinity."""
-    kept = np.maximum(x.view(np.int16), 0)
+    """Bits of negative numbers are negative integers. A NaN can only come from a port, by moves."""
     given = op.operands[0].kind
-    if given in MOVES or given == "live_in":
-        np.minimum(kept, _INFINITY, out=kept)
-    return kept.view(np.float16)
+    read = without_nan(x) if given in MOVES or given == "live_in" else x
+    return np.maximum(read.view(np.int16), 0).view(np.float16)
 
 
 def _abs(op: Op, x: Array) -> Array:
