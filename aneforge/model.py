@@ -87,7 +87,8 @@ class Model:
                 names = ", ".join(each.name for each in self.program.inputs)
                 raise AneforgeError(f"no value for input {port.name!r}; the program takes {names}")
             try:
-                numbers = np.asarray(value, np.float64)
+                given_as = np.asarray(value)
+                numbers = given_as if given_as.dtype.kind == "f" else given_as.astype(np.float64)
             except (TypeError, ValueError) as error:
                 raise AneforgeError(f"input {port.name!r} takes numbers: {error}") from None
             feeds[port.name] = port.to_ndchw(numbers)

@@ -16,6 +16,7 @@ from aneforge.sim import convolution, native
 from aneforge.sim.fast import settled_plain
 from aneforge.sim.half import decoded, gained_plain, narrowed_plain, paired_plain, widened_plain
 from aneforge.sim.mac import Sums, accumulate, accumulate_plain, products
+from aneforge.sim.rules.reductions import line_sums
 from aneforge.sim.window import Window, patches_plain
 
 pytestmark = pytest.mark.skipif(not native.available(), reason=native.why_not() or "available")
@@ -306,9 +307,8 @@ def test_what_outputs_read_is_the_same(data):
     first = data.draw(st.integers(0, rows - 1))
     count = data.draw(st.integers(1, rows - first))
     for single in (False, True):
-        for path in PATHS:
-            found = native.patches(image, window, first, count, single, path=path)
-            bits_equal(found, patches_plain(image, window, first, count, single), f"{window} {path}")
+        found = native.patches(image, window, first, count, single)
+        bits_equal(found, patches_plain(image, window, first, count, single), f"{window}")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -326,7 +326,27 @@ def test_single_sums_settle_as_they_do_in_numpy(path):
 def test_vector_products_are_products(path, columns):
     rng = np.random.default_rng(15)
     a, b = (rng.integers(-30, 31, shape).astype(np.float16) for shape in ((3, 131), (131, columns)))
-    np.testing.assert_array_equal(native.vector_products(a, b, path=path), a.astype(np.float32) @ b.astype(np.float32))
+    want = a.astype(np.float32) @ b.astype(np.float32)
+    for workers in (1, 2, 5):
+        np.testing.assert_array_equal(native.vector_products(a, b, path=path, workers=workers), want)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("fields", [(0, 32), (10, 20), (0, 3), (25, 31)])
+def test_line_sums_are_those_of_numpy(path, fields, monkeypatch):
+    lines = halves(np.random.default_rng(17), (40, 192), fields)
+    found = native.line_sums(lines, 8, 4, path=path)
+    monkeypatch.setenv("ANEFORGE_NATIVE", "0")
+    native.settings.cache_clear()
+    bits_equal(found, line_sums(lines, 8, 4))
+
+
+def test_tables_and_rows_that_lie_apart():
+    rng = np.random.default_rng(18)
+    table, matrix = EVERY[rng.permutation(65536)], EVERY[rng.integers(0, 65536, (6, 40))]
+    bits_equal(native.looked_up(table, matrix[:, ::3]), table[matrix[:, ::3].view(np.uint16)])
+    for some in (matrix[:, 5:31], matrix[::2], matrix.T, matrix[0], matrix[::-1]):
+        bits_equal(native.operands(some), decoded(np.ascontiguousarray(some)).astype(np.float32))
 
 
 # Use.

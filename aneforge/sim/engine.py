@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from aneforge.errors import AneforgeError
-from aneforge.sim.fast import fast_products, held_single
+from aneforge.sim import native
+from aneforge.sim.fast import fast_products, held_single, stacked_fast
 from aneforge.sim.mac import products
 from aneforge.sim.tiles import products_in_tiles
 from aneforge.targets.assumed import compile_fact
@@ -72,6 +73,15 @@ class Engine:
         if self.tile_losses:
             return products_in_tiles(a, b, bias, self.flush_subnormals)
         return products(a, b, bias, self.flush_subnormals)
+
+    def stacked_products(self, a: Array, b: Array) -> Array:
+        """The products of two stacks of matrices, each on its own."""
+        left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        if self.fast:
+            return stacked_fast(left, right)
+        if self.tile_losses or not native.available() or not left.size:
+            return np.stack([self.products(*pair) for pair in zip(left, right, strict=True)])
+        return native.stacked_products(left, right, self.flush_subnormals)
 
     def held(self, matrix: Array) -> Array:
         """A weight matrix as ``products`` reads it fastest, to be kept between runs."""

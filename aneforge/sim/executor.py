@@ -230,4 +230,4 @@ def _port(op: Op, fed: Array) -> Array:
             f"input {op.attrs['name']!r} is {list(op.shape)}, a value of {list(array.shape)} was given"
         )
     with np.errstate(over="ignore"):
-        return array.astype(np.float16)
+        return np.ascontiguousarray(array.astype(np.float16, copy=False))

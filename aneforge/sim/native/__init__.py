@@ -5,11 +5,13 @@
 bit of any result. The library is loaded on first use.
 """
 
-from aneforge.sim.native.contraction import accumulate, products, settled
+from aneforge.sim.native.contraction import accumulate, products, settled, stacked_products
 from aneforge.sim.native.library import available, paths, settings, threads, why_not
 from aneforge.sim.native.planar import (
     gained,
     has_special,
+    line_sums,
+    looked_up,
     narrowed,
     operands,
     paired,
@@ -24,6 +26,8 @@ __all__ = [
     "available",
     "gained",
     "has_special",
+    "line_sums",
+    "looked_up",
     "narrowed",
     "operands",
     "paired",
@@ -33,6 +37,7 @@ __all__ = [
     "settings",
     "settled",
     "settled_single",
+    "stacked_products",
     "threads",
     "vector_products",
     "why_not",

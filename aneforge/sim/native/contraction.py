@@ -8,10 +8,11 @@ from aneforge.errors import AneforgeError
 from aneforge.sim.mac import Sums, start_values
 from aneforge.sim.native.library import library, path_number, threads
 
-__all__ = ["accumulate", "products", "settled"]
+__all__ = ["accumulate", "products", "settled", "stacked_products"]
 
 Array = np.ndarray
 _WORTHWHILE = 1 << 25  # products; half as many take less time than a thread takes to start (bench/sim.py)
+_PACKING = 32  # what packing one element costs, in products
 _ROUNDING = 16  # what one rounding costs, in products
 
 
@@ -52,6 +53,19 @@ def products(
     return found
 
 
+def stacked_products(a: Array, b: Array, flush_subnormals: bool = False) -> Array:
+    """Products of dense fp16 stacks [count, rows, depth] and [count, depth, columns]."""
+    found = np.empty((*a.shape[:2], b.shape[2]), np.float16)
+    count, rows, depth = a.shape
+    failed = library().aneforge_products(
+        *(a.ctypes.data, b.ctypes.data, count, rows, depth, b.shape[2], int(flush_subnormals), found.ctypes.data),
+        *(_worth(depth * b.shape[2] * max(rows, _PACKING)), path_number(None)),
+    )
+    if failed:
+        raise MemoryError("no memory for the packed operands of a product")
+    return found
+
+
 def _multiply(
     a: Array,
     b: Array,
@@ -67,7 +81,7 @@ def _multiply(
     rows, depth, columns = *left.shape, right.shape[1]
     failed = library().aneforge_product(
         *(left.ctypes.data, right.ctypes.data, rows, depth, columns, *bias, int(flush_subnormals), *result),
-        *(workers or _worth(rows * depth * columns), path_number(path)),
+        *(workers or _worth(depth * columns * max(rows, _PACKING)), path_number(path)),
     )
     if failed:
         raise MemoryError("no memory for the packed operands of a product")

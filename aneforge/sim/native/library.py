@@ -24,7 +24,7 @@ __all__ = [
     "why_not",
 ]
 
-_INTERFACE = 5  # of mac.c; another number means another list of arguments
+_INTERFACE = 7  # of mac.c; another number means another list of arguments
 _SOURCES = ("mac.c", "mac_kernel.h", "planar.c", "planar_kernel.h")
 
 
@@ -105,6 +105,9 @@ def _declare(library: ctypes.CDLL) -> None:
         *(pointer, pointer, size, size, size),
         *(pointer, size, size, number, pointer, pointer, pointer, number, number),
     ]
+    library.aneforge_products.argtypes = [
+        *(pointer, pointer, size, size, size, size, number, pointer, number, number),
+    ]
     library.aneforge_settle.argtypes = [pointer, pointer, pointer, size, number, number]
     library.aneforge_widen.argtypes = [pointer, pointer, size, number]
     library.aneforge_narrow.argtypes = [pointer, number, pointer, size, number]
@@ -114,9 +117,11 @@ def _declare(library: ctypes.CDLL) -> None:
         *(pointer, pointer, number),
     ]
     library.aneforge_special.argtypes = [pointer, size, number]
-    library.aneforge_operands.argtypes = [pointer, pointer, size, number]
-    library.aneforge_patches.argtypes = [pointer, pointer, pointer, number, number]
-    library.aneforge_vector_products.argtypes = [pointer, pointer, size, size, size, pointer, number]
+    library.aneforge_operands.argtypes = [pointer, size, pointer, size, size, number]
+    library.aneforge_patches.argtypes = [pointer, pointer, pointer, size]
+    library.aneforge_look_up.argtypes = [pointer, pointer, pointer, size]
+    library.aneforge_line_sums.argtypes = [pointer, size, size, number, number, pointer, number]
+    library.aneforge_vector_products.argtypes = [pointer, pointer, size, size, size, pointer, number, number]
     library.aneforge_settle_single.argtypes = [pointer, pointer, size, size, size, size, pointer, number]
 
 

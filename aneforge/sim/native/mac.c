@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 5
+#define INTERFACE 7
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif
@@ -460,6 +460,8 @@ EXPORT const char *aneforge_path(int path);
 EXPORT int aneforge_product(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
                             const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column, int flush_subnormals,
                             double *units, double *lost, uint16_t *halves, int threads, int path);
+EXPORT int aneforge_products(const uint16_t *a, const uint16_t *b, ptrdiff_t count, ptrdiff_t rows, ptrdiff_t depth,
+                             ptrdiff_t columns, int flush_subnormals, uint16_t *halves, int threads, int path);
 EXPORT int aneforge_settle(const double *units, const double *lost, uint16_t *halves, ptrdiff_t count, int threads,
                            int path);
 
@@ -493,6 +495,17 @@ int aneforge_product(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdi
     threads = worthwhile(threads < 1 ? 1 : threads, (double)rows * (double)depth * (double)columns);
     cut(&crew, threads);
     return shared_out(&crew, threads) ? 0 : -1;
+}
+
+/* Several products of one shape, each behind the other. */
+int aneforge_products(const uint16_t *a, const uint16_t *b, ptrdiff_t count, ptrdiff_t rows, ptrdiff_t depth,
+                      ptrdiff_t columns, int flush_subnormals, uint16_t *halves, int threads, int path)
+{
+    for (ptrdiff_t each = 0; each < count; each++)
+        if (aneforge_product(a + each * rows * depth, b + each * depth * columns, rows, depth, columns, NULL, 0, 0,
+                             flush_subnormals, NULL, NULL, halves + each * rows * columns, threads, path))
+            return -1;
+    return 0;
 }
 
 /* The fp16 results of accumulators: one rounding, half away; infinity for those that left the range. Where `lost` is

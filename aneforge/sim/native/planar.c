@@ -4,8 +4,10 @@
  * Everything is integer arithmetic on bits and exact or correctly rounded doubles, so that paths agree.
  */
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EACH(index, count) for (ptrdiff_t index = 0; index < (count); index++)
@@ -15,8 +17,8 @@
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 #define AXES 5
-#define VECTOR_COLUMNS 64 /* sums of a vector product that stay in registers */
-#define VECTOR_TERMS 64
+#define MAX_THREADS 64
+#define VECTOR_TERMS 8 /* of a vector product, which are added together */
 
 INLINE float as_float(uint32_t bits)
 {
@@ -93,6 +95,17 @@ INLINE uint16_t rounded_single(float value, int twice)
     return (uint16_t)(size == size ? half | sign : 0u);
 }
 
+/* A sum of two fp16 numbers, rounded to fp16 and still a float; an indeterminate one is +0. Below 2^-14 a sum counts
+ * steps of 2^-24 as its terms do, and needs no rounding. */
+INLINE float half_step(float value)
+{
+    float size = fabsf(value);
+    uint32_t bits = as_bits(value), eleven = (bits + (1u << 12)) & ~0x1FFFu;
+    eleven = size < 0x1p-14f ? bits : eleven;
+    eleven = size >= 65520.0f ? 0x7F800000u | (bits & 0x80000000u) : eleven;
+    return size == size ? as_float(eleven) : 0.0f;
+}
+
 /* The same for a single-precision sum, which is infinite from 2^15 on; a sum of zero is +0. */
 INLINE uint16_t settled_half(float value)
 {
@@ -110,12 +123,29 @@ INLINE uint16_t settled_half(float value)
 #include "planar_kernel.h"
 
 #if defined(__x86_64__)
+#include <immintrin.h>
+
+/* The fast mode reads finite numbers with the machine's own conversion, and infinity as infinity. */
 #define PATH avx2
-#define TARGET __attribute__((target("avx2,fma")))
+#define TARGET __attribute__((target("avx2,fma,f16c")))
+#define WIDE __m256
+#define LANES 8
+#define LOAD(p) _mm256_loadu_ps(p)
+#define STORE(p, v) _mm256_storeu_ps(p, v)
+#define SPREAD(x) _mm256_set1_ps(x)
+#define TERM(a, b, sum) _mm256_fmadd_ps(a, b, sum)
+#define HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #include "planar_kernel.h"
 
 #define PATH avx512
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")))
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")))
+#define WIDE __m512
+#define LANES 16
+#define LOAD(p) _mm512_loadu_ps(p)
+#define STORE(p, v) _mm512_storeu_ps(p, v)
+#define SPREAD(x) _mm512_set1_ps(x)
+#define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
+#define HALVES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #include "planar_kernel.h"
 #endif
 
@@ -128,13 +158,13 @@ typedef struct {
                    uint16_t *, ptrdiff_t);
     int (*special)(const uint16_t *, ptrdiff_t);
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
-    void (*row)(const uint16_t *, ptrdiff_t, void *, int, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
     void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
+    void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, uint16_t *);
 } Planar;
 
 #define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, operands_##path, \
-                     row_##path, settle_single_##path, scaled_rows_##path}
+                     settle_single_##path, scaled_rows_##path, line_sum_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
 static const Planar AVX2 = ENTRY(avx2), AVX512 = ENTRY(avx512);
@@ -146,7 +176,8 @@ static const Planar *chosen(int path)
 #if defined(__x86_64__)
     int wide = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl");
-    int best = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? wide ? 2 : 1 : 0;
+    int narrow = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    int best = narrow ? wide ? 2 : 1 : 0;
     path = path < 0 || path > best ? best : path;
     return path == 2 ? &AVX512 : path == 1 ? &AVX2 : &PORTABLE;
 #else
@@ -163,10 +194,14 @@ EXPORT void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptr
                             const uint16_t *offset, const ptrdiff_t *offset_steps, double gain, double bias,
                             double ceiling, uint16_t *out, const ptrdiff_t *shape, int path);
 EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
-EXPORT void aneforge_operands(const uint16_t *in, float *out, ptrdiff_t count, int path);
-EXPORT void aneforge_patches(const uint16_t *map, const ptrdiff_t *geometry, void *out, int single, int path);
+EXPORT void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t rows, ptrdiff_t columns,
+                              int path);
+EXPORT void aneforge_patches(const char *map, const ptrdiff_t *geometry, char *out, ptrdiff_t size);
+EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count);
+EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, uint16_t *out,
+                              int path);
 EXPORT void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
-                                     ptrdiff_t columns, float *out, int path);
+                                     ptrdiff_t columns, float *out, int threads, int path);
 EXPORT void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bias_row, ptrdiff_t bias_column,
                                    ptrdiff_t rows, ptrdiff_t columns, uint16_t *out, int path);
 
@@ -244,22 +279,54 @@ void aneforge_gained(const uint16_t *in, const uint16_t *scale, const ptrdiff_t 
 
 int aneforge_special(const uint16_t *in, ptrdiff_t count, int path) { return chosen(path)->special(in, count); }
 
-void aneforge_operands(const uint16_t *in, float *out, ptrdiff_t count, int path)
+/* Rows of a matrix that lie `step` elements apart. */
+void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t rows, ptrdiff_t columns, int path)
 {
-    chosen(path)->operands(in, out, count);
+    const Planar *planar = chosen(path);
+    EACH(row, rows)
+        planar->operands(in + row * step, out + row * columns, columns);
+}
+
+void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count)
+{
+    EACH(i, count)
+        out[i] = table[in[i]];
+}
+
+/* Every line has a multiple of tree * run elements. Returns -1 if there is no memory. */
+int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, uint16_t *out, int path)
+{
+    const Planar *planar = chosen(path);
+    float *room = malloc((size_t)count * sizeof *room);
+    if (!room)
+        return -1;
+    EACH(line, lines)
+        planar->line_sum(in + line * count, count, tree, run, room, out + line);
+    free(room);
+    return 0;
+}
+
+/* Some elements of a row, `stride` apart. */
+static void copied(const char *in, ptrdiff_t stride, char *out, ptrdiff_t count, ptrdiff_t size)
+{
+    if (stride == 1)
+        memcpy(out, in, (size_t)(count * size));
+    else if (size == 4)
+        EACH(i, count)
+            memcpy(out + 4 * i, in + 4 * i * stride, 4);
+    else
+        EACH(i, count)
+            memcpy(out + 2 * i, in + 2 * i * stride, 2);
 }
 
 /* What each output of some rows reads of a map [channels, height, width] with zeros around it:
- * [channels x kernel rows x kernel columns, outputs]. */
-void aneforge_patches(const uint16_t *map, const ptrdiff_t *geometry, void *out, int single, int path)
+ * [channels x kernel rows x kernel columns, outputs]. Elements are of 2 or 4 bytes. */
+void aneforge_patches(const char *map, const ptrdiff_t *geometry, char *out, ptrdiff_t size)
 {
-    const Planar *planar = chosen(path);
     ptrdiff_t channels = geometry[0], height = geometry[1], width = geometry[2];
     ptrdiff_t kernel_rows = geometry[3], kernel_columns = geometry[4], row_stride = geometry[5];
     ptrdiff_t stride = geometry[6], row_dilation = geometry[7], dilation = geometry[8], top = geometry[9];
     ptrdiff_t left = geometry[10], first = geometry[11], rows = geometry[12], columns = geometry[13];
-    size_t size = single ? sizeof(float) : sizeof(uint16_t);
-    char *place = out;
     EACH(channel, channels) EACH(i, kernel_rows) EACH(j, kernel_columns) {
         ptrdiff_t shift = j * dilation - left; /* of the first output's element */
         ptrdiff_t begin = shift < 0 ? (-shift + stride - 1) / stride : 0;
@@ -269,17 +336,18 @@ void aneforge_patches(const uint16_t *map, const ptrdiff_t *geometry, void *out,
         end = end < begin ? begin : end;
         EACH(row, rows) {
             ptrdiff_t y = (first + row) * row_stride + i * row_dilation - top;
-            char *own = place + (size_t)(row * columns) * size;
             if (y < 0 || y >= height) {
-                memset(own, 0, (size_t)columns * size);
-                continue;
+                memset(out, 0, (size_t)(columns * size));
+            } else {
+                const char *in = map + ((channel * height + y) * width + begin * stride + shift) * size;
+                if (begin)
+                    memset(out, 0, (size_t)(begin * size));
+                copied(in, stride, out + begin * size, end - begin, size);
+                if (end < columns)
+                    memset(out + end * size, 0, (size_t)((columns - end) * size));
             }
-            memset(own, 0, (size_t)begin * size);
-            planar->row(map + (channel * height + y) * width + begin * stride + shift, stride,
-                        own + (size_t)begin * size, single, end - begin);
-            memset(own + (size_t)end * size, 0, (size_t)(columns - end) * size);
+            out += columns * size;
         }
-        place += (size_t)(rows * columns) * size;
     }
 }
 
@@ -292,22 +360,53 @@ void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bia
                               out + row * columns, columns);
 }
 
-/* A few rows times a matrix, added to `out`; blocks of terms are read once for all rows. */
-void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
-                              float *out, int path)
+/* Some columns of a few rows times a matrix: [first, end). */
+typedef struct {
+    const Planar *planar;
+    const float *a;
+    const uint16_t *b;
+    ptrdiff_t rows, depth, columns, first, end;
+    float *out;
+} Vector;
+
+static void *vector_part(void *argument)
 {
-    const Planar *planar = chosen(path);
-    ptrdiff_t whole = columns / VECTOR_COLUMNS * VECTOR_COLUMNS;
-    for (ptrdiff_t term = 0; term < depth; term += VECTOR_TERMS) {
-        ptrdiff_t terms = depth - term < VECTOR_TERMS ? depth - term : VECTOR_TERMS;
-        EACH(row, rows) {
-            const float *factors = a + row * depth + term;
-            float *sums = out + row * columns;
-            for (ptrdiff_t j = 0; j < whole; j += VECTOR_COLUMNS)
-                planar->scaled_rows(factors, b + term * columns + j, columns, terms, sums + j);
-            for (ptrdiff_t j = whole; j < columns; j++)
-                EACH(each, terms)
-                    sums[j] += factors[each] * operand(b[(term + each) * columns + j]);
-        }
+    const Vector *part = argument;
+    ptrdiff_t whole = part->depth / VECTOR_TERMS * VECTOR_TERMS, count = part->end - part->first;
+    for (ptrdiff_t term = 0; term < whole; term += VECTOR_TERMS)
+        EACH(row, part->rows)
+            part->planar->scaled_rows(part->a + row * part->depth + term,
+                                      part->b + term * part->columns + part->first, part->columns, count,
+                                      part->out + row * part->columns + part->first);
+    for (ptrdiff_t term = whole; term < part->depth; term++)
+        EACH(row, part->rows)
+            for (ptrdiff_t j = part->first; j < part->end; j++)
+                part->out[row * part->columns + j] +=
+                    part->a[row * part->depth + term] * operand(part->b[term * part->columns + j]);
+    return NULL;
+}
+
+/* A few rows times a matrix, added to `out`; threads share the columns. */
+void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
+                              float *out, int threads, int path)
+{
+    Vector parts[MAX_THREADS];
+    pthread_t others[MAX_THREADS];
+    ptrdiff_t share;
+    int started = 0;
+    threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    share = (columns / threads + 63) / 64 * 64;
+    for (int each = 0; each < threads; each++) {
+        ptrdiff_t first = each * share, end = each == threads - 1 ? columns : first + share;
+        parts[each] = (Vector){chosen(path), a, b, rows, depth, columns, first < columns ? first : columns,
+                               end < columns ? end : columns, out};
     }
+    for (; started < threads - 1; started++)
+        if (pthread_create(&others[started], NULL, vector_part, &parts[started + 1]))
+            break;
+    for (int each = started + 1; each < threads; each++)
+        vector_part(&parts[each]); /* nobody else does it */
+    vector_part(&parts[0]);
+    for (int each = 0; each < started; each++)
+        pthread_join(others[each], NULL);
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aneforge.sim.native.library import library, path_number
+from aneforge.sim.native.library import library, path_number, threads
 
 if TYPE_CHECKING:
     from aneforge.sim.window import Window
@@ -26,6 +26,7 @@ __all__ = [
 
 Array = np.ndarray
 _AXES = 5
+_WORTHWHILE = 1 << 19  # elements of a matrix; half as many take less time than a thread takes to start
 _OPERATIONS = {"add": 0, "sub": 1, "mult": 2, "div": 3}
 _Steps = ctypes.c_ssize_t * _AXES
 _DENSE, _SPREAD = _Steps(1, 1, 1, 1, 1), _Steps(0, 0, 0, 0, 0)
@@ -107,24 +108,45 @@ def has_special(values: Array, *, path: str | None = None) -> bool:
 
 
 def operands(values: Array, *, path: str | None = None) -> Array:
-    """``aneforge.sim.half.decoded`` in single precision."""
-    halves = np.ascontiguousarray(values)
-    found = np.empty(halves.shape, np.float32)
-    library().aneforge_operands(halves.ctypes.data, found.ctypes.data, halves.size, path_number(path))
+    """``aneforge.sim.half.decoded`` in single precision; rows of a matrix may lie apart."""
+    if values.ndim != 2 or values.strides[1] != 2 or values.strides[0] % 2 or values.strides[0] < 0:
+        values = np.ascontiguousarray(values)
+    found = np.empty(values.shape, np.float32)
+    rows, columns = (1, values.size) if values.ndim != 2 else values.shape
+    step = values.strides[0] // 2 if values.ndim == 2 else 0
+    library().aneforge_operands(values.ctypes.data, step, found.ctypes.data, rows, columns, path_number(path))
     return found
 
 
-def patches(image: Array, window: Window, first: int, rows: int, single: bool, *, path: str | None = None) -> Array:
-    """``aneforge.sim.convolution.patches`` in C."""
-    dense = np.ascontiguousarray(image)
+def looked_up(table: Array, values: Array) -> Array:
+    """``aneforge.sim.tables.look_up`` in C."""
+    dense = np.ascontiguousarray(values)
+    found = np.empty(dense.shape, np.float16)
+    library().aneforge_look_up(table.ctypes.data, dense.ctypes.data, found.ctypes.data, dense.size)
+    return found
+
+
+def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> Array:
+    """``aneforge.sim.rules.reductions.line_sums`` in C, for lines of whole groups."""
+    found = np.empty(lines.shape[0], np.float16)
+    failed = library().aneforge_line_sums(
+        lines.ctypes.data, *lines.shape, tree, run, found.ctypes.data, path_number(path)
+    )
+    if failed:
+        raise MemoryError("no memory for a line of a reduction")
+    return found
+
+
+def patches(image: Array, window: Window, first: int, rows: int, single: bool) -> Array:
+    """``aneforge.sim.window.patches`` in C."""
+    dense = operands(image) if single else np.ascontiguousarray(image)
     columns = window.outputs(dense.shape[1:])[1]
-    kind = np.float32 if single else np.float16
-    found = np.empty((dense.shape[0] * window.size[0] * window.size[1], rows * columns), kind)
+    found = np.empty((dense.shape[0] * window.size[0] * window.size[1], rows * columns), dense.dtype)
     geometry = (ctypes.c_ssize_t * 14)(
         *(*dense.shape, *window.size, *window.stride, *window.dilation),
         *(window.before[0], window.before[1], first, rows, columns),
     )
-    library().aneforge_patches(dense.ctypes.data, geometry, found.ctypes.data, int(single), path_number(path))
+    library().aneforge_patches(dense.ctypes.data, geometry, found.ctypes.data, dense.itemsize)
     return found
 
 
@@ -142,11 +164,12 @@ def settled_single(sums: Array, bias: Array | None = None, *, path: str | None =
     return found
 
 
-def vector_products(a: Array, b: Array, *, path: str | None = None) -> Array:
+def vector_products(a: Array, b: Array, *, path: str | None = None, workers: int | None = None) -> Array:
     """Single-precision sums of a few fp16 rows and a matrix [depth, columns], which is read where it lies."""
     left, right = operands(a), np.ascontiguousarray(b)
     found = np.zeros((left.shape[0], right.shape[1]), np.float32)
     library().aneforge_vector_products(
-        left.ctypes.data, right.ctypes.data, *left.shape, right.shape[1], found.ctypes.data, path_number(path)
+        *(left.ctypes.data, right.ctypes.data, *left.shape, right.shape[1], found.ctypes.data),
+        *(workers or (threads() if right.size >= _WORTHWHILE else 1), path_number(path)),
     )
     return found

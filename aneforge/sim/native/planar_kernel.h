@@ -99,24 +99,6 @@ TARGET static void NAME(operands)(const uint16_t *in, float *out, ptrdiff_t coun
         out[i] = operand(in[i]);
 }
 
-/* One row of what outputs read: `count` elements of a map, `stride` apart, as they are or in float. */
-TARGET static void NAME(row)(const uint16_t *in, ptrdiff_t stride, void *out, int single, ptrdiff_t count)
-{
-    uint16_t *halves = out;
-    float *floats = out;
-    if (single && stride == 1)
-        EACH(i, count)
-            floats[i] = operand(in[i]);
-    else if (single)
-        EACH(i, count)
-            floats[i] = operand(in[i * stride]);
-    else if (stride == 1)
-        memcpy(halves, in, (size_t)count * sizeof *halves);
-    else
-        EACH(i, count)
-            halves[i] = in[i * stride];
-}
-
 /* Single-precision sums on top of a bias to fp16, half away, infinite from 2^15 on. */
 TARGET static void NAME(settle_single)(const float *in, const uint16_t *bias, ptrdiff_t bias_step, uint16_t *out,
                                        ptrdiff_t count)
@@ -131,19 +113,57 @@ TARGET static void NAME(settle_single)(const float *in, const uint16_t *bias, pt
     }
 }
 
-/* Adds a few terms of a matrix, times a factor each, to a block of single-precision sums. */
-TARGET static void NAME(scaled_rows)(const float *factors, const uint16_t *rows, ptrdiff_t step, ptrdiff_t terms,
+/* Adds VECTOR_TERMS rows of a matrix, times a factor each, to single-precision sums: rows are read as they lie. */
+TARGET static void NAME(scaled_rows)(const float *factors, const uint16_t *rows, ptrdiff_t step, ptrdiff_t count,
                                      float *sums)
 {
-    float total[VECTOR_COLUMNS];
-    memcpy(total, sums, sizeof total);
-    EACH(term, terms) {
-        float factor = factors[term];
-        EACH(j, VECTOR_COLUMNS)
-            total[j] += factor * operand(rows[term * step + j]);
+    ptrdiff_t j = 0;
+#ifdef WIDE
+    WIDE factor[VECTOR_TERMS];
+    for (int term = 0; term < VECTOR_TERMS; term++)
+        factor[term] = SPREAD(factors[term]);
+    for (; j + LANES <= count; j += LANES) {
+        WIDE total = LOAD(sums + j);
+        _Pragma("GCC unroll 8") for (int term = 0; term < VECTOR_TERMS; term++)
+            total = TERM(factor[term], HALVES(rows + term * step + j), total);
+        STORE(sums + j, total);
     }
-    memcpy(sums, total, sizeof total);
+#endif
+    for (; j < count; j++) {
+        float total = sums[j];
+        for (int term = 0; term < VECTOR_TERMS; term++)
+            total += factors[term] * operand(rows[term * step + j]);
+        sums[j] = total;
+    }
 }
 
+/* Sums of lines of fp16 numbers: neighbours in trees, `run` of those in sequence, rounded at every step; then exactly
+ * and rounded once. `room` holds a line. */
+TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree, int run, float *room, uint16_t *out)
+{
+    double total = 0.0;
+    EACH(i, count)
+        room[i] = read_half(in[i]);
+    for (int level = 1; level < tree; level *= 2) {
+        count /= 2;
+        EACH(i, count)
+            room[i] = half_step(room[2 * i] + room[2 * i + 1]);
+    }
+    for (ptrdiff_t i = 0; i < count; i += run) {
+        float sum = room[i];
+        for (int place = 1; place < run; place++)
+            sum = half_step(sum + room[i + place]);
+        total += (double)sum;
+    }
+    *out = rounded_half(total, 0);
+}
+
+#undef WIDE
+#undef LANES
+#undef LOAD
+#undef STORE
+#undef SPREAD
+#undef TERM
+#undef HALVES
 #undef PATH
 #undef TARGET

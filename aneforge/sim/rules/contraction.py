@@ -286,14 +286,18 @@ def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array
 
     def call(a: Array, b: Array, bias: Array | None = None) -> Array:
         left, right = _matrices(a, turned_left), _matrices(b, turned_right)
-        n, h = max(left.shape[0], right.shape[0]), max(left.shape[1], right.shape[1])
-        start = None if bias is None else bias.reshape(-1)
-        result = np.empty((n, h, left.shape[2], right.shape[3]), np.float16)
-        for i, j in np.ndindex(n, h):
-            one = left[i % left.shape[0], j % left.shape[1]]
-            two = right[i % right.shape[0], j % right.shape[1]]
-            result[i, j] = engine.products(np.ascontiguousarray(one), np.ascontiguousarray(two), start)
-        return result.transpose(0, 2, 1, 3)[:, None]
+        batch = np.broadcast_shapes(left.shape[:2], right.shape[:2])
+        ones, others = (
+            np.broadcast_to(each, (*batch, *each.shape[2:])).reshape(-1, *each.shape[2:]) for each in (left, right)
+        )
+        if bias is None and len(ones) > 1:
+            found = engine.stacked_products(ones, others)
+        else:
+            start = None if bias is None else bias.reshape(-1)
+            pairs = zip(ones, others, strict=True)
+            dense = ((np.ascontiguousarray(one), np.ascontiguousarray(other)) for one, other in pairs)
+            found = np.stack([engine.products(one, other, start) for one, other in dense])
+        return found.reshape(*batch, *found.shape[1:]).transpose(0, 2, 1, 3)[:, None]
 
     return tuple(op.operands), call
 

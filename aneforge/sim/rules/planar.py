@@ -11,6 +11,7 @@ from aneforge.anec.ir import Op
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import gained, narrowed, paired, widened
 from aneforge.sim.mac import CEILING
+from aneforge.sim.rules.reductions import REDUCTIONS, averaged, summed
 from aneforge.sim.tables import activation, look_up
 
 __all__ = ["PLANAR", "weighed"]
@@ -80,12 +81,11 @@ def _softmax(engine: Engine, op: Op, x: Array) -> Array:
 
 
 def weighed(engine: Engine, x: Array, axes: tuple[int, ...]) -> Array:
-    """The maximum is subtracted in fp16, powers come from the table, the sum is exact, the quotient rounded (N61)."""
-    wide = widened(x)
-    with np.errstate(all="ignore"):
-        shifted = narrowed(wide - wide.max(axis=axes, keepdims=True), twice=True)
-        powers = widened(look_up(activation("exp2", (("base_e", 1.0),)), shifted))
-        return narrowed(powers / powers.sum(axis=axes, keepdims=True), twice=True)
+    """The maximum is subtracted in fp16, powers come from the table, their sum is that of a reduction, the quotient is
+    rounded (N28, N61)."""
+    top = widened(x).max(axis=axes, keepdims=True)
+    powers = look_up(activation("exp2", (("base_e", 1.0),), engine.tables), paired("sub", x, narrowed(top)))
+    return paired("div", powers, summed(powers, axes))
 
 
 def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Array | None = None) -> Array:
@@ -96,11 +96,10 @@ def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Ar
         n, _, c, h, w = x.shape
         split = x.reshape(n, groups, c // groups, h, w)  # depth is one in this form, and stands for the groups
         axes = tuple(axis for axis in axes if axis != 1)
-    mean = narrowed(widened(split).mean(axis=axes, keepdims=True), twice=True)
-    centred = paired("sub", split, mean)
-    spread = narrowed(widened(paired("mult", centred, centred)).mean(axis=axes, keepdims=True), twice=True)
-    shifted = narrowed(widened(spread) + op.attrs["epsilon"], twice=True)
-    found = paired("mult", centred, look_up(activation("r_sqrt"), shifted)).reshape(x.shape)
+    centred = paired("sub", split, averaged(split, axes))
+    spread = averaged(paired("mult", centred, centred), axes)
+    shifted = paired("add", spread, np.array([op.attrs["epsilon"]]).astype(np.float16))
+    found = paired("mult", centred, look_up(activation("r_sqrt", (), engine.tables), shifted)).reshape(x.shape)
     found = found if gamma is None else paired("mult", found, gamma)
     return found if beta is None else paired("add", found, beta)
 
@@ -123,6 +122,7 @@ PLANAR: dict[str, Rule] = {
     "layer_norm": _norm,
     "instance_norm": _norm,
     "swish": _swish,
+    **REDUCTIONS,
     "gain_offset_control": _gain_offset,
     **dict.fromkeys(_TABLES, _table),
 }

@@ -1,0 +1,70 @@
+"""Sums of many numbers on the planar path: reductions, and through them softmax and the norms.
+
+Nobody has found the order of these sums (N60). What is here gives the level of every printed error norm to within
+some per cent, and the sign and size by which sums of positive numbers come out too large: neighbours are added as a
+small tree, some of its results one after the other, every addition rounded to fp16; what these groups give is added
+exactly and rounded once (U50).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from aneforge.anec.ir import Op
+from aneforge.sim import native
+from aneforge.sim.engine import Engine
+from aneforge.sim.half import gained, narrowed, paired, widened
+from aneforge.targets.assumed import constant
+
+__all__ = ["REDUCTIONS", "averaged", "line_sums", "summed"]
+
+Array = np.ndarray
+
+
+def summed(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum along some axes, which stay as ones; elements in the order of those axes."""
+    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+    count = math.prod(x.shape[axis] for axis in axes)
+    lines = np.ascontiguousarray(x.transpose(*kept, *axes)).reshape(-1, count)
+    tree, run = constant("reduction_tree"), constant("reduction_run")
+    short = -count % (tree * run)
+    padded = np.pad(lines, ((0, 0), (0, short))) if short else lines
+    form = native.line_sums if native.available() else line_sums
+    return form(padded, tree, run).reshape(shape)
+
+
+def line_sums(lines: Array, tree: int, run: int) -> Array:
+    """The sum of each line: trees of neighbours, ``run`` of them in sequence, in fp16; those groups exactly."""
+    parts = lines
+    for _ in range(tree.bit_length() - 1):
+        parts = paired("add", parts[:, 0::2], parts[:, 1::2])
+    parts = parts.reshape(len(parts), -1, run)
+    found = parts[:, :, 0]
+    for place in range(1, run):
+        found = paired("add", found, parts[:, :, place])
+    with np.errstate(invalid="ignore"):  # opposite infinities
+        return narrowed(widened(found).sum(axis=1))
+
+
+def averaged(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum times the reciprocal of the count, which is fp16: that gives layer norms their level."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    return gained(summed(x, axes), np.full((1,) * 5, 1 / count).astype(np.float16))
+
+
+def _entering(op: Op, x: Array) -> Array:
+    return paired("mult", x, x) if op.attrs.get("square_input") else x
+
+
+def _sum(engine: Engine, op: Op, x: Array) -> Array:
+    return summed(_entering(op, x), op.attrs["axes"])
+
+
+def _average(engine: Engine, op: Op, x: Array) -> Array:
+    return averaged(_entering(op, x), op.attrs["axes"])
+
+
+REDUCTIONS = {"reduce_sum": _sum, "reduce_avg": _average}
