@@ -24,8 +24,8 @@ __all__ = [
     "why_not",
 ]
 
-_INTERFACE = 7  # of mac.c; another number means another list of arguments
-_SOURCES = ("mac.c", "mac_kernel.h", "planar.c", "planar_kernel.h")
+_INTERFACE = 8  # of mac.c; another number means another list of arguments
+_SOURCES = ("mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 7
+#define INTERFACE 8
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif
@@ -164,44 +164,29 @@ static inline double moved_double(double value)
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+/* Each instruction set twice: with many rows of a in a tile, and with few rows and more columns (vector products). */
+#define AVX2_TARGET __attribute__((target("avx2,fma,f16c")))
+#define AVX512_TARGET __attribute__((target("avx512f,avx2,fma,f16c")))
+
 #define PATH avx2
-#define TARGET __attribute__((target("avx2,fma")))
 #define MR 4
-#define LANES 8
 #define VECTORS 2
-#define VEC __m256
-#define LOAD(p) _mm256_loadu_ps(p)
-#define SPREAD(x) _mm256_set1_ps(x)
-#define SIZE_OF(v) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v)
-#define AT_MOST_MASK(x, y) \
-    ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y), _CMP_LE_OQ)))
-#define ADD_BITS(p, v) \
-    _mm256_storeu_si256((__m256i *)(p), \
-                        _mm256_add_epi32(_mm256_loadu_si256((__m256i *)(p)), \
-                                         _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_set1_epi32(MAGIC_BITS))))
-#define TERM(a, b, sum) _mm256_fmadd_ps(a, b, sum)
-#define KEPT_TERM(a, b, size, threshold, sum) \
-    _mm256_fmadd_ps(a, _mm256_and_ps(b, _mm256_cmp_ps(size, threshold, _CMP_GE_OQ)), sum)
-#include "mac_kernel.h"
+#include "mac_avx2.h"
+
+#define PATH avx2_few
+#define MR 2
+#define VECTORS 4
+#include "mac_avx2.h"
 
 #define PATH avx512
-#define TARGET __attribute__((target("avx512f,avx2,fma")))
 #define MR 8
-#define LANES 16
 #define VECTORS 2
-#define VEC __m512
-#define LOAD(p) _mm512_loadu_ps(p)
-#define SPREAD(x) _mm512_set1_ps(x)
-#define SIZE_OF(v) _mm512_abs_ps(v)
-#define AT_MOST_MASK(x, y) \
-    ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y), _CMP_LE_OQ)))
-#define ADD_BITS(p, v) \
-    _mm512_storeu_si512(p, _mm512_add_epi32(_mm512_loadu_si512(p), _mm512_sub_epi32(_mm512_castps_si512(v), \
-                                                                                   _mm512_set1_epi32(MAGIC_BITS))))
-#define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
-#define KEPT_TERM(a, b, size, threshold, sum) \
-    _mm512_mask3_fmadd_ps(a, b, sum, _mm512_cmp_ps_mask(size, threshold, _CMP_GE_OQ))
-#include "mac_kernel.h"
+#include "mac_avx512.h"
+
+#define PATH avx512_few
+#define MR 2
+#define VECTORS 4
+#include "mac_avx512.h"
 #endif
 
 #if defined(__aarch64__) && defined(__ARM_NEON)
@@ -225,7 +210,8 @@ static inline double moved_double(double value)
 #endif
 
 /* Paths, best last. */
-typedef struct {
+typedef struct Path Path;
+struct Path {
     const char *name;
     ptrdiff_t mr, nr;
     int (*runs_here)(void);
@@ -233,22 +219,31 @@ typedef struct {
     void (*block)(const Job *, Scratch *, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t panels);
     void (*settle)(const double *units, const double *lost, double unit, double ceiling, uint16_t *halves,
                    ptrdiff_t count);
-} Path;
+    const Path *few; /* the form for few rows, where there is one */
+};
 
 static int anywhere(void) { return 1; }
 #if defined(__x86_64__)
-static int with_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static int with_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
 static int with_avx512(void) { return with_avx2() && __builtin_cpu_supports("avx512f"); }
 #endif
 
-static const Path PATHS[] = {
-    {"portable", 4, 16, anywhere, pack_portable, block_portable, settle_portable},
 #if defined(__x86_64__)
-    {"avx2", 4, 16, with_avx2, pack_avx2, block_avx2, settle_avx2},
-    {"avx512", 8, 32, with_avx512, pack_avx512, block_avx512, settle_avx512},
+static const Path FEW_AVX2 = {"avx2", 2, 32, with_avx2, pack_avx2_few, block_avx2_few, settle_avx2_few, NULL};
+static const Path FEW_AVX512 = {"avx512", 2, 64, with_avx512, pack_avx512_few, block_avx512_few, settle_avx512_few, NULL};
+#endif
+
+static const Path PATHS[] = {
+    {"portable", 4, 16, anywhere, pack_portable, block_portable, settle_portable, NULL},
+#if defined(__x86_64__)
+    {"avx2", 4, 16, with_avx2, pack_avx2, block_avx2, settle_avx2, &FEW_AVX2},
+    {"avx512", 8, 32, with_avx512, pack_avx512, block_avx512, settle_avx512, &FEW_AVX512},
 #endif
 #if defined(__aarch64__) && defined(__ARM_NEON)
-    {"neon", 4, 16, anywhere, pack_neon, block_neon, settle_neon},
+    {"neon", 4, 16, anywhere, pack_neon, block_neon, settle_neon, NULL},
 #endif
 };
 #define PATH_COUNT ((int)(sizeof PATHS / sizeof PATHS[0]))
@@ -490,6 +485,8 @@ int aneforge_product(const uint16_t *a, const uint16_t *b, ptrdiff_t rows, ptrdi
     Crew crew = {.path = chosen(path), .job = &job, .piece = product_piece};
     if (!crew.path)
         return -1;
+    if (crew.path->few && rows <= crew.path->few->mr)
+        crew.path = crew.path->few;
     if (rows == 0 || depth == 0 || columns == 0)
         return 0;
     threads = worthwhile(threads < 1 ? 1 : threads, (double)rows * (double)depth * (double)columns);

@@ -1,0 +1,21 @@
+/* The vector operations of a path of mac.c: AVX-512, with PATH, MR and VECTORS defined. No include guard on purpose. */
+#define TARGET AVX512_TARGET
+#define LANES 16
+#define VEC __m512
+#define LOAD(p) _mm512_loadu_ps(p)
+#define STORE(p, v) _mm512_storeu_ps(p, v)
+#define SPREAD(x) _mm512_set1_ps(x)
+#define SIZE_OF(v) _mm512_abs_ps(v)
+#define LARGER(x, y) _mm512_max_ps(x, y)
+#define HALVES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+/* Not below it: true for a NaN too. */
+#define AT_LEAST_ANY(v, limit) (_mm512_cmp_ps_mask(v, _mm512_set1_ps(limit), _CMP_NLT_UQ) != 0)
+#define AT_MOST_MASK(x, y) \
+    ((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y), _CMP_LE_OQ)))
+#define ADD_BITS(p, v) \
+    _mm512_storeu_si512(p, _mm512_add_epi32(_mm512_loadu_si512(p), _mm512_sub_epi32(_mm512_castps_si512(v), \
+                                                                                   _mm512_set1_epi32(MAGIC_BITS))))
+#define TERM(a, b, sum) _mm512_fmadd_ps(a, b, sum)
+#define KEPT_TERM(a, b, size, threshold, sum) \
+    _mm512_mask3_fmadd_ps(a, b, sum, _mm512_cmp_ps_mask(size, threshold, _CMP_GE_OQ))
+#include "mac_kernel.h"
