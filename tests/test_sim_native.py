@@ -341,6 +341,21 @@ def test_line_sums_are_those_of_numpy(path, fields, monkeypatch):
     bits_equal(found, line_sums(lines, 8, 4))
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_host_stores_as_numpy_does(path):
+    every = EVERY[:0x7C00].astype(np.float32)
+    between = (every[1:] + every[:-1]) / 2
+    values = np.concatenate(
+        [every, between, np.nextafter(between, np.float32(0)), np.nextafter(between, np.float32(9e9))]
+    )
+    odd = np.array([65519.99, 65520.0, 1e30, 1e-30, 2.0**-25, 2.0**-26, 2.0**-149, np.inf, np.nan], np.float32)
+    bits = np.random.default_rng(19).integers(0, 2**32, 100_000, np.uint64).astype(np.uint32).view(np.float32)
+    values = np.concatenate([values, odd, bits])
+    values = np.concatenate([values, -values])
+    with np.errstate(all="ignore"):
+        bits_equal(native.stored(values, path=path), values.astype(np.float16))
+
+
 def test_tables_and_rows_that_lie_apart():
     rng = np.random.default_rng(18)
     table, matrix = EVERY[rng.permutation(65536)], EVERY[rng.integers(0, 65536, (6, 40))]

@@ -229,5 +229,7 @@ def _port(op: Op, fed: Array) -> Array:
         raise AneforgeError(
             f"input {op.attrs['name']!r} is {list(op.shape)}, a value of {list(array.shape)} was given"
         )
+    if array.dtype == np.float32 and native.available():
+        return native.stored(array)
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array.astype(np.float16, copy=False))

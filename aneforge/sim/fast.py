@@ -12,43 +12,51 @@ import numpy as np
 from aneforge.sim import native
 from aneforge.sim.half import decoded, round_half
 from aneforge.sim.mac import CEILING
+from aneforge.sim.scratch import scratch
 
-__all__ = ["fast_products", "held_single", "settled_plain", "stacked_fast"]
+__all__ = ["FEW_ROWS", "fast_products", "held_single", "settled_plain", "stacked_fast"]
 
 Array = np.ndarray
-_FEW_ROWS = 4  # so few that reading a matrix once, as it is stored, is all the work
+FEW_ROWS = 4
+"""So few that reading a matrix once, as it is stored, is all the work."""
 _BAND = 1 << 19  # elements of a matrix that are held in single precision at a time: what a near cache holds
 
 
 def held_single(matrix: Array) -> Array:
-    """fp16 operands in single precision."""
+    """fp16 operands in single precision, to be kept."""
     return native.operands(matrix) if native.available() else decoded(matrix).astype(np.float32)
 
 
 def fast_products(a: Array, b: Array, bias: Array | None = None) -> Array:
     """``a @ b + bias`` for [rows, depth] and [depth, columns], each fp16 or already in single precision (fp16)."""
-    if a.shape[0] <= _FEW_ROWS and b.dtype == np.float16 and a.dtype == np.float16 and native.available():
+    if a.shape[0] <= FEW_ROWS and b.dtype == np.float16 and a.dtype == np.float16 and native.available():
         return _settled(native.vector_products(a, b), bias)
-    left = _single(a)
+    left = _single(a, "left")
     if b.dtype != np.float16 or b.size <= _BAND:
-        return _settled(left @ _single(b), bias)
+        return _settled(_product(left, _single(b, "right")), bias)
     found = np.empty((a.shape[0], b.shape[1]), np.float16)
     width = max(1, _BAND // b.shape[0])
     for first in range(0, b.shape[1], width):
         band = slice(first, first + width)
         start = bias if bias is None or bias.shape[-1] == 1 else bias[..., band]
-        found[:, band] = _settled(left @ _single(b[:, band]), start)
+        found[:, band] = _settled(_product(left, _single(b[:, band], "right")), start)
     return found
 
 
 def stacked_fast(a: Array, b: Array) -> Array:
     """The products of two fp16 stacks of matrices."""
-    sums = held_single(a) @ held_single(b)
+    sums = _product(_single(a, "left"), _single(b, "right"))
     return _settled(sums.reshape(-1, sums.shape[-1]), None).reshape(sums.shape)
 
 
-def _single(matrix: Array) -> Array:
-    return held_single(matrix) if matrix.dtype == np.float16 else matrix
+def _product(a: Array, b: Array) -> Array:
+    return np.matmul(a, b, out=scratch("sums", (*a.shape[:-1], b.shape[-1])))
+
+
+def _single(matrix: Array, name: str) -> Array:
+    if matrix.dtype != np.float16:
+        return matrix
+    return native.operands(matrix, scratch(name, matrix.shape)) if native.available() else held_single(matrix)
 
 
 def _settled(sums: Array, bias: Array | None) -> Array:

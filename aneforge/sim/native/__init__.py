@@ -17,6 +17,7 @@ from aneforge.sim.native.planar import (
     paired,
     patches,
     settled_single,
+    stored,
     vector_products,
     widened,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "settled",
     "settled_single",
     "stacked_products",
+    "stored",
     "threads",
     "vector_products",
     "why_not",

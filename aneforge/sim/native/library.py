@@ -24,7 +24,7 @@ __all__ = [
     "why_not",
 ]
 
-_INTERFACE = 8  # of mac.c; another number means another list of arguments
+_INTERFACE = 9  # of mac.c; another number means another list of arguments
 _SOURCES = ("mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h")
 
 
@@ -119,6 +119,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.aneforge_special.argtypes = [pointer, size, number]
     library.aneforge_operands.argtypes = [pointer, size, pointer, size, size, number]
     library.aneforge_patches.argtypes = [pointer, pointer, pointer, size]
+    library.aneforge_store.argtypes = [pointer, pointer, size, number]
     library.aneforge_look_up.argtypes = [pointer, pointer, pointer, size]
     library.aneforge_line_sums.argtypes = [pointer, size, size, number, number, pointer, number]
     library.aneforge_vector_products.argtypes = [pointer, pointer, size, size, size, pointer, number, number]

@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 8
+#define INTERFACE 9
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif

@@ -50,6 +50,21 @@ INLINE float read_half(uint32_t half)
     return as_float(size > 0x7C00u ? 0x7F800000u : bits);
 }
 
+/* As a host rounds: to the nearest, ties to even, a NaN with what fits of its bits. Adding 0.5 to a float below 2^-14
+ * leaves its steps of 2^-24 in the last bits, rounded as the machine rounds. */
+INLINE uint16_t stored_half(float value)
+{
+    uint32_t bits = as_bits(value), size = bits & 0x7FFFFFFFu, sign = bits >> 16 & 0x8000u, half, nan;
+    uint32_t small = as_bits(as_float(size) + 0.5f) - 0x3F000000u;
+    half = ((size + 0xFFFu + (size >> 13 & 1u)) >> 13) - (112u << 10);
+    half = size < 113u << 23 ? small : half;
+    half = size >= 0x477FF000u ? 0x7C00u : half;
+    nan = 0x7C00u | (size >> 13 & 0x3FFu);
+    nan += nan == 0x7C00u;
+    half = size > 0x7F800000u ? nan : half;
+    return (uint16_t)(half | sign);
+}
+
 /* The sign of a zero is lost before a reciprocal. */
 INLINE double unsigned_zero(double value) { return value == 0.0 ? 0.0 : value; }
 
@@ -157,13 +172,14 @@ typedef struct {
     void (*gained)(const uint16_t *, const uint16_t *, ptrdiff_t, const uint16_t *, ptrdiff_t, double, double, double,
                    uint16_t *, ptrdiff_t);
     int (*special)(const uint16_t *, ptrdiff_t);
+    void (*store)(const float *, uint16_t *, ptrdiff_t);
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
     void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
     void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, uint16_t *);
 } Planar;
 
-#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, operands_##path, \
+#define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, store_##path, operands_##path, \
                      settle_single_##path, scaled_rows_##path, line_sum_##path}
 static const Planar PORTABLE = ENTRY(portable);
 #if defined(__x86_64__)
@@ -197,6 +213,7 @@ EXPORT int aneforge_special(const uint16_t *in, ptrdiff_t count, int path);
 EXPORT void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t rows, ptrdiff_t columns,
                               int path);
 EXPORT void aneforge_patches(const char *map, const ptrdiff_t *geometry, char *out, ptrdiff_t size);
+EXPORT void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int path);
 EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count);
 EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, uint16_t *out,
                               int path);
@@ -286,6 +303,8 @@ void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, ptrdiff_t
     EACH(row, rows)
         planar->operands(in + row * step, out + row * columns, columns);
 }
+
+void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int path) { chosen(path)->store(in, out, count); }
 
 void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count)
 {

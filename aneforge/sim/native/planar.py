@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.sim.native.library import library, path_number, threads
+from aneforge.sim.scratch import scratch
 
 if TYPE_CHECKING:
     from aneforge.sim.window import Window
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 __all__ = [
     "gained",
     "has_special",
+    "line_sums",
+    "looked_up",
     "narrowed",
     "operands",
     "paired",
     "patches",
     "settled_single",
+    "stored",
     "vector_products",
     "widened",
 ]
@@ -107,11 +111,11 @@ def has_special(values: Array, *, path: str | None = None) -> bool:
     return bool(library().aneforge_special(values.ctypes.data, values.size, path_number(path)))
 
 
-def operands(values: Array, *, path: str | None = None) -> Array:
-    """``aneforge.sim.half.decoded`` in single precision; rows of a matrix may lie apart."""
+def operands(values: Array, out: Array | None = None, *, path: str | None = None) -> Array:
+    """``aneforge.sim.half.decoded`` in single precision, in ``out`` if given; rows of a matrix may lie apart."""
     if values.ndim != 2 or values.strides[1] != 2 or values.strides[0] % 2 or values.strides[0] < 0:
         values = np.ascontiguousarray(values)
-    found = np.empty(values.shape, np.float32)
+    found = np.empty(values.shape, np.float32) if out is None else out
     rows, columns = (1, values.size) if values.ndim != 2 else values.shape
     step = values.strides[0] // 2 if values.ndim == 2 else 0
     library().aneforge_operands(values.ctypes.data, step, found.ctypes.data, rows, columns, path_number(path))
@@ -139,14 +143,22 @@ def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> 
 
 def patches(image: Array, window: Window, first: int, rows: int, single: bool) -> Array:
     """``aneforge.sim.window.patches`` in C."""
-    dense = operands(image) if single else np.ascontiguousarray(image)
+    dense = operands(image, scratch("image", image.shape)) if single else np.ascontiguousarray(image)
     columns = window.outputs(dense.shape[1:])[1]
-    found = np.empty((dense.shape[0] * window.size[0] * window.size[1], rows * columns), dense.dtype)
+    found = scratch("patches", (dense.shape[0] * window.size[0] * window.size[1], rows * columns), dense.dtype)
     geometry = (ctypes.c_ssize_t * 14)(
         *(*dense.shape, *window.size, *window.stride, *window.dilation),
         *(window.before[0], window.before[1], first, rows, columns),
     )
     library().aneforge_patches(dense.ctypes.data, geometry, found.ctypes.data, dense.itemsize)
+    return found
+
+
+def stored(values: Array, *, path: str | None = None) -> Array:
+    """float32 numbers as a host stores them: fp16, ties to even."""
+    dense = np.ascontiguousarray(values, np.float32)
+    found = np.empty(dense.shape, np.float16)
+    library().aneforge_store(dense.ctypes.data, found.ctypes.data, dense.size, path_number(path))
     return found
 
 

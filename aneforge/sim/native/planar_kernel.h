@@ -92,6 +92,13 @@ TARGET static int NAME(special)(const uint16_t *in, ptrdiff_t count)
     return 0;
 }
 
+/* Numbers of a host as it stores them. */
+TARGET static void NAME(store)(const float *in, uint16_t *out, ptrdiff_t count)
+{
+    EACH(i, count)
+        out[i] = stored_half(in[i]);
+}
+
 /* fp16 operands of the multipliers in float, where the largest exponent is an ordinary one. */
 TARGET static void NAME(operands)(const uint16_t *in, float *out, ptrdiff_t count)
 {

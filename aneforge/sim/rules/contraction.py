@@ -5,6 +5,7 @@ A maker reads an op once, decodes and lays out its weights, and returns the ops 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from aneforge.anec.interpret_contraction import unpacked
 from aneforge.anec.ir import Op
 from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
+from aneforge.sim.fast import FEW_ROWS
 from aneforge.sim.half import narrowed, paired
 from aneforge.sim.int8 import Integers, integer_operands
 from aneforge.sim.rules.moves import q4
@@ -263,6 +265,8 @@ def _linear(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array
 
 def _laid_matrix(engine: Engine, op: Op, weight: Array, shape: Shape) -> Form:
     matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)
+    if math.prod(shape[:-1]) > FEW_ROWS:
+        matrix = engine.held(matrix)
 
     def call(x: Array, bias: Array | None) -> Array:
         return engine.products(np.ascontiguousarray(x.reshape(-1, x.shape[4])), matrix, bias).reshape(shape)
