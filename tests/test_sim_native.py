@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -461,3 +462,40 @@ def test_nothing_is_loaded_at_import():
     code = "import aneforge.sim.native.library as n; print(n._loaded.cache_info().currsize)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"
+
+
+FORKED = """
+import os, threading
+import numpy as np
+from aneforge.sim import native
+
+rng = np.random.default_rng(0)
+a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((300, 200), (200, 500)))
+want = native.products(a, b, workers=1).tobytes()
+assert native.products(a, b, workers=3).tobytes() == want
+child = os.fork()
+if child == 0:
+    os._exit(0 if all(native.products(a, b, workers=3).tobytes() == want for _ in range(20)) else 1)
+assert os.waitpid(child, 0)[1] == 0
+wrong = []
+
+def many():
+    for count in (1, 2, 4, 3) * 10:
+        if native.products(a, b, workers=count).tobytes() != want:
+            wrong.append(count)
+
+crowd = [threading.Thread(target=many) for _ in range(4)]
+for each in crowd:
+    each.start()
+for each in crowd:
+    each.join()
+assert not wrong
+print("same")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_waiting_threads_survive_a_fork_and_a_crowd():
+    """A forked process has none of the threads; callers that come at the same time do not share them."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "same"), done.stderr

@@ -11,7 +11,7 @@ from aneforge.sim.native.library import library, path_number, threads
 __all__ = ["accumulate", "products", "settled", "stacked_products"]
 
 Array = np.ndarray
-_WORTHWHILE = 1 << 25  # products; half as many take less time than a thread takes to start (bench/sim.py)
+_WORTHWHILE = 1 << 22  # products; half as many take less time than two threads take to meet
 _PACKING = 32  # what packing one element costs, in products
 _ROUNDING = 16  # what one rounding costs, in products
 

@@ -24,8 +24,10 @@ __all__ = [
     "why_not",
 ]
 
-_INTERFACE = 9  # of mac.c; another number means another list of arguments
-_SOURCES = ("mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h")
+_INTERFACE = 10  # of mac.c; another number means another list of arguments
+_SOURCES = (
+    *("crew.c", "crew.h", "mac.c", "mac_avx2.h", "mac_avx512.h", "mac_kernel.h", "planar.c", "planar_kernel.h"),
+)
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,16 @@
  *
  * Every element of the result is computed by one thread in one order: the number of threads changes no bit.
  */
+#include "crew.h"
+
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 9
+#define INTERFACE 10
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif
@@ -50,7 +51,6 @@
 #define STRETCH_UNITS 4194303.0 /* below 2^22 = 64 in units: what a float accumulator holds on either side */
 #define MAGIC 12582912.0f    /* 1.5 * 2^23 */
 #define MAGIC_BITS 0x4B400000
-#define MAX_THREADS 256
 #define WORK_OF_A_THREAD 400000.0 /* multiply-adds below which starting one more thread costs more than it brings */
 
 /* A product [rows, depth] x [depth, columns]. It starts at the bias, or at the sums that are given, and becomes fp16
@@ -267,7 +267,7 @@ struct Crew {
     const double *units, *lost;
     uint16_t *halves;
     ptrdiff_t count, share;
-    atomic_ptrdiff_t next;
+    atomic_ptrdiff_t next, done;
 };
 
 /* Room for the pieces of a product. */
@@ -303,42 +303,31 @@ static Scratch *new_scratch(const Crew *crew)
     return scratch;
 }
 
-static void *work(void *argument)
+static void work(void *argument)
 {
     Crew *crew = argument;
     Scratch *scratch = crew->job ? new_scratch(crew) : NULL;
     if (crew->job && !scratch)
-        return crew; /* somebody else does the pieces; all failed if nobody could */
+        return; /* somebody else does the pieces; all failed if nobody could */
     for (;;) {
         ptrdiff_t number = atomic_fetch_add(&crew->next, 1);
         if (number >= crew->pieces)
             break;
         crew->piece(crew, number, scratch);
+        atomic_fetch_add(&crew->done, 1);
     }
     if (scratch)
         free(scratch->units);
     free(scratch);
-    return NULL;
 }
 
 /* Whether every piece was done. */
 static int shared_out(Crew *crew, int threads)
 {
-    pthread_t others[MAX_THREADS];
-    int started = 0, failed;
     atomic_init(&crew->next, 0);
-    while (started < threads - 1 && started < crew->pieces - 1 && started < MAX_THREADS) {
-        if (pthread_create(&others[started], NULL, work, crew))
-            break;
-        started++;
-    }
-    failed = work(crew) != NULL;
-    for (int each = 0; each < started; each++) {
-        void *result = NULL;
-        pthread_join(others[each], &result);
-        failed += result != NULL;
-    }
-    return failed <= started;
+    atomic_init(&crew->done, 0);
+    aneforge_crew(work, crew, threads < crew->pieces ? threads : (int)crew->pieces);
+    return atomic_load(&crew->done) == crew->pieces;
 }
 
 /* The bias as a start value: whole units, ties away from zero. */

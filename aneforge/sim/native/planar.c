@@ -3,8 +3,10 @@
  *
  * Everything is integer arithmetic on bits and exact or correctly rounded doubles, so that paths agree.
  */
+#include "crew.h"
+
 #include <math.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,7 +19,6 @@
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE static inline __attribute__((always_inline))
 #define AXES 5
-#define MAX_THREADS 64
 #define VECTOR_TERMS 8 /* of a vector product, which are added together */
 
 INLINE float as_float(uint32_t bits)
@@ -379,53 +380,46 @@ void aneforge_settle_single(const float *in, const uint16_t *bias, ptrdiff_t bia
                               out + row * columns, columns);
 }
 
-/* Some columns of a few rows times a matrix: [first, end). */
+/* A few rows times a matrix. Threads take shares of the columns, one after the other. */
 typedef struct {
     const Planar *planar;
     const float *a;
     const uint16_t *b;
-    ptrdiff_t rows, depth, columns, first, end;
+    ptrdiff_t rows, depth, columns, share;
     float *out;
+    atomic_ptrdiff_t next;
 } Vector;
 
-static void *vector_part(void *argument)
+static void vector_share(const Vector *vector, ptrdiff_t first, ptrdiff_t count)
 {
-    const Vector *part = argument;
-    ptrdiff_t whole = part->depth / VECTOR_TERMS * VECTOR_TERMS, count = part->end - part->first;
+    ptrdiff_t depth = vector->depth, columns = vector->columns, whole = depth / VECTOR_TERMS * VECTOR_TERMS;
     for (ptrdiff_t term = 0; term < whole; term += VECTOR_TERMS)
-        EACH(row, part->rows)
-            part->planar->scaled_rows(part->a + row * part->depth + term,
-                                      part->b + term * part->columns + part->first, part->columns, count,
-                                      part->out + row * part->columns + part->first);
-    for (ptrdiff_t term = whole; term < part->depth; term++)
-        EACH(row, part->rows)
-            for (ptrdiff_t j = part->first; j < part->end; j++)
-                part->out[row * part->columns + j] +=
-                    part->a[row * part->depth + term] * operand(part->b[term * part->columns + j]);
-    return NULL;
+        EACH(row, vector->rows)
+            vector->planar->scaled_rows(vector->a + row * depth + term, vector->b + term * columns + first, columns,
+                                        count, vector->out + row * columns + first);
+    for (ptrdiff_t term = whole; term < depth; term++)
+        EACH(row, vector->rows) EACH(j, count)
+            vector->out[row * columns + first + j] +=
+                vector->a[row * depth + term] * operand(vector->b[term * columns + first + j]);
 }
 
-/* A few rows times a matrix, added to `out`; threads share the columns. */
+static void vector_work(void *argument)
+{
+    Vector *vector = argument;
+    for (;;) {
+        ptrdiff_t first = atomic_fetch_add(&vector->next, 1) * vector->share, count = vector->columns - first;
+        if (count <= 0)
+            return;
+        vector_share(vector, first, count < vector->share ? count : vector->share);
+    }
+}
+
+/* A few rows times a matrix, added to `out`. */
 void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth, ptrdiff_t columns,
                               float *out, int threads, int path)
 {
-    Vector parts[MAX_THREADS];
-    pthread_t others[MAX_THREADS];
-    ptrdiff_t share;
-    int started = 0;
-    threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-    share = (columns / threads + 63) / 64 * 64;
-    for (int each = 0; each < threads; each++) {
-        ptrdiff_t first = each * share, end = each == threads - 1 ? columns : first + share;
-        parts[each] = (Vector){chosen(path), a, b, rows, depth, columns, first < columns ? first : columns,
-                               end < columns ? end : columns, out};
-    }
-    for (; started < threads - 1; started++)
-        if (pthread_create(&others[started], NULL, vector_part, &parts[started + 1]))
-            break;
-    for (int each = started + 1; each < threads; each++)
-        vector_part(&parts[each]); /* nobody else does it */
-    vector_part(&parts[0]);
-    for (int each = 0; each < started; each++)
-        pthread_join(others[each], NULL);
+    Vector vector = {chosen(path), a, b, rows, depth, columns, columns, out, 0};
+    if (threads > 1) /* whole cache lines of the sums */
+        vector.share = (columns / (2 * threads) + 127) / 64 * 64;
+    aneforge_crew(vector_work, &vector, threads);
 }

@@ -30,7 +30,7 @@ __all__ = [
 
 Array = np.ndarray
 _AXES = 5
-_WORTHWHILE = 1 << 19  # elements of a matrix; half as many take less time than a thread takes to start
+_WORTHWHILE = 1 << 18  # elements of a matrix; half as many take less time than two threads take to meet
 _OPERATIONS = {"add": 0, "sub": 1, "mult": 2, "div": 3}
 _Steps = ctypes.c_ssize_t * _AXES
 _DENSE, _SPREAD = _Steps(1, 1, 1, 1, 1), _Steps(0, 0, 0, 0, 0)
