@@ -14,6 +14,8 @@ One core and all of them; every group in a process of its own, because the numbe
 fixed when it starts. ``pip install 'aneforge[bench]'`` brings onnxruntime; without it those columns are empty.
 """
 
+# pyright: reportMissingImports=false
+# onnxruntime is an extra (bench), which style and type checks do not need.
 from __future__ import annotations
 
 import argparse

@@ -3,6 +3,8 @@
 Only the operations that ``networks.py`` uses are here. Reading models that people hold is another matter.
 """
 
+# pyright: reportMissingImports=false
+# The makers and runners of such models are an extra (bench), which style and type checks do not need.
 from __future__ import annotations
 
 import math
