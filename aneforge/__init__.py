@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
     from aneforge.errors import AneforgeError, GraphError
+    from aneforge.frontends import LoadError, load
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate, load_graph
     from aneforge.graph.ops.blocks import (
@@ -115,6 +116,7 @@ _HOMES = {
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
     "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
     "aneforge.errors": "AneforgeError GraphError",
+    "aneforge.frontends": "LoadError load",
     "aneforge.graph": "Graph Tensor evaluate load_graph",
     "aneforge.graph.ops.blocks": (
         "conv2d conv_block conv_param cross_attention einsum geglu group_norm_train mha rope"
@@ -149,6 +151,7 @@ __all__ = [
     "Family",
     "Graph",
     "GraphError",
+    "LoadError",
     "Model",
     "Preflight",
     "Program",
@@ -200,6 +203,7 @@ __all__ = [
     "instance_norm",
     "is_native",
     "linear",
+    "load",
     "load_graph",
     "local_response_norm",
     "logical_and",

@@ -17,6 +17,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+AModel = Annotated[
+    str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), an ONNX file or a saved graph.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
 
 
@@ -113,7 +116,7 @@ def explain(
 
 @app.command()
 def check(
-    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    model: AModel,
     target: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "all",
     fail_on: Annotated[
         str, typer.Option(help="Exit with 1 on these: reject, oversize, risk, decompose, or none.")
@@ -169,7 +172,7 @@ def opt(
 
 @app.command("compile")
 def compile_(
-    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    model: AModel,
     target: Annotated[str, typer.Option(help="Chip or target; several separated by commas, or all 28.")] = "m1",
     explain: Annotated[
         str | None, typer.Option(help="Tell why a node became what it is, pass by pass; all for every node.")
@@ -192,7 +195,7 @@ def compile_(
 
 @app.command("run")
 def run_(
-    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    model: AModel,
     target: Annotated[
         str, typer.Option(help="A chip or target, or several (m1,m2,m5) to see where they differ.")
     ] = "m1",
@@ -231,7 +234,7 @@ def probe(
 
 @app.command()
 def lower(
-    model: Annotated[str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), or a saved graph.")],
+    model: AModel,
     target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
     passes: Annotated[
         str, typer.Option("--pass", help="Passes or phases to run afterwards: fuse, legalise, schedule, memory.")

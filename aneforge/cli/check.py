@@ -11,8 +11,9 @@ from typing import Any
 
 from aneforge.cli import text
 from aneforge.errors import AneforgeError
+from aneforge.frontends import load
 from aneforge.gate.preflight import OpReport, Preflight, PreflightAll, preflight_all
-from aneforge.graph.graph import Graph, load_graph
+from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import all_targets
 from aneforge.targets.families import supports_mil
@@ -60,9 +61,9 @@ def load_model(spec: str) -> Graph:
     path, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
     file = Path(path)
     if not file.is_file():
-        raise AneforgeError(f"no file {path!r}; a model is FILE.py:NAME or a saved graph")
+        raise AneforgeError(f"no file {path!r}; a model is FILE.py:NAME, an ONNX file or a saved graph")
     if file.suffix != ".py":
-        return load_graph(file)
+        return load(file)
     return _as_graph(*_pick(_namespace(file), name, file), file)
 
 

@@ -1,0 +1,245 @@
+# pyright: reportMissingImports=false
+"""ONNX: a file walked node by node, static values as NumPy arrays, everything else as tensors of the graph.
+
+A node whose inputs are all known is computed by the ONNX reference evaluator, so shape computations and folded
+constants need no rules here. Rules for the rest are in ``onnx_ops``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import AneforgeError, GraphError
+from aneforge.frontends import LoadError
+from aneforge.graph.graph import Graph
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.ops.leaf import input as graph_input
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["Node", "Value", "read"]
+
+Value = np.ndarray | Tensor
+_FIRST_OPSET = 7
+_MOST_ELEMENTS = 1 << 31
+
+
+@dataclass
+class Node:
+    """One node of the file: what a rule sees."""
+
+    kind: str
+    name: str
+    opset: int
+    attrs: dict[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.attrs.get(name, default)
+
+
+def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
+    """The graph of an ONNX file."""
+    try:
+        import onnx
+    except ImportError:
+        raise LoadError(f"{file.name}: reading ONNX needs the onnx package: pip install 'aneforge[onnx]'") from None
+    try:
+        model = onnx.load(str(file), load_external_data=False)
+    except Exception as error:
+        raise LoadError(f"{file.name}: not an ONNX model ({type(error).__name__}: {_line(error)})") from None
+    if not model.HasField("graph") or not model.graph.output:
+        raise LoadError(f"{file.name}: not an ONNX model: it has no graph with outputs")
+    return _Reader(onnx, model, file, dims, fixed).graph()
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else "no message"
+
+
+class _Reader:
+    def __init__(self, onnx: Any, model: Any, file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> None:
+        self.onnx, self.model, self.file, self.dims, self.fixed = onnx, model, file, dims, fixed
+        self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 0)
+        self.values: dict[str, Value] = {}
+        self.told: set[int] = set()  # uids of tensors that carry a name of the file
+        self.used_dims: set[str] = set()
+
+    def graph(self) -> Graph:
+        newest = self.onnx.defs.onnx_opset_version()
+        if not _FIRST_OPSET <= self.opset <= newest:
+            raise LoadError(
+                f"{self.file.name}: opset {self.opset}; read are {_FIRST_OPSET} to {newest} (onnx "
+                f"{self.onnx.__version__}): convert the model, or install a newer onnx"
+            )
+        for tensor in self.model.graph.initializer:
+            self.values[tensor.name] = self._stored(tensor)
+        for port in self.model.graph.input:
+            if port.name in self.fixed:
+                self.values[port.name] = np.asarray(self.fixed[port.name])
+            elif port.name not in self.values:
+                self.values[port.name] = self._port(port)
+        absent = [name for name in self.fixed if name not in self.values]
+        if absent:
+            raise LoadError(f"{self.file.name}: no input {absent[0]!r} to fix")
+        unknown = [name for name in self.dims if name not in self.used_dims]
+        if unknown:
+            known = ", ".join(sorted(self.used_dims)) or "none"
+            raise LoadError(f"{self.file.name}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
+        for place, proto in enumerate(self.model.graph.node):
+            self._node(proto, place)
+        return Graph([self._output(port.name) for port in self.model.graph.output])
+
+    def _output(self, name: str) -> Tensor:
+        if name not in self.values:
+            raise LoadError(f"{self.file.name}: output {name!r} is made by no node")
+        value = self.values[name]
+        made = self._lifted(value, f"output {name!r}") if isinstance(value, np.ndarray) else value
+        return made.named(name) if made.op != "input" and made.name != name else made
+
+    # Leaves.
+
+    def _port(self, port: Any) -> Tensor:
+        kind = port.type.tensor_type
+        element = self.onnx.TensorProto.DataType.Name(kind.elem_type) if kind.elem_type else "UNDEFINED"
+        if element not in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"):
+            raise LoadError(
+                f"{self.file.name}: input {port.name!r} is {element.lower()}; the engine's ports hold fp16: keep "
+                "look-ups of integers on the host, and start from what they give"
+            )
+        if not kind.HasField("shape"):
+            raise LoadError(f"{self.file.name}: input {port.name!r} has no shape: the engine needs fixed ones")
+        shape = tuple(self._extent(port.name, place, dim) for place, dim in enumerate(kind.shape.dim))
+        if int(np.prod(shape, dtype=object)) > _MOST_ELEMENTS:
+            raise LoadError(
+                f"{self.file.name}: input {port.name!r} of {list(shape)} has more elements than a tensor can"
+            )
+        return graph_input(shape, name=port.name)
+
+    def _extent(self, port: str, place: int, dim: Any) -> int:
+        if dim.HasField("dim_value") and dim.dim_value > 0:
+            return int(dim.dim_value)
+        name = dim.dim_param or f"{port}[{place}]"
+        self.used_dims.add(name)
+        if name not in self.dims:
+            raise LoadError(
+                f"{self.file.name}: dimension {place} of input {port!r} is {name!r}, not a number; give it a value: "
+                f"af.load(..., dims={{{name!r}: 1}})"
+            )
+        return int(self.dims[name])
+
+    def _stored(self, tensor: Any) -> np.ndarray:
+        """The numbers of an initializer; those of another file are mapped, not read, and lie in this folder."""
+        external = self.onnx.TensorProto.EXTERNAL
+        if tensor.data_location != external:
+            try:
+                return self.onnx.numpy_helper.to_array(tensor)
+            except (ValueError, TypeError) as error:
+                raise LoadError(f"{self.file.name}: weight {tensor.name!r}: {_line(error)}") from None
+        told = {entry.key: entry.value for entry in tensor.external_data}
+        folder = self.file.resolve().parent
+        place = (folder / told.get("location", "")).resolve()
+        if not place.is_relative_to(folder) or not told.get("location"):
+            raise LoadError(
+                f"{self.file.name}: weight {tensor.name!r} points outside the model's folder, which is refused: "
+                f"{told.get('location')!r}"
+            )
+        if not place.is_file():
+            raise LoadError(f"{self.file.name}: weight {tensor.name!r} lies in {place.name!r}, which is not there")
+        kind = self.onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        shape = tuple(tensor.dims)
+        try:
+            offset = int(told.get("offset", 0))
+            return np.memmap(place, dtype=kind, mode="r", offset=offset, shape=shape) if shape else np.zeros(())
+        except (ValueError, OSError) as error:
+            raise LoadError(f"{self.file.name}: weight {tensor.name!r} in {place.name!r}: {_line(error)}") from None
+
+    def _lifted(self, value: Value, what: str) -> Tensor:
+        """A known value as a constant of the graph."""
+        if isinstance(value, Tensor):
+            return value
+        numbers = np.asarray(value)
+        if numbers.dtype == bool or numbers.dtype.kind in "iu":
+            numbers = numbers.astype(np.float64)
+        try:
+            return const(numbers)
+        except GraphError as error:
+            raise LoadError(f"{self.file.name}: {what}: {_line(error)}") from None
+
+    # Nodes.
+
+    def _node(self, proto: Any, place: int) -> None:
+        from aneforge.frontends.onnx_ops import RULES
+
+        node = Node(proto.op_type, proto.name or f"{proto.op_type}_{place}", self.opset, outputs=len(proto.output))
+        where = f"{self.file.name}: {node.name} ({node.kind})"
+        if proto.domain not in ("", "ai.onnx"):
+            raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
+        node.attrs = {each.name: self._attribute(each, where) for each in proto.attribute}
+        given = [self._input(name, where) for name in proto.input]
+        if all(each is None or isinstance(each, np.ndarray) for each in given):
+            results = self._folded(proto, given, where)
+        else:
+            rule = RULES.get(node.kind)
+            if rule is None:
+                raise LoadError(f"{where}: no rule for this op; it would have to run on the host")
+            try:
+                made = rule(node, *(given))
+            except LoadError as error:
+                raise LoadError(f"{where}: {error}") from None
+            except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
+                raise LoadError(f"{where}: {_line(error)}") from None
+            results = [made] if isinstance(made, (np.ndarray, Tensor)) else list(made)
+        for name, value in zip(proto.output, self._named(results, node), strict=False):
+            if name:
+                self.values[name] = value
+
+    def _named(self, results: Sequence[Value], node: Node) -> Iterator[Value]:
+        """The last op of a node carries the node's name, so that every later message speaks it."""
+        for place, value in enumerate(results):
+            if isinstance(value, np.ndarray) or value.op in ("input", "const") or value.uid in self.told:
+                yield value
+                continue
+            named = value.named(node.name if len(results) == 1 else f"{node.name}.{place}")
+            self.told.add(named.uid)
+            yield named
+
+    def _attribute(self, proto: Any, where: str) -> Any:
+        value = self.onnx.helper.get_attribute_value(proto)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if proto.type == self.onnx.AttributeProto.TENSOR:
+            return self._stored(value)
+        return value
+
+    def _input(self, name: str, where: str) -> Value | None:
+        if not name:
+            return None
+        if name not in self.values:
+            raise LoadError(f"{where}: reads {name!r}, which no input, weight or earlier node gives")
+        return self.values[name]
+
+    def _folded(self, proto: Any, given: list[Any], where: str) -> list[np.ndarray]:
+        """A node of known inputs, computed by the reference evaluator."""
+        from onnx.reference import ReferenceEvaluator
+
+        helper = self.onnx.helper
+        names = [name for name in dict.fromkeys(proto.input) if name]
+        arrays = {name: np.asarray(self.values[name]) for name in names}
+        ports = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in arrays.items()
+        ]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in proto.output if name]
+        graph = helper.make_graph([proto], "folded", ports, outputs)
+        model = helper.make_model(graph, opset_imports=self.model.opset_import)
+        try:
+            found = iter(ReferenceEvaluator(model).run(None, arrays))
+        except Exception as error:
+            raise LoadError(f"{where}: a static value could not be computed: {_line(error)}") from None
+        return [np.asarray(next(found)) if name else np.zeros(0) for name in proto.output]
