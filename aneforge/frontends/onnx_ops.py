@@ -300,30 +300,34 @@ def _batch_norm(node: Node, x: Value, *stats: Value) -> Tensor:
     return given * const(gain.reshape(shape)) + const((beta - mean * gain).reshape(shape))
 
 
-def _layer_norm(node: Node, x: Value, scale: Value, bias: Value | None = None) -> Tensor:
+def _layer_norm(node: Node, x: Value, scale: Value, bias: Value | None = None) -> Tensor | list[Tensor]:
     given = _tensor(x)
     axis = _axis(int(node.attr("axis", -1)), given.ndim)
-    if node.outputs > 1:
-        raise LoadError("mean and deviation of a layer norm as outputs")
     eps = float(node.attr("epsilon", 1e-5))
-    gamma = np.asarray(_known(scale, "the scale"), np.float64)
-    beta = np.zeros(gamma.shape) if bias is None else np.asarray(_known(bias, "the bias"), np.float64)
-    if axis == given.ndim - 1 and gamma.ndim == 1 and gamma.size == given.shape[-1]:
-        return given.layer_norm(gamma, np.broadcast_to(beta, gamma.shape), eps)
+    if _is_line(given, axis, scale) and node.outputs == 1:
+        beta = np.zeros(given.shape[-1]) if bias is None else np.asarray(_known(bias, "the bias"), np.float64)
+        return given.layer_norm(np.asarray(scale, np.float64), np.broadcast_to(beta, (given.shape[-1],)), eps)
     axes = tuple(range(axis, given.ndim))
-    centred = given - given.mean(axes)
-    return centred * (centred.square().mean(axes)).rsqrt(eps) * const(gamma) + const(beta)
+    mean = given.mean(axes)
+    centred = given - mean
+    reciprocal = centred.square().mean(axes).rsqrt(eps)
+    found = centred * reciprocal * _tensor(scale)
+    return [found if bias is None else found + _tensor(bias), mean, reciprocal][: node.outputs]
+
+
+def _is_line(x: Tensor, axis: int, scale: Value) -> bool:
+    """Whether a norm runs along the last axis with a known scale for each element: an op of its own here."""
+    return axis == x.ndim - 1 and isinstance(scale, np.ndarray) and scale.shape == x.shape[-1:]
 
 
 def _rms_norm(node: Node, x: Value, scale: Value) -> Tensor:
     given = _tensor(x)
     axis = _axis(int(node.attr("axis", -1)), given.ndim)
-    gamma = np.asarray(_known(scale, "the scale"), np.float64)
     eps = float(node.attr("epsilon", 1e-5))
-    if axis == given.ndim - 1 and gamma.ndim == 1 and gamma.size == given.shape[-1]:
-        return given.rms_norm(gamma, eps)
+    if _is_line(given, axis, scale):
+        return given.rms_norm(np.asarray(scale, np.float64), eps)
     axes = tuple(range(axis, given.ndim))
-    return given * given.square().mean(axes).rsqrt(eps) * const(gamma)
+    return given * given.square().mean(axes).rsqrt(eps) * _tensor(scale)
 
 
 def _instance_norm(node: Node, x: Value, scale: Value, bias: Value) -> Tensor:
@@ -395,10 +399,16 @@ def _cumulative(node: Node, x: Value, axis: Value) -> Tensor:
     size = given.shape[place]
     triangle = np.tril(np.ones((size, size)), -1 if node.attr("exclusive", 0) else 0)
     triangle = triangle.T if node.attr("reverse", 0) else triangle
-    order = [*(i for i in range(given.ndim) if i != place), place]
-    lines = given.transpose(order) if place != given.ndim - 1 else given
-    flat = lines.reshape(-1, size).linear(triangle).reshape(*lines.shape)
-    return flat.transpose([order.index(i) for i in range(given.ndim)]) if place != given.ndim - 1 else flat
+    return _along(given, place, triangle)
+
+
+def _along(x: Tensor, axis: int, matrix: Array) -> Tensor:
+    """A known matrix [out, in] applied along one axis."""
+    last = x.ndim - 1
+    order = [*(i for i in range(x.ndim) if i != axis), axis]
+    lines = x if axis == last else x.transpose(order)
+    found = lines.reshape(-1, lines.shape[-1]).linear(matrix).reshape(*lines.shape[:-1], matrix.shape[0])
+    return found if axis == last else found.transpose([order.index(i) for i in range(x.ndim)])
 
 
 # Pools and reductions.
@@ -422,6 +432,15 @@ def _pool(kind: str) -> Rule:
         return _back(_planes(given, rank).avg_pool(_two(size), **settings), rank)
 
     return rule
+
+
+def _power_pool(node: Node, x: Value) -> Tensor:
+    """The second norm of a window: the mean of its squares, times their number, under a root."""
+    if int(node.attr("p", 2)) != 2 or any(node.attr("pads", [0])) or node.attr("auto_pad", "NOTSET") != "NOTSET":
+        raise LoadError("a norm pool other than the second norm of whole windows")
+    mean = _pool("average")(node, _tensor(x).square())
+    assert isinstance(mean, Tensor)
+    return (mean * float(np.prod(node.attr("kernel_shape")))).sqrt()
 
 
 def _global_pool(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
@@ -449,6 +468,52 @@ def _without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
 
 def _product_of(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return x.prod(axes)
+
+
+# Resampling.
+
+
+def _resize(
+    node: Node, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None
+) -> Tensor:
+    """Each axis on its own: a product with the weights that the reference evaluator gives for it, whatever its way of
+    counting pixels is."""
+    given = _tensor(x)
+    if node.opset < 11:
+        scales, sizes = roi, None
+    if node.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        raise LoadError("a resize of a region: cut the region out first")
+    if node.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise LoadError("a resize whose sizes follow from its proportions: give them")
+    axes = [_axis(int(each), given.ndim) for each in node.attr("axes", range(given.ndim))]
+    by_size = sizes is not None and _known(sizes, "the sizes").size > 0
+    told = _known(sizes, "the sizes") if by_size else _known(scales, "the scales")
+    for axis, each in zip(axes, told.reshape(-1).tolist(), strict=True):
+        extent = given.shape[axis]
+        if (by_size and int(each) == extent) or (not by_size and float(each) == 1.0):
+            continue
+        given = _along(given, axis, _resize_weights(node, extent, each, by_size))
+    return given
+
+
+def _resize_weights(node: Node, extent: int, told: float, by_size: bool) -> Array:
+    """[out, in]: what the reference evaluator makes of every unit signal of a line."""
+    from onnx import TensorProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    kept = ("mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", "antialias")
+    settings = {name: node.attrs[name] for name in kept if name in node.attrs}
+    if node.opset < 11:
+        settings |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [extent, extent])]
+    told_as = np.array([extent, told], np.int64) if by_size else np.array([1.0, told], np.float32)
+    stored = [helper.make_tensor("told", TensorProto.INT64 if by_size else TensorProto.FLOAT, [2], told_as)]
+    inputs = ["x", "", "", "told"] if by_size else ["x", "", "told"]
+    made = helper.make_node("Resize", inputs, ["y"], **settings)
+    graph = helper.make_graph([made], "line", ports, [helper.make_empty_tensor_value_info("y")], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", max(node.opset, 13))])
+    lines = ReferenceEvaluator(model).run(None, {"x": np.eye(extent, dtype=np.float32)})
+    return np.asarray(next(iter(lines))).T
 
 
 # Movement.
@@ -585,20 +650,23 @@ def _where(node: Node, condition: Value, a: Value, b: Value) -> Tensor:
 
 
 def _depth_to_space(node: Node, x: Value) -> Tensor:
+    """The blocks are the slowest part of the channels (DCR), or the fastest (CRD), which is a pixel shuffle."""
     given, block = _tensor(x), int(node.attr("blocksize"))
-    n, c, h, w = given.shape
-    if node.attr("mode", "DCR") == "CRD":
-        turned = given.reshape(n, c // block**2, block, block, h, w).transpose([0, 1, 4, 2, 5, 3])
-    else:
-        turned = given.reshape(n, block, block, c // block**2, h, w).transpose([0, 3, 4, 1, 5, 2])
-    return turned.reshape(n, c // block**2, h * block, w * block)
+    if node.attr("mode", "DCR") != "CRD":
+        given = _channels_turned(given, block * block)
+    return af.pixel_shuffle(given, block)
 
 
 def _space_to_depth(node: Node, x: Value) -> Tensor:
     given, block = _tensor(x), int(node.attr("blocksize"))
-    n, c, h, w = given.shape
-    turned = given.reshape(n, c, h // block, block, w // block, block).transpose([0, 3, 5, 1, 2, 4])
-    return turned.reshape(n, c * block**2, h // block, w // block)
+    found = af.pixel_unshuffle(given, block)
+    return found if node.attr("mode", "DCR") == "CRD" else _channels_turned(found, given.shape[1])
+
+
+def _channels_turned(x: Tensor, outer: int) -> Tensor:
+    """Channels counted as outer x inner, counted as inner x outer."""
+    n, c, h, w = x.shape
+    return x.reshape(n, outer, c // outer, h, w).transpose([0, 2, 1, 3, 4]).reshape(n, c, h, w)
 
 
 def _same(node: Node, x: Value, *_: Value) -> Value:
@@ -658,6 +726,9 @@ RULES: dict[str, Rule] = {
             "Equal": lambda a, b: a.equal(b),
             "Greater": lambda a, b: a.greater(b),
             "Less": lambda a, b: a.less(b),
+            "And": af.logical_and,
+            "Or": af.logical_or,
+            "Xor": af.logical_xor,
             "GreaterOrEqual": lambda a, b: a.greater_equal(b),
             "LessOrEqual": lambda a, b: a.less_equal(b),
         }.items()
@@ -694,6 +765,7 @@ RULES: dict[str, Rule] = {
     "LeakyRelu": lambda node, x: _tensor(x).leaky_relu(float(node.attr("alpha", 0.01))),
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_norm,
+    "LpPool": _power_pool,
     "MatMul": _matmul,
     "Max": _folded(af.maximum),
     "MaxPool": _pool("max"),
@@ -716,6 +788,7 @@ RULES: dict[str, Rule] = {
     "ReduceSum": _reduction(lambda x, axes: x.sum(axes)),
     "ReduceSumSquare": _reduction(lambda x, axes: x.sum_square(axes)),
     "Reshape": _reshape,
+    "Resize": _resize,
     "Selu": _selu,
     "Shape": _shape,
     "Shrink": _shrink,
@@ -732,5 +805,6 @@ RULES: dict[str, Rule] = {
     "Transpose": _transpose,
     "Trilu": _trilu,
     "Unsqueeze": _unsqueeze,
+    "Upsample": _resize,
     "Where": _where,
 }

@@ -7,7 +7,7 @@ constants need no rules here. Rules for the rest are in ``onnx_ops``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ __all__ = ["Node", "Value", "read"]
 Value = np.ndarray | Tensor
 _FIRST_OPSET = 7
 _MOST_ELEMENTS = 1 << 31
+_MOST_DEPTH = 8  # functions within functions
 
 
 @dataclass
@@ -60,6 +61,21 @@ def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph
 def _line(error: Exception) -> str:
     text = str(error).strip()
     return text.splitlines()[0][:200] if text else "no message"
+
+
+def _hand_over(node: Any, attributes: Mapping[str, Any]) -> None:
+    """Attributes of a function's node that stand for those of the call; one that the call lacks is left out."""
+    kept = []
+    for each in node.attribute:
+        if not each.ref_attr_name:
+            kept.append(each)
+        elif each.ref_attr_name in attributes:
+            given = type(each)()
+            given.CopyFrom(attributes[each.ref_attr_name])
+            given.name = each.name
+            kept.append(given)
+    del node.attribute[:]
+    node.attribute.extend(kept)
 
 
 class _Reader:
@@ -173,31 +189,78 @@ class _Reader:
 
     # Nodes.
 
-    def _node(self, proto: Any, place: int) -> None:
+    def _node(self, proto: Any, place: int, depth: int = 0) -> None:
         from aneforge.frontends.onnx_ops import RULES
 
         node = Node(proto.op_type, proto.name or f"{proto.op_type}_{place}", self.opset, outputs=len(proto.output))
         where = f"{self.file.name}: {node.name} ({node.kind})"
         if proto.domain not in ("", "ai.onnx"):
             raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
-        node.attrs = {each.name: self._attribute(each, where) for each in proto.attribute}
         given = [self._input(name, where) for name in proto.input]
         if all(each is None or isinstance(each, np.ndarray) for each in given):
-            results = self._folded(proto, given, where)
+            results: Sequence[Value] = self._folded(proto, given, where)
+        elif node.kind in RULES:
+            node.attrs = {each.name: self._attribute(each) for each in proto.attribute}
+            results = self._made(RULES[node.kind], node, given, where)
         else:
-            rule = RULES.get(node.kind)
-            if rule is None:
+            body = self._body(proto, given) if depth < _MOST_DEPTH else None
+            if body is None:
                 raise LoadError(f"{where}: no rule for this op; it would have to run on the host")
-            try:
-                made = rule(node, *(given))
-            except LoadError as error:
-                raise LoadError(f"{where}: {error}") from None
-            except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
-                raise LoadError(f"{where}: {_line(error)}") from None
-            results = [made] if isinstance(made, (np.ndarray, Tensor)) else list(made)
+            self._inlined(body, proto, node, depth)
+            return
         for name, value in zip(proto.output, self._named(results, node), strict=False):
             if name:
                 self.values[name] = value
+
+    def _made(self, rule: Callable[..., Any], node: Node, given: Sequence[Value | None], where: str) -> list[Value]:
+        try:
+            made = rule(node, *given)
+        except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
+            raise LoadError(f"{where}: {_line(error)}") from None
+        return [made] if isinstance(made, (np.ndarray, Tensor)) else list(made)
+
+    # Ops that the standard itself writes in terms of others.
+
+    def _body(self, proto: Any, given: Sequence[Value | None]) -> Any:
+        """The standard's own definition of an op as a function, where it has one."""
+        try:
+            schema = self.onnx.defs.get_schema(proto.op_type, self.opset, proto.domain)
+        except self.onnx.defs.SchemaError:
+            return None
+        if schema.has_function:
+            return schema.function_body
+        if not schema.has_context_dependent_function:
+            return None
+        types = [self._type(value).SerializeToString() for value in given]
+        body = self.onnx.FunctionProto()
+        body.ParseFromString(schema.get_context_dependent_function(proto.SerializeToString(), types))
+        return body if body.node else None
+
+    def _type(self, value: Value | None) -> Any:
+        helper = self.onnx.helper
+        if value is None:
+            return self.onnx.TypeProto()
+        kind = np.dtype(np.float32) if isinstance(value, Tensor) else value.dtype
+        element = self.onnx.TensorProto.BOOL if kind.kind == "b" else helper.np_dtype_to_tensor_dtype(kind)
+        return helper.make_tensor_type_proto(element, value.shape)
+
+    def _inlined(self, body: Any, proto: Any, node: Node, depth: int) -> None:
+        """The nodes of a function in place of its call: formal names become the caller's, others get its name."""
+        names = dict(zip(body.input, proto.input, strict=False))
+        names |= dict.fromkeys(body.input[len(proto.input) :], "")
+        names |= dict(zip(body.output, proto.output, strict=False))
+        handed = {each.name: each for each in (*body.attribute_proto, *proto.attribute)}
+        before = self.opset
+        self.opset = next((each.version for each in body.opset_import if each.domain in ("", "ai.onnx")), before)
+        for place, inner in enumerate(body.node):
+            copy = self.onnx.NodeProto()
+            copy.CopyFrom(inner)
+            copy.name = f"{node.name}/{inner.name or inner.op_type}_{place}"
+            for field_ in (copy.input, copy.output):
+                field_[:] = [names.get(name, f"{node.name}/{name}") if name else "" for name in field_]
+            _hand_over(copy, handed)
+            self._node(copy, place, depth + 1)
+        self.opset = before
 
     def _named(self, results: Sequence[Value], node: Node) -> Iterator[Value]:
         """The last op of a node carries the node's name, so that every later message speaks it."""
@@ -209,7 +272,7 @@ class _Reader:
             self.told.add(named.uid)
             yield named
 
-    def _attribute(self, proto: Any, where: str) -> Any:
+    def _attribute(self, proto: Any) -> Any:
         value = self.onnx.helper.get_attribute_value(proto)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
