@@ -132,7 +132,7 @@ def test_resizes_of_every_kind(tmp_path, mode, counting):
     graph = af.load(saved(tmp_path, [node], {"x": [1, 2, 4, 7]}, ["y"], weights))
     data = half(1, 2, 4, 7, scale=1.0)
     want = ReferenceEvaluator(str(tmp_path / "model.onnx")).run(None, {"x": data})[0]
-    np.testing.assert_allclose(af.evaluate(graph, [data.astype(np.float64)]), want, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(af.evaluate(graph, [data.astype(np.float64)])[0], want, rtol=2e-3, atol=2e-3)
 
 
 def test_ops_that_the_standard_defines_by_others_are_inlined(tmp_path):
