@@ -198,8 +198,16 @@ def test_files_that_are_no_models(tmp_path):
         af.load(saved(tmp_path, nodes, {"x": [2, 4]}, ["y"], opset=5))
 
 
-def test_the_commands_take_onnx_files(tmp_path):
+def test_the_commands_take_onnx_files(tmp_path, capsys):
+    from aneforge.cli import check
+
     assert len(load_model(str(cnn(tmp_path))).outputs) == 1
+    file = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"], "act")], {"x": ["batch", 4]}, ["y"])
+    assert check.run(check.ModelFile(str(file), ["batch=2"]), "m1,m5", "reject", False) == 0
+    assert "yes" in capsys.readouterr().out
+    for told, message in ((["batch"], "--dim takes NAME=SIZE"), (["batch=x"], "NAME=SIZE"), ([], "--dim batch=1")):
+        with pytest.raises(af.LoadError if not told else check.AneforgeError, match=message):
+            check.load_model(check.ModelFile(str(file), told))
 
 
 def test_the_standards_own_node_tests_are_passed_or_refused_and_never_wrong():

@@ -20,6 +20,9 @@ app = typer.Typer(
 AModel = Annotated[
     str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), an ONNX file or a saved graph.")
 ]
+Dims = Annotated[
+    list[str] | None, typer.Option("--dim", help="The value of a symbolic dimension of the file, NAME=SIZE; several.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
 
 
@@ -122,6 +125,7 @@ def check(
         str, typer.Option(help="Exit with 1 on these: reject, oversize, risk, decompose, or none.")
     ] = "reject,oversize",
     as_json: AsJson = False,
+    dim: Dims = None,
 ) -> None:
     """Tell what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
 
@@ -129,7 +133,7 @@ def check(
     """
     from aneforge.cli import check as command
 
-    raise typer.Exit(command.run(model, target, fail_on, as_json))
+    raise typer.Exit(command.run(command.ModelFile(model, dim or ()), target, fail_on, as_json))
 
 
 @app.command("gate-eval")
@@ -180,6 +184,7 @@ def compile_(
     out: Annotated[str | None, typer.Option(help="Folder for the listing, the JSON and the backend code.")] = None,
     validate: Annotated[bool, typer.Option(help="Check the meaning in float64 before and after every pass.")] = False,
     as_json: AsJson = False,
+    dim: Dims = None,
 ) -> None:
     """Compile a model through all four phases and print the program: segments, partitions, layers, addresses.
 
@@ -190,7 +195,7 @@ def compile_(
     """
     from aneforge.cli import compile as command
 
-    raise typer.Exit(command.run(model, target, explain, out, validate, as_json))
+    raise typer.Exit(command.run(command.ModelFile(model, dim or ()), target, explain, out, validate, as_json))
 
 
 @app.command("run")
@@ -207,6 +212,7 @@ def run_(
     batch: Annotated[bool, typer.Option(help="Inputs have one more axis in front: one run for each.")] = False,
     fidelity: Annotated[str, typer.Option(help="exact, or fast: single-precision sums, one rounding.")] = "exact",
     as_json: AsJson = False,
+    dim: Dims = None,
 ) -> None:
     """Simulate a model on a chip: the numbers its engine would give, and how far each can be trusted.
 
@@ -215,7 +221,9 @@ def run_(
     """
     from aneforge.cli import run as command
 
-    command.run(model, target, command.Options(given, out, trace, batch, fidelity, as_json))
+    command.run(
+        command.ModelFile(model, dim or ()), target, command.Options(given, out, trace, batch, fidelity, as_json)
+    )
 
 
 @app.command()
@@ -240,6 +248,7 @@ def lower(
         str, typer.Option("--pass", help="Passes or phases to run afterwards: fuse, legalise, schedule, memory.")
     ] = "",
     log: Annotated[bool, typer.Option(help="Say on stderr what was rewritten and what each pass did.")] = False,
+    dim: Dims = None,
 ) -> None:
     """Print a model as backend code for one chip: rewritten where the chip lacks an op, lowered, optionally fused.
 
@@ -247,4 +256,4 @@ def lower(
     """
     from aneforge.cli import lower as command
 
-    command.run(model, target, passes, log)
+    command.run(command.ModelFile(model, dim or ()), target, passes, log)

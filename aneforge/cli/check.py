@@ -6,6 +6,7 @@ import runpy
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ GRADES = ("reject", "oversize", "risk", "decompose")
 DEFAULT_NAMES = ("graph", "out", "output", "model")
 
 
-def run(model: str, chips: str, fail_on: str, as_json: bool) -> int:
+def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool) -> int:
     """Print the table; 1 if a chip that was asked for does worse than allowed."""
     limits = _fail_on(fail_on)
     graph = load_model(model)
@@ -31,7 +32,7 @@ def run(model: str, chips: str, fail_on: str, as_json: bool) -> int:
     results = preflight_all(graph, asked)
     failed = [name for name, result in results.items() if any(result.counts[grade] for grade in limits)]
     if as_json:
-        print(text.as_json({"model": model, "ok": not failed, "failed": failed, "targets": results.to_json()}))
+        print(text.as_json({"model": str(model), "ok": not failed, "failed": failed, "targets": results.to_json()}))
     else:
         _print(graph, results, failed, limits)
     return 1 if failed else 0
@@ -56,15 +57,41 @@ def _chips(asked: str) -> list[str]:
     return names
 
 
-def load_model(spec: str) -> Graph:
-    """A graph from ``FILE.py:NAME`` (a tensor, a list, a graph, or a function that makes one) or a saved graph."""
+@dataclass(frozen=True)
+class ModelFile:
+    """What a command was asked to read, and the values of symbolic dimensions (``batch=1``)."""
+
+    spec: str
+    dims: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return self.spec
+
+
+def load_model(model: str | ModelFile) -> Graph:
+    """A graph from ``FILE.py:NAME`` (a tensor, a list, a graph, or a function that makes one), an ONNX file or a saved
+    graph."""
+    spec = str(model)
+    dims = _dims(model.dims) if isinstance(model, ModelFile) else {}
     path, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
     file = Path(path)
     if not file.is_file():
         raise AneforgeError(f"no file {path!r}; a model is FILE.py:NAME, an ONNX file or a saved graph")
     if file.suffix != ".py":
-        return load(file)
+        return load(file, dims)
+    if dims:
+        raise AneforgeError("--dim is for files with symbolic dimensions, such as ONNX; a Python file says its own")
     return _as_graph(*_pick(_namespace(file), name, file), file)
+
+
+def _dims(told: Sequence[str]) -> dict[str, int]:
+    found = {}
+    for each in told:
+        name, _, size = each.rpartition("=")
+        if not name or not size.isdigit() or int(size) < 1:
+            raise AneforgeError(f"--dim takes NAME=SIZE, for instance --dim batch=1, not {each!r}")
+        found[name] = int(size)
+    return found
 
 
 def _namespace(file: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 from aneforge.cli import text
-from aneforge.cli.check import load_model
+from aneforge.cli.check import ModelFile, load_model
 from aneforge.compiler.compile import Compiled, compile_all
 from aneforge.compiler.listing import human_bytes
 from aneforge.compiler.passes import PASSES
@@ -20,7 +20,9 @@ from aneforge.model import compile as compile_model
 from aneforge.targets.chip import compiler_target
 
 
-def run(model: str, chips: str, explain: str | None, out: str | None, validate: bool, as_json: bool) -> int:
+def run(
+    model: str | ModelFile, chips: str, explain: str | None, out: str | None, validate: bool, as_json: bool
+) -> int:
     """Print the program, the story of a node, or the table of all targets; 1 if a target refuses the model."""
     graph = load_model(model)
     asked = [part.strip() for part in chips.split(",") if part.strip()]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 
 from aneforge.anec.text import write
-from aneforge.cli.check import load_model
+from aneforge.cli.check import ModelFile, load_model
 from aneforge.cli.opt import pass_names
 from aneforge.compiler.compile import lowered_for
 from aneforge.compiler.passes import run_passes
 from aneforge.targets.names import target as find_target
 
 
-def run(model: str, chip: str, passes: str, log: bool) -> None:
+def run(model: str | ModelFile, chip: str, passes: str, log: bool) -> None:
     """Retarget, lower, run passes, print."""
     found = find_target(chip)
     retargeted, lowered = lowered_for(load_model(model), found)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aneforge.cli import text
-from aneforge.cli.check import load_model
+from aneforge.cli.check import ModelFile, load_model
 from aneforge.errors import AneforgeError
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
@@ -37,7 +37,7 @@ class Options:
     as_json: bool = False
 
 
-def run(model: str, chips: str, options: Options) -> None:
+def run(model: str | ModelFile, chips: str, options: Options) -> None:
     """Compile, simulate, write what was asked for, and say how far the numbers can be trusted."""
     asked = [part.strip() for part in chips.split(",") if part.strip()]
     if not asked:

@@ -145,7 +145,7 @@ class _Reader:
         if name not in self.dims:
             raise LoadError(
                 f"{self.file.name}: dimension {place} of input {port!r} is {name!r}, not a number; give it a value: "
-                f"af.load(..., dims={{{name!r}: 1}})"
+                f"af.load(..., dims={{{name!r}: 1}}), or --dim {name}=1"
             )
         return int(self.dims[name])
 
