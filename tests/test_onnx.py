@@ -135,6 +135,25 @@ def test_resizes_of_every_kind(tmp_path, mode, counting):
     np.testing.assert_allclose(af.evaluate(graph, [data.astype(np.float64)])[0], want, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("condition", [True, False])
+def test_a_known_condition_takes_its_branch(tmp_path, condition):
+    """The condition may be computed, as long as it is known: here from a shape."""
+
+    def branch(kind):
+        result = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(kind, ["x"], ["out"], "inner")], kind, [], [result])
+
+    weights = {"size": np.array([4 if condition else 5]), "first": np.array([0])}
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "first"], ["extent"]),
+        helper.make_node("Equal", ["extent", "size"], ["is"]),
+        helper.make_node("If", ["is"], ["y"], "choice", then_branch=branch("Relu"), else_branch=branch("Neg")),
+    ]
+    graph = same(saved(tmp_path, nodes, {"x": [4, 3]}, ["y"], weights))
+    assert len(graph.operations) == 1
+
+
 def test_ops_that_the_standard_defines_by_others_are_inlined(tmp_path):
     """Attention has no rule here: the standard's own function stands in, under the caller's name."""
     node = helper.make_node("Attention", ["q", "k", "v"], ["y"], "layer/attention", q_num_heads=2, kv_num_heads=2)

@@ -462,6 +462,24 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
     return rule
 
 
+def _position(sign: float) -> Rule:
+    """Where the largest (or smallest) element of each line is, the first of equals."""
+
+    def rule(node: Node, x: Value) -> Tensor:
+        given = _tensor(x)
+        if node.attr("select_last_index", 0):
+            raise LoadError("the last of equal elements")
+        axis = _axis(int(node.attr("axis", 0)), given.ndim)
+        order = [*(i for i in range(given.ndim) if i != axis), axis]
+        lines = given if axis == given.ndim - 1 else given.transpose(order)
+        flat = lines.reshape(-1, lines.shape[-1])
+        found = (flat if sign > 0 else -flat).argmax(-1)
+        kept = [1 if i == axis else extent for i, extent in enumerate(given.shape)]
+        return found.reshape(*(kept if node.attr("keepdims", 1) else _without(given.shape, (axis,))))
+
+    return rule
+
+
 def _without(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
@@ -733,6 +751,8 @@ RULES: dict[str, Rule] = {
             "LessOrEqual": lambda a, b: a.less_equal(b),
         }.items()
     },
+    "ArgMax": _position(1.0),
+    "ArgMin": _position(-1.0),
     "AveragePool": _pool("average"),
     "BatchNormalization": _batch_norm,
     "Cast": _cast,

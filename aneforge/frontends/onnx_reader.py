@@ -197,6 +197,9 @@ class _Reader:
         if proto.domain not in ("", "ai.onnx"):
             raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
         given = [self._input(name, where) for name in proto.input]
+        if node.kind == "If" and isinstance(given[0], np.ndarray):
+            self._branch(proto, node, bool(given[0].reshape(-1)[0]), depth)
+            return
         if all(each is None or isinstance(each, np.ndarray) for each in given):
             results: Sequence[Value] = self._folded(proto, given, where)
         elif node.kind in RULES:
@@ -218,6 +221,25 @@ class _Reader:
         except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
             raise LoadError(f"{where}: {_line(error)}") from None
         return [made] if isinstance(made, (np.ndarray, Tensor)) else list(made)
+
+    def _branch(self, proto: Any, node: Node, condition: bool, depth: int) -> None:
+        """The branch that a known condition takes, in place of the choice."""
+        wanted = "then_branch" if condition else "else_branch"
+        branch = next(each.g for each in proto.attribute if each.name == wanted)
+        own = {name for inner in branch.node for name in inner.output} | {each.name for each in branch.initializer}
+        names: dict[str, str] = {name: f"{node.name}/{name}" for name in own if name}
+        for tensor in branch.initializer:
+            self.values[names[tensor.name]] = self._stored(tensor)
+        for place, inner in enumerate(branch.node):
+            copy = self.onnx.NodeProto()
+            copy.CopyFrom(inner)
+            copy.name = f"{node.name}/{inner.name or inner.op_type}_{place}"
+            for field_ in (copy.input, copy.output):
+                field_[:] = [names.get(name, name) for name in field_]
+            self._node(copy, place, depth + 1)
+        for name, result in zip(proto.output, branch.output, strict=True):
+            made = str(result.name)
+            self.values[name] = self.values[names.get(made, made)]
 
     # Ops that the standard itself writes in terms of others.
 
