@@ -153,8 +153,13 @@ INLINE uint16_t settled_half(float value)
 #define HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #include "planar_kernel.h"
 
+#if defined(__clang__)
+#define AVX512_PLANAR "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"
+#else /* which would keep to half of them otherwise */
+#define AVX512_PLANAR "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512"
+#endif
 #define PATH avx512
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,prefer-vector-width=512")))
+#define TARGET __attribute__((target(AVX512_PLANAR)))
 #define WIDE __m512
 #define LANES 16
 #define LOAD(p) _mm512_loadu_ps(p)
