@@ -86,6 +86,27 @@ def test_integer_sums_are_exact_where_fp16_products_are_not():
     assert found == np.float16(float(codes @ kernel) * 2.0**-18)
 
 
+def test_zero_points_of_both_operands_leave_the_integer_sums():
+    """Codes stand for (code - zero) * scale on either side, for one scale or one for each output."""
+    rng = np.random.default_rng(4)
+    text = """
+    %x = "anec.live_in"() {name = "x"} : () -> !1x1x6
+    %q = "anec.quant"(%x) {scale = 0.25, to = "si8", zero_point = 5} : (!1x1x6) -> !1x1x6xsi8
+    %d = "anec.dequant"(%q) {scale = 0.25, zero_point = 5} : (!1x1x6xsi8) -> !1x1x6
+    %k = "anec.const_in"() {weight = "$kernel"} : () -> !3x1x6xsi8
+    %y = "anec.linear"(%d, %k) {kernel_scale = "$scale", kernel_zero_point = "$zero"}
+         : (!1x1x6, !3x1x6xsi8) -> !1x1x3
+    "anec.live_out"(%y) {names = ["y"]} : (!1x1x3) -> ()
+    """
+    codes, kernel = rng.integers(-60, 60, 6), rng.integers(-60, 60, (3, 6))
+    x = (codes * 0.25).reshape(1, 1, 1, 1, 6)
+    for zero, scale in (([3.0], [0.125]), ([3.0, -2.0, 0.0], [0.125, 0.5, 2.0])):
+        given = {"kernel": kernel.reshape(1, 1, 3, 1, 6), "zero": zero, "scale": scale}
+        found = simulated(text, "h18g", {"x": x}, **given).reshape(-1)
+        want = (kernel - np.reshape(zero, (-1, 1))) @ codes * 0.25 * np.asarray(scale)
+        np.testing.assert_array_equal(found, want.astype(np.float16))
+
+
 PRODUCT = """
     %x = "anec.live_in"() {name = "x"} : () -> !1x1x4
     %k = "anec.const_in"() {weight = "$kernel"} : () -> !2x1x4xsi8

@@ -6,9 +6,9 @@ Running it is one call per op. Values are dropped after their last reader, so me
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -177,8 +177,14 @@ class Plan:
         if workers == 1:
             yield from (self.run(feeds, trace) for feeds in batch)
             return
+        under_way: deque[Future[Run]] = deque()  # few at a time: inputs and results of a long batch are not all held
         with ThreadPoolExecutor(workers) as pool:
-            yield from pool.map(lambda feeds: self.run(feeds, trace), batch)
+            for feeds in batch:
+                under_way.append(pool.submit(self.run, feeds, trace))
+                if len(under_way) > 2 * workers:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
 
 
 def execute(program: Program, feeds: Feeds, trace: bool = False, fidelity: str = "exact") -> Run:

@@ -6,6 +6,7 @@ makes the fp16 result, which may lie above 32768.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,13 @@ class Integers:
     source: Op
     scale: float
     zero_point: float
+
+    def kernel(self, codes: Array, named: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Stored weights [depth, outputs] as whole numbers, and what a sum of each output stands for."""
+        outputs = codes.shape[1]
+        zero = named.get("kernel_zero_point", np.zeros(1)).reshape(-1)
+        scale = np.broadcast_to(named["kernel_scale"].reshape(-1), (outputs,)) * self.scale
+        return codes.astype(np.float64) - zero, scale
 
     def products(self, codes: Array, kernel: Array, scale: Array, bias: Array | None) -> Array:
         """[rows, depth] of stored codes and [depth, columns] of whole numbers, as fp16."""
@@ -59,9 +67,14 @@ def _settled(sums: Array, scale: Array, bias: Array | None) -> Array:
 
 
 def integer_operands(engine: Engine, op: Op) -> Integers | None:
-    """The codes behind a product whose two operands are stored in 8 bits, where the chip adds those as integers."""
+    """The codes behind a product whose two operands are stored in 8 bits, where the chip adds those as integers.
+
+    A kernel with a palette is decoded first, as on other chips.
+    """
     activation, weight = op.operands[0], op.operands[1]
-    if not engine.int8_sums or activation.kind != "dequant" or "kernel_scale" not in op.attrs:
+    named = [name for name in op.spec.stored if name in op.attrs]
+    plain = "kernel_scale" in named and not any(name.lower().endswith("lut") for name in named)
+    if not engine.int8_sums or activation.kind != "dequant" or not plain:
         return None
     stored = activation.operands[0]
     kinds = [each.type.dtype if each.type is not None else "" for each in (stored, weight)]

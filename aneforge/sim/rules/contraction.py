@@ -22,7 +22,7 @@ from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
 from aneforge.sim.window import Window
 
-__all__ = ["CONTRACTIONS", "joined", "joins"]
+__all__ = ["CONTRACTIONS", "has_stored_kernel", "joined", "joins"]
 
 Array = np.ndarray
 Made = tuple[tuple[Op, ...], Callable[..., Array]]
@@ -58,7 +58,7 @@ def _activations(engine: Engine, op: Op) -> Callable[[Array], Array]:
 
 def _convolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
     integers = integer_operands(engine, op)
-    if integers is not None and kernel is not None:
+    if integers is not None and kernel is not None and _reads_planes(op):
         return _integer_convolution(op, kernel, named, integers)
     form = _one_channel if _passes_no_accumulator(engine, op) else _laid_kernels
     return _with_kernel(engine, op, kernel, named, form, outputs=0)
@@ -133,15 +133,25 @@ def _one_channel(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     return call
 
 
+def _replicates(op: Op) -> bool:
+    return op.attrs.get("padding_mode", "Zero") == "Replication"
+
+
+def _window(op: Op) -> Window:
+    """What a convolution reads of a plane; edges that are repeated are laid around it before."""
+    attrs = op.attrs
+    pads = (0,) * 6 if _replicates(op) else attrs["explicit_padding"]
+    size, stride, dilation = (tuple(attrs[name][1:]) for name in ("kernel_sizes", "strides", "dilation_rates"))
+    return Window(size, stride, dilation, (pads[2], pads[4]), (pads[3], pads[5]))
+
+
 def _laid_kernels(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     """Every image and output depth is a plane; the depths that a kernel reads are stacked as channels."""
     attrs = op.attrs
     pads, groups = attrs["explicit_padding"], attrs["groups"]
-    replicated = attrs.get("padding_mode", "Zero") == "Replication"
+    replicated = _replicates(op)
     around = ((0, 0), tuple(pads[0:2]), (0, 0), tuple(pads[2:4]), tuple(pads[4:6]))
-    window = Window(tuple(attrs["kernel_sizes"][1:]), tuple(attrs["strides"][1:]), tuple(attrs["dilation_rates"][1:]))
-    if not replicated:
-        window = Window(window.size, window.stride, window.dilation, (pads[2], pads[4]), (pads[3], pads[5]))
+    window = _window(op)
     form = _plane_form(engine, kernel, window, groups)
     depths, step, reach = attrs["kernel_sizes"][0], attrs["strides"][0], attrs["dilation_rates"][0]
     plain = depths == step == 1 and not any(pads[0:2]) and not replicated
@@ -178,26 +188,23 @@ def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int) -> F
     return lambda image, bias: direct(image, matrices, bias, window, engine.products)
 
 
+def _reads_planes(op: Op) -> bool:
+    """Whether a convolution stays in one depth and pads with zeros: what integer sums are known for."""
+    attrs = op.attrs
+    return attrs["kernel_sizes"][0] == 1 and not _replicates(op) and not any(attrs["explicit_padding"][0:2])
+
+
 def _integer_convolution(op: Op, kernel: Array, named: dict[str, Array], given: Integers) -> Made:
     """Two 8-bit operands (N16)."""
-    attrs = op.attrs
-    pads, groups = attrs["explicit_padding"], attrs["groups"]
-    window = Window(
-        tuple(attrs["kernel_sizes"][1:]),
-        tuple(attrs["strides"][1:]),
-        tuple(attrs["dilation_rates"][1:]),
-        (pads[2], pads[4]),
-        (pads[3], pads[5]),
-    )
-    outputs = kernel.shape[0] // groups
-    codes = kernel.astype(np.float64)
-    codes = codes - named["kernel_zero_point"].reshape(()) if "kernel_zero_point" in named else codes
-    matrices = list(codes.reshape(groups, outputs, -1))
-    scale = np.broadcast_to(named["kernel_scale"].reshape(-1, 1), (kernel.shape[0], 1)) * given.scale
+    groups, outputs = op.attrs["groups"], kernel.shape[0]
+    window = _window(op)
+    codes, scale = given.kernel(kernel.reshape(outputs, -1).T, named)
+    matrices = list(codes.T.reshape(groups, outputs // groups, -1))
 
     def call(x: Array, bias: Array | None = None) -> Array:
         start = None if bias is None else bias.astype(np.float64).reshape(-1)
-        planes = [given.convolved(image, matrices, scale, start, window) for image in x.reshape(-1, *x.shape[2:])]
+        images = x.reshape(-1, *x.shape[2:])
+        planes = [given.convolved(image, matrices, scale[:, None], start, window) for image in images]
         return np.stack(planes).reshape(op.shape)
 
     return (given.source, *op.operands[2:]), call
@@ -275,8 +282,7 @@ def _laid_matrix(engine: Engine, op: Op, weight: Array, shape: Shape) -> Form:
 
 
 def _integer_linear(op: Op, weight: Array, named: dict[str, Array], given: Integers) -> Made:
-    codes = weight[0, 0, :, 0, :].T.astype(np.float64)
-    scale = np.broadcast_to(named["kernel_scale"].reshape(-1), (codes.shape[1],)) * given.scale
+    codes, scale = given.kernel(weight[0, 0, :, 0, :].T, named)
 
     def call(x: Array, bias: Array | None = None) -> Array:
         start = None if bias is None else bias.astype(np.float64).reshape(-1)
