@@ -2,13 +2,12 @@
 """ONNX: a file walked node by node, static values as NumPy arrays, everything else as tensors of the graph.
 
 A node whose inputs are all known is computed by the ONNX reference evaluator, so shape computations and folded
-constants need no rules here. Rules for the rest are in ``onnx_ops``.
+constants need no rules here. Rules for the rest are in ``onnx_rules``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,17 @@ import numpy as np
 
 from aneforge.errors import AneforgeError, GraphError
 from aneforge.frontends import LoadError
+from aneforge.frontends.onnx_node import Node, Value
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Node", "Value", "read"]
+__all__ = ["read"]
 
-Value = np.ndarray | Tensor
 _FIRST_OPSET = 7
 _MOST_ELEMENTS = 1 << 31
 _MOST_DEPTH = 8  # functions within functions
-
-
-@dataclass
-class Node:
-    """One node of the file: what a rule sees."""
-
-    kind: str
-    name: str
-    opset: int
-    attrs: dict[str, Any] = field(default_factory=dict)
-    outputs: int = 1
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        return self.attrs.get(name, default)
 
 
 def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
@@ -190,7 +175,7 @@ class _Reader:
     # Nodes.
 
     def _node(self, proto: Any, place: int, depth: int = 0) -> None:
-        from aneforge.frontends.onnx_ops import RULES
+        from aneforge.frontends.onnx_rules import RULES
 
         node = Node(proto.op_type, proto.name or f"{proto.op_type}_{place}", self.opset, outputs=len(proto.output))
         where = f"{self.file.name}: {node.name} ({node.kind})"

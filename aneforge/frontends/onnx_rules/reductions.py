@@ -1,0 +1,65 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aneforge.frontends import LoadError
+from aneforge.frontends.onnx_node import Node, Rule, Value
+from aneforge.frontends.onnx_rules.values import as_tensor, axis_of, whole_numbers, without_axes
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+
+def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
+    def rule(node: Node, x: Value, axes: Value | None = None) -> Tensor:
+        given = as_tensor(x)
+        told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
+        if told is None or len(told) == 0:
+            if node.attr("noop_with_empty_axes", 0):
+                return given
+            told = range(given.ndim)
+        along = tuple(sorted(axis_of(int(each), given.ndim) for each in told))
+        found = function(given, along)
+        return found if node.attr("keepdims", 1) else found.reshape(*without_axes(given.shape, along))
+
+    return rule
+
+
+def _product_of(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return x.prod(axes)
+
+
+def _position(sign: float) -> Rule:
+    """Where the largest (or smallest) element of each line is, the first of equals."""
+
+    def rule(node: Node, x: Value) -> Tensor:
+        given = as_tensor(x)
+        if node.attr("select_last_index", 0):
+            raise LoadError("the last of equal elements")
+        axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+        order = [*(i for i in range(given.ndim) if i != axis), axis]
+        lines = given if axis == given.ndim - 1 else given.transpose(order)
+        flat = lines.reshape(-1, lines.shape[-1])
+        found = (flat if sign > 0 else -flat).argmax(-1)
+        kept = [1 if i == axis else extent for i, extent in enumerate(given.shape)]
+        return found.reshape(*(kept if node.attr("keepdims", 1) else without_axes(given.shape, (axis,))))
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "ArgMax": _position(1.0),
+    "ArgMin": _position(-1.0),
+    "ReduceL1": _reduction(lambda x, axes: x.l1_norm(axes)),
+    "ReduceL2": _reduction(lambda x, axes: x.sum_square(axes).sqrt()),
+    "ReduceLogSum": _reduction(lambda x, axes: x.log_sum(axes)),
+    "ReduceLogSumExp": _reduction(lambda x, axes: x.reduce_log_sum_exp(axes)),
+    "ReduceMax": _reduction(lambda x, axes: x.amax(axes)),
+    "ReduceMean": _reduction(lambda x, axes: x.mean(axes)),
+    "ReduceMin": _reduction(lambda x, axes: x.amin(axes)),
+    "ReduceProd": _reduction(_product_of),
+    "ReduceSum": _reduction(lambda x, axes: x.sum(axes)),
+    "ReduceSumSquare": _reduction(lambda x, axes: x.sum_square(axes)),
+}

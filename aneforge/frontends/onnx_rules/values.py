@@ -1,0 +1,57 @@
+"""What rules ask of an input: a tensor, or a value that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aneforge.frontends import LoadError
+from aneforge.frontends.onnx_node import Value
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["along_axis", "as_tensor", "axis_of", "known", "number", "whole_numbers", "without_axes"]
+
+Array = np.ndarray
+
+
+def known(value: Value | None, what: str) -> Array:
+    if isinstance(value, Tensor):
+        raise LoadError(f"{what} is computed by the graph; the engine needs a fixed value")
+    return np.asarray(value)
+
+
+def whole_numbers(value: Value | None, what: str) -> list[int]:
+    return [int(each) for each in known(value, what).reshape(-1)]
+
+
+def as_tensor(value: Value) -> Tensor:
+    """A known value as a constant; whole numbers and truth values as numbers."""
+    if isinstance(value, Tensor):
+        return value
+    numbers = np.asarray(value)
+    return const(numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64))
+
+
+def number(value: Value | None, what: str) -> float:
+    return float(known(value, what).reshape(-1)[0])
+
+
+def axis_of(axis: int, rank: int) -> int:
+    if not -rank <= axis < max(rank, 1):
+        raise LoadError(f"axis {axis} of a tensor of rank {rank}")
+    return axis % rank if rank else 0
+
+
+def without_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+def along_axis(x: Tensor, axis: int, matrix: Array) -> Tensor:
+    """A known matrix [out, in] applied along one axis."""
+    last = x.ndim - 1
+    order = [*(i for i in range(x.ndim) if i != axis), axis]
+    lines = x if axis == last else x.transpose(order)
+    found = lines.reshape(-1, lines.shape[-1]).linear(matrix).reshape(*lines.shape[:-1], matrix.shape[0])
+    return found if axis == last else found.transpose([order.index(i) for i in range(x.ndim)])
