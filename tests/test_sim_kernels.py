@@ -125,7 +125,7 @@ def errors(name, low, high, exact, geometric=False, **parameters):
 )
 def test_tables_have_the_printed_errors(name, span, exact, worst, ulp, parameters):
     """N40, to the digits that are printed."""
-    assert constructed(name)
+    assert constructed(name) or name in ("gelu", "swish")  # fits, which are not exact
     found, found_ulp = errors(name, *span, exact, geometric=span[0] > 0, **parameters)
     if worst is not None:
         assert found == pytest.approx(worst, rel=0.05)

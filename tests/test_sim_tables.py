@@ -236,7 +236,7 @@ def test_an_unknown_set_is_refused():
 
 def test_which_tables_reproduce_measured_digits():
     assert constructed("sin")
-    assert constructed("gelu")
+    assert not constructed("gelu")  # N59: a fit
     assert not constructed("cos")
     assert not constructed("elu")
 
