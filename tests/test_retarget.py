@@ -416,7 +416,7 @@ def test_targets():
 
 def test_every_op_that_decomposes_has_a_rule_and_no_other():
     rules = decompositions()
-    for name in definitions():
+    for name in [name for name in definitions() if name != "host"]:  # what the host does is no op of the gate
         needed = any(status(name, family) == "decompose" for family in FAMILIES)
         assert needed == (name in rules), name
     assert all(each.doc and each.name and each.bound is BOUNDS[each.op] for each in rules.values())

@@ -6,13 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from aneforge.graph.tensor import Tensor
+from aneforge.frontends.values import Value
 
 __all__ = ["Node", "Rule", "Value"]
 
-Value = np.ndarray | Tensor
 Rule = Callable[..., "Value | Sequence[Value]"]
 
 

@@ -2,12 +2,14 @@
 """ONNX: a file walked node by node, static values as NumPy arrays, everything else as tensors of the graph.
 
 A node whose inputs are all known is computed by the ONNX reference evaluator, so shape computations and folded
-constants need no rules here. Rules for the rest are in ``onnx_rules``.
+constants need no rules here. Rules for the rest are in ``onnx_rules``; what has no form on the engine but a fixed
+meaning becomes an op of the host (``onnx_host``), with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,61 +17,66 @@ import numpy as np
 
 from aneforge.errors import AneforgeError, GraphError
 from aneforge.frontends import LoadError
-from aneforge.frontends.onnx_node import Node, Value
+from aneforge.frontends.onnx_control import CONTROL, function, names_read
+from aneforge.frontends.onnx_file import StoredWeights, first_line, open_model
+from aneforge.frontends.onnx_host import Typed, alone, hosted, result_types
+from aneforge.frontends.onnx_node import Node, Rule, Value
+from aneforge.frontends.values import as_tensor
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
-from aneforge.graph.ops.leaf import const
+from aneforge.graph.ops.leaf import cast
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["read"]
+__all__ = ["read", "read_model"]
 
 _FIRST_OPSET = 7
 _MOST_ELEMENTS = 1 << 31
-_MOST_DEPTH = 8  # functions within functions
+_MOST_DEPTH = 16  # functions within functions, loops within loops
+_LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
+_STANDARD = ("", "ai.onnx")
+_CONTRIB = "com.microsoft"
+_OF_SHAPES = ("Shape", "Size")  # what they read of a tensor is known, whatever it holds
+_CHANGES_TYPE = frozenset(("ArgMax", "ArgMin", "Cast", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "TopK"))
 
 
 def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
     """The graph of an ONNX file."""
+    onnx = _package(file.name)
+    return _Reader(onnx, open_model(onnx, file), file, dims, fixed).graph()
+
+
+def read_model(model: Any, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
+    """The graph of a model in memory; weights outside it are looked for in the working folder."""
+    return _Reader(_package("model"), model, Path(model.graph.name or "model"), dims, fixed).graph()
+
+
+def _package(name: str) -> Any:
     try:
         import onnx
     except ImportError:
-        raise LoadError(f"{file.name}: reading ONNX needs the onnx package: pip install 'aneforge[onnx]'") from None
-    try:
-        model = onnx.load(str(file), load_external_data=False)
-    except Exception as error:
-        raise LoadError(f"{file.name}: not an ONNX model ({type(error).__name__}: {_line(error)})") from None
-    if not model.HasField("graph") or not model.graph.output:
-        raise LoadError(f"{file.name}: not an ONNX model: it has no graph with outputs")
-    return _Reader(onnx, model, file, dims, fixed).graph()
+        raise LoadError(f"{name}: reading ONNX needs the onnx package: pip install 'aneforge[onnx]'") from None
+    import onnx.shape_inference
 
-
-def _line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:200] if text else "no message"
-
-
-def _hand_over(node: Any, attributes: Mapping[str, Any]) -> None:
-    """Attributes of a function's node that stand for those of the call; one that the call lacks is left out."""
-    kept = []
-    for each in node.attribute:
-        if not each.ref_attr_name:
-            kept.append(each)
-        elif each.ref_attr_name in attributes:
-            given = type(each)()
-            given.CopyFrom(attributes[each.ref_attr_name])
-            given.name = each.name
-            kept.append(given)
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    return onnx
 
 
 class _Reader:
     def __init__(self, onnx: Any, model: Any, file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> None:
         self.onnx, self.model, self.file, self.dims, self.fixed = onnx, model, file, dims, fixed
-        self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 0)
+        self.weights = StoredWeights(onnx, file)
+        self.opsets = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}
+        self.functions = {(each.domain, each.name): each for each in model.functions}
         self.values: dict[str, Value] = {}
+        self.elements: dict[str, int] = {}  # what the file says computed values are made of, where not of floats
+        self.scalars: set[str] = set()  # computed values that are single numbers in the file, lines of one here
         self.told: set[int] = set()  # uids of tensors that carry a name of the file
         self.used_dims: set[str] = set()
+        self.looked_at = 0
+
+    @property
+    def opset(self) -> int:
+        return self.opsets.get("", 0)
 
     def graph(self) -> Graph:
         newest = self.onnx.defs.onnx_opset_version()
@@ -78,13 +85,27 @@ class _Reader:
                 f"{self.file.name}: opset {self.opset}; read are {_FIRST_OPSET} to {newest} (onnx "
                 f"{self.onnx.__version__}): convert the model, or install a newer onnx"
             )
-        for tensor in self.model.graph.initializer:
-            self.values[tensor.name] = self._stored(tensor)
-        for port in self.model.graph.input:
+        graph = self.model.graph
+        if graph.sparse_initializer:
+            raise LoadError(f"{self.file.name}: sparse weights are not read: store them densely")
+        for tensor in graph.initializer:
+            self.values[tensor.name] = self.weights.array(tensor)
+        for port in graph.input:
             if port.name in self.fixed:
                 self.values[port.name] = np.asarray(self.fixed[port.name])
             elif port.name not in self.values:
                 self.values[port.name] = self._port(port)
+        self._check_arguments()
+        readers = Counter(name for node in graph.node for name in names_read(node))
+        readers.update(port.name for port in graph.output)
+        for place, proto in enumerate(graph.node):
+            self.node(proto, place)
+            self._forget(proto, readers)
+        found = Graph([self._output(port.name) for port in graph.output])
+        self.weights.release()
+        return found
+
+    def _check_arguments(self) -> None:
         absent = [name for name in self.fixed if name not in self.values]
         if absent:
             raise LoadError(f"{self.file.name}: no input {absent[0]!r} to fix")
@@ -92,27 +113,32 @@ class _Reader:
         if unknown:
             known = ", ".join(sorted(self.used_dims)) or "none"
             raise LoadError(f"{self.file.name}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
-        for place, proto in enumerate(self.model.graph.node):
-            self._node(proto, place)
-        return Graph([self._output(port.name) for port in self.model.graph.output])
+
+    def _forget(self, proto: Any, readers: Counter[str]) -> None:
+        """Values that no later node reads, so that memory holds the graph's weights and not the file's too."""
+        for name in names_read(proto):
+            readers[name] -= 1
+            if not readers[name]:
+                value = self.values.pop(name, None)
+                self.looked_at += value.nbytes if isinstance(value, np.ndarray) else 0
+        if self.looked_at > _LOOKED_AT:
+            self.weights.release()
+            self.looked_at = 0
 
     def _output(self, name: str) -> Tensor:
         if name not in self.values:
             raise LoadError(f"{self.file.name}: output {name!r} is made by no node")
-        value = self.values[name]
-        made = self._lifted(value, f"output {name!r}") if isinstance(value, np.ndarray) else value
+        made = self._lifted(self.values[name], f"output {name!r}")
         return made.named(name) if made.op != "input" and made.name != name else made
 
     # Leaves.
 
     def _port(self, port: Any) -> Tensor:
+        if not port.type.HasField("tensor_type"):
+            kind = port.type.WhichOneof("value") or "of no type"
+            raise LoadError(f"{self.file.name}: input {port.name!r} is {kind}; programs of the engine take tensors")
         kind = port.type.tensor_type
         element = self.onnx.TensorProto.DataType.Name(kind.elem_type) if kind.elem_type else "UNDEFINED"
-        if element not in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"):
-            raise LoadError(
-                f"{self.file.name}: input {port.name!r} is {element.lower()}; the engine's ports hold fp16: keep "
-                "look-ups of integers on the host, and start from what they give"
-            )
         if not kind.HasField("shape"):
             raise LoadError(f"{self.file.name}: input {port.name!r} has no shape: the engine needs fixed ones")
         shape = tuple(self._extent(port.name, place, dim) for place, dim in enumerate(kind.shape.dim))
@@ -120,7 +146,22 @@ class _Reader:
             raise LoadError(
                 f"{self.file.name}: input {port.name!r} of {list(shape)} has more elements than a tensor can"
             )
-        return graph_input(shape, name=port.name)
+        if not shape:
+            self.scalars.add(port.name)
+        return self._typed_port(port.name, element, kind.elem_type, shape or (1,))
+
+    def _typed_port(self, name: str, element: str, number: int, shape: tuple[int, ...]) -> Tensor:
+        """Floats and bytes enter the engine; whole numbers and truth values are for the host."""
+        if element in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"):
+            return graph_input(shape, name=name)
+        self.elements[name] = number
+        if element == "UINT8":
+            return cast(graph_input(shape, "uint8", name=name))
+        if element == "BOOL":
+            return graph_input(shape, name=name).greater(0.5)
+        if element.startswith(("INT", "UINT")):
+            return graph_input(shape, "int32", name=name)
+        raise LoadError(f"{self.file.name}: input {name!r} is {element.lower()}; the engine's ports hold numbers")
 
     def _extent(self, port: str, place: int, dim: Any) -> int:
         if dim.HasField("dim_value") and dim.dim_value > 0:
@@ -134,97 +175,141 @@ class _Reader:
             )
         return int(self.dims[name])
 
-    def _stored(self, tensor: Any) -> np.ndarray:
-        """The numbers of an initializer; those of another file are mapped, not read, and lie in this folder."""
-        external = self.onnx.TensorProto.EXTERNAL
-        if tensor.data_location != external:
-            try:
-                return self.onnx.numpy_helper.to_array(tensor)
-            except (ValueError, TypeError) as error:
-                raise LoadError(f"{self.file.name}: weight {tensor.name!r}: {_line(error)}") from None
-        told = {entry.key: entry.value for entry in tensor.external_data}
-        folder = self.file.resolve().parent
-        place = (folder / told.get("location", "")).resolve()
-        if not place.is_relative_to(folder) or not told.get("location"):
-            raise LoadError(
-                f"{self.file.name}: weight {tensor.name!r} points outside the model's folder, which is refused: "
-                f"{told.get('location')!r}"
-            )
-        if not place.is_file():
-            raise LoadError(f"{self.file.name}: weight {tensor.name!r} lies in {place.name!r}, which is not there")
-        kind = self.onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        shape = tuple(tensor.dims)
-        try:
-            offset = int(told.get("offset", 0))
-            return np.memmap(place, dtype=kind, mode="r", offset=offset, shape=shape) if shape else np.zeros(())
-        except (ValueError, OSError) as error:
-            raise LoadError(f"{self.file.name}: weight {tensor.name!r} in {place.name!r}: {_line(error)}") from None
-
     def _lifted(self, value: Value, what: str) -> Tensor:
         """A known value as a constant of the graph."""
-        if isinstance(value, Tensor):
-            return value
-        numbers = np.asarray(value)
-        if numbers.dtype == bool or numbers.dtype.kind in "iu":
-            numbers = numbers.astype(np.float64)
         try:
-            return const(numbers)
+            return as_tensor(value)
         except GraphError as error:
-            raise LoadError(f"{self.file.name}: {what}: {_line(error)}") from None
+            raise LoadError(f"{self.file.name}: {what}: {first_line(error)}") from None
 
     # Nodes.
 
-    def _node(self, proto: Any, place: int, depth: int = 0) -> None:
-        from aneforge.frontends.onnx_rules import RULES
-
-        node = Node(proto.op_type, proto.name or f"{proto.op_type}_{place}", self.opset, outputs=len(proto.output))
-        where = f"{self.file.name}: {node.name} ({node.kind})"
-        if proto.domain not in ("", "ai.onnx"):
-            raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
-        given = [self._input(name, where) for name in proto.input]
-        if node.kind == "If" and isinstance(given[0], np.ndarray):
-            self._branch(proto, node, bool(given[0].reshape(-1)[0]), depth)
+    def node(self, proto: Any, place: int, depth: int = 0) -> None:
+        """One node: a block of nodes in its place, a value that is known, a rule's tensors, or an op of the host."""
+        name = proto.name or f"{proto.op_type}_{place}"
+        node = Node(proto.op_type, name, self.opset, outputs=len(proto.output))
+        where = f"{self.file.name}: {name} ({node.kind})"
+        if depth > _MOST_DEPTH:
+            raise LoadError(f"{where}: blocks within blocks, {depth} deep; {_MOST_DEPTH} are read")
+        given = [self._input(each, where) for each in proto.input]
+        if self._as_block(proto, node, given, depth, where):
             return
-        if all(each is None or isinstance(each, np.ndarray) for each in given):
-            results: Sequence[Value] = self._folded(proto, given, where)
-        elif node.kind in RULES:
-            node.attrs = {each.name: self._attribute(each) for each in proto.attribute}
-            results = self._made(RULES[node.kind], node, given, where)
+        results = self._results(proto, node, given, where)
+        if results is None:
+            body = self._body(proto, given)
+            if body is not None:
+                function(self, body, proto, node, depth)
+                return
+            results = self._on_host(proto, node, "the graph language has no form for it", where)
+        for each, value in zip(proto.output, results, strict=False):
+            if each:
+                self.values[each] = value
+        self._note_types(proto)
+
+    def _as_block(self, proto: Any, node: Node, given: Sequence[Value | None], depth: int, where: str) -> bool:
+        """Whether other nodes stand for this one: a branch, the rounds of a loop, or a function of the file."""
+        called = self.functions.get((proto.domain, proto.op_type))
+        if called is not None:
+            function(self, called, proto, node, depth)
+        elif proto.domain in _STANDARD and node.kind in CONTROL:
+            try:
+                CONTROL[node.kind](self, proto, node, given, depth)
+            except LoadError as error:
+                told = str(error)
+                raise LoadError(told if told.startswith(f"{self.file.name}: ") else f"{where}: {told}") from None
         else:
-            body = self._body(proto, given) if depth < _MOST_DEPTH else None
-            if body is None:
-                raise LoadError(f"{where}: no rule for this op; it would have to run on the host")
-            self._inlined(body, proto, node, depth)
-            return
-        for name, value in zip(proto.output, self._named(results, node), strict=False):
-            if name:
-                self.values[name] = value
+            return False
+        return True
 
-    def _made(self, rule: Callable[..., Any], node: Node, given: Sequence[Value | None], where: str) -> list[Value]:
+    def _results(self, proto: Any, node: Node, given: list[Value | None], where: str) -> Sequence[Value] | None:
+        """What a node gives, or None where only a function of the standard can say."""
+        from aneforge.frontends.onnx_tables import CONTRIB, RULES, SCALAR_RULES, STATIC_RULES
+
+        if proto.domain not in (*_STANDARD, _CONTRIB):
+            raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
+        rules = CONTRIB if proto.domain == _CONTRIB else RULES
+        node.attrs = {each.name: self._attribute(each) for each in proto.attribute}
+        computed = [each for each in given if isinstance(each, Tensor)]
+        if not computed:
+            made = self._tried(STATIC_RULES[node.kind], node, given) if node.kind in STATIC_RULES else None
+            return self._folded(proto, where) if made is None or isinstance(made, LoadError) else made
+        if any(each.dtype == "int32" for each in computed) and node.kind not in _OF_SHAPES:
+            return self._on_host(proto, node, "the engine computes no integers", where)
+        if node.kind not in rules:
+            return None
+        if node.kind not in SCALAR_RULES and any(name in self.scalars for name in proto.input):
+            return self._on_host(proto, node, "a single number where the engine has only tensors", where)
+        made = self._tried(rules[node.kind], node, given)
+        if isinstance(made, LoadError):
+            return self._on_host(proto, node, str(made), where)
+        return list(self._named(made, node))
+
+    def _tried(self, rule: Rule, node: Node, given: Sequence[Value | None]) -> list[Value] | LoadError:
         try:
             made = rule(node, *given)
         except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
-            raise LoadError(f"{where}: {_line(error)}") from None
-        return [made] if isinstance(made, (np.ndarray, Tensor)) else list(made)
+            return LoadError(first_line(error))
+        return [made] if isinstance(made, (np.ndarray, Tensor, Encoded)) else list(made)
 
-    def _branch(self, proto: Any, node: Node, condition: bool, depth: int) -> None:
-        """The branch that a known condition takes, in place of the choice."""
-        wanted = "then_branch" if condition else "else_branch"
-        branch = next(each.g for each in proto.attribute if each.name == wanted)
-        own = {name for inner in branch.node for name in inner.output} | {each.name for each in branch.initializer}
-        names: dict[str, str] = {name: f"{node.name}/{name}" for name in own if name}
-        for tensor in branch.initializer:
-            self.values[names[tensor.name]] = self._stored(tensor)
-        for place, inner in enumerate(branch.node):
-            copy = self.onnx.NodeProto()
-            copy.CopyFrom(inner)
-            copy.name = f"{node.name}/{inner.name or inner.op_type}_{place}"
-            for field_ in (copy.input, copy.output):
-                field_[:] = [names.get(name, name) for name in field_]
-            self._node(copy, place, depth + 1)
-        for name, result in zip(proto.output, branch.output, strict=True):
-            made = str(result.name)
-            self.values[name] = self.values[names.get(made, made)]
+    # Ops of the host, and what the file says of types.
+
+    def _typed(self, names: Iterable[str]) -> dict[str, Typed]:
+        found = {}
+        for name in dict.fromkeys(names):
+            if not name:
+                continue
+            value = self.values[name]
+            if isinstance(value, np.ndarray):
+                element = int(self.onnx.helper.np_dtype_to_tensor_dtype(value.dtype))
+            else:
+                default = {"bool": self.onnx.TensorProto.BOOL, "int32": self.onnx.TensorProto.INT64}
+                kind = "fp16" if isinstance(value, Encoded) else value.dtype
+                element = self.elements.get(name, default.get(kind, self.onnx.TensorProto.FLOAT))
+            found[name] = Typed(value, element, () if name in self.scalars else tuple(value.shape))
+        return found
+
+    def _opset_imports(self) -> list[Any]:
+        return [self.onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+
+    def _on_host(self, proto: Any, node: Node, reason: str, where: str) -> list[Value]:
+        made = None
+        if proto.domain in _STANDARD and not any(each.HasField("g") for each in proto.attribute):
+            made = hosted(self.onnx, proto, self._typed(proto.input), self._opset_imports(), reason)
+        if made is None:
+            raise LoadError(f"{where}: {reason}")
+        for name, each in zip(proto.output, made, strict=True):
+            self.elements[name] = each.element
+            if name and not each.shape:
+                self.scalars.add(name)
+        return list(self._named([each.value for each in made], node))
+
+    def _note_types(self, proto: Any) -> None:
+        """Which results are single numbers in the file, or whole numbers: asked of the standard where it matters."""
+        lines = [
+            name
+            for name in proto.output
+            if name
+            and isinstance(value := self.values.get(name), Tensor)
+            and value.op != "host"
+            and value.shape == (1,)
+        ]
+        if proto.domain in _STANDARD and (lines or proto.op_type in _CHANGES_TYPE):
+            model, _ = alone(self.onnx, proto, self._typed(proto.input), self._opset_imports())
+            for name, (element, shape) in (result_types(self.onnx, model) or {}).items():
+                self.elements[name] = element
+                if not shape and name in lines:
+                    self.scalars.add(name)
+
+    def alias(self, source: str, target: str) -> None:
+        """A second name for a value."""
+        self.values[target] = self.values[source]
+        if source in self.scalars:
+            self.scalars.add(target)
+        if source in self.elements:
+            self.elements[target] = self.elements[source]
+
+    def weight(self, tensor: Any) -> np.ndarray:
+        return self.weights.array(tensor)
 
     # Ops that the standard itself writes in terms of others.
 
@@ -247,32 +332,14 @@ class _Reader:
         helper = self.onnx.helper
         if value is None:
             return self.onnx.TypeProto()
-        kind = np.dtype(np.float32) if isinstance(value, Tensor) else value.dtype
+        kind = value.dtype if isinstance(value, np.ndarray) else np.dtype(np.float32)
         element = self.onnx.TensorProto.BOOL if kind.kind == "b" else helper.np_dtype_to_tensor_dtype(kind)
         return helper.make_tensor_type_proto(element, value.shape)
-
-    def _inlined(self, body: Any, proto: Any, node: Node, depth: int) -> None:
-        """The nodes of a function in place of its call: formal names become the caller's, others get its name."""
-        names = dict(zip(body.input, proto.input, strict=False))
-        names |= dict.fromkeys(body.input[len(proto.input) :], "")
-        names |= dict(zip(body.output, proto.output, strict=False))
-        handed = {each.name: each for each in (*body.attribute_proto, *proto.attribute)}
-        before = self.opset
-        self.opset = next((each.version for each in body.opset_import if each.domain in ("", "ai.onnx")), before)
-        for place, inner in enumerate(body.node):
-            copy = self.onnx.NodeProto()
-            copy.CopyFrom(inner)
-            copy.name = f"{node.name}/{inner.name or inner.op_type}_{place}"
-            for field_ in (copy.input, copy.output):
-                field_[:] = [names.get(name, f"{node.name}/{name}") if name else "" for name in field_]
-            _hand_over(copy, handed)
-            self._node(copy, place, depth + 1)
-        self.opset = before
 
     def _named(self, results: Sequence[Value], node: Node) -> Iterator[Value]:
         """The last op of a node carries the node's name, so that every later message speaks it."""
         for place, value in enumerate(results):
-            if isinstance(value, np.ndarray) or value.op in ("input", "const") or value.uid in self.told:
+            if not isinstance(value, Tensor) or value.op in ("input", "const") or value.uid in self.told:
                 yield value
                 continue
             named = value.named(node.name if len(results) == 1 else f"{node.name}.{place}")
@@ -284,7 +351,7 @@ class _Reader:
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if proto.type == self.onnx.AttributeProto.TENSOR:
-            return self._stored(value)
+            return self.weights.array(value)
         return value
 
     def _input(self, name: str, where: str) -> Value | None:
@@ -294,22 +361,27 @@ class _Reader:
             raise LoadError(f"{where}: reads {name!r}, which no input, weight or earlier node gives")
         return self.values[name]
 
-    def _folded(self, proto: Any, given: list[Any], where: str) -> list[np.ndarray]:
+    def _folded(self, proto: Any, where: str) -> list[np.ndarray]:
         """A node of known inputs, computed by the reference evaluator."""
         from onnx.reference import ReferenceEvaluator
 
         helper = self.onnx.helper
         names = [name for name in dict.fromkeys(proto.input) if name]
-        arrays = {name: np.asarray(self.values[name]) for name in names}
+        arrays = {name: _plain(self.values[name]) for name in names}
         ports = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in arrays.items()
         ]
         outputs = [helper.make_empty_tensor_value_info(name) for name in proto.output if name]
         graph = helper.make_graph([proto], "folded", ports, outputs)
-        model = helper.make_model(graph, opset_imports=self.model.opset_import)
+        model = helper.make_model(graph, opset_imports=self._opset_imports())
         try:
             found = iter(ReferenceEvaluator(model).run(None, arrays))
         except Exception as error:
-            raise LoadError(f"{where}: a static value could not be computed: {_line(error)}") from None
+            raise LoadError(f"{where}: a static value could not be computed: {first_line(error)}") from None
         return [np.asarray(next(found)) if name else np.zeros(0) for name in proto.output]
+
+
+def _plain(value: Value) -> np.ndarray:
+    """A known value as numbers, whatever form it is stored in."""
+    return value.decoded().astype(np.float32) if isinstance(value, Encoded) else np.asarray(value)

@@ -22,6 +22,7 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets import Family, Target, all_targets, op_routes, resolve, slice_saturates, target
 from aneforge.targets.evidence import Fact
+from aneforge.targets.limits import global_limit
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 __all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all"]
@@ -354,6 +355,8 @@ def _ruling(signature: Signature, chip: Target) -> Ruling:
 
 def _rule(signature: Signature, chip: Target) -> Ruling:
     """Ask the gate, and say how the other route would answer."""
+    if signature.op.name == "host":
+        return _host_ruling(signature)
     route = route_of(signature)
     query = query_of(signature)
     verdict = judge(query, chip, route)
@@ -376,6 +379,19 @@ def _rule(signature: Signature, chip: Target) -> Ruling:
         fact=findings[0].evidence if findings else basis,
         other_route=None if told is None else f"{other}: {told}",
     )
+
+
+def _host_ruling(signature: Signature) -> Ruling:
+    """An op that came in as one of the host: no chip takes it."""
+    attrs = dict(signature.attrs)
+    whole = "int32" in (signature.dtype, *(dtype for _, dtype, _ in signature.inputs))
+    evidence = (
+        global_limit("program_input_dtypes") if whole else Fact("host", confidence="inferred", about=attrs["kind"])
+    )
+    message = f"{attrs['kind']} runs on the host: {attrs['reason']}"
+    hint = "the rest can still run on the engine: aneforge partition shows the regions"
+    finding = Finding("host-op", "reject", message, None, None, evidence, False, hint)
+    return Ruling("reject", False, "conversion", (finding,), evidence, None)
 
 
 def _rewrite(signature: Signature, verdict: Verdict, basis: Fact[Any]) -> tuple[Finding, ...]:

@@ -61,9 +61,11 @@ def _dtype(signature: Signature) -> str | tuple[str, ...]:
 
 
 def _weight_properties(operands: list[str], signature: Signature) -> dict[str, Any]:
-    """What value-dependent rules read: whether gain and offset are the same everywhere."""
+    """What rules read of constants: whether gain and offset are the same everywhere, and how a kernel is stored."""
     held = zip(operands, signature.weights, strict=False)
-    return {f"{name}_uniform": weight.uniform for name, weight in held if weight is not None}
+    told: dict[str, Any] = {f"{name}_uniform": weight.uniform for name, weight in held if weight is not None}
+    stored = [storage for _, _, storage in signature.inputs if storage not in ("", "fp16")]
+    return {**told, "encoding": stored[0]} if stored else told
 
 
 _CONST_NAMES = {("matmul", "b"): "y", ("add", "b"): "y", ("mul", "b"): "y", ("batch_norm", "var"): "variance"}

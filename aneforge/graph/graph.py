@@ -11,13 +11,14 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aneforge.errors import GraphError
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, intern_weight
@@ -29,9 +30,12 @@ _DAMAGED = (RuntimeError, zipfile.BadZipFile, zlib.error)  # RuntimeError: encry
 
 
 class Graph:
-    """The nodes that lead to some outputs, every operand before its user."""
+    """The nodes that lead to some outputs, every operand before its user.
 
-    def __init__(self, outputs: Sequence[Tensor]) -> None:
+    ``states`` says which input is a state (a cache that lives on from run to run), and which output is its new value.
+    """
+
+    def __init__(self, outputs: Sequence[Tensor], states: Mapping[str, str] | None = None) -> None:
         if isinstance(outputs, Node) or not isinstance(outputs, Sequence):
             raise GraphError(f"a graph takes a list of tensors, not a {type(outputs).__name__} object")
         for each in outputs:
@@ -41,6 +45,19 @@ class Graph:
             raise GraphError("a graph needs at least one output")
         self.outputs = tuple(outputs)
         self.nodes = _reachable(self.outputs)
+        self.states: dict[str, str] = dict(states or {})
+        self._check_states()
+
+    def _check_states(self) -> None:
+        before = {each.name: each for each in self.inputs}
+        after = {each.name: each for each in self.outputs}
+        for name, made in self.states.items():
+            if name not in before or made not in after:
+                raise GraphError(f"state {name!r} with new value {made!r}: no input and output of these names")
+            if before[name].shape != after[made].shape:
+                raise GraphError(
+                    f"state {name!r} is {list(before[name].shape)}, its new value {list(after[made].shape)}"
+                )
 
     @classmethod
     def of(cls, out: Tensor | Sequence[Tensor] | Graph) -> Graph:
@@ -127,12 +144,14 @@ class Graph:
             records.append(record)
         document: dict[str, Any] = {"aneforge_graph": FORMAT, "nodes": records}
         document["outputs"] = [position[each.uid] for each in self.outputs]
+        if self.states:
+            document["states"] = self.states
         if weights:
-            document["weights"] = {key: _encode(weight.array) for key, weight in self.weights.items()}
+            document["weights"] = {key: _encode(weight) for key, weight in self.weights.items()}
         return document
 
     @classmethod
-    def from_json(cls, document: dict[str, Any], weights: dict[str, np.ndarray] | None = None) -> Graph:
+    def from_json(cls, document: dict[str, Any], weights: Mapping[str, np.ndarray | Encoded] | None = None) -> Graph:
         """The graph that :meth:`to_json` wrote; every shape is inferred again and compared."""
         return _read(document, weights)
 
@@ -144,9 +163,12 @@ class Graph:
             with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
                 archive.writestr("graph.json", json.dumps(self.to_json(weights=False)))
                 for key, weight in self.weights.items():
-                    buffer = io.BytesIO()
-                    np.save(buffer, weight.array, allow_pickle=False)
-                    archive.writestr(f"weights/{key}.npy", buffer.getvalue())
+                    if weight.encoded is None:
+                        archive.writestr(f"weights/{key}.npy", _as_file(weight.array))
+                        continue
+                    archive.writestr(f"encoded/{key}/form.json", json.dumps(weight.encoded.to_json()))
+                    for name, part in weight.encoded.parts.items():
+                        archive.writestr(f"encoded/{key}/{name}.npy", _as_file(part))
             Path(temporary).replace(target)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -158,14 +180,40 @@ def load_graph(path: str | Path) -> Graph:
     try:
         with zipfile.ZipFile(path) as archive:
             document = json.loads(archive.read("graph.json"))
-            weights = {
-                Path(name).stem: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+            weights: dict[str, np.ndarray | Encoded] = {
+                Path(name).stem: _from_file(archive, name)
                 for name in archive.namelist()
                 if name.startswith("weights/")
             }
+            weights |= _encoded_weights(archive)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, *_DAMAGED) as error:
         raise GraphError(f"{path} is no aneforge graph file: {error}") from None
     return Graph.from_json(document, weights)
+
+
+def _as_file(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _from_file(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    return np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+
+
+def _encoded_weights(archive: zipfile.ZipFile) -> dict[str, Encoded]:
+    """Weights in a compressed form: a folder each, with the form and its arrays."""
+    forms: dict[str, Any] = {}
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for name in archive.namelist():
+        if not name.startswith("encoded/"):
+            continue
+        _, key, file = name.split("/")
+        if file == "form.json":
+            forms[key] = json.loads(archive.read(name))
+        else:
+            parts.setdefault(key, {})[Path(file).stem] = _from_file(archive, name)
+    return {key: Encoded.from_parts(told, parts.get(key, {})) for key, told in forms.items()}
 
 
 def _reachable(outputs: tuple[Tensor, ...]) -> list[Tensor]:
@@ -198,19 +246,31 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _encode(array: np.ndarray) -> dict[str, Any]:
-    return {"shape": list(array.shape), "fp16": base64.b64encode(array.tobytes()).decode("ascii")}
+def _encode(weight: Weight) -> dict[str, Any]:
+    if weight.encoded is None:
+        return {"shape": list(weight.shape), "fp16": base64.b64encode(weight.array.tobytes()).decode("ascii")}
+    parts = {
+        name: {"shape": list(part.shape), "type": part.dtype.str, "data": base64.b64encode(part.tobytes()).decode()}
+        for name, part in weight.encoded.parts.items()
+    }
+    return {**weight.encoded.to_json(), "parts": parts}
 
 
-def _decode(record: dict[str, Any], key: str) -> np.ndarray:
+def _decode(record: dict[str, Any], key: str) -> np.ndarray | Encoded:
     try:
+        if "form" in record:
+            parts = {
+                name: np.frombuffer(base64.b64decode(part["data"], validate=True), part["type"]).reshape(part["shape"])
+                for name, part in record["parts"].items()
+            }
+            return Encoded.from_parts(record, parts)
         raw = base64.b64decode(record["fp16"], validate=True)
         return np.frombuffer(raw, np.float16).reshape(record["shape"])
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
         raise GraphError(f"weight {key} cannot be read: {error}") from None
 
 
-def _read(document: Any, weights: dict[str, np.ndarray] | None) -> Graph:
+def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded] | None) -> Graph:
     if not isinstance(document, dict) or document.get("aneforge_graph") != FORMAT:
         found = document.get("aneforge_graph") if isinstance(document, dict) else type(document).__name__
         raise GraphError(f"no aneforge graph of format {FORMAT} (found {found!r})")
@@ -227,14 +287,17 @@ def _read(document: Any, weights: dict[str, np.ndarray] | None) -> Graph:
         made.append(_read_node(number, record, made, weights))
     if not all(_points_into(index, len(made)) for index in outputs):
         raise GraphError(f"the graph names an output that it does not hold: {outputs} of {len(made)} nodes")
-    return Graph([made[index] for index in outputs])
+    states = document.get("states", {})
+    if not isinstance(states, dict) or not all(isinstance(each, str) for each in states.values()):
+        raise GraphError("the states are no record of names by name")
+    return Graph([made[index] for index in outputs], states)
 
 
 def _points_into(index: Any, size: int) -> bool:
     return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
 
 
-def _read_node(number: int, record: Any, made: list[Tensor], weights: dict[str, np.ndarray]) -> Tensor:
+def _read_node(number: int, record: Any, made: list[Tensor], weights: Mapping[str, Any]) -> Tensor:
     if not isinstance(record, dict) or not isinstance(record.get("op"), str):
         raise GraphError(f"node {number} is no record with an 'op'")
     declared = definition(record["op"])
@@ -262,7 +325,7 @@ def _read_node(number: int, record: Any, made: list[Tensor], weights: dict[str, 
     return result
 
 
-def _read_weight(key: Any, name: str, weights: dict[str, np.ndarray]) -> Weight | None:
+def _read_weight(key: Any, name: str, weights: Mapping[str, Any]) -> Weight | None:
     held = name in ("const", "parameter")
     if key is None:
         if held:

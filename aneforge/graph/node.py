@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 MAX_RANK = 5  # limits.json rank_max: every chip refuses rank 6
 MAX_BYTES = 1 << 42  # device addresses have 42 bits (td_generations.json dma_encoding)
-DTYPES = {"fp16": 2, "uint8": 1, "bool": 1}
+DTYPES = {"fp16": 2, "uint8": 1, "bool": 1, "int32": 4}
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
 
@@ -145,14 +145,14 @@ class Signature:
         self,
         definition: OpDef,
         attrs: tuple[tuple[str, Any], ...],
-        inputs: tuple[tuple[Shape, str, bool], ...],
+        inputs: tuple[tuple[Shape, str, str], ...],
         shape: Shape,
         dtype: str,
         weights: tuple[Weight | None, ...],
     ) -> None:
         self.op = definition
         self.attrs = attrs
-        self.inputs = inputs
+        self.inputs = inputs  # shape, type, and how a constant is stored ("" for what is computed)
         self.shape = shape
         self.dtype = dtype
         self.weights = weights
@@ -196,7 +196,8 @@ class Node:
 
     @property
     def dtype(self) -> str:
-        """``fp16`` for everything the engine computes, ``uint8`` for image ports, ``bool`` for comparisons."""
+        """``fp16`` for everything the engine computes, ``uint8`` for image ports, ``bool`` for comparisons, ``int32``
+        for what only the host handles."""
         return self.signature.dtype
 
 
@@ -227,7 +228,7 @@ def make(
                 declared.name, f"operand is a {type(operand).__name__}, not a graph tensor{_given(inputs, {})}"
             )
     settings = tuple(attrs.items()) if attrs else ()
-    types = tuple([(each.signature.shape, each.signature.dtype, each.weight is not None) for each in inputs])
+    types = tuple([(each.signature.shape, each.signature.dtype, _storage(each)) for each in inputs])
     weights = tuple([each.weight for each in inputs]) if declared.reads_values else ()
     key = (declared.name, settings, types, weights, None if weight is None else weight.shape)
     try:
@@ -240,10 +241,14 @@ def make(
     return factory.tensor(signature, tuple(inputs), name, weight, _caller())
 
 
+def _storage(operand: Node) -> str:
+    return "" if operand.weight is None else operand.weight.encoding
+
+
 def _infer(
     declared: OpDef,
     settings: tuple[tuple[str, Any], ...],
-    types: tuple[tuple[Shape, str, bool], ...],
+    types: tuple[tuple[Shape, str, str], ...],
     weights: tuple[Weight | None, ...],
     weight: Weight | None,
 ) -> Signature:
@@ -311,7 +316,11 @@ def _result_dtype(declared: OpDef, dtypes: list[str], attrs: Mapping[str, Any]) 
     wanted = "bool" if rule.startswith("bool") else "fp16"
     for dtype in dtypes:
         if dtype != wanted:
-            cure = {"bool": "cast it, or use it as the condition of where()", "uint8": "use image_input() or cast it"}
+            cure = {
+                "bool": "cast it, or use it as the condition of where()",
+                "uint8": "use image_input() or cast it",
+                "int32": "the engine computes no integers, only host ops do",
+            }
             raise GraphError(f"needs {wanted} operands, not {dtype}; {cure.get(dtype, 'compare first')}")
     return "bool" if rule in ("bool", "compare") else "fp16"
 

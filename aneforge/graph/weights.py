@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary
@@ -15,6 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from aneforge.errors import GraphError
+from aneforge.graph.encoding import Encoded
 
 __all__ = ["FP16_MAX", "Weight", "derived_weight", "intern_weight", "moved_weight"]
 
@@ -25,10 +27,10 @@ class Weight:
     """A read-only fp16 array and the key of its content.
 
     A derived weight is a recipe over other weights: its numbers are made when somebody reads them, so a compiler
-    may fold and split gigabytes without touching one.
+    may fold and split gigabytes without touching one. One that came in a compressed form keeps it as ``encoded``.
     """
 
-    __slots__ = ("__weakref__", "_array", "_make", "_row_peaks", "key", "shape")
+    __slots__ = ("__weakref__", "_array", "_make", "_row_peaks", "encoded", "key", "shape")
 
     def __init__(
         self,
@@ -36,8 +38,10 @@ class Weight:
         array: np.ndarray | None,
         shape: tuple[int, ...] = (),
         make: Callable[[], np.ndarray] | None = None,
+        encoded: Encoded | None = None,
     ) -> None:
         self.key = key
+        self.encoded = encoded
         self.shape: tuple[int, ...] = shape if array is None else array.shape
         self._array = array
         self._make = make
@@ -65,6 +69,11 @@ class Weight:
         return math.prod(self.shape)
 
     @property
+    def encoding(self) -> str:
+        """How its numbers are stored: ``fp16``, or the compressed form that it came in."""
+        return "fp16" if self.encoded is None else self.encoded.name
+
+    @property
     def uniform(self) -> bool:
         """All values equal (a layer-norm gamma of ones compiles where a trained one does not)."""
         flat = self.array.reshape(-1)
@@ -88,21 +97,43 @@ class Weight:
 _table: WeakValueDictionary[str, Weight] = WeakValueDictionary()
 _KEPT = 4  # the pieces of one kernel are read in turn, and each of them reads the whole
 _recent: dict[str, np.ndarray] = {}
+_AT_ONCE = 1 << 22  # numbers that are rounded at a time
 
 
 def intern_weight(values: Any, what: str = "weight") -> Weight:
-    """The one :class:`Weight` with these contents."""
+    """The one :class:`Weight` with these contents. Numbers that lie in a file and are fp16 there stay in it."""
+    if isinstance(values, Encoded):
+        return _intern_encoded(values, what)
     array = _as_fp16(values, what)
     digest = hashlib.blake2b(repr(array.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(array).data)
     key = digest.hexdigest()
     found = _table.get(key)
     if found is None:
-        if array is values or np.may_share_memory(array, np.asarray(values)):
+        if not _lies_in_file(array) and (array is values or np.may_share_memory(array, np.asarray(values))):
             array = array.copy()
         array.setflags(write=False)
         found = _table[key] = Weight(key, array)
     return found
+
+
+def _intern_encoded(values: Encoded, what: str) -> Weight:
+    key = values.key
+    found = _table.get(key)
+    if found is None:
+        _as_fp16(values.decoded(), what)  # refuses what fp16 cannot hold, now and not when somebody reads it
+        found = _table[key] = Weight(key, None, values.shape, values.decoded, values)
+    return found
+
+
+def _lies_in_file(array: np.ndarray) -> bool:
+    """Whether an array is a view of a file that was mapped for reading, which nobody can write through."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    return isinstance(owner, mmap.mmap) and not array.flags.writeable
 
 
 def moved_weight(recipe: str, parent: Weight, shape: tuple[int, ...], make: Callable[..., np.ndarray]) -> Weight:
@@ -153,16 +184,32 @@ def _as_fp16(values: Any, what: str) -> np.ndarray:
         if np.isnan(array).any():
             raise GraphError(f"{what} holds NaN at index {_first(np.isnan(array))}")
         return array
-    wide = array.astype(np.float64, copy=False)
-    bad = np.isnan(wide)
-    if bad.any():
-        raise GraphError(f"{what} holds NaN at index {_first(bad)}")
+    half = np.empty(array.shape, np.float16)
+    # Part by part along the first axis, so that a large weight never exists a second time in a wide format.
+    rows = max(1, _AT_ONCE // max(1, array.size // max(1, array.shape[0]))) if array.ndim else 1
+    for first in range(0, array.shape[0] if array.ndim else 1, rows):
+        part = slice(first, first + rows) if array.ndim else ()
+        half[part] = _rounded(array[part], what, first)
+    return half
+
+
+def _rounded(part: np.ndarray, what: str, first: int) -> np.ndarray:
+    """Numbers as fp16, rounded once; what does not survive is refused by its place in the whole."""
+    numbers = part if part.dtype.kind == "f" else part.astype(np.float64)
     with np.errstate(over="ignore"):
-        half = wide.astype(np.float16)
-    lost = np.isinf(half) & np.isfinite(wide)
-    if lost.any():
-        where = _first(lost)
-        raise GraphError(f"{what} holds {wide[where]:g} at index {where}, beyond the fp16 range of {FP16_MAX:g}")
+        half = numbers.astype(np.float16)
+    odd = ~np.isfinite(half)
+    if odd.any():
+        bad = np.isnan(numbers)
+        lost = odd & np.isfinite(numbers)
+        for mask in (bad, lost):
+            if mask.any():
+                where = _first(mask)
+                place = (where[0] + first, *where[1:]) if where else ()
+                if mask is bad:
+                    raise GraphError(f"{what} holds NaN at index {place}")
+                value = float(numbers[where])
+                raise GraphError(f"{what} holds {value:g} at index {place}, beyond the fp16 range of {FP16_MAX:g}")
     return half
 
 

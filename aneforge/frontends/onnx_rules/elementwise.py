@@ -9,7 +9,7 @@ import numpy as np
 
 import aneforge as af
 from aneforge.frontends.onnx_node import Node, Rule, Value
-from aneforge.frontends.onnx_rules.values import as_tensor, number
+from aneforge.frontends.values import as_tensor, number
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
@@ -64,7 +64,7 @@ def _power(node: Node, x: Value, exponent: Value) -> Tensor:
     if isinstance(exponent, Tensor):
         return as_tensor(x).pow(exponent)
     if exponent.size == 1:
-        power = float(exponent.reshape(-1)[0])
+        power = number(exponent, "the exponent")
         special = {2.0: Tensor.square, 1.0: lambda t: t, 0.5: Tensor.sqrt}
         return special[power](as_tensor(x)) if power in special else as_tensor(x).pow(power)
     return as_tensor(x).pow(as_tensor(exponent))
@@ -120,7 +120,7 @@ def _trilu(node: Node, x: Value, shift: Value | None = None) -> Tensor:
 
 
 def _where(node: Node, condition: Value, a: Value, b: Value) -> Tensor:
-    chosen = condition if isinstance(condition, Tensor) else const(condition.astype(np.float64)).greater(0.5)
+    chosen = condition if isinstance(condition, Tensor) else as_tensor(condition).greater(0.5)
     return af.where(chosen, as_tensor(a), as_tensor(b))
 
 

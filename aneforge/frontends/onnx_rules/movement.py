@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import aneforge as af
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
-from aneforge.frontends.onnx_rules.values import as_tensor, axis_of, known, number, whole_numbers, without_axes
+from aneforge.frontends.values import as_tensor, axis_of, known, number, whole_numbers, without_axes
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
@@ -63,13 +63,7 @@ def _split(node: Node, x: Value, sizes: Value | None = None) -> list[Tensor]:
     if told is None:
         whole = -(-given.shape[axis] // node.outputs)
         told = [min(whole, given.shape[axis] - i * whole) for i in range(node.outputs)]
-    parts, first = [], 0
-    for size in told:
-        begin = [first if i == axis else 0 for i in range(given.ndim)]
-        extent = [int(size) if i == axis else each for i, each in enumerate(given.shape)]
-        parts.append(given.slice_by_size(begin, extent))
-        first += int(size)
-    return parts
+    return forms.parts(given, axis, told)
 
 
 def _slice(
@@ -87,32 +81,18 @@ def _slice(
     stride = [1] * len(first) if steps is None else whole_numbers(steps, "the steps")
     found = given
     for begin, end, axis, step in zip(first, last, along, stride, strict=True):
-        place = axis_of(int(axis), given.ndim)
-        picked = range(given.shape[place])[slice(int(begin), int(end), int(step))]
-        if not len(picked):
-            raise LoadError("a slice that holds nothing")
-        if step == 1:
-            sizes = [len(picked) if i == place else each for i, each in enumerate(found.shape)]
-            found = found.slice_by_size([picked[0] if i == place else 0 for i in range(given.ndim)], sizes)
-        else:
-            found = af.gather(found, np.array(picked), axis=place)
+        found = forms.sliced(found, axis_of(int(axis), given.ndim), int(begin), int(end), int(step))
     return found
 
 
 def _gather(node: Node, x: Value, indices: Value) -> Tensor:
     given = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-    places = known(indices, "what is gathered")
-    places = np.where(places < 0, places + given.shape[axis], places).astype(int)
-    found = af.gather(given, places.reshape(-1), axis=axis)
-    return found.reshape(*given.shape[:axis], *places.shape, *given.shape[axis + 1 :])
+    return forms.gathered(given, axis, known(indices, "what is gathered"))
 
 
 def _expand(node: Node, x: Value, shape: Value) -> Tensor:
-    given = as_tensor(x)
-    wanted = np.broadcast_shapes(given.shape, tuple(whole_numbers(shape, "the shape")))
-    raised = given.reshape(*(1,) * (len(wanted) - given.ndim), *given.shape)
-    return raised.tile([a // b for a, b in zip(wanted, raised.shape, strict=True)])
+    return forms.broadcast_to(as_tensor(x), whole_numbers(shape, "the shape"))
 
 
 def _tile(node: Node, x: Value, repeats: Value) -> Tensor:
@@ -136,12 +116,7 @@ def _pad(
     mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(node.attr("mode", "constant"))
     if mode is None:
         raise LoadError(f"padding by {node.attr('mode')!r}")
-    if any(width < 0 for pair in widths for width in pair):
-        begin = [max(0, -before) for before, _ in widths]
-        extent = [size - max(0, -a) - max(0, -b) for size, (a, b) in zip(given.shape, widths, strict=True)]
-        given = given.slice_by_size(begin, extent)
-        widths = [(max(0, a), max(0, b)) for a, b in widths]
-    return af.pad(given, widths, mode, fill) if any(map(any, widths)) else given
+    return forms.padded(given, widths, mode, fill)
 
 
 def _same(node: Node, x: Value, *_: Value) -> Value:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
-from aneforge.frontends.onnx_rules.values import as_tensor, axis_of, whole_numbers, without_axes
+from aneforge.frontends.values import as_tensor, axis_of, whole_numbers
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
@@ -20,9 +20,8 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
             if node.attr("noop_with_empty_axes", 0):
                 return given
             told = range(given.ndim)
-        along = tuple(sorted(axis_of(int(each), given.ndim) for each in told))
-        found = function(given, along)
-        return found if node.attr("keepdims", 1) else found.reshape(*without_axes(given.shape, along))
+        along = [axis_of(int(each), given.ndim) for each in told]
+        return forms.reduced(given, function, along, bool(node.attr("keepdims", 1)))
 
     return rule
 
@@ -31,27 +30,20 @@ def _product_of(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return x.prod(axes)
 
 
-def _position(sign: float) -> Rule:
-    """Where the largest (or smallest) element of each line is, the first of equals."""
-
+def _position(largest: bool) -> Rule:
     def rule(node: Node, x: Value) -> Tensor:
         given = as_tensor(x)
         if node.attr("select_last_index", 0):
             raise LoadError("the last of equal elements")
         axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-        order = [*(i for i in range(given.ndim) if i != axis), axis]
-        lines = given if axis == given.ndim - 1 else given.transpose(order)
-        flat = lines.reshape(-1, lines.shape[-1])
-        found = (flat if sign > 0 else -flat).argmax(-1)
-        kept = [1 if i == axis else extent for i, extent in enumerate(given.shape)]
-        return found.reshape(*(kept if node.attr("keepdims", 1) else without_axes(given.shape, (axis,))))
+        return forms.position(given, axis, bool(node.attr("keepdims", 1)), largest)
 
     return rule
 
 
 RULES: dict[str, Rule] = {
-    "ArgMax": _position(1.0),
-    "ArgMin": _position(-1.0),
+    "ArgMax": _position(True),
+    "ArgMin": _position(False),
     "ReduceL1": _reduction(lambda x, axes: x.l1_norm(axes)),
     "ReduceL2": _reduction(lambda x, axes: x.sum_square(axes).sqrt()),
     "ReduceLogSum": _reduction(lambda x, axes: x.log_sum(axes)),

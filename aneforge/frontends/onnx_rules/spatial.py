@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import aneforge as af
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
-from aneforge.frontends.onnx_rules.values import along_axis, as_tensor, axis_of, known
+from aneforge.frontends.values import along_axis, as_tensor, axis_of, known
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
@@ -21,97 +21,60 @@ Array = np.ndarray
 def _pads(node: Node, extent: Sequence[int], size: Sequence[int]) -> list[tuple[int, int]]:
     """Zeros before and after each spatial axis."""
     rank = len(size)
-    stride, dilation = node.attr("strides", [1] * rank), node.attr("dilations", [1] * rank)
     mode = node.attr("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
         pads = node.attr("pads", [0] * (2 * rank))
         return [(int(pads[i]), int(pads[i + rank])) for i in range(rank)]
     if mode == "VALID":
         return [(0, 0)] * rank
-    found = []
-    for i in range(rank):
-        reach = dilation[i] * (size[i] - 1) + 1
-        total = max(0, (-(-extent[i] // stride[i]) - 1) * stride[i] + reach - extent[i])
-        small = total // 2
-        found.append((small, total - small) if mode == "SAME_UPPER" else (total - small, small))
-    return found
+    stride, dilation = node.attr("strides", [1] * rank), node.attr("dilations", [1] * rank)
+    return forms.same_pads(extent, size, stride, dilation, lower=mode == "SAME_LOWER")
 
 
-def _planes(x: Tensor, rank: int) -> Tensor:
-    """One spatial axis becomes two, the first of one row."""
-    return x.reshape(*x.shape[:2], 1, x.shape[2]) if rank == 1 else x
-
-
-def _back(x: Tensor, rank: int) -> Tensor:
-    return x.squeeze([2]) if rank == 1 else x
-
-
-def _flat(pads: list[tuple[int, int]]) -> tuple[int, ...]:
-    whole = pads if len(pads) == 2 else [(0, 0), *pads]
-    return tuple(each for pair in whole for each in pair)
-
-
-def _two(values: Sequence[int]) -> tuple[int, int]:
-    return (1, int(values[0])) if len(values) == 1 else (int(values[0]), int(values[1]))
+def _settings(node: Node, given: Tensor, size: Sequence[int]) -> dict[str, Any]:
+    stride = node.attr("strides", [1] * len(size))
+    return {"stride": stride, "pads": _pads(node, given.shape[2:], size)}
 
 
 def _convolution(node: Node, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
-    return _convolved(af.conv, node, x, weight, bias)
+    given = as_tensor(x)
+    settings = _settings(node, given, weight.shape[2:])
+    groups, dilation = int(node.attr("group", 1)), node.attr("dilations")
+    return forms.convolution(given, weight, bias, groups=groups, dilation=dilation, **settings)
 
 
 def _transposed_convolution(node: Node, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
     if node.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.attr("output_shape"):
         raise LoadError("padding of a transposed convolution that follows from its result")
-    if any(node.attr("output_padding", [0])):
-        raise LoadError("a transposed convolution with rows added at its end")
-    return _convolved(af.conv_transpose, node, x, weight, bias)
+    given = as_tensor(x)
+    settings = _settings(node, given, weight.shape[2:])
+    settings |= {"groups": int(node.attr("group", 1)), "dilation": node.attr("dilations")}
+    return forms.transposed_convolution(given, weight, bias, output_padding=node.attr("output_padding"), **settings)
 
 
-def _convolved(form: Callable[..., Tensor], node: Node, x: Value, weight: Value, bias: Value | None) -> Tensor:
-    """Over one or two spatial axes, with a known kernel."""
-    given, kernel = as_tensor(x), known(weight, "the kernel")
-    rank = given.ndim - 2
-    if rank not in (1, 2):
-        raise LoadError(f"a kernel over {rank} spatial axes is not read yet")
-    pads = _pads(node, given.shape[2:], kernel.shape[2:])
-    found = form(
-        _planes(given, rank),
-        np.asarray(kernel[:, :, None] if rank == 1 else kernel, np.float64),
-        stride=_two(node.attr("strides", [1] * rank)),
-        pad=_flat(pads),
-        dilation=_two(node.attr("dilations", [1] * rank)),
-        groups=int(node.attr("group", 1)),
-        bias=None if bias is None else np.asarray(known(bias, "the bias"), np.float64),
-    )
-    return _back(found, rank)
+def _max_pool(node: Node, x: Value) -> Tensor:
+    if node.outputs > 1:
+        raise LoadError("positions of a pool")
+    given, size = as_tensor(x), node.attr("kernel_shape")
+    settings = _settings(node, given, size)
+    ceil, dilation = bool(node.attr("ceil_mode", 0)), node.attr("dilations")
+    return forms.max_pool(given, size, ceil=ceil, dilation=dilation, **settings)
 
 
-def _pool(kind: str) -> Rule:
-    def rule(node: Node, x: Value) -> Tensor:
-        given = as_tensor(x)
-        rank = given.ndim - 2
-        size = node.attr("kernel_shape")
-        if rank not in (1, 2):
-            raise LoadError(f"a pool over {rank} spatial axes is not read yet")
-        if node.outputs > 1 or any(each != 1 for each in node.attr("dilations", [1])):
-            raise LoadError("positions or dilations of a pool")
-        pads = _flat(_pads(node, given.shape[2:], size))
-        settings: dict[str, Any] = {"stride": _two(node.attr("strides", [1] * rank)), "pad": pads}
-        settings["ceil_mode"] = bool(node.attr("ceil_mode", 0))
-        if kind == "max":
-            return _back(_planes(given, rank).max_pool(_two(size), **settings), rank)
-        settings["exclude_pad"] = not node.attr("count_include_pad", 0)
-        return _back(_planes(given, rank).avg_pool(_two(size), **settings), rank)
-
-    return rule
+def _average_pool(node: Node, x: Value) -> Tensor:
+    given, size = as_tensor(x), node.attr("kernel_shape")
+    if any(each != 1 for each in node.attr("dilations", [1])):
+        raise LoadError("dilations of a pool")
+    settings = _settings(node, given, size)
+    ceil, count = bool(node.attr("ceil_mode", 0)), bool(node.attr("count_include_pad", 0))
+    return forms.average_pool(given, size, ceil=ceil, count_pad=count, **settings)
 
 
 def _power_pool(node: Node, x: Value) -> Tensor:
     """The second norm of a window: the mean of its squares, times their number, under a root."""
     if int(node.attr("p", 2)) != 2 or any(node.attr("pads", [0])) or node.attr("auto_pad", "NOTSET") != "NOTSET":
         raise LoadError("a norm pool other than the second norm of whole windows")
-    mean = _pool("average")(node, as_tensor(x).square())
-    assert isinstance(mean, Tensor)
+    mean = _average_pool(node, as_tensor(x).square())
     return (mean * float(np.prod(node.attr("kernel_shape")))).sqrt()
 
 
@@ -183,14 +146,14 @@ def _channels_turned(x: Tensor, outer: int) -> Tensor:
 
 
 RULES: dict[str, Rule] = {
-    "AveragePool": _pool("average"),
+    "AveragePool": _average_pool,
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
     "DepthToSpace": _depth_to_space,
     "GlobalAveragePool": _global_pool(lambda x, axes: x.mean(axes)),
     "GlobalMaxPool": _global_pool(lambda x, axes: x.amax(axes)),
     "LpPool": _power_pool,
-    "MaxPool": _pool("max"),
+    "MaxPool": _max_pool,
     "Resize": _resize,
     "SpaceToDepth": _space_to_depth,
     "Upsample": _resize,

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from aneforge.graph.ops import blocks, contraction, elementwise, extra, layers, leaf, norm, reduction, shape, spatial
+from aneforge.graph.ops import (
+    blocks,
+    contraction,
+    elementwise,
+    extra,
+    host,
+    layers,
+    leaf,
+    norm,
+    reduction,
+    shape,
+    spatial,
+)
 
 __all__ = [
     "blocks",
     "contraction",
     "elementwise",
     "extra",
+    "host",
     "layers",
     "leaf",
     "norm",

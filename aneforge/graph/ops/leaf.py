@@ -78,8 +78,8 @@ def input(  # noqa: A001 - the name users call
     shape: Sequence[int], dtype: str = "fp16", max_abs: float | None = None, name: str | None = None
 ) -> Tensor:
     """A graph input. ``max_abs`` is a promise about the data, which lets range rules exclude a hazard."""
-    if dtype not in ("fp16", "uint8"):
-        raise GraphError(f"an input is fp16, or uint8 for an image port, not {dtype!r}")
+    if dtype not in ("fp16", "uint8", "int32"):
+        raise GraphError(f"an input is fp16, uint8 for an image port, or int32 for host ops, not {dtype!r}")
     if max_abs is not None:
         max_abs = _bound(max_abs)
     return make(INPUT, (), {"shape": shape_of(shape), "dtype": dtype, "max_abs": max_abs}, name=name)

@@ -1,4 +1,4 @@
-"""What rules ask of an input: a tensor, or a value that is known."""
+"""What the rules of every frontend ask of an input: a tensor, or a value that is known."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.onnx_node import Value
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["along_axis", "as_tensor", "axis_of", "known", "number", "whole_numbers", "without_axes"]
+__all__ = ["Value", "along_axis", "as_tensor", "axis_of", "known", "number", "whole_numbers", "without_axes"]
 
 Array = np.ndarray
+Value = np.ndarray | Encoded | Tensor
+"""A known array, a known weight in a compressed form, or what the graph computes."""
 
 
 def known(value: Value | None, what: str) -> Array:
@@ -30,6 +32,8 @@ def as_tensor(value: Value) -> Tensor:
     """A known value as a constant; whole numbers and truth values as numbers."""
     if isinstance(value, Tensor):
         return value
+    if isinstance(value, Encoded):
+        return const(value)
     numbers = np.asarray(value)
     return const(numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64))
 
@@ -45,7 +49,8 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def without_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+    """The other axes; a line of one where none is left, since the engine has no tensors without axes."""
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes) or (1,)
 
 
 def along_axis(x: Tensor, axis: int, matrix: Array) -> Tensor:

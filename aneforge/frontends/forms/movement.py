@@ -1,0 +1,60 @@
+"""Slices, pads and other moves that are fixed when a model is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import aneforge as af
+from aneforge.frontends import LoadError
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["broadcast_to", "gathered", "padded", "parts", "sliced"]
+
+
+def sliced(x: Tensor, axis: int, begin: int, end: int, step: int = 1) -> Tensor:
+    """As Python slices: negative places count from the end, places beyond it are cut off."""
+    picked = range(x.shape[axis])[slice(begin, end, step)]
+    if not len(picked):
+        raise LoadError("a slice that holds nothing")
+    if step != 1:
+        return af.gather(x, np.array(picked), axis=axis)
+    if len(picked) == x.shape[axis]:
+        return x
+    sizes = [len(picked) if i == axis else extent for i, extent in enumerate(x.shape)]
+    return x.slice_by_size([picked[0] if i == axis else 0 for i in range(x.ndim)], sizes)
+
+
+def parts(x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+    """A tensor cut along an axis into parts of these sizes."""
+    found, first = [], 0
+    for size in sizes:
+        begin = [first if i == axis else 0 for i in range(x.ndim)]
+        extent = [int(size) if i == axis else each for i, each in enumerate(x.shape)]
+        found.append(x.slice_by_size(begin, extent))
+        first += int(size)
+    return found
+
+
+def gathered(x: Tensor, axis: int, indices: np.ndarray) -> Tensor:
+    """Known places along an axis, which becomes the axes of ``indices``; negative places count from the end."""
+    places = np.where(indices < 0, indices + x.shape[axis], indices).astype(int)
+    found = af.gather(x, places.reshape(-1), axis=axis)
+    return found.reshape(*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
+
+
+def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
+    wanted = np.broadcast_shapes(x.shape, tuple(shape))
+    raised = x if x.ndim == len(wanted) else x.reshape(*(1,) * (len(wanted) - x.ndim), *x.shape)
+    return raised.tile([a // b for a, b in zip(wanted, raised.shape, strict=True)])
+
+
+def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant", fill: float = 0.0) -> Tensor:
+    """Negative widths cut off. ``mode`` is constant, replicate or reflect."""
+    if any(width < 0 for pair in widths for width in pair):
+        begin = [max(0, -before) for before, _ in widths]
+        extent = [size - max(0, -a) - max(0, -b) for size, (a, b) in zip(x.shape, widths, strict=True)]
+        x = x.slice_by_size(begin, extent)
+        widths = [(max(0, a), max(0, b)) for a, b in widths]
+    return af.pad(x, list(widths), mode, fill) if any(map(any, widths)) else x

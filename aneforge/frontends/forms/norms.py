@@ -1,0 +1,91 @@
+"""Normalisations and softmax, whatever axes they run along and whether their gains are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import aneforge as af
+from aneforge.frontends.values import Value, as_tensor, known
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "log_softmax", "rms_norm", "whitened"]
+
+Array = np.ndarray
+
+
+def whitened(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers of mean 0 and variance 1 along the axes, their mean and the reciprocal of their deviation."""
+    mean = x.mean(tuple(axes))
+    centred = x - mean
+    reciprocal = centred.square().mean(tuple(axes)).rsqrt(eps)
+    return centred * reciprocal, mean, reciprocal
+
+
+def layer_norm(x: Tensor, axes: Sequence[int], scale: Value | None, bias: Value | None, eps: float) -> Tensor:
+    """Along the last axis with known gains it is an op of the graph; otherwise mean and variance by themselves."""
+    width = x.shape[-1]
+    if _is_line(x, axes, scale) and (bias is None or isinstance(bias, np.ndarray)):
+        gamma = np.ones(width) if scale is None else scale
+        beta = np.zeros(width) if bias is None else np.broadcast_to(known(bias, "the bias"), (width,))
+        return x.layer_norm(gamma, beta, eps)
+    return _with_gains(whitened(x, axes, eps)[0], scale, bias)
+
+
+def rms_norm(x: Tensor, axes: Sequence[int], scale: Value | None, eps: float) -> Tensor:
+    if _is_line(x, axes, scale):
+        return x.rms_norm(np.ones(x.shape[-1]) if scale is None else scale, eps)
+    return _with_gains(x * x.square().mean(tuple(axes)).rsqrt(eps), scale, None)
+
+
+def _is_line(x: Tensor, axes: Sequence[int], scale: Value | None) -> bool:
+    """Whether a norm runs along the last axis with a known scale for each element."""
+    plain = scale is None or (isinstance(scale, np.ndarray) and scale.shape == x.shape[-1:])
+    return plain and tuple(axes) == (x.ndim - 1,)
+
+
+def _with_gains(x: Tensor, scale: Value | None, bias: Value | None) -> Tensor:
+    scaled = x if scale is None else x * as_tensor(scale)
+    return scaled if bias is None else scaled + as_tensor(bias)
+
+
+def group_norm(x: Tensor, groups: int, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
+    """Gains for each channel, or for each group."""
+    lines = whitened(x.reshape(x.shape[0], groups, -1), (2,), eps)[0].reshape(*x.shape)
+    return _with_gains(lines, *(_by_channel(each, x, groups) for each in (scale, bias)))
+
+
+def _by_channel(gain: Value | None, x: Tensor, groups: int = 1) -> Tensor | None:
+    if gain is None:
+        return None
+    shape = (1, -1, *(1,) * (x.ndim - 2))
+    if isinstance(gain, Tensor):
+        return gain.reshape(*shape)
+    numbers = known(gain, "a gain").reshape(-1)
+    numbers = numbers if numbers.size == x.shape[1] else np.repeat(numbers, x.shape[1] // groups)
+    return const(numbers.reshape(shape))
+
+
+def instance_norm(x: Tensor, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
+    """Every channel of every sample by itself."""
+    white = whitened(x, range(2, x.ndim), eps)[0]
+    return _with_gains(white, _by_channel(scale, x), _by_channel(bias, x))
+
+
+def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Tensor:
+    """With statistics of the training, which are known."""
+    centre, spread = (np.asarray(known(each, "a statistic"), np.float64).reshape(-1) for each in (mean, variance))
+    gamma = np.ones_like(centre) if scale is None else np.asarray(known(scale, "a gain"), np.float64).reshape(-1)
+    beta = np.zeros_like(centre) if bias is None else np.asarray(known(bias, "a gain"), np.float64).reshape(-1)
+    if x.ndim == 4:
+        return af.batch_norm(x, gamma, beta, centre, spread, eps)
+    gain = gamma / np.sqrt(spread + eps)
+    shape = (1, -1, *(1,) * (x.ndim - 2))
+    return x * const(gain.reshape(shape)) + const((beta - centre * gain).reshape(shape))
+
+
+def log_softmax(x: Tensor, axis: int) -> Tensor:
+    shifted = x - x.amax((axis,))
+    return shifted - shifted.reduce_log_sum_exp((axis,))

@@ -1,0 +1,48 @@
+"""Matrix products by the ranks that NumPy and its followers allow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.frontends.values import Value, along_axis, as_tensor
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["cumulative_sum", "linear", "matmul"]
+
+
+def matmul(a: Value, b: Value) -> Tensor:
+    """A known matrix on the right is a stored weight, whatever the rank on the left."""
+    left = as_tensor(a)
+    if isinstance(b, (np.ndarray, Encoded)) and b.ndim == 2 and left.ndim > 1:
+        return linear(left, b.T)
+    right = as_tensor(b)
+    if left.ndim == 1 and right.ndim == 1:
+        return (left * right).sum((0,)).reshape(())
+    if left.ndim == 1:
+        found = left.reshape(1, left.shape[0]) @ right
+        return found.squeeze([found.ndim - 2])
+    if right.ndim == 1:
+        found = left @ right.reshape(right.shape[0], 1)
+        return found.squeeze([found.ndim - 1])
+    return left @ right
+
+
+def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
+    """x @ weight.T + bias, with a weight [out, in]."""
+    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    if isinstance(weight, Tensor):
+        found = rows @ weight.transpose([1, 0])
+        found = found if bias is None else found + as_tensor(bias)
+    elif isinstance(bias, Tensor):
+        found = rows.linear(weight) + bias
+    else:
+        found = rows.linear(weight, bias)
+    return found if x.ndim == 2 else found.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """A product with a triangle of ones, along the axis."""
+    size = x.shape[axis]
+    triangle = np.tril(np.ones((size, size)), -1 if exclusive else 0)
+    return along_axis(x, axis, triangle.T if reverse else triangle)

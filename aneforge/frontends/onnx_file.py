@@ -1,0 +1,178 @@
+# pyright: reportMissingImports=false
+"""An ONNX file opened without reading its weights: they stay in the file, mapped, until somebody looks at them.
+
+The file is a protobuf message. Its large weights are cut out of the message before the onnx package parses it, and
+stand in it as weights that lie in another file (the standard's own external data), which is this one.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import LoadError
+
+__all__ = ["StoredWeights", "first_line", "open_model"]
+
+_MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5  # field numbers of onnx.proto
+_TENSOR_TYPE, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 2, 9, 13, 14
+_LEAST = 4096  # smaller weights stay in the message
+_WHOLE_BYTES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16))  # element types that fill bytes
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+
+
+def first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:200] if text else "no message"
+
+
+def open_model(onnx: Any, file: Path) -> Any:
+    """The model of a file; large weights lie in the file still."""
+    try:
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            model = onnx.ModelProto()
+            model.ParseFromString(_without_weights(whole, file.name))
+    except Exception as error:
+        raise LoadError(f"{file.name}: not an ONNX model ({type(error).__name__}: {first_line(error)})") from None
+    if not model.HasField("graph") or not model.graph.output:
+        raise LoadError(f"{file.name}: not an ONNX model: it has no graph with outputs")
+    return model
+
+
+def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Number, wire type, where a field starts, where its content starts, and where it ends."""
+    place = begin
+    while place < end:
+        start = place
+        tag, place = _varint(data, place)
+        kind = tag & 7
+        if kind == _VARINT:
+            body = place
+            _, place = _varint(data, place)
+        elif kind == _BYTES:
+            size, body = _varint(data, place)
+            place = body + size
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            body, place = place, place + (8 if kind == _EIGHT_BYTES else 4)
+        else:
+            raise ValueError(f"a field of wire type {kind}")
+        if place > end:
+            raise ValueError("the file is cut off")
+        yield tag >> 3, kind, start, body, place
+
+
+def _varint(data: Any, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+        shift += 7
+
+
+def _as_varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return _as_varint(number << 3 | _BYTES) + _as_varint(len(content)) + content
+
+
+def _without_weights(data: Any, name: str) -> bytes:
+    pieces = []
+    for number, kind, start, body, end in _fields(data, 0, len(data)):
+        if number == _MODEL_GRAPH and kind == _BYTES:
+            graph = [
+                _message(_GRAPH_INITIALIZER, _outside(data, b, e, name))
+                if field == _GRAPH_INITIALIZER and wire == _BYTES and e - b >= _LEAST
+                else data[s:e]
+                for field, wire, s, b, e in _fields(data, body, end)
+            ]
+            pieces.append(_message(_MODEL_GRAPH, b"".join(graph)))
+        else:
+            pieces.append(data[start:end])
+    return b"".join(pieces)
+
+
+def _outside(data: Any, begin: int, end: int, name: str) -> bytes:
+    """A weight whose bytes lie at their place in this file."""
+    fields = list(_fields(data, begin, end))
+    kinds = [_varint(data, body)[0] for number, kind, _, body, _ in fields if number == _TENSOR_TYPE and not kind]
+    raw = [(body, stop) for number, _, _, body, stop in fields if number == _TENSOR_RAW]
+    if len(raw) != 1 or not set(kinds) <= _WHOLE_BYTES:
+        return data[begin:end]
+    (first, last), *_ = raw
+    kept = [data[start:stop] for number, _, start, _, stop in fields if number != _TENSOR_RAW]
+    told = {"location": name, "offset": str(first), "length": str(last - first)}
+    for key, value in told.items():
+        kept.append(_message(_TENSOR_EXTERNAL, _message(1, key.encode()) + _message(2, value.encode())))
+    return b"".join([*kept, _as_varint(_TENSOR_LOCATION << 3), b"\x01"])
+
+
+class StoredWeights:
+    """The numbers of a model's weights: mapped, never read ahead, and only from the model's own folder."""
+
+    def __init__(self, onnx: Any, file: Path) -> None:
+        self._onnx, self._file = onnx, file
+        self._folder = file.resolve().parent
+        self._maps: dict[Path, mmap.mmap] = {}
+
+    def array(self, tensor: Any) -> np.ndarray:
+        where = f"{self._file.name}: weight {tensor.name!r}"
+        try:
+            if tensor.data_location != self._onnx.TensorProto.EXTERNAL:
+                return self._onnx.numpy_helper.to_array(tensor)
+            return self._outside(tensor, where)
+        except (ValueError, TypeError, OSError, OverflowError) as error:
+            raise LoadError(f"{where}: {first_line(error)}") from None
+
+    def _outside(self, tensor: Any, where: str) -> np.ndarray:
+        told = {entry.key: entry.value for entry in tensor.external_data}
+        place = self._inside_folder(told.get("location", ""), where)
+        begin = int(told.get("offset", 0))
+        kind = np.dtype(self._onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        count = int(np.prod([int(extent) for extent in tensor.dims], dtype=object))
+        packed = tensor.data_type not in _WHOLE_BYTES
+        size = -(-count // 2) if packed else count * kind.itemsize
+        held = self._mapped(place, where)
+        if begin < 0 or begin + size > len(held):
+            raise LoadError(
+                f"{where} lies in {place.name!r} from byte {begin} to {begin + size}, which has {len(held)} bytes"
+            )
+        if packed:  # sub-byte types: the onnx package knows how they lie
+            whole = self._onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+            whole.raw_data = held[begin : begin + size]
+            return self._onnx.numpy_helper.to_array(whole)
+        return np.frombuffer(held, kind, count, begin).reshape(tuple(tensor.dims)) if count else np.zeros(0, kind)
+
+    def _inside_folder(self, location: str, where: str) -> Path:
+        place = (self._folder / location).resolve()
+        if not location or not place.is_relative_to(self._folder):
+            raise LoadError(f"{where} points outside the model's folder, which is refused: {location!r}")
+        if not place.is_file():
+            raise LoadError(f"{where} lies in {place.name!r}, which is not there")
+        return place
+
+    def _mapped(self, place: Path, where: str) -> mmap.mmap:
+        if place not in self._maps:
+            with place.open("rb") as stream:
+                if not place.stat().st_size:
+                    raise LoadError(f"{where} lies in {place.name!r}, which is empty")
+                self._maps[place] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._maps[place]
+
+    def release(self) -> None:
+        """Give back the memory of what was looked at; it comes from the file again if somebody asks."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for each in self._maps.values():
+                each.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,271 @@
+"""Weights as they are stored: codes and what turns them into numbers, in the four forms that the engine's weight path
+knows (compression.json: affine, palette, sparse, blockwise)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import GraphError
+
+__all__ = ["FORMS", "Encoded"]
+
+FORMS = {
+    "affine": "int8_affine",
+    "palette": "int4_lut",
+    "sparse": "sparse",
+    "blockwise": "blockwise",
+}
+"""The forms, and the row of compression.json that says which chips stream each."""
+
+_PARTS = ("codes", "scale", "zero_point", "table", "mask")
+_BITS = (1, 2, 3, 4, 6, 8)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A weight as it is stored. It stands wherever an array of numbers does, and the graph keeps its form."""
+
+    form: str
+    bits: int
+    """Of one code; 16 for the values of a sparse weight."""
+    shape: tuple[int, ...]
+    codes: np.ndarray
+    """Whole numbers in the weight's shape; the kept values of a sparse weight, in order."""
+    scale: np.ndarray | None = None
+    """Of the weight's rank: one for each of equal blocks along every axis."""
+    zero_point: np.ndarray | None = None
+    table: np.ndarray | None = None
+    """Of a palette: [groups along every axis..., entries, numbers in an entry]."""
+    mask: np.ndarray | None = None
+    vector_axis: int = 0
+    """The axis along which an entry of several numbers lies."""
+
+    @classmethod
+    def affine(cls, codes: Any, scale: Any, zero_point: Any = None, axis: int | None = None, bits: int = 8) -> Encoded:
+        """(code - zero point) * scale, one of each for the whole weight or for each place along ``axis``."""
+        stored = _whole_numbers(codes)
+        return cls(
+            "affine",
+            _known_bits(bits),
+            stored.shape,
+            stored,
+            scale=_along(scale, stored.ndim, axis, "scale"),
+            zero_point=None if zero_point is None else _along(zero_point, stored.ndim, axis, "zero point"),
+        )._checked()
+
+    @classmethod
+    def blockwise(cls, codes: Any, scale: Any, zero_point: Any = None, bits: int = 8) -> Encoded:
+        """(code - zero point) * scale, one of each for equal blocks: the scale has the weight's rank."""
+        stored = _whole_numbers(codes)
+        return cls(
+            "blockwise",
+            _known_bits(bits),
+            stored.shape,
+            stored,
+            scale=np.asarray(scale),
+            zero_point=None if zero_point is None else np.asarray(zero_point),
+        )._checked()
+
+    @classmethod
+    def palette(cls, indices: Any, table: Any, bits: int, vector_axis: int = 0) -> Encoded:
+        """Numbers looked up: ``table`` is a line of them, or [groups along every axis..., entries, numbers]."""
+        stored, lookup = _whole_numbers(indices), np.asarray(table)
+        if lookup.ndim == 1:
+            lookup = lookup.reshape(*(1,) * stored.ndim, -1, 1)
+        if lookup.ndim != stored.ndim + 2:
+            raise GraphError(f"a look-up table of shape {list(lookup.shape)} for indices {list(stored.shape)}")
+        shape = list(stored.shape)
+        shape[vector_axis] *= lookup.shape[-1]
+        made = cls("palette", _known_bits(bits), tuple(shape), stored, table=lookup, vector_axis=vector_axis)
+        return made._checked()
+
+    @classmethod
+    def sparse(cls, mask: Any, values: Any) -> Encoded:
+        """The numbers where the mask is set, in order; zeros elsewhere."""
+        kept, places = np.asarray(values).reshape(-1), np.asarray(mask).astype(bool)
+        if int(places.sum()) != kept.size:
+            raise GraphError(f"a mask of {int(places.sum())} places for {kept.size} values")
+        return cls("sparse", 16, places.shape, kept, mask=places)
+
+    def _checked(self) -> Encoded:
+        for name in ("scale", "zero_point"):
+            part = getattr(self, name)
+            if part is not None and not _divides(part.shape, self.shape):
+                raise GraphError(
+                    f"a {name} of shape {list(part.shape)} does not divide {list(self.shape)} into blocks"
+                )
+        if self.table is not None:
+            if not _divides(self.table.shape[:-2], self.codes.shape):
+                raise GraphError(f"a look-up table of shape {list(self.table.shape)} for {list(self.codes.shape)}")
+            if self.codes.size and int(self.codes.max()) >= self.table.shape[-2]:
+                raise GraphError(f"index {int(self.codes.max())} of a look-up table of {self.table.shape[-2]} entries")
+        return self
+
+    # What an array has too.
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.decoded().astype(dtype or np.float64, copy=False)
+
+    @property
+    def T(self) -> Encoded:  # noqa: N802 - as arrays have it
+        return self.transpose(range(self.ndim)[::-1])
+
+    def transpose(self, order: Sequence[int]) -> Encoded:
+        """The same codes with other axes first. Kept values of a sparse weight change their order."""
+        if self.form == "sparse":
+            turned = self.decoded().transpose(*order)
+            assert self.mask is not None
+            mask = self.mask.transpose(*order)
+            return Encoded.sparse(mask, turned[mask].astype(self.codes.dtype))
+        deep = (*order, len(order), len(order) + 1)
+        return replace(
+            self,
+            shape=tuple(self.shape[i] for i in order),
+            codes=self.codes.transpose(*order),
+            scale=None if self.scale is None else self.scale.transpose(*order),
+            zero_point=None if self.zero_point is None else self.zero_point.transpose(*order),
+            table=None if self.table is None else self.table.transpose(*deep),
+            vector_axis=list(order).index(self.vector_axis),
+        )
+
+    def expand_dims(self, axis: int) -> Encoded:
+        """One more axis, of a single place."""
+        parts = {name: getattr(self, name) for name in _PARTS}
+        raised = {
+            name: part if part is None or (name == "codes" and self.form == "sparse") else np.expand_dims(part, axis)
+            for name, part in parts.items()
+        }
+        behind = self.vector_axis + (self.vector_axis >= axis)
+        return replace(self, shape=(*self.shape[:axis], 1, *self.shape[axis:]), vector_axis=behind, **raised)
+
+    # Numbers.
+
+    def decoded(self) -> np.ndarray:
+        """The numbers, in float64, before anybody rounds them."""
+        if self.form == "sparse":
+            assert self.mask is not None
+            numbers = np.zeros(self.shape)
+            numbers[self.mask] = self.codes
+            return numbers
+        if self.form == "palette":
+            return self._looked_up()
+        assert self.scale is not None
+        numbers = self.codes.astype(np.float64)
+        if self.zero_point is not None:
+            numbers = numbers - _spread(self.zero_point, self.shape).astype(np.float64)
+        return numbers * _spread(self.scale, self.shape).astype(np.float64)
+
+    def _looked_up(self) -> np.ndarray:
+        assert self.table is not None
+        *groups, entries, numbers = self.table.shape
+        lines = self.table.reshape(-1, numbers).astype(np.float64)
+        group = _spread(np.arange(math.prod(groups)).reshape(groups), self.codes.shape)
+        found = lines[group * entries + self.codes.astype(np.int64)]  # [*codes, numbers]
+        if numbers == 1:
+            return found[..., 0]
+        return np.moveaxis(found, -1, self.vector_axis + 1).reshape(self.shape)
+
+    # Bytes.
+
+    @property
+    def name(self) -> str:
+        """What the gate's rules and reports call it: ``int8``, ``int4``, ``lut6``, ``sparse``, ``blockwise``."""
+        if self.form == "palette":
+            return f"lut{self.bits}"
+        return f"int{self.bits}" if self.form == "affine" else self.form
+
+    @property
+    def bytes(self) -> int:
+        """As it is stored: codes bit by bit, and the constants beside them in fp16 (a mask bit for bit)."""
+        total = -(-self.codes.size * self.bits // 8)
+        total += 0 if self.mask is None else -(-self.mask.size // 8)
+        for part, size in ((self.scale, 2), (self.zero_point, 1), (self.table, 2)):
+            total += 0 if part is None else part.size * size
+        return total
+
+    @property
+    def key(self) -> str:
+        digest = hashlib.blake2b(repr((self.form, self.bits, self.shape, self.vector_axis)).encode(), digest_size=16)
+        for name, part in self.parts.items():
+            digest.update(f"{name}{part.dtype.str}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        """The arrays that make it up, by name: what a file stores."""
+        return {name: part for name in _PARTS if (part := getattr(self, name)) is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the arrays."""
+        return {"form": self.form, "bits": self.bits, "shape": list(self.shape), "vector_axis": self.vector_axis}
+
+    @classmethod
+    def from_parts(cls, told: dict[str, Any], parts: dict[str, np.ndarray]) -> Encoded:
+        """What :meth:`to_json` and :attr:`parts` gave."""
+        form = told.get("form")
+        if form not in FORMS or set(parts) - set(_PARTS) or "codes" not in parts:
+            raise GraphError(f"no weight encoding {form!r} of {', '.join(parts) or 'nothing'}")
+        shape = tuple(int(extent) for extent in told["shape"])
+        bits = 16 if form == "sparse" else _known_bits(told["bits"])
+        made = cls(form, bits, shape, **parts, vector_axis=int(told["vector_axis"]))
+        if made._checked().decoded().shape != shape:
+            raise GraphError(f"a {form} weight that is not of shape {list(shape)}")
+        return made
+
+    def __repr__(self) -> str:
+        return f"Encoded({self.form}, {self.bits} bits, {list(self.shape)})"
+
+
+def _known_bits(bits: Any) -> int:
+    if bits not in _BITS:
+        raise GraphError(f"codes of {bits!r} bits; they have {', '.join(map(str, _BITS))}")
+    return int(bits)
+
+
+def _whole_numbers(codes: Any) -> np.ndarray:
+    stored = np.asarray(codes)
+    if stored.dtype.kind not in "iub":
+        raise GraphError(f"codes of a weight are whole numbers, not {stored.dtype}")
+    if stored.size == 0:
+        raise GraphError(f"a weight of shape {list(stored.shape)} is empty")
+    return stored
+
+
+def _along(values: Any, rank: int, axis: int | None, what: str) -> np.ndarray:
+    """One number, or a line of them along an axis, in the weight's rank."""
+    line = np.asarray(values)
+    if line.size == 1:
+        return line.reshape((1,) * rank)
+    if line.ndim == rank and axis is None:
+        return line
+    if axis is None:
+        raise GraphError(f"{line.size} {what}s without an axis")
+    place = axis % rank
+    return line.reshape(tuple(line.size if i == place else 1 for i in range(rank)))
+
+
+def _divides(blocks: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(blocks) == len(shape) and all(b >= 1 and s % b == 0 for b, s in zip(blocks, shape, strict=True))
+
+
+def _spread(blocks: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """A number for each block, at every place of the block."""
+    for axis, (have, want) in enumerate(zip(blocks.shape, shape, strict=True)):
+        if have not in (1, want):
+            blocks = np.repeat(blocks, want // have, axis)
+    return np.broadcast_to(blocks, shape)
