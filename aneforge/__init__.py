@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
     from aneforge.errors import AneforgeError, GraphError
-    from aneforge.frontends import LoadError, load
+    from aneforge.frontends import LoadError, from_torch, load, load_onnx, onnx_to_tensor
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate, load_graph
     from aneforge.graph.ops.blocks import (
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         upsample_bilinear,
     )
     from aneforge.model import Model, SegmentedModel, compile, fidelity
+    from aneforge.regions import Partition, partition
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
         device_status,
@@ -116,7 +117,7 @@ _HOMES = {
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
     "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
     "aneforge.errors": "AneforgeError GraphError",
-    "aneforge.frontends": "LoadError load",
+    "aneforge.frontends": "LoadError from_torch load load_onnx onnx_to_tensor",
     "aneforge.graph": "Graph Tensor evaluate load_graph",
     "aneforge.graph.ops.blocks": (
         "conv2d conv_block conv_param cross_attention einsum geglu group_norm_train mha rope"
@@ -140,6 +141,7 @@ _HOMES = {
         "affine depth_to_space pixel_shuffle pixel_unshuffle resize_bilinear resize_nearest_neighbor "
         "space_to_depth upsample_bilinear"
     ),
+    "aneforge.regions": "Partition partition",
     "aneforge.targets": "Fact Family Target target",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -153,6 +155,7 @@ __all__ = [
     "GraphError",
     "LoadError",
     "Model",
+    "Partition",
     "Preflight",
     "Program",
     "SegmentedModel",
@@ -193,6 +196,7 @@ __all__ = [
     "flatten",
     "floor_div",
     "fps",
+    "from_torch",
     "gather",
     "geglu",
     "group_norm_train",
@@ -205,6 +209,7 @@ __all__ = [
     "linear",
     "load",
     "load_graph",
+    "load_onnx",
     "local_response_norm",
     "logical_and",
     "logical_or",
@@ -219,10 +224,12 @@ __all__ = [
     "minmax_norm",
     "mod",
     "one_hot",
+    "onnx_to_tensor",
     "op_info",
     "ops_on",
     "pad",
     "parameter",
+    "partition",
     "pixel_shuffle",
     "pixel_unshuffle",
     "preflight",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.cli.check import load_model
+from aneforge.cli.model_file import load_model
 from aneforge.frontends import LoadError
 
 with warnings.catch_warnings():

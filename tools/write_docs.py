@@ -154,7 +154,7 @@ def operations() -> str:
         "| --- | --- | --- | --- | " + " | ".join("---" for _ in families) + " | --- |",
     ]
     for name, declared in sorted(definitions().items()):
-        if name in ("input", "parameter", "const"):
+        if name in ("input", "parameter", "const", "host"):
             continue
         statuses = op_routes("select" if name == "cast" else declared.gate_name).main
         cells = [statuses[family].value for family in families]

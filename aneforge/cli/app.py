@@ -18,11 +18,15 @@ app = typer.Typer(
 )
 
 AModel = Annotated[
-    str, typer.Argument(help="FILE.py:NAME (a tensor, list, graph or function), an ONNX file or a saved graph.")
+    str,
+    typer.Argument(
+        help="A model: .onnx, .mlpackage, .mlmodel, .mil, .pt2, .aimodel, a netplist, FILE.py:NAME or a saved graph."
+    ),
 ]
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", help="The value of a symbolic dimension of the file, NAME=SIZE; several.")
 ]
+Function = Annotated[str | None, typer.Option("--function", help="Which function of a file that holds several.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
 
 
@@ -126,14 +130,16 @@ def check(
     ] = "reject,oversize",
     as_json: AsJson = False,
     dim: Dims = None,
+    function: Function = None,
 ) -> None:
     """Tell what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
 
-    Examples:  aneforge check net.py:out --target all   |   aneforge check net.py --target m1 --fail-on reject,risk
+    Examples:  aneforge check model.onnx --target all   |   aneforge check net.py:out --target m1 --fail-on reject,risk
     """
     from aneforge.cli import check as command
+    from aneforge.cli.model_file import ModelFile
 
-    raise typer.Exit(command.run(command.ModelFile(model, dim or ()), target, fail_on, as_json))
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, fail_on, as_json))
 
 
 @app.command("gate-eval")
@@ -185,6 +191,7 @@ def compile_(
     validate: Annotated[bool, typer.Option(help="Check the meaning in float64 before and after every pass.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
+    function: Function = None,
 ) -> None:
     """Compile a model through all four phases and print the program: segments, partitions, layers, addresses.
 
@@ -194,8 +201,9 @@ def compile_(
     aneforge compile net.py --target m1 --explain conv_0
     """
     from aneforge.cli import compile as command
+    from aneforge.cli.model_file import ModelFile
 
-    raise typer.Exit(command.run(command.ModelFile(model, dim or ()), target, explain, out, validate, as_json))
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, explain, out, validate, as_json))
 
 
 @app.command("run")
@@ -213,6 +221,7 @@ def run_(
     fidelity: Annotated[str, typer.Option(help="exact, or fast: single-precision sums, one rounding.")] = "exact",
     as_json: AsJson = False,
     dim: Dims = None,
+    function: Function = None,
 ) -> None:
     """Simulate a model on a chip: the numbers its engine would give, and how far each can be trusted.
 
@@ -220,10 +229,32 @@ def run_(
     |   aneforge run net.py --target m1,m2,m5,m6
     """
     from aneforge.cli import run as command
+    from aneforge.cli.model_file import ModelFile
 
     command.run(
-        command.ModelFile(model, dim or ()), target, command.Options(given, out, trace, batch, fidelity, as_json)
+        ModelFile(model, dim or (), function), target, command.Options(given, out, trace, batch, fidelity, as_json)
     )
+
+
+@app.command()
+def partition(
+    model: AModel,
+    target: Annotated[str, typer.Option(help="Chip or target; several separated by commas.")] = "m1",
+    by: Annotated[
+        str, typer.Option(help="rules: all that is eligible; placement: what Core ML would likely choose.")
+    ] = "rules",
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Split a model into regions of the engine and of the host, and show what crosses between them and what it costs.
+
+    Examples:  aneforge partition bert.onnx --target m1 --dim batch=1   |   aneforge partition net.py --by placement
+    """
+    from aneforge.cli import partition as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), target, by, as_json)
 
 
 @app.command()
@@ -249,11 +280,13 @@ def lower(
     ] = "",
     log: Annotated[bool, typer.Option(help="Say on stderr what was rewritten and what each pass did.")] = False,
     dim: Dims = None,
+    function: Function = None,
 ) -> None:
     """Print a model as backend code for one chip: rewritten where the chip lacks an op, lowered, optionally fused.
 
     Examples:  aneforge lower examples/unet_block.py --target m1 --pass fuse --log
     """
     from aneforge.cli import lower as command
+    from aneforge.cli.model_file import ModelFile
 
-    command.run(command.ModelFile(model, dim or ()), target, passes, log)
+    command.run(ModelFile(model, dim or (), function), target, passes, log)

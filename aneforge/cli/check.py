@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from aneforge.cli import text
+from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
-from aneforge.frontends import load
 from aneforge.gate.preflight import OpReport, Preflight, PreflightAll, preflight_all
 from aneforge.graph.graph import Graph
-from aneforge.graph.tensor import Tensor
+from aneforge.report import text
 from aneforge.targets.chip import all_targets
 from aneforge.targets.families import supports_mil
 from aneforge.targets.names import resolve
 
 GRADES = ("reject", "oversize", "risk", "decompose")
-DEFAULT_NAMES = ("graph", "out", "output", "model")
 
 
 def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool) -> int:
@@ -55,86 +48,6 @@ def _chips(asked: str) -> list[str]:
     if not names:
         raise AneforgeError("--target needs a chip, for instance --target m1,m5 or --target all")
     return names
-
-
-@dataclass(frozen=True)
-class ModelFile:
-    """What a command was asked to read, and the values of symbolic dimensions (``batch=1``)."""
-
-    spec: str
-    dims: Sequence[str] = ()
-
-    def __str__(self) -> str:
-        return self.spec
-
-
-def load_model(model: str | ModelFile) -> Graph:
-    """A graph from ``FILE.py:NAME`` (a tensor, a list, a graph, or a function that makes one), an ONNX file or a saved
-    graph."""
-    spec = str(model)
-    dims = _dims(model.dims) if isinstance(model, ModelFile) else {}
-    path, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
-    file = Path(path)
-    if not file.is_file():
-        raise AneforgeError(f"no file {path!r}; a model is FILE.py:NAME, an ONNX file or a saved graph")
-    if file.suffix != ".py":
-        return load(file, dims)
-    if dims:
-        raise AneforgeError("--dim is for files with symbolic dimensions, such as ONNX; a Python file says its own")
-    return _as_graph(*_pick(_namespace(file), name, file), file)
-
-
-def _dims(told: Sequence[str]) -> dict[str, int]:
-    found = {}
-    for each in told:
-        name, _, size = each.rpartition("=")
-        if not name or not size.isdigit() or int(size) < 1:
-            raise AneforgeError(f"--dim takes NAME=SIZE, for instance --dim batch=1, not {each!r}")
-        found[name] = int(size)
-    return found
-
-
-def _namespace(file: Path) -> dict[str, Any]:
-    folder = str(file.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        return runpy.run_path(str(file), run_name="aneforge_model")
-    except AneforgeError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise AneforgeError(f"{file.name} could not be run: {type(error).__name__}: {error}") from None
-    finally:
-        sys.path.remove(folder)
-
-
-def _pick(namespace: dict[str, Any], name: str, file: Path) -> tuple[Any, str]:
-    if name:
-        if name not in namespace:
-            graphs = [key for key, value in namespace.items() if isinstance(value, (Tensor, Graph))]
-            raise AneforgeError(f"{file.name} has no {name!r}; it has {', '.join(graphs) or 'no graph'}")
-        return namespace[name], name
-    for candidate in DEFAULT_NAMES:
-        if candidate in namespace:
-            return namespace[candidate], candidate
-    raise AneforgeError(f"{file.name} defines none of {', '.join(DEFAULT_NAMES)}; say {file.name}:NAME")
-
-
-def _as_graph(value: Any, name: str, file: Path) -> Graph:
-    if callable(value) and not isinstance(value, Tensor):
-        try:
-            value = value()
-        except AneforgeError:
-            raise
-        except Exception as error:
-            raise AneforgeError(f"{name}() in {file.name} failed: {type(error).__name__}: {error}") from None
-    if isinstance(value, Graph):
-        return value
-    if isinstance(value, Tensor):
-        return Graph([value])
-    if isinstance(value, Sequence) and value and all(isinstance(each, Tensor) for each in value):
-        return Graph(list(value))
-    found = type(value).__name__
-    raise AneforgeError(f"{name} in {file.name} is a {found}, not a tensor, a list of tensors or a graph")
 
 
 def _print(graph: Graph, results: PreflightAll, failed: list[str], limits: tuple[str, ...]) -> None:

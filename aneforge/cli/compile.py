@@ -6,8 +6,7 @@ import sys
 import textwrap
 from typing import Any
 
-from aneforge.cli import text
-from aneforge.cli.check import ModelFile, load_model
+from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.compiler.compile import Compiled, compile_all
 from aneforge.compiler.listing import human_bytes
 from aneforge.compiler.passes import PASSES
@@ -17,6 +16,7 @@ from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
+from aneforge.report import text
 from aneforge.targets.chip import compiler_target
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aneforge.cli import text
 from aneforge.errors import UnknownNameError, nearest
+from aneforge.report import text
 from aneforge.targets import store
 from aneforge.targets.evidence import conflicts, sources
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from aneforge.cli import text
 from aneforge.errors import AneforgeError
 from aneforge.gate.evaluate import evaluate
+from aneforge.report import text
 
 
 def run(file: str, as_json: bool) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aneforge.cli import text
 from aneforge.errors import AneforgeError
+from aneforge.report import text
 from aneforge.targets.evidence import Fact
 from aneforge.targets.hal import Hal, HalField
 from aneforge.targets.names import target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from aneforge.anec.text import write
-from aneforge.cli.check import ModelFile, load_model
+from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.cli.opt import pass_names
 from aneforge.compiler.compile import lowered_for
 from aneforge.compiler.passes import run_passes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from aneforge.cli import text
 from aneforge.errors import AneforgeError
+from aneforge.report import text
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact

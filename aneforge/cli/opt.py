@@ -7,10 +7,10 @@ from pathlib import Path
 
 from aneforge.anec.text import parse, write
 from aneforge.anec.verify import verify
-from aneforge.cli import text
 from aneforge.compiler.passes import PASSES, Pass, run_passes
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.errors import AneforgeError
+from aneforge.report import text
 from aneforge.targets.names import target as find_target
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.cli import text
+from aneforge.report import text
 from aneforge.sim.probes import Reading, readings
 from aneforge.targets.names import target as find_target
 

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aneforge.cli import text
-from aneforge.cli.check import ModelFile, load_model
+from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
+from aneforge.gate.preflight import preflight
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
+from aneforge.regions import partition
+from aneforge.report import text
 from aneforge.sim import native
 
 if TYPE_CHECKING:
@@ -43,6 +47,9 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
     if not asked:
         raise AneforgeError("--target needs a chip, for instance --target m1 or --target m1,m5")
     graph = load_model(model)
+    if not all(preflight(graph, chip).ok for chip in asked):
+        _partitioned(graph, asked, options)
+        return
     compiled = {chip: compile_model(graph, target=chip, fidelity=options.fidelity) for chip in asked}
     first = compiled[asked[0]]
     if options.fidelity == "exact" and native.why_not():
@@ -56,6 +63,44 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
         _batch(first, feeds, options)
     else:
         _one(first, feeds, options)
+
+
+def _partitioned(graph: Graph, chips: list[str], options: Options) -> None:
+    """A model that is not on the engine whole: its regions in turn, those of the host in float32."""
+    if len(chips) > 1 or options.trace or options.batch or options.fidelity != "exact":
+        raise AneforgeError(
+            "the model has ops off the engine (aneforge partition tells which); such a model runs on one target, "
+            "exact and without --trace and --batch"
+        )
+    found = partition(graph, chips[0])
+    on_host = sum(each.device == "host" for each in found.regions)
+    print(
+        f"{len(found.regions) - on_host} regions on the engine, {on_host} on the host in float32 "
+        "(aneforge partition tells which)",
+        file=sys.stderr,
+    )
+    if options.given is None:
+        print(f"inputs were drawn with seed {SEED}; --input FILE.npz gives your own", file=sys.stderr)
+        feeds = {found.names[each.uid]: _drawn(each) for each in graph.inputs}
+    else:
+        feeds = _read(options.given)
+    outputs = found.run(feeds)
+    if options.out is not None:
+        _write(options.out, outputs)
+    if options.as_json:
+        told = {name: {"shape": list(value.shape), "values": _summary(value)} for name, value in outputs.items()}
+        print(text.as_json({"target": found.target.name, "outputs": told, "partition": found.to_json()}))
+        return
+    for name, value in outputs.items():
+        print(f"{name} {list(value.shape)} {_summary(value)}")
+
+
+def _drawn(port: Tensor) -> np.ndarray:
+    """Numbers for an input; small whole ones for integers, so that they are likely places of a look-up."""
+    rng = np.random.default_rng(SEED)
+    if port.dtype in ("int32", "uint8"):
+        return rng.integers(0, 2, port.shape)
+    return rng.standard_normal(port.shape).astype(np.float16)
 
 
 def _one(compiled: Model, feeds: dict[str, np.ndarray], options: Options) -> None:

@@ -219,6 +219,10 @@ def _gate(graph: Graph, target: Target) -> CompileError | None:
     no build constructs not even a table is known."""
     if not compile_fact(target, _TABLE).known:
         return CompileError(target.name, "gate", f"the name {target.name} is known, but no build constructs it")
+    off = next((each for each in graph.nodes if each.op == "host" or each.dtype == "int32"), None)
+    if off is not None and (target.family5 is None or target.family5 == Family.OLDER):
+        reason = "whole numbers and ops of the host have no place in a program; aneforge partition splits the graph"
+        return CompileError(target.name, "gate", reason, (graph.names()[off.uid],))
     if target.family5 is None or target.family5 == Family.OLDER:
         return None
     report = preflight(graph, target)

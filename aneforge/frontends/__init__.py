@@ -2,33 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph, load_graph
 
-__all__ = ["FORMATS", "LoadError", "load"]
+if TYPE_CHECKING:
+    from aneforge.graph.tensor import Tensor
 
-FORMATS = {".onnx": "ONNX"}
-"""What is read besides our own archive, by the end of the name."""
+__all__ = ["FORMATS", "Format", "LoadError", "from_torch", "load", "load_onnx", "onnx_to_tensor"]
 
 
 class LoadError(AneforgeError):
     """A model that cannot become a graph: which file, which node, and what to do."""
 
 
-def load(path: str | Path, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None) -> Graph:
+@dataclass(frozen=True)
+class Format:
+    """One kind of model file: how people call it, who reads it, and what the reader takes besides the file."""
+
+    name: str
+    reader: str
+    options: tuple[str, ...] = ("dims", "fixed")
+    folder: bool = False
+
+    def read(self, file: Path, **given: Any) -> Graph:
+        module, _, function = self.reader.partition(":")
+        reader: Callable[..., Graph] = getattr(import_module(module), function)
+        return reader(file, **{name: given[name] for name in self.options})
+
+
+FORMATS: dict[str, Format] = {
+    ".onnx": Format("ONNX", "aneforge.frontends.onnx_reader:read"),
+    ".mlpackage": Format("Core ML package", "aneforge.frontends.coreml:read", ("dims", "fixed", "function"), True),
+    ".mlmodel": Format("Core ML model", "aneforge.frontends.coreml:read", ("dims", "fixed", "function")),
+    ".mil": Format("MIL text", "aneforge.frontends.coreml:read_text", ("dims", "fixed", "function")),
+    ".pt2": Format("PyTorch exported program", "aneforge.frontends.torch_reader:read"),
+    ".aimodel": Format("Core AI", "aneforge.frontends.coreai:read", ("function",), True),
+    ".plist": Format("netplist", "aneforge.frontends.netplist:read", ()),
+}
+"""What is read besides our own archive, by the end of the name."""
+
+
+def load(
+    path: str | Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
+) -> Graph:
     """The graph in a model file. ``dims`` gives values to the symbolic dimensions of its inputs, ``fixed`` to whole
-    inputs that are the same for every run: sizes, axes, masks."""
+    inputs that are the same for every run (sizes, axes, masks), ``function`` picks one of several that it holds."""
+    file = Path(path)
+    known = FORMATS.get(file.suffix.casefold())
+    if not file.exists():
+        raise LoadError(f"no file {str(path)!r}")
+    if file.is_dir() and (known is None or not known.folder):
+        raise LoadError(f"{file.name} is a folder; models that are folders end in {_folders()}")
+    given = {"dims": dict(dims or {}), "fixed": dict(fixed or {}), "function": function}
+    takes = known.options if known else ()
+    unused = [name for name, value in given.items() if value and name not in takes]
+    if unused:
+        takers = ", ".join(each.name for each in FORMATS.values() if unused[0] in each.options)
+        what = known.name if known else "a saved graph"
+        raise LoadError(f"{file.name}: {what} takes no {unused[0]}; that is for {takers}")
+    return load_graph(file) if known is None else known.read(file, **given)
+
+
+def _folders() -> str:
+    return " or ".join(end for end, each in FORMATS.items() if each.folder)
+
+
+def load_onnx(
+    path: str | Path, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None
+) -> Graph:
+    """The graph in an ONNX file, whatever its name ends in."""
     file = Path(path)
     if not file.is_file():
         raise LoadError(f"no file {str(path)!r}")
-    if file.suffix.casefold() == ".onnx":
-        from aneforge.frontends.onnx_reader import read
+    return FORMATS[".onnx"].read(file, dims=dict(dims or {}), fixed=dict(fixed or {}))
 
-        return read(file, dims or {}, fixed or {})
-    if dims or fixed:
-        raise LoadError(f"{file.name}: a saved graph has nothing to fix; that is for {', '.join(FORMATS.values())}")
-    return load_graph(file)
+
+def onnx_to_tensor(
+    model: Any, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None
+) -> Tensor | list[Tensor]:
+    """The output tensor of an ONNX model (a path, or an ``onnx.ModelProto``), or a list where it has several."""
+    if isinstance(model, (str, Path)):
+        graph = load_onnx(model, dims, fixed)
+    else:
+        from aneforge.frontends.onnx_reader import read_model
+
+        graph = read_model(model, dims or {}, fixed or {})
+    return graph.outputs[0] if len(graph.outputs) == 1 else list(graph.outputs)
+
+
+def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Graph:
+    """The graph of a PyTorch module, through ``torch.export``; buffers that it changes become states."""
+    from aneforge.frontends.torch_reader import from_torch as reader
+
+    return reader(module, example_inputs, **settings)

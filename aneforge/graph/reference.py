@@ -12,7 +12,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "value_of"]
 
 
 def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | Sequence[Any] = ()) -> Any:
@@ -29,7 +29,7 @@ def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | 
             users[operand.uid] = users.get(operand.uid, 0) + 1
     for each in graph.nodes:
         if each.uid not in values:
-            values[each.uid] = _value(each, [values[operand.uid] for operand in each.inputs])
+            values[each.uid] = value_of(each, [values[operand.uid] for operand in each.inputs])
         for operand in each.inputs:
             users[operand.uid] -= 1
             if not users[operand.uid]:
@@ -38,7 +38,7 @@ def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | 
     return results[0] if isinstance(out, Tensor) else results
 
 
-def _value(each: Tensor, operands: list[np.ndarray]) -> np.ndarray:
+def value_of(each: Tensor, operands: list[np.ndarray]) -> np.ndarray:
     if each.weight is not None:
         return each.weight.array.astype(np.float64)
     rule = each.definition.reference

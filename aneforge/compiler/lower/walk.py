@@ -61,7 +61,7 @@ class Lowered:
 def retargeted_ops() -> frozenset[str]:
     """Graph ops without any form in the engine's language: retargeting replaces each of them."""
     known = rules()
-    return frozenset(name for name in definitions() if not _is_port(name) and name not in known)
+    return frozenset(name for name in definitions() if not _is_port(name) and name not in known and name != "host")
 
 
 def _is_port(name: str) -> bool:

@@ -1,0 +1,20 @@
+"""``aneforge partition``: which part of a model runs where."""
+
+from __future__ import annotations
+
+from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.errors import AneforgeError
+from aneforge.regions import partition
+from aneforge.report import text
+
+
+def run(model: str | ModelFile, chips: str, by: str, as_json: bool) -> None:
+    asked = [part.strip() for part in chips.split(",") if part.strip()]
+    if not asked:
+        raise AneforgeError("--target needs a chip, for instance --target m1 or --target m1,m5")
+    graph = load_model(model)
+    found = {chip: partition(graph, chip, by) for chip in asked}
+    if as_json:
+        print(text.as_json({chip: each.to_json() for chip, each in found.items()}))
+    else:
+        print("\n\n".join(str(each) for each in found.values()))

@@ -1,0 +1,182 @@
+"""``af.partition``: a graph for one chip as regions of the engine and of the host, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from aneforge.compiler.compile import resolve_target
+from aneforge.compiler.refusal import CompileError
+from aneforge.errors import AneforgeError
+from aneforge.gate.preflight import preflight
+from aneforge.graph.graph import Graph
+from aneforge.graph.reference import value_of
+from aneforge.graph.tensor import Tensor
+from aneforge.model import Model
+from aneforge.model import compile as compile_model
+from aneforge.regions.placement import fixed_costs, likely
+from aneforge.regions.split import ENGINE, HOST, Crossing, Region, crossings, split
+from aneforge.targets.chip import Target
+
+__all__ = ["WAYS", "Partition", "partition"]
+
+WAYS = {
+    "rules": "every op that the rules allow is on the engine",
+    "placement": "what Core ML's own placement would likely choose among those",
+}
+_ATTEMPTS = 16  # ops that a compile refuses move to the host, this often
+
+
+class Partition:
+    """One graph on one chip: ``regions`` in the order they run, ``reasons`` why a node is not on the engine."""
+
+    def __init__(self, graph: Graph, target: Target, by: str, reasons: dict[int, str]) -> None:
+        self.graph, self.target, self.by, self.reasons = graph, target, by, reasons
+        self.names = graph.names()
+        computed = [node for node in graph.nodes if not node.definition.leaf]
+        eligible = {node.uid: node.uid not in reasons for node in computed}
+        by_rules = {uid: ENGINE if able else HOST for uid, able in eligible.items()}
+        self.eligible = sum(eligible.values())
+        self.device_of = by_rules if by == "rules" else likely(graph, eligible)
+        self.regions = split(graph, self.device_of)
+        self.crossings: list[Crossing] = crossings(self.regions, self.names)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything runs on the engine in one go."""
+        return [each.device for each in self.regions] == [ENGINE]
+
+    @cached_property
+    def models(self) -> dict[int, Model]:
+        """The compiled engine regions, by number."""
+        found = {}
+        for region in self.regions:
+            if region.device == ENGINE:
+                found[region.number] = compile_model(region.graph(self.names), target=self.target)
+        return found
+
+    # Costs.
+
+    @cached_property
+    def fixed_us(self) -> float:
+        """What starting the engine, changing devices and handing results out cost, by the published constants."""
+        costs, _ = fixed_costs()
+        engine = [each for each in self.regions if each.device == ENGINE]
+        changes = sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
+        handed_out = sum(len(each.outputs) for each in engine)
+        return len(engine) * costs["launch"] + changes * costs["switch"] + handed_out * costs["output"]
+
+    # Running.
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs by name: engine regions are simulated, host regions computed in float32."""
+        values: dict[int, np.ndarray] = {}
+        ports = {self.names[each.uid]: each for each in self.graph.inputs}
+        for name, value in feeds.items():
+            if name not in ports:
+                raise AneforgeError(f"no input {name!r}; the graph takes {', '.join(ports)}")
+            values[ports[name].uid] = np.asarray(value)
+        missing = [name for name, each in ports.items() if each.uid not in values]
+        if missing:
+            raise AneforgeError(f"no value for input {missing[0]!r}; the graph takes {', '.join(ports)}")
+        for region in self.regions:
+            if region.device == HOST:
+                _run_on_host(region, values)
+            else:
+                self._run_on_engine(region, values)
+        return {self.names[each.uid]: values[each.uid] for each in self.graph.outputs}
+
+    def _run_on_engine(self, region: Region, values: dict[int, np.ndarray]) -> None:
+        model = self.models[region.number]
+        fed = {self.names[each.uid]: values[each.uid] for each in region.inputs if each.op != "parameter"}
+        done = model.run(fed).outputs
+        for each in region.outputs:
+            found = done[self.names[each.uid]]
+            values[each.uid] = found > 0.5 if each.dtype == "bool" else found
+
+    # Telling.
+
+    def to_json(self) -> dict[str, Any]:
+        costs, evidence = fixed_costs()
+        return {
+            "target": self.target.name,
+            "by": self.by,
+            "eligible": self.eligible,
+            "ops": len(self.device_of),
+            "on_engine": sum(device == ENGINE for device in self.device_of.values()),
+            "regions": [each.to_json(self.names) for each in self.regions],
+            "crossings": [each.to_json() for each in self.crossings],
+            "reasons": {self.names[uid]: why for uid, why in self.reasons.items()},
+            "fixed_us": self.fixed_us,
+            "constants_us": costs,
+            "evidence": evidence.to_json(),
+        }
+
+    def __str__(self) -> str:
+        from aneforge.report.partition import told
+
+        return told(self)
+
+    def __repr__(self) -> str:
+        return f"<Partition for {self.target.name}: {len(self.regions)} regions, {len(self.crossings)} crossings>"
+
+
+def partition(
+    out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target | None = None, by: str = "rules"
+) -> Partition:
+    """Split a graph into what the engine of ``target`` runs and what the host has to. ``by`` is ``rules`` (everything
+    that is eligible goes to the engine) or ``placement`` (what Core ML would likely choose). Engine regions are
+    compiled; an op that the compiler refuses although the rules allow it moves to the host with its reason."""
+    if by not in WAYS:
+        raise AneforgeError(f"no way to partition {by!r}; it is {' or '.join(WAYS)}")
+    graph, chip = Graph.of(out), resolve_target(target)
+    reasons, refused = _refusals(graph, chip), {}
+    for _ in range(_ATTEMPTS):
+        reasons |= refused
+        found = Partition(graph, chip, by, reasons)
+        refused = _refused_when_compiled(found)
+        if not refused:
+            return found
+    raise AneforgeError(f"no partition for {chip.name} in {_ATTEMPTS} attempts; last: {next(iter(refused.values()))}")
+
+
+def _refusals(graph: Graph, chip: Target) -> dict[int, str]:
+    """Why nodes are off the engine, by the gate's rules."""
+    report = preflight(graph, chip)
+    by_name = {name: uid for uid, name in graph.names().items()}
+    found: dict[int, str] = {}
+    for each in (*report.reject, *report.oversize):
+        found.setdefault(by_name[each.name], f"{each.message} {each.evidence.label()}")
+    for node in graph.nodes:
+        if "int32" in (node.dtype, *(operand.dtype for operand in node.inputs)) and not node.definition.leaf:
+            found.setdefault(node.uid, "the engine computes no integers")
+    return found
+
+
+def _refused_when_compiled(found: Partition) -> dict[int, str]:
+    try:
+        _ = found.models
+    except CompileError as error:
+        by_name = {name: uid for uid, name in found.names.items()}
+        blamed = [by_name[name] for name in error.sources if name in by_name]
+        on_engine = [uid for uid in blamed if found.device_of.get(uid) == ENGINE]
+        if not on_engine:
+            raise
+        return {on_engine[-1]: f"{error.reason} (refused by {error.refused_by})"}
+    return {}
+
+
+def _run_on_host(region: Region, values: dict[int, np.ndarray]) -> None:
+    """Node by node, every result rounded to float32."""
+    for node in region.nodes:
+        given = [_operand(each, values) for each in node.inputs]
+        found = value_of(node, given)
+        values[node.uid] = found if node.dtype in ("bool", "int32") else found.astype(np.float32)
+
+
+def _operand(each: Tensor, values: Mapping[int, np.ndarray]) -> np.ndarray:
+    held = values.get(each.uid, None if each.weight is None else each.weight.array)
+    return np.asarray(held, bool if each.dtype == "bool" else np.float64)
