@@ -116,3 +116,50 @@ def test_the_gate_hears_of_the_encoding():
     found = [each for each in af.preflight(out, "m1").decompose if "palette of 6 index bits" in each.message]
     assert [each.op for each in found] == ["linear"]
     assert not [each for each in af.preflight(out, "m5").decompose if "palette" in each.message]
+
+
+# Programs.
+
+
+def network():
+    """One layer for each form, each with a kernel that its own attributes or the packing can keep."""
+    x = af.input((4, 32), name="x")
+    int8 = Encoded.affine(RNG.integers(-128, 128, (32, 32)).astype(np.int8), RNG.uniform(0.5, 1, 32) / 512, axis=0)
+    lut4 = Encoded.palette(RNG.integers(0, 16, (32, 32)).astype(np.uint8), np.linspace(-0.25, 0.25, 16), 4)
+    mask = RNG.random((32, 32)) < 0.4
+    sparse = Encoded.sparse(mask, RNG.standard_normal(mask.sum()).astype(np.float16) * np.float16(0.2))
+    blocks = Encoded.blockwise(RNG.integers(-8, 8, (32, 32)).astype(np.int8), np.full((32, 4), 0.03), bits=4)
+    return x.linear(int8).relu().linear(lut4).relu().linear(sparse).relu().linear(blocks).named("y")
+
+
+@pytest.mark.parametrize("chip", ["m1", "m2", "m3", "m5", "m6"])
+def test_a_program_keeps_what_the_chip_streams_and_expands_the_rest(chip):
+    """compression.json native_streams_by_family5 decides, and nothing else."""
+    program = af.compile(network(), target=chip).program
+    streams = af.targets.native_streams(af.target(chip).family5)
+    stored = [each.encoding for each in program.weights]
+    assert stored == [
+        "int8" if "int8" in streams else "fp16",
+        "lut4" if "int4" in streams else "fp16",
+        "sparse" if "sparse" in streams else "fp16",
+        "blockwise" if "blockwise" in streams else "fp16",
+    ]
+    sizes = {"fp16": 2048, "int8": 1024, "lut4": 512}
+    assert all(each.bytes == sizes[each.encoding] for each in program.weights if each.encoding in sizes)
+
+
+@pytest.mark.parametrize("chip", ["m1", "m2", "m5"])
+def test_the_numbers_of_encoded_kernels(chip):
+    """Decoded kernels give what plain ones do, to the rounding of one product where the engine decodes."""
+    out, data = network(), RNG.standard_normal((4, 32)).astype(np.float16)
+    model = af.compile(out, target=chip, validate=True)
+    want = af.evaluate(out, [data])
+    np.testing.assert_allclose(model.reference(data), want, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(model(data), want, rtol=2e-2, atol=2e-2)
+
+
+def test_scales_that_fp16_cannot_hold_expand_the_kernel():
+    tiny = Encoded.affine(RNG.integers(-128, 128, (8, 8)).astype(np.int8), np.float32(3e-6))
+    assert tiny.scale.dtype == np.float32
+    program = af.compile(af.input((1, 8)).linear(tiny), target="m5").program
+    assert [each.encoding for each in program.weights] == ["fp16"]

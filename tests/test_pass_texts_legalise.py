@@ -16,6 +16,19 @@ def only(op, shape="!2x4x4"):
     """
 
 
+STORED_BYTES = """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
+        %q = "anec.const_in"() {weight = "codes"} : () -> !2x1x2x1x1xsi8 loc("k")
+        %a = "anec.convolution"(%x, %q) {L0, #unit, kernel_scale = "step"}
+             : (!2x4x4, !2x1x2x1x1xsi8) -> !2x4x4 loc("a")
+        "anec.live_out"(%a) {names = ["y"]} : (!2x4x4) -> ()
+"""
+STORED = {"codes": [[2.0, -4.0], [6.0, 2.0]], "step": [0.25, 0.125]}
+STORED_PLACES = STORED_BYTES.replace("xsi8", "xui6").replace(
+    'kernel_scale = "step"', 'kernel_palettized_LUT = "table"'
+)
+PLACES = {"codes": [[2.0, 1.0], [0.0, 2.0]], "table": [0.125, 0.25, 0.5]}
+
 SINE = only('%a = "anec.sin"(%x) {L0} : (!2x4x4) -> !2x4x4')
 
 LEGACY = """
@@ -325,6 +338,48 @@ LEGALISE = [
         """,
         weights={"kernel": [[[[1.0, 2.0, 3.0]]]]},
         made={"regrouped": [[[[1.0]], [[2.0]], [[3.0]]]]},
+    ),
+    Case(
+        "expand-encodings",
+        "an M1 folds 8-bit kernels: the numbers they stand for, and no scale",
+        STORED_BYTES,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
+        %k = "anec.const_in"() {weight = "$kernel"} : () -> !2x1x2x1x1 loc("k")
+        %a = "anec.convolution"(%x, %k) {L0, #unit} : (!2x4x4, !2x1x2x1x1) -> !2x4x4 loc("a")
+        "anec.live_out"(%a) {names = ["y"]} : (!2x4x4) -> ()
+        """,
+        chip="h13",
+        weights=STORED,
+        made={"kernel": [[0.5, -1.0], [0.75, 0.25]]},
+    ),
+    Case(
+        "expand-encodings",
+        "and an M2 streams them",
+        STORED_BYTES,
+        chip="h14",
+        weights=STORED,
+    ),
+    Case(
+        "expand-encodings",
+        "a palette of 6 bits is none of the M1's",
+        STORED_PLACES,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
+        %k = "anec.const_in"() {weight = "$kernel"} : () -> !2x1x2x1x1 loc("k")
+        %a = "anec.convolution"(%x, %k) {L0, #unit} : (!2x4x4, !2x1x2x1x1) -> !2x4x4 loc("a")
+        "anec.live_out"(%a) {names = ["y"]} : (!2x4x4) -> ()
+        """,
+        chip="h13",
+        weights=PLACES,
+        made={"kernel": [[0.5, 0.25], [0.125, 0.5]]},
+    ),
+    Case(
+        "expand-encodings",
+        "one of 4 bits is",
+        STORED_PLACES.replace("ui6", "ui4"),
+        chip="h13",
+        weights=PLACES,
     ),
     Case(
         "group-convolutions",

@@ -18,7 +18,8 @@ from aneforge.graph.weights import Weight
 
 __all__ = ["AnecError", "Module", "Op", "TensorType", "rank5"]
 
-DTYPES = {"f16": 2, "i1": 1, "ui8": 1, "si8": 1, "f32": 4}
+DTYPES = {"f16": 16, "i1": 8, "ui8": 8, "si8": 8, "f32": 32, "ui6": 6, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1}
+"""Bits of an element; those below a byte are places in a kernel's table."""
 
 
 class AnecError(AneforgeError, ValueError):
@@ -37,8 +38,12 @@ class TensorType(NamedTuple):
         return n * d * c * h * w
 
     @property
+    def element_bytes(self) -> int:
+        return -(-DTYPES[self.dtype] // 8)
+
+    @property
     def bytes(self) -> int:
-        return self.elements * DTYPES[self.dtype]
+        return -(-self.elements * DTYPES[self.dtype] // 8)
 
     def __str__(self) -> str:
         return f"tensor<{'x'.join(map(str, self.shape))}x{self.dtype}>"

@@ -147,6 +147,7 @@ LABELS: dict[str, str] = {
     "kernel_path": "s",  # replicated or shared (listing 35.2)
     "kernel_bytes": "i",
     "weight_flow": "s",  # stream or fold
+    "encoding": "s",  # how a kernel is stored, where not as fp16
 }
 
 

@@ -92,7 +92,7 @@ _TOKEN = re.compile(
     r"|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_][\w.]*)|(?P<arrow>->)|(?P<mark>[(){}\[\],:=])"
     r"|(?P<comment>//[^\n]*))"
 )
-_TENSOR = re.compile(r"tensor<((?:\d+x)*)(f16|i1|ui8|si8|f32)>$")
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(f16|i1|ui[123468]|si8|f32)>$")
 
 
 def parse(text: str) -> Module:

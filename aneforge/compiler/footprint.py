@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.anec.ir import DTYPES, Op, TensorType
+from aneforge.anec.ir import Op, TensorType
 from aneforge.compiler.banks import row_stride
 from aneforge.compiler.facts import Facts
 
@@ -25,7 +25,7 @@ class Footprint:
         found = self._strides.get(type_)
         if found is None:
             n, d, c, h, w = type_.shape
-            width = w * DTYPES[type_.dtype]
+            width = w * type_.element_bytes
             found = row_stride(width, n * d * c * h, self._granule, self._banks, self._widest)
             self._strides[type_] = found
         return found

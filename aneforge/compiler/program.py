@@ -15,6 +15,7 @@ from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legalise.segments import is_bridge
 from aneforge.compiler.lower import Port
 from aneforge.compiler.memory.allocation import Allocation
+from aneforge.compiler.memory.kernels import stored_size
 from aneforge.compiler.passes import PASSES, PassLog
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.partitions import budget, steps_of
@@ -390,8 +391,8 @@ class Program:
                     op.attrs["weight"],
                     op.sources,
                     op.type.shape,
-                    {"f16": "fp16"}.get(op.type.dtype, op.type.dtype),
-                    op.type.bytes,
+                    op.labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype),
+                    stored_size(self.module, op),
                     op.labels["kernel_bytes"],
                     op.labels["address"],
                     op.labels.get("weight_flow"),

@@ -68,7 +68,7 @@ class Encoded:
             _known_bits(bits),
             stored.shape,
             stored,
-            scale=np.asarray(scale),
+            scale=_as_stored(scale),
             zero_point=None if zero_point is None else np.asarray(zero_point),
         )._checked()
 
@@ -246,9 +246,21 @@ def _whole_numbers(codes: Any) -> np.ndarray:
     return stored
 
 
+def _as_stored(values: Any) -> np.ndarray:
+    """Scales are fp16 where they are stored; one that would lose digits there stays as it is, and with it the kernel
+    is expanded instead of streamed."""
+    numbers = np.asarray(values)
+    if numbers.dtype.kind != "f":
+        return numbers
+    with np.errstate(over="ignore"):
+        half = numbers.astype(np.float16)
+    sizes = np.abs(half)
+    return half if ((sizes >= 2.0**-14) & np.isfinite(sizes)).all() else numbers
+
+
 def _along(values: Any, rank: int, axis: int | None, what: str) -> np.ndarray:
     """One number, or a line of them along an axis, in the weight's rank."""
-    line = np.asarray(values)
+    line = _as_stored(values)
     if line.size == 1:
         return line.reshape((1,) * rank)
     if line.ndim == rank and axis is None:

@@ -136,9 +136,16 @@ def _lies_in_file(array: np.ndarray) -> bool:
     return isinstance(owner, mmap.mmap) and not array.flags.writeable
 
 
-def moved_weight(recipe: str, parent: Weight, shape: tuple[int, ...], make: Callable[..., np.ndarray]) -> Weight:
-    """A weight whose numbers are those of another in other places: ``make`` gets the fp16 array itself."""
-    return _derived(recipe, (parent,), shape, lambda: make(parent.array))
+def moved_weight(
+    recipe: str,
+    parent: Weight,
+    shape: tuple[int, ...],
+    make: Callable[..., np.ndarray],
+    encoded: Encoded | None = None,
+) -> Weight:
+    """A weight whose numbers are those of another in other places: ``make`` gets the fp16 array itself, ``encoded`` is
+    the same move of the form it is stored in."""
+    return _derived(recipe, (parent,), shape, lambda: make(parent.array), encoded)
 
 
 def derived_weight(
@@ -156,13 +163,17 @@ def derived_weight(
 
 
 def _derived(
-    recipe: str, parents: tuple[Weight, ...], shape: tuple[int, ...], made: Callable[[], np.ndarray]
+    recipe: str,
+    parents: tuple[Weight, ...],
+    shape: tuple[int, ...],
+    made: Callable[[], np.ndarray],
+    encoded: Encoded | None = None,
 ) -> Weight:
     text = "|".join((recipe, repr(shape), *(parent.key for parent in parents)))
     key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     found = _table.get(key)
     if found is None:
-        found = _table[key] = Weight(key, None, shape, made)
+        found = _table[key] = Weight(key, None, shape, made, encoded)
     return found
 
 

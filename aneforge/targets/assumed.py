@@ -14,10 +14,11 @@ from aneforge.errors import DataError, UnknownNameError, UnknownValueError
 from aneforge.targets import store
 from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.evidence import Fact, fact
-from aneforge.targets.families import Family8
+from aneforge.targets.families import Family, Family8
 from aneforge.targets.hal import OLD_BUILD, hal_fields
 from aneforge.targets.limits import limit_fact
 from aneforge.targets.numeric_facts import slice_saturates
+from aneforge.targets.streams import stream_fact
 
 __all__ = ["compile_fact", "constant"]
 
@@ -41,6 +42,10 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
         return fact({**chosen, "v": _of_generation(target, chosen)}, about=about)
     elif key in ("kernel_path", "kernel_copies"):
         return _kernel_data(target, key)
+    elif kind == "stream":
+        found = Fact(None, about=about) if target.family5 is None else stream_fact(rest, target.family5)
+    elif key == "palette_bits":
+        return _palette_bits(target)
     else:
         found = _published(target, key)
         if not found.known:
@@ -58,9 +63,10 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 
 
 def compile_fact(target: Target, key: str) -> Fact[Any]:
-    """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``family8``, ``slice_saturates``,
-    ``large_kernel_rewrite``, ``kernel_path`` or ``kernel_copies``; the simulator asks for those of ``choices.json``
-    ``arithmetic`` (``winograd``, ``table_set``). An unpublished one is assumed where the data say how."""
+    """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``stream:ENCODING``, ``family8``,
+    ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``, ``kernel_copies`` or ``palette_bits``; the simulator
+    asks for those of ``choices.json`` ``arithmetic`` (``winograd``, ``table_set``). An unpublished one is assumed where
+    the data say how."""
     return _compile_fact(target.name, key)
 
 
@@ -120,6 +126,14 @@ def _saturates(target: Target) -> Fact[Any]:
     if target.family5 is None:
         return Fact(None, about=f"slices of {target.name}")
     return slice_saturates(target.family5)
+
+
+def _palette_bits(target: Target) -> Fact[Any]:
+    """The index widths that a palette may have as it is stored: 4 and 8 up to A13, 3 and 6 too on later families."""
+    palette = store.load("compression")["palette"]
+    early = target.family5 is None or target.family5 <= Family.A13
+    widths = palette["m1_bits"] if early else sorted({*palette["index_bits"], *palette["version_gated"]})
+    return fact({**palette, "v": tuple(widths)}, store.load("compression")["evidence"], about="palette index bits")
 
 
 def _elder(target: Target) -> dict[str, str] | None:

@@ -52,7 +52,10 @@ def _kernel(module: Module, op: Op) -> Weight | None:
         return None  # a weight for each batch is no single kernel
     if op.kind == "linear" or op.attrs.get("transpose_rhs"):
         shape = (rows, columns, 1, 1)
-        return moved_weight("as a kernel", weight, shape, lambda matrix: matrix.reshape(shape))
+        form = weight.encoded
+        if form is not None and form.ndim == 2:
+            form = form.expand_dims(2).expand_dims(3)
+        return moved_weight("as a kernel", weight, shape, lambda matrix: matrix.reshape(shape), form)
     shape = (columns, rows, 1, 1)
     return moved_weight(
         "turned into a kernel", weight, shape, lambda matrix: matrix.reshape(rows, columns).T.reshape(shape)

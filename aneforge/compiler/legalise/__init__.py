@@ -7,6 +7,7 @@ only moves; the two checks at the end let nothing through that no pass could mak
 from __future__ import annotations
 
 from aneforge.compiler.legalise import (
+    encodings,
     extents,
     floors,
     groups,
@@ -24,6 +25,7 @@ from aneforge.compiler.legalise import (
 
 __all__ = [
     "LEGALISATION",
+    "encodings",
     "extents",
     "floors",
     "groups",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 LEGALISATION = (
+    "expand-encodings",
     "legacy-forms",
     "resize-strategies",
     "gather-gate",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from aneforge.anec import Op, TensorType, rank5
 from aneforge.errors import AneforgeError
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, located
 from aneforge.graph.tensor import Tensor
-from aneforge.graph.weights import Weight, intern_weight
+from aneforge.graph.weights import FP16_MAX, Weight, derived_weight, intern_weight
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 
@@ -40,6 +44,9 @@ SMALLEST_CAP = 16384
 """What every chip takes along H and W (0x138, 0x140): a layout that is ours to choose stays within it."""
 MOST_CHANNELS = 65536
 """What every chip takes along C (limits.json channel_extent)."""
+
+SMALLEST_NORMAL = 2.0**-14
+"""Below it fp16 loses digits."""
 
 layout = cache(rank5)  # few shapes, asked for again and again
 
@@ -158,6 +165,35 @@ class Builder:
             self.ops.append(found)
         return found
 
+    def kernel(self, node: Tensor, table: str) -> tuple[Op, dict[str, str]]:
+        """A stored kernel in the form it came in, and the attributes that say how: bytes with a scale for each output
+        channel, or places in one table. Any other form is a kernel of fp16 here; how it is stored is the packing's
+        business."""
+        encoded = None if node.weight is None else node.weight.encoded
+        if encoded is None or not is_packed(encoded):
+            return self.value(node), {}
+        parts = {
+            name: part for name, part in (("kernel_scale", encoded.scale), (table, encoded.table)) if part is not None
+        }
+        if encoded.zero_point is not None:
+            parts["kernel_zero_point"] = encoded.zero_point
+        attrs = {}
+        for name, part in parts.items():
+            held = intern_weight(part.astype(np.float64).reshape(-1), name)
+            self.weights[held.key] = held
+            attrs[name] = held.key
+        return self._codes(node, encoded), attrs
+
+    def _codes(self, node: Tensor, encoded: Encoded) -> Op:
+        assert node.weight is not None
+        codes = derived_weight("codes", (node.weight,), encoded.shape, lambda _: encoded.codes)
+        kind = ("si" if encoded.codes.dtype.kind == "i" else "ui") + str(encoded.bits)
+        self.weights[codes.key] = codes
+        attrs = {"weight": codes.key}
+        made = Op("anec.const_in", (), TensorType(layout(encoded.shape), kind), attrs, (self.names[node.uid],))
+        self.ops.append(made)
+        return made
+
     @staticmethod
     def is_const(node: Tensor) -> bool:
         return node.op == "const"
@@ -237,6 +273,20 @@ class Builder:
 
     def refuse(self, node: Tensor, message: str, reject: str | None = None) -> LoweringError:
         return LoweringError(node, message, reject, self.sources)
+
+
+def is_packed(encoded: Encoded) -> bool:
+    """Whether a kernel's own attributes can say how it is stored: 8 bits with scales along its outputs that fp16 holds
+    to all its digits, or one table of single numbers."""
+    if encoded.form == "palette":
+        table = encoded.table
+        return table is not None and math.prod(table.shape[:-2]) == table.shape[-1] == 1 and encoded.shape != ()
+    if encoded.form != "affine" or encoded.bits != 8 or encoded.scale is None:
+        return False
+    lines = [part for part in (encoded.scale, encoded.zero_point) if part is not None]
+    along_outputs = all(part.size in (1, part.shape[0]) for part in lines)
+    sizes = np.abs(encoded.scale.astype(np.float64))
+    return along_outputs and bool(((sizes >= SMALLEST_NORMAL) & (sizes <= FP16_MAX)).all())
 
 
 def _deep(shape: Shape) -> bool:

@@ -35,7 +35,9 @@ def _conv(b: Builder, node: Tensor) -> Op:
     }
     if attrs["groups"] > 1 and attrs["groups"] == x.shape[1]:
         settings["channel_wise"] = True
-    operands = [b.value(x), b.value(weight), *(b.vector(each) for each in bias)]
+    kernel, stored = (b.value(weight), {}) if node.op != "conv" else b.kernel(weight, "kernel_palettized_LUT")
+    operands = [b.value(x), kernel, *(b.vector(each) for each in bias)]
+    settings |= stored
     kind = "deconvolution" if node.op == "conv_transpose" else "convolution"
     return b.emit(kind, operands, layout(node.shape), settings)
 
@@ -173,7 +175,8 @@ def _linear(b: Builder, node: Tensor) -> Op:
         if len(shape) == 5:  # "ANE cannot support Linear with input rank >= 5"
             shape = (shape[0], shape[1] * shape[2], *shape[3:])
         value = b.laid(x, shape)
-        made = b.emit("linear", (value, b.value(weight), *offset), (*value.shape[:4], out))
+        kernel, stored = b.kernel(weight, "kernel_lut")
+        made = b.emit("linear", (value, kernel, *offset), (*value.shape[:4], out), stored)
         return b.reshaped(made, (*shape[:-1], out), node.shape)
     shape = _in_line(node.shape)
     operands = (b.laid(x, (*shape[:-1], x.shape[-1])), b.value(weight), *offset)

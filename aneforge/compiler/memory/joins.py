@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aneforge.anec.ir import DTYPES, Module
+from aneforge.anec.ir import Module
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory.liveness import Liveness
@@ -67,7 +67,7 @@ def _offsets(layer: Layer, stride: int) -> list[int]:
     assert type_ is not None
     _, _, c, h, _ = type_.shape
     axis = layer.primary.attrs["axis"]
-    unit = {1: c * h * stride, 2: h * stride, 3: stride, 4: DTYPES[type_.dtype]}[axis]
+    unit = {1: c * h * stride, 2: h * stride, 3: stride, 4: type_.element_bytes}[axis]
     starts, at = [], 0
     for operand in layer.primary.operands:
         starts.append(at * unit)

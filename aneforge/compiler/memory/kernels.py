@@ -21,7 +21,7 @@ def kernel_of(op: Op) -> Op | None:
 @pass_(
     "pack-kernels",
     4,
-    reads=["0x48f", "0x200", "0x210", "0x1b8", "kernel_path", "kernel_copies"],
+    reads=["0x48f", "0x200", "0x210", "0x1b8", "kernel_path", "kernel_copies", "stream:sparse", "stream:blockwise"],
     requires=["partitions"],
     ensures=["packed weights"],
 )
@@ -29,13 +29,16 @@ def pack_kernels(module: Module, chip: Facts) -> int:
     """Lay out stored weights in the order of their use: replicated per core up to A13, shared from A14 (listing 35.2).
 
     A kernel that meets the streaming conditions is sized against the 16 MB cap and streams; any other is folded,
-    which means dense and within 64 KB.
+    which means dense and within 64 KB. Sparse and blockwise kernels stay in their form where the target streams it.
     """
     copies = chip["kernel_copies"]
     flows: dict[Op, str] = {}
     for op in module.ops:
         kernel = kernel_of(op)
         if kernel is not None:
+            encoding = _encoding(module, op, kernel, chip)
+            if encoding != "fp16":
+                kernel.labels["encoding"] = encoding
             streams = streamable(op, chip["0x1b8"]) and kernel_cap(chip, True) != kernel_cap(chip, False)
             flows[kernel] = "stream" if streams and flows.get(kernel) != "fold" else "fold"
     address = 0
@@ -44,10 +47,33 @@ def pack_kernels(module: Module, chip: Facts) -> int:
             continue
         assert op.type is not None
         flow = flows.get(op)
-        size = op.type.bytes * (copies if flow is not None else 1)
+        size = stored_size(module, op) * (copies if flow is not None else 1)
         op.labels["address"], op.labels["kernel_bytes"] = address, size
         if flow is not None:
             op.labels["weight_flow"] = flow
             op.labels["kernel_path"] = chip["kernel_path"]
         address += -(-size // ALIGNMENT) * ALIGNMENT
     return len(flows)
+
+
+def _encoding(module: Module, op: Op, kernel: Op, chip: Facts) -> str:
+    """How a kernel is stored: by the attributes of its op, or in the form the model brought it in."""
+    assert kernel.type is not None
+    if kernel.type.dtype != "f16":
+        looked_up = any(name.lower().endswith("lut") for name in op.attrs)
+        return f"lut{kernel.type.dtype[2:]}" if looked_up else f"int{kernel.type.dtype[2:]}"
+    encoded = module.weights[kernel.attrs["weight"]].encoded if kernel.attrs["weight"] in module.weights else None
+    if encoded is None or encoded.form == "palette" or (encoded.form == "affine" and encoded.bits == 8):
+        return "fp16"  # a palette or bytes that the op's attributes could not say were expanded
+    form = "sparse" if encoded.form == "sparse" else "blockwise"
+    return encoded.name if chip.get(f"stream:{form}") == "stream" else "fp16"
+
+
+def stored_size(module: Module, op: Op) -> int:
+    """The bytes of one stored constant in the form it is packed in."""
+    assert op.type is not None
+    if op.type.dtype != "f16" or op.labels.get("encoding", "fp16") == "fp16":
+        return op.type.bytes
+    encoded = module.weights[op.attrs["weight"]].encoded
+    assert encoded is not None
+    return encoded.bytes

@@ -44,8 +44,10 @@ def _decoded(op: Op, weight: Array, outputs: int, named: dict[str, Array]) -> Ar
 
 
 def _stored_as_int8(op: Op) -> bool:
+    """Whether the kernel is 8-bit numbers; the places of a table are none."""
     kind = op.operands[1].type
-    return kind is not None and kind.dtype in ("si8", "ui8")
+    looked_up = any(name.lower().endswith("lut") for name in op.attrs)
+    return kind is not None and kind.dtype in ("si8", "ui8") and not looked_up
 
 
 def _activations(engine: Engine, op: Op) -> Callable[[Array], Array]:

@@ -1,0 +1,87 @@
+"""Kernels in a form that the target does not read as it is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.legalise.kernel_memory import KERNELS
+from aneforge.compiler.legalise.pieces import stored_names
+from aneforge.compiler.passes import pass_
+from aneforge.graph.weights import Weight, derived_weight
+
+__all__ = ["expand_encodings"]
+
+_TABLES = ("kernel_palettized_LUT", "kernel_lut")
+
+
+@pass_(
+    "expand-encodings",
+    2,
+    reads=["stream:int8", "stream:int4", "palette_bits"],
+    requires=["layers"],
+    ensures=["streamed encodings"],
+    rounds=True,
+    only=KERNELS,
+)
+def expand_encodings(module: Module, chip: Facts) -> int:
+    """FoldWeights: an encoding that the target does not stream is expanded to fp16 (compression.json encodings).
+
+    Palettes fold where their index width is not read either (3 and 6 bits came after the M1's 4 and 8).
+    """
+    ops: list[Op] = []
+    for op in module.ops:
+        if op.kind in KERNELS and stored_names(op) and not _streams(op, chip):
+            ops.append(_expand(module, op))
+        ops.append(op)
+    changes = len(ops) - len(module.ops)
+    if changes:
+        module.ops[:] = ops
+        module.sweep()
+    return changes
+
+
+def _expand(module: Module, op: Op) -> Op:
+    """The constant of fp16 that an op reads from now on."""
+    kernel, weight = op.operands[1], _expanded(module, op)
+    module.weights[weight.key] = weight
+    made = Op("anec.const_in", (), TensorType(kernel.shape), {"weight": weight.key}, kernel.sources)
+    op.set_operand(1, made)
+    for name in stored_names(op):
+        del op.attrs[name]
+    return made
+
+
+def _streams(op: Op, chip: Facts) -> bool:
+    kernel = op.operands[1]
+    if kernel.kind != "const_in" or kernel.type is None:
+        return True  # computed: there is nothing to expand
+    if any(name in op.attrs for name in _TABLES):
+        return chip.get("stream:int4") == "stream" and int(kernel.type.dtype[2:]) in chip["palette_bits"]
+    return chip.get("stream:int8") == "stream"
+
+
+def _expanded(module: Module, op: Op) -> Weight:
+    """The numbers that the codes stand for, rounded to fp16 once, ties to even."""
+    codes = module.weights[op.operands[1].attrs["weight"]]
+    named = {name: module.weights[op.attrs[name]] for name in stored_names(op)}
+
+    def numbers(stored: np.ndarray, *parts: np.ndarray) -> np.ndarray:
+        given: dict[str, Any] = dict(zip(named, parts, strict=True))
+        for name in _TABLES:
+            if name in given:
+                stored = np.take(given[name], stored.astype(int))
+        if "kernel_zero_point" in given:
+            stored = stored - _along_outputs(given["kernel_zero_point"], stored.ndim)
+        return stored * _along_outputs(given["kernel_scale"], stored.ndim) if "kernel_scale" in given else stored
+
+    told = f"expanded {sorted(named)}"
+    return derived_weight(told, (codes, *named.values()), codes.shape, numbers)
+
+
+def _along_outputs(part: np.ndarray, rank: int) -> np.ndarray:
+    """One number, a line over the outputs (the kernel's first axis), or as the kernel lies."""
+    return part.reshape(-1, *(1,) * (rank - 1)) if part.ndim == 1 and part.size > 1 else part
