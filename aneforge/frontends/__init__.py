@@ -44,6 +44,7 @@ FORMATS: dict[str, Format] = {
     ".pt2": Format("PyTorch exported program", "aneforge.frontends.torch_reader:read"),
     ".aimodel": Format("Core AI", "aneforge.frontends.coreai:read", ("function",), True),
     ".plist": Format("netplist", "aneforge.frontends.netplist:read", ()),
+    ".net": Format("netplist", "aneforge.frontends.netplist:read", ()),
 }
 """What is read besides our own archive, by the end of the name."""
 
