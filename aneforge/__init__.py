@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
     from aneforge.errors import AneforgeError, GraphError
+    from aneforge.exports import export_coreml
     from aneforge.frontends import LoadError, from_torch, load, load_onnx, onnx_to_tensor
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate, load_graph
@@ -117,6 +118,7 @@ _HOMES = {
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
     "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
     "aneforge.errors": "AneforgeError GraphError",
+    "aneforge.exports": "export_coreml",
     "aneforge.frontends": "LoadError from_torch load load_onnx onnx_to_tensor",
     "aneforge.graph": "Graph Tensor evaluate load_graph",
     "aneforge.graph.ops.blocks": (
@@ -192,6 +194,7 @@ __all__ = [
     "einsum",
     "einsum_native",
     "evaluate",
+    "export_coreml",
     "fidelity",
     "flatten",
     "floor_div",

@@ -258,6 +258,28 @@ def partition(
 
 
 @app.command()
+def export(
+    model: AModel,
+    path: Annotated[str, typer.Argument(help="The package to write, NAME.mlpackage.")],
+    target: Annotated[
+        str | None, typer.Option(help="The chip whose missing ops are rewritten (default: what no chip has).")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a package that is there.")] = False,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Write a model as a Core ML package: fp16, weights in the form they are stored in, rewrites of the target inside.
+
+    Nothing is run on a device. Examples:  aneforge export model.onnx model.mlpackage --target m1
+    """
+    from aneforge.cli import export as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), path, target, overwrite, as_json)
+
+
+@app.command()
 def probe(
     target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
     as_json: AsJson = False,

@@ -79,11 +79,7 @@ def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, 
     centre, spread = (np.asarray(known(each, "a statistic"), np.float64).reshape(-1) for each in (mean, variance))
     gamma = np.ones_like(centre) if scale is None else np.asarray(known(scale, "a gain"), np.float64).reshape(-1)
     beta = np.zeros_like(centre) if bias is None else np.asarray(known(bias, "a gain"), np.float64).reshape(-1)
-    if x.ndim == 4:
-        return af.batch_norm(x, gamma, beta, centre, spread, eps)
-    gain = gamma / np.sqrt(spread + eps)
-    shape = (1, -1, *(1,) * (x.ndim - 2))
-    return x * const(gain.reshape(shape)) + const((beta - centre * gain).reshape(shape))
+    return af.batch_norm(x, gamma, beta, centre, spread, eps)
 
 
 def log_softmax(x: Tensor, axis: int) -> Tensor:

@@ -1,0 +1,244 @@
+"""``af.export_coreml``: a graph as an ML program that Apple's tools load.
+
+What the target lacks is rewritten first, as the compiler would, so that the program stays on the engine; weights keep
+the form they are stored in (constexpr ops). The package was never run on a device here: it is read back, and judged
+by coremltools' own type checks.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aneforge.compiler.compile import resolve_target
+from aneforge.errors import AneforgeError
+from aneforge.exports.mil import Mil, quiet_mil
+from aneforge.exports.ops import REFUSED, RULES
+from aneforge.gate.retarget import retarget
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.model import Model
+from aneforge.targets.chip import Target
+from aneforge.targets.families import Family
+
+__all__ = ["ExportError", "Exported", "export_coreml"]
+
+
+class ExportError(AneforgeError, ValueError):
+    """A graph that has no form in the other language: which node, and why."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the package, how many ops it has, which rewrites were made, and how weights are stored."""
+
+    path: Path
+    ops: int
+    rewritten: tuple[str, ...]
+    encodings: Mapping[str, int]
+    names: Mapping[str, str]
+    """The model's names of nodes, by the names they have in the package."""
+
+    def __str__(self) -> str:
+        stored = ", ".join(f"{count} {name}" for name, count in self.encodings.items()) or "none"
+        lines = [f"{self.path}: {self.ops} ops, weights: {stored}"]
+        lines += [f"  {each}" for each in self.rewritten]
+        return "\n".join([*lines, "  not run on a device here"])
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"path": str(self.path), "ops": self.ops, "encodings": dict(self.encodings)}
+        return {**told, "rewritten": list(self.rewritten), "names": dict(self.names), "run_on_device": False}
+
+
+def export_coreml(
+    model: Tensor | Sequence[Tensor] | Graph | Model,
+    path: str | Path,
+    target: str | int | Target | None = None,
+    overwrite: bool = False,
+) -> Exported:
+    """Write a graph, or a compiled model's graph, as ``x.mlpackage`` (fp16, iOS 18).
+
+    ``target`` is the chip whose missing ops are rewritten (that of a compiled model by itself); without one, only what
+    no chip has. States become states of the package.
+    """
+    file = Path(path)
+    if file.suffix != ".mlpackage":
+        raise ExportError(f"{file.name}: a package's name ends in .mlpackage")
+    if file.exists() and not overwrite:
+        raise ExportError(f"{file} is there already; overwrite=True replaces it")
+    if not file.resolve().parent.is_dir():
+        raise ExportError(f"no folder {str(file.parent)!r}")
+    if isinstance(model, Model):
+        graph, chip = model.graph, model.target if target is None else resolve_target(target)
+    else:
+        graph, chip = Graph.of(model), None if target is None else resolve_target(target)
+    _refuse_host_ops(graph)
+    moved = retarget(graph, chip or Family.A16, keep=frozenset() if chip else frozenset(RULES))
+    if moved.host_inputs:
+        raise ExportError(f"{moved.host_inputs[0].name}: numbers drawn at run time; make them an input")
+    if not moved.graph.inputs:
+        raise ExportError("the graph has no inputs: it is a constant and needs no package")
+    written = _Writer(quiet_mil(), moved.graph, moved.names(graph), graph.states).package(file)
+    changes = tuple(str(change) for change in moved.changes)
+    return Exported(file, written.ops, changes, written.encodings, written.names)
+
+
+def _refuse_host_ops(graph: Graph) -> None:
+    for node in graph.nodes:
+        if node.op == "host" or node.dtype == "int32":
+            name = graph.names()[node.uid]
+            raise ExportError(f"{name}: an op of the host; export the parts that af.partition makes for the engine")
+
+
+def _identifier(name: str, taken: Iterable[str]) -> str:
+    """A name that the package may use: letters, digits and underscores, and nobody else's."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
+    found, number = plain, 0
+    while found in taken:
+        number += 1
+        found = f"{plain}_{number}"
+    return found
+
+
+class _Writer:
+    """One package while it is written. ``called`` are the model's names of the nodes."""
+
+    def __init__(self, mil: Mil, graph: Graph, called: Mapping[int, str], states: Mapping[str, str]) -> None:
+        self.mil, self.graph, self.called, self.states = mil, graph, called, states
+        self.values: dict[int, Any] = {}
+        self.own: dict[int, str] = {}  # what ports and outputs are called in the package
+        self.names: dict[str, str] = {}  # in the package -> in the model
+        self.encodings: dict[str, int] = {}
+        self.ops = 0
+
+    def package(self, file: Path) -> _Writer:
+        mil, leaves = self.mil, (*self.graph.inputs, *self.graph.parameters)
+        for each in dict.fromkeys((*leaves, *self.graph.outputs)):
+            self.own[each.uid] = self._name(self.called[each.uid])
+        ports: OrderedDict[str, Any] = OrderedDict()
+        for each in leaves:
+            state = self.called[each.uid] in self.states
+            ports[self.own[each.uid]] = mil.port(self.own[each.uid], each.shape, state, each.dtype)
+        with mil.function(ports) as function:
+            for each in leaves:
+                held, name = function.inputs[self.own[each.uid]], self.own[each.uid]
+                is_state = self.called[each.uid] in self.states
+                self.values[each.uid] = mil.op("read_state", f"{name}_before", input=held) if is_state else held
+            for node in self.graph.nodes:
+                if not node.definition.leaf:
+                    self._node(node)
+            self._finish(function)
+        self._save(function, file)
+        return self
+
+    def _name(self, name: str) -> str:
+        found = _identifier(name, self.names)
+        self.names[found] = name
+        return found
+
+    def _node(self, node: Tensor) -> None:
+        name, rule = self.called[node.uid], RULES.get(node.op)
+        if rule is None:
+            reason = REFUSED.get(node.op, "Core ML's language has no op for it")
+            raise ExportError(f"{name} ({node.op} {list(node.shape)}): {reason}")
+        self.ops += 1
+        operands = [self.value(each) for each in node.inputs]
+        self.values[node.uid] = rule(self.mil, self.own.get(node.uid) or self._name(name), node, *operands)
+
+    def value(self, node: Tensor) -> Any:
+        found = self.values.get(node.uid)
+        if found is None:
+            assert node.weight is not None
+            found = self.values[node.uid] = self._constant(node)
+        return found
+
+    def _constant(self, node: Tensor) -> Any:
+        """A weight in the form it is stored in; plain ones as fp16."""
+        assert node.weight is not None
+        encoded = node.weight.encoded
+        name = self._name(node.name or f"weight_{node.weight.key[:8]}")
+        self.encodings[node.weight.encoding] = self.encodings.get(node.weight.encoding, 0) + 1
+        return self.mil.constant(node.weight.array, name) if encoded is None else self._compressed(encoded, name)
+
+    def _compressed(self, encoded: Encoded, name: str) -> Any:
+        mil = self.mil
+        if encoded.form == "affine" and encoded.bits == 8:
+            assert encoded.scale is not None
+            zero = encoded.zero_point if encoded.zero_point is not None else np.zeros_like(encoded.scale)
+            axis = next((i for i, extent in enumerate(encoded.scale.shape) if extent > 1), 0)
+            axis = next((i for i, extent in enumerate(zero.shape) if extent > 1), axis)
+            shape = encoded.scale.shape if encoded.scale.size > 1 else zero.shape
+            lines = [np.broadcast_to(each, shape).reshape(-1) for each in (encoded.scale, zero)]
+            kind = encoded.codes.dtype
+            return mil.op(
+                "constexpr_affine_dequantize",
+                name,
+                quantized_data=np.ascontiguousarray(encoded.codes),
+                zero_point=_scalar_or_line(lines[1].astype(kind)),
+                scale=_scalar_or_line(lines[0].astype(np.float16)),
+                axis=axis,
+            )
+        if encoded.form == "palette":
+            assert encoded.table is not None
+            codes = mil.sub_byte(encoded.codes, encoded.bits, signed=False)
+            settings = {"vector_axis": encoded.vector_axis} if encoded.table.shape[-1] > 1 else {}
+            table = encoded.table.astype(np.float16)
+            return mil.op("constexpr_lut_to_dense", name, indices=codes, lut=table, **settings)
+        if encoded.form == "sparse":
+            assert encoded.mask is not None
+            mask = mil.sub_byte(encoded.mask.astype(np.uint8), 1, signed=False)
+            return mil.op("constexpr_sparse_to_dense", name, nonzero_data=encoded.codes.astype(np.float16), mask=mask)
+        assert encoded.scale is not None
+        signed = encoded.codes.dtype.kind == "i"
+        settings = {}
+        if encoded.zero_point is not None:
+            settings["offset"] = mil.sub_byte(encoded.zero_point.astype(encoded.codes.dtype), encoded.bits, signed)
+        codes = mil.sub_byte(encoded.codes, encoded.bits, signed)
+        return mil.op(
+            "constexpr_blockwise_shift_scale", name, data=codes, scale=encoded.scale.astype(np.float16), **settings
+        )
+
+    def _finish(self, function: Any) -> None:
+        """Outputs under their names; the new value of a state goes into the state."""
+        state_of = {made: name for name, made in self.states.items()}
+        port_of = {self.called[each.uid]: self.own[each.uid] for each in self.graph.inputs}
+        handed = []
+        for node in self.graph.outputs:
+            name, value = self.own[node.uid], self.value(node)
+            state = state_of.get(self.called[node.uid])
+            if state is not None:
+                port = function.inputs[port_of[state]]
+                self.mil.op("coreml_update_state", f"{name}_after", state=port, value=value)
+            elif value.name != name or node.definition.leaf:
+                handed.append(self.mil.op("identity", self._name(name), x=value))
+            else:
+                handed.append(value)
+        if not handed:
+            raise ExportError("the graph has nothing but states for outputs; Core ML wants a result")
+        function.set_outputs(handed)
+
+    def _save(self, function: Any, file: Path) -> None:
+        """Written beside its place first, so that nothing is left half-written."""
+        scratch = Path(tempfile.mkdtemp(dir=file.resolve().parent, prefix=f".{file.name}."))
+        try:
+            made = scratch / file.name
+            self.mil.save(function, made)
+            if file.exists():
+                shutil.rmtree(file)
+            made.rename(file)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _scalar_or_line(values: np.ndarray) -> Any:
+    return values[0] if values.size == 1 else values
