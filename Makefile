@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-long lint types docs bench bench-peer clean
+.PHONY: demo test test-torch test-long lint types docs bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -21,6 +21,13 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 
+# A build of PyTorch without a graphics card's libraries where the index has one under this version.
+TORCH ?= torch==2.13.0
+$(VENV)/.installed-torch: pyproject.toml | $(BIN)/python
+	$(PIP) install '$(TORCH)'
+	$(PIP) install --editable '.[dev,torch,coreai]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-dev
+
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable '.[bench]'
 	@touch $@ $(VENV)/.installed
@@ -30,6 +37,10 @@ demo: $(VENV)/.installed
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
+
+# What needs PyTorch or Core AI: some hundred megabytes to install, so not part of make test.
+test-torch: $(VENV)/.installed-torch
+	$(BIN)/python -m pytest -n 2 tests/torch
 
 # Measured facts on large tensors: minutes, not seconds.
 test-long: $(VENV)/.installed-dev
@@ -50,6 +61,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/gate.py
 	$(BIN)/python bench/compile.py
 	$(BIN)/python bench/sim.py
+	$(BIN)/python bench/load.py
+	$(BIN)/python bench/onnx_coverage.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed
