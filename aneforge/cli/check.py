@@ -57,12 +57,20 @@ def _print(graph: Graph, results: PreflightAll, failed: list[str], limits: tuple
         counts = result.counts
         cells = [counts[grade] or "-" for grade in ("native", "decompose", "reject", "oversize", "risk")]
         first, *rest = textwrap.wrap(", ".join(labels), 46)
-        rows.append((first, "yes" if result.ok else "no", *cells))
+        rows.append((first, _runs(result), *cells))
         rows += [(f"  {line}", "", "", "", "", "", "") for line in rest]
     print(text.columns(("chips", "runs", "native", "decompose", "reject", "oversize", "risk"), rows))
     _print_reasons(results)
     if failed:
         print(f"\nfails on {', '.join(limits)}: {', '.join(failed)}")
+
+
+def _runs(result: Preflight) -> str:
+    """Ops that came in as the host's are no chip's fault: the rest runs, as ``aneforge partition`` shows."""
+    if result.ok:
+        return "yes"
+    refused = [*result.reject, *result.oversize]
+    return "in part" if all(each.rule == "host-op" for each in refused) else "no"
 
 
 def _grouped(results: PreflightAll) -> list[tuple[list[str], Preflight]]:

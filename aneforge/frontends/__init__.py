@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph, load_graph
+from aneforge.graph.node import made_from
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -33,7 +34,8 @@ class Format:
     def read(self, file: Path, **given: Any) -> Graph:
         module, _, function = self.reader.partition(":")
         reader: Callable[..., Graph] = getattr(import_module(module), function)
-        return reader(file, **{name: given[name] for name in self.options})
+        with made_from(file.name):
+            return reader(file, **{name: given[name] for name in self.options})
 
 
 FORMATS: dict[str, Format] = {
@@ -70,7 +72,10 @@ def load(
         takers = ", ".join(each.name for each in FORMATS.values() if unused[0] in each.options)
         what = known.name if known else "a saved graph"
         raise LoadError(f"{file.name}: {what} takes no {unused[0]}; that is for {takers}")
-    return load_graph(file) if known is None else known.read(file, **given)
+    if known is None:
+        with made_from(file.name):
+            return load_graph(file)
+    return known.read(file, **given)
 
 
 def _folders() -> str:

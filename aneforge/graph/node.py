@@ -12,7 +12,9 @@ import functools
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -36,6 +38,7 @@ __all__ = [
     "definition",
     "definitions",
     "entry",
+    "made_from",
     "make",
     "op",
 ]
@@ -334,8 +337,24 @@ def _unhashable(settings: Iterable[tuple[str, Any]]) -> str:
     return "value"
 
 
+_read_from: ContextVar[str | None] = ContextVar("aneforge model file", default=None)
+
+
+@contextmanager
+def made_from(file: str) -> Iterator[None]:
+    """Nodes made meanwhile come from a model file, not from a line of somebody's code."""
+    token = _read_from.set(file)
+    try:
+        yield
+    finally:
+        _read_from.reset(token)
+
+
 def _caller() -> tuple[str, int] | None:
-    """File and line of the nearest frame outside this package."""
+    """File and line of the nearest frame outside this package, or the model file that is being read."""
+    file = _read_from.get()
+    if file is not None:
+        return file, 0
     frame = sys._getframe(2)
     while frame is not None:
         filename = frame.f_code.co_filename
@@ -346,7 +365,10 @@ def _caller() -> tuple[str, int] | None:
 
 
 def located(where: tuple[str, int] | None) -> str:
-    return f"{Path(where[0]).name}:{where[1]}" if where else "unknown line"
+    if where is None:
+        return "unknown line"
+    name, line = Path(where[0]).name, where[1]
+    return f"{name}:{line}" if line else name
 
 
 def _located(name: str, message: str) -> GraphError:
