@@ -264,7 +264,7 @@ class _Reader:
             else:
                 default = {"bool": self.onnx.TensorProto.BOOL, "int32": self.onnx.TensorProto.INT64}
                 kind = "fp16" if isinstance(value, Encoded) else value.dtype
-                element = self.elements.get(name, default.get(kind, self.onnx.TensorProto.FLOAT))
+                element = int(self.elements.get(name) or default.get(kind) or self.onnx.TensorProto.FLOAT)
             found[name] = Typed(value, element, () if name in self.scalars else tuple(value.shape))
         return found
 

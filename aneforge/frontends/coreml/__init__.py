@@ -1,0 +1,54 @@
+"""Core ML: ML programs (``.mlpackage``, MIL text) and neural networks (``.mlmodel``), without macOS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aneforge.frontends import LoadError
+from aneforge.graph.graph import Graph
+
+__all__ = ["coverage", "read", "read_text"]
+
+_MOST_TEXT = 1 << 30  # bytes of MIL text
+
+
+def read(
+    file: Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
+) -> Graph:
+    """The graph of a package or a model file; ``function`` names one of several that a program may have."""
+    from aneforge.frontends.coreml.reader import read_model
+
+    return read_model(Path(file), dims or {}, fixed or {}, function)
+
+
+def read_text(
+    file: Path,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    function: str | None = None,
+) -> Graph:
+    """The graph of MIL text. Its weight files lie beside it, where a compiled model has them."""
+    from aneforge.frontends.coreml.reader import read_program
+
+    place = Path(file)
+    if not place.is_file():
+        raise LoadError(f"no file {str(file)!r}")
+    if place.stat().st_size > _MOST_TEXT:
+        raise LoadError(f"{place.name}: {place.stat().st_size:,} bytes of MIL text are too many")
+    try:
+        source = place.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LoadError(f"{place.name}: not MIL text ({type(error).__name__})") from None
+    return read_program(place, source, dims or {}, fixed or {}, function)
+
+
+def coverage() -> list[tuple[str, str, str]]:
+    """(op, how it is read, reason) for every op of MIL; how is native form, equivalent, host or refused."""
+    from aneforge.frontends.coreml.matrix import coverage as rows
+
+    return rows()

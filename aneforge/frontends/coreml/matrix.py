@@ -1,0 +1,116 @@
+"""How every op of MIL is read: as an op of the graph, as several, by the host, or not, and why."""
+
+from __future__ import annotations
+
+__all__ = ["HOSTED", "MOVEMENT", "PLACES", "REFUSED", "coverage"]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_INTERNAL = "an op of the engine's own compiler, which no model file documents: write what it stands for"
+_BUFFERS = "it hands a buffer between the engine and its caller: a model file holds tensors"
+
+REFUSED: dict[str, str] = {
+    "call": "a call of another function: load that function, or inline it",
+    "circular_buffer_to_tensor": _BUFFERS,
+    "cost_volume": _INTERNAL,
+    "cross_product": _INTERNAL,
+    "degamma": _INTERNAL,
+    "gamma": _INTERNAL,
+    "matrix_decomposition": _INTERNAL,
+    "ne_bypass": _INTERNAL,
+    "ne_conv": _INTERNAL,
+    "ne_matmul": _INTERNAL,
+    "ne_pool": _INTERNAL,
+    "non_zero": "how many elements it gives depends on the data; the engine needs fixed shapes",
+    "pe_elementwise": _INTERNAL,
+    "pe_goc": _INTERNAL,
+    "pe_pool": _INTERNAL,
+    "pixel_buffer_to_tensor": _BUFFERS,
+    "random_categorical": "it draws from a distribution that the program computes; the engine has no random numbers",
+    "tensor_buffer_to_tensor": _BUFFERS,
+    "tensor_to_circular_buffer": _BUFFERS,
+    "tensor_to_pixel_buffer": _BUFFERS,
+    "tensor_to_tensor_buffer": _BUFFERS,
+}
+"""Ops that are not read when their arguments are computed while the program runs, and why."""
+
+HOSTED: dict[str, str] = {
+    "non_maximum_suppression": "which boxes stay depends on the data; places left over hold zeros",
+    "resample": "it reads an image at points of a table, which the graph language has no form for",
+}
+"""Ops that always run on the host. Others do so where they compute with whole numbers or with places that are only
+known while the program runs."""
+
+MOVEMENT = _words(
+    "cast concat dequantize expand_dims fill_like flatten2d gather gather_along_axis gather_nd identity one_hot pad "
+    "quantize reshape reshape_like reverse reverse_sequence shape slice_by_index slice_by_size slice_update "
+    "sliding_windows split squeeze stack tile transpose"
+)
+"""Ops that move numbers, whatever they stand for: whole ones that fp16 holds stay exact."""
+
+PLACES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_words("gather gather_along_axis gather_nd scatter scatter_along_axis scatter_nd"), ("indices",)),
+    **dict.fromkeys(_words("slice_by_index slice_by_size slice_update"), ("begin", "end", "size", "stride")),
+    "reverse_sequence": ("lengths",),
+}
+"""Arguments that say where, not what."""
+
+_FORMS = _words(
+    "abs acos acosh add argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast "
+    "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop cumsum depth_to_space elu "
+    "equal erf exp exp2 expand_dims flatten2d floor floor_div gather gelu greater greater_equal identity "
+    "instance_norm inverse layer_norm leaky_relu less less_equal linear linear_activation "
+    "local_response_norm log logical_and logical_not logical_or logical_xor lstm matmul max_pool maximum "
+    "minimum mod mul not_equal one_hot pad pixel_shuffle pixel_unshuffle pow prelu random_normal "
+    "random_uniform read_state real_div reduce_argmax reduce_l1_norm reduce_log_sum reduce_log_sum_exp "
+    "reduce_max reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square relu relu6 reshape "
+    "resize_nearest_neighbor reverse reverse_sequence rnn round rsqrt scaled_dot_product_attention "
+    "scaled_tanh scatter select sigmoid sigmoid_hard sign silu sin sinh slice_by_index slice_by_size "
+    "softmax softplus softsign space_to_batch space_to_depth split sqrt square squeeze stack sub tan "
+    "tanh threshold thresholded_relu tile topk transpose upsample_bilinear upsample_nearest_neighbor "
+    "write_state affine constexpr_affine_dequantize constexpr_blockwise_shift_scale "
+    "constexpr_lut_to_dense constexpr_sparse_to_dense"
+)
+"""Ops that the graph language has, or that leave a weight as it is stored."""
+
+_NOTES = {
+    "classify": "the probabilities are read; the label is text and stays with the host",
+    "cond": "a known condition takes its branch; else both are computed, and a choice is made",
+    "gather": "places that are only known while the program runs: on the host",
+    "gather_along_axis": "places that are only known while the program runs: on the host",
+    "gather_nd": "places that are only known while the program runs: on the host",
+    "gru": "every step written out; a reset after the product is not read",
+    "lstm": "with the usual activations an op of the graph, else every step written out",
+    "rnn": "with tanh an op of the graph, else every step written out",
+    "scatter": "update, add and sub at known places; else on the host",
+    "scatter_along_axis": "update, add and sub at known places; else on the host",
+    "scatter_nd": "update, add and sub at known places; else on the host",
+    "slice_update": "at known places; else on the host",
+    "while_loop": "a loop whose end follows from known values is written out; others are not read",
+    "crop_resize": "with known boxes that lie inside the image; others are not read",
+}
+
+
+def coverage() -> list[tuple[str, str, str]]:
+    """(op, "native form" | "equivalent" | "host" | "refused", reason) for each op of the 187-op matrix, and for those
+    that coremltools writes beside it."""
+    from aneforge.frontends.coreml.control import CONTROL
+    from aneforge.frontends.coreml.rules import RULES
+    from aneforge.frontends.coreml.static import STATIC
+    from aneforge.targets import store
+
+    rows = []
+    matrix = [row["mil"] for row in store.load("ops")["mil_matrix"]]
+    for name in dict.fromkeys([*matrix, *sorted({*RULES, *CONTROL, *STATIC})]):
+        if name in REFUSED:
+            rows.append((name, "refused", REFUSED[name]))
+        elif name in HOSTED:
+            rows.append((name, "host", HOSTED[name]))
+        elif name in RULES or name in CONTROL or name in STATIC:
+            rows.append((name, "native form" if name in _FORMS else "equivalent", _NOTES.get(name, "")))
+        else:
+            rows.append((name, "refused", "no rule for this op of MIL"))
+    return rows

@@ -1,0 +1,179 @@
+"""The protobuf form of an ML program, as the neutral one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import LoadError
+from aneforge.frontends.coreml.blobs import BITS, NUMPY_TYPES, from_bytes
+from aneforge.frontends.coreml.program import (
+    Binding,
+    Block,
+    Function,
+    Operation,
+    OtherType,
+    Program,
+    Ref,
+    StateType,
+    Stored,
+    TensorType,
+    Type,
+)
+
+__all__ = ["program"]
+
+_TYPES = {
+    1: "bool",
+    2: "string",
+    10: "fp16",
+    11: "fp32",
+    12: "fp64",
+    13: "bf16",
+    21: "int8",
+    22: "int16",
+    23: "int32",
+    24: "int64",
+    25: "int4",
+    31: "uint8",
+    32: "uint16",
+    33: "uint32",
+    34: "uint64",
+    35: "uint4",
+    36: "uint2",
+    37: "uint1",
+    38: "uint6",
+    39: "uint3",
+    40: "fp8e4m3fn",
+    41: "fp8e5m2",
+}
+"""DataType of MIL.proto."""
+
+_MOST_ELEMENTS = 1 << 28  # of a value inside the specification; larger ones are in weight files
+_MOST_DEPTH = 32
+
+
+def program(proto: Any, name: str) -> Program:
+    """Every function of an ML program; a function has one block for each opset, of which the named one counts."""
+    functions = {}
+    for key in sorted(proto.functions):
+        function = proto.functions[key]
+        blocks = function.block_specializations
+        if function.opset not in blocks:
+            raise LoadError(f"{name}: function {key!r} has no block for its opset {function.opset!r}")
+        block = _block(blocks[function.opset], name, 0)
+        functions[key] = Function(_ports(function.inputs, name), block, function.opset)
+    return Program(functions)
+
+
+def _ports(ports: Sequence[Any], name: str) -> list[tuple[str, Type]]:
+    return [(port.name, _type(port.type, name)) for port in ports]
+
+
+def _block(proto: Any, name: str, depth: int) -> Block:
+    if depth > _MOST_DEPTH:
+        raise LoadError(f"{name}: blocks nested more than {_MOST_DEPTH} deep")
+    return Block(_ports(proto.inputs, name), list(proto.outputs), _Operations(proto, name, depth))
+
+
+class _Operations:
+    """Operations made one at a time, so that a large program is never held twice."""
+
+    def __init__(self, proto: Any, name: str, depth: int) -> None:
+        self.proto, self.name, self.depth = proto, name, depth
+
+    def __iter__(self) -> Iterator[Operation]:
+        for each in self.proto.operations:
+            yield _operation(each, self.name, self.depth)
+
+
+def _operation(proto: Any, name: str, depth: int) -> Operation:
+    outputs = _ports(proto.outputs, name)
+    where = f"{name}: {outputs[0][0] if outputs else 'operation'} ({proto.type})"
+    inputs: dict[str, list[Binding]] = {}
+    for key, argument in proto.inputs.items():
+        inputs[key] = [
+            Ref(each.name) if each.WhichOneof("binding") == "name" else _value(each.value, where)
+            for each in argument.arguments
+        ]
+    attributes = {key: _value(value, where) for key, value in proto.attributes.items()}
+    blocks = [_block(each, name, depth + 1) for each in proto.blocks]
+    return Operation(proto.type, inputs, outputs, attributes, blocks)
+
+
+def _type(proto: Any, where: str) -> Type:
+    kind = proto.WhichOneof("type")
+    if kind == "stateType":
+        wrapped = _type(proto.stateType.wrappedType, where) if proto.stateType.HasField("wrappedType") else None
+        if not isinstance(wrapped, TensorType):
+            raise LoadError(f"{where}: a state that holds no tensor")
+        return StateType(wrapped)
+    if kind != "tensorType":
+        return OtherType(str(kind or "nothing").removesuffix("Type"))
+    tensor = proto.tensorType
+    dtype = _TYPES.get(tensor.dataType)
+    if dtype is None:
+        raise LoadError(f"{where}: data type {tensor.dataType} of MIL is not known here")
+    extents = [
+        int(each.constant.size) if each.WhichOneof("dimension") == "constant" else None for each in tensor.dimensions
+    ]
+    if tensor.rank >= 0 and tensor.rank != len(extents):
+        raise LoadError(f"{where}: rank {tensor.rank} with {len(extents)} dimensions")
+    return TensorType(dtype, tuple(extents))
+
+
+def _value(proto: Any, where: str) -> Binding:
+    kind = _type(proto.type, where)
+    form = proto.WhichOneof("value")
+    if form == "blobFileValue":
+        if not isinstance(kind, TensorType):
+            raise LoadError(f"{where}: a weight file holds tensors, not a {kind}")
+        return Stored(proto.blobFileValue.fileName, int(proto.blobFileValue.offset), kind)
+    if form != "immediateValue":
+        raise LoadError(f"{where}: a value that is not there")
+    immediate = proto.immediateValue
+    form = immediate.WhichOneof("value")
+    if form == "tensor" and isinstance(kind, TensorType):
+        return _immediate(immediate.tensor, kind, where)
+    if form in ("tuple", "list"):
+        return [_value(each, where) for each in getattr(immediate, form).values]
+    if form == "dictionary":
+        return [(_value(each.key, where), _value(each.value, where)) for each in immediate.dictionary.values]
+    raise LoadError(f"{where}: a value of kind {form}")
+
+
+def _immediate(proto: Any, kind: TensorType, where: str) -> np.ndarray:
+    shape = kind.static
+    if shape is None:
+        raise LoadError(f"{where}: a value of {kind}, whose shape is open")
+    count = math.prod(shape)
+    if count > _MOST_ELEMENTS:
+        raise LoadError(f"{where}: a value of {count:,} elements inside the specification")
+    form = proto.WhichOneof("value")
+    if form is None:
+        if count:
+            raise LoadError(f"{where}: a value of {kind} without numbers")
+        return np.zeros(shape, NUMPY_TYPES[kind.dtype])
+    given = getattr(proto, form).values
+    if form == "bytes":
+        return _of_bytes(np.frombuffer(given, np.uint8), kind, shape, where)
+    if len(given) != count:
+        raise LoadError(f"{where}: {len(given):,} numbers for {kind}")
+    held = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else NUMPY_TYPES[kind.dtype]
+    try:
+        return np.array(given, held).reshape(shape)
+    except (ValueError, TypeError, OverflowError):
+        raise LoadError(f"{where}: {form} that are no values of {kind}") from None
+
+
+def _of_bytes(data: np.ndarray, kind: TensorType, shape: tuple[int, ...], where: str) -> np.ndarray:
+    count = math.prod(shape)
+    bits = BITS.get(kind.dtype, 0) or np.dtype(NUMPY_TYPES[kind.dtype]).itemsize * 8
+    if data.size == count and bits < 8:  # one element a byte
+        return data.view(NUMPY_TYPES[kind.dtype]).reshape(shape)
+    if kind.dtype == "string" or data.size != -(-count * bits // 8):
+        raise LoadError(f"{where}: {data.size:,} bytes for {kind}")
+    return from_bytes(data, kind.dtype, shape)

@@ -1,0 +1,213 @@
+# pyright: reportMissingImports=false
+"""``.pt2`` archives: what ``torch.export.save`` wrote, looked at before anything in it is believed.
+
+PyTorch's own loader unpickles what an archive asks it to, and loads compiled code. Here the archive is read as data:
+its program is JSON, its weights are bytes that stay in the file and are mapped, and whatever would have to be
+unpickled or run is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import LoadError
+
+__all__ = ["program_in"]
+
+_DAMAGED = (RuntimeError, struct.error, zlib.error)  # RuntimeError: encrypted, or nested without end
+_MOST_TEXT = 1 << 29  # a program of a gigabyte of JSON is no program
+_MOST_RATIO = 200
+_CALLS = re.compile(r"torch\.ops\.(aten|quantized_decomposed)\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.sym_\w+")
+_WRAPPERS = re.compile(r"torch\.ops\.higher_order\.\w+|torch\.(_C\.)?_(set_grad_enabled|enter_autocast|exit_autocast)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_SYMBOL = r"Symbol\('[a-z]{1,3}\d+'(?:, [a-z]+=(?:True|False|None))*\)"
+_FUNCTIONS = (
+    "Abs Add CeilDiv CeilToInt CleanDiv Equality FloatTrueDiv FloorDiv FloorToInt GreaterThan Identity IntTrueDiv "
+    "LessThan Max Min Mod ModularIndexing Mul PythonMod StrictGreaterThan StrictLessThan ToFloat TruncToInt "
+    "Unequality Where ceiling floor"
+).replace(" ", "|")
+_EXPRESSION = re.compile(
+    rf"(?:Pow\({_SYMBOL}, Integer\([1-4]\)\)|{_SYMBOL}|Integer\(-?\d{{1,18}}\)|Rational\(-?\d{{1,9}}, \d{{1,9}}\)|"
+    rf"Float\('-?\d{{1,18}}(?:\.\d{{1,18}})?', precision=53\)|(?:{_FUNCTIONS})\(|true|false|[), ])+"
+)
+"""As PyTorch writes sizes; what could grow without end (powers, shifts) only for symbols."""
+
+_MOST_EXPRESSION = 2000
+_IMPORTS = ("__enum__", "default_factory", "\\u")
+_FORBIDDEN = frozenset(("torch.ops.aten.from_file.default", "_operator.methodcaller", "_operator.attrgetter"))
+
+
+def program_in(file: Path) -> tuple[Any, Callable[[], None]]:
+    """The exported program of a file, and what lets go of the weights that were read so far: they stay mapped."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return _program(file, archive)
+    except zipfile.BadZipFile as error:
+        raise LoadError(
+            f"{file.name}: no exported program: it is not the archive that torch.export.save() writes ({error})"
+        ) from None
+    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, *_DAMAGED) as error:
+        raise LoadError(f"{file.name}: the archive cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _program(file: Path, archive: zipfile.ZipFile) -> tuple[Any, Callable[[], None]]:
+    entries = {name.partition("/")[2]: info for name, info in _listed(archive).items()}
+    _look_over(file, entries)
+    text = _text(file, archive, entries["models/model.json"])
+    program = json.loads(text)
+    _look_through(file, program)
+    whole = np.memmap(file, np.uint8, "c")
+    weights = _tensors(file, archive, entries, "data/weights/model_weights_config.json", whole)
+    constants = _tensors(file, archive, entries, "data/constants/model_constants_config.json", whole)
+
+    def let_go() -> None:
+        if hasattr(mmap, "MADV_DONTNEED"):
+            whole._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+    return _deserialised(file, json.dumps(program).encode(), weights, constants), let_go
+
+
+def _listed(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    return {info.filename: info for info in archive.infolist()}
+
+
+def _look_over(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
+    """What other archives of PyTorch are, and what this one may not hold."""
+    if "models/model.json" in entries:
+        if any(name.startswith("data/aotinductor/") for name in entries):
+            raise LoadError(f"{file.name}: holds compiled code, which is not run; save the program without it")
+        return
+    if any(name.startswith("models/") for name in entries):
+        held = ", ".join(sorted(name[7:-5] for name in entries if name.startswith("models/")))
+        raise LoadError(f"{file.name}: holds the programs {held}, none of them 'model': save each by itself")
+    if "serialized_exported_program.json" in entries or any("serialized_" in name for name in entries):
+        kind = "an exported program in the form of PyTorch 2.7 and before: load and save it with a newer one"
+    elif any(name.startswith("code/") for name in entries) or "constants.pkl" in entries:
+        kind = "TorchScript, not an exported program: export the module with torch.export.export(module, inputs)"
+    elif "data.pkl" in entries:
+        kind = (
+            "what torch.save() writes (a state dict or a pickled module), not an exported program: build the module, "
+            "load the state dict, and use torch.export.save(torch.export.export(module, inputs), path)"
+        )
+    else:
+        kind = "no exported program: torch.export.save() writes one"
+    raise LoadError(f"{file.name}: {kind}")
+
+
+def _text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    if info.file_size > _MOST_TEXT or info.file_size > max(1, info.compress_size) * _MOST_RATIO:
+        raise LoadError(f"{file.name}: {info.filename} claims {info.file_size:,} bytes")
+    return archive.read(info)
+
+
+def _look_through(file: Path, program: Any) -> None:
+    """Nothing in a program is run or looked up but ops of ATen and arithmetic on sizes.
+
+    PyTorch evaluates the expressions of sizes, runs the code of guards, writes names into code that it runs, and
+    imports what the description of a structure names. So each of these is held to what an honest program has, and
+    guards, which only check inputs, are left out.
+    """
+    if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
+        raise LoadError(f"{file.name}: models/model.json is no exported program")
+    program["guards_code"] = []
+    open_: list[Any] = [program]
+    while open_:
+        each = open_.pop()
+        if isinstance(each, dict):
+            each.pop("stack_trace", None)
+            for key, value in each.items():
+                if isinstance(value, str):
+                    _check_text(file, each, key, value)
+            open_.extend(value for value in each.values() if isinstance(value, (dict, list)))
+            names = each.get("forward_arg_names") or []
+            if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+                raise LoadError(f"{file.name}: the program names an input that is no name")
+        else:
+            open_.extend(value for value in each if isinstance(value, (dict, list)))
+
+
+def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> None:
+    if (key == "target" and "inputs" in record) or key == "as_operator":
+        if value in _FORBIDDEN or not (_CALLS.fullmatch(value) or _WRAPPERS.fullmatch(value)):
+            raise LoadError(f"{file.name}: {record.get('name') or 'a node'} ({value}): no op of ATen")
+    elif key == "expr_str":
+        if len(value) > _MOST_EXPRESSION or not _EXPRESSION.fullmatch(value):
+            raise LoadError(f"{file.name}: the size {value[:60]!r} is no expression of sizes")
+    elif key == "name" and value and not _NAME.fullmatch(value):
+        raise LoadError(f"{file.name}: {value[:60]!r} is no name of a node")
+    elif key in ("in_spec", "out_spec") and any(word in value for word in _IMPORTS):
+        raise LoadError(f"{file.name}: its inputs or outputs are of a type that would have to be imported")
+
+
+def _tensors(
+    file: Path, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], config: str, whole: np.ndarray
+) -> dict[str, Any]:
+    """Weights by name, their bytes where they lie."""
+    import torch
+
+    folder = config.rpartition("/")[0] + "/"
+    if config not in entries:
+        if any(name.startswith(folder) and name.endswith(".pt") for name in entries):
+            raise LoadError(f"{file.name}: holds pickled weights (an older form): save the program again")
+        raise LoadError(f"{file.name}: {config} is missing")
+    found, buffers = {}, {}
+    for name, record in json.loads(_text(file, archive, entries[config]))["config"].items():
+        where, meta = record["path_name"], record["tensor_meta"]
+        if record.get("use_pickle") or meta is None or folder + where not in entries:
+            lies = "pickled, which would run what it holds" if folder + where in entries else "not in the archive"
+            raise LoadError(f"{file.name}: {name!r} is {lies}; save the program with plain tensors")
+        if where not in buffers:
+            buffers[where] = _bytes(file, archive, entries[folder + where], whole)
+        found[name] = _tensor(torch, buffers[where], meta, bool(record.get("is_param")))
+    return found
+
+
+def _bytes(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: np.ndarray) -> np.ndarray:
+    """The bytes of an entry; stored ones are mapped, not read."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        return np.frombuffer(bytearray(_text(file, archive, info)), np.uint8)
+    name, extra = struct.unpack("<HH", whole[info.header_offset + 26 : info.header_offset + 30].tobytes())
+    offset = info.header_offset + 30 + name + extra
+    if offset + info.file_size > whole.size:
+        raise ValueError(f"{info.filename} ends behind the file")
+    return whole[offset : offset + info.file_size]
+
+
+def _tensor(torch: Any, raw: np.ndarray, meta: dict[str, Any], parameter: bool) -> Any:
+    from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE
+
+    kind = _SERIALIZE_TO_TORCH_DTYPE[meta["dtype"]]
+    sizes, strides = ([int(each["as_int"]) for each in meta[key]] for key in ("sizes", "strides"))
+    offset = int(meta["storage_offset"]["as_int"])
+    if min((*sizes, *strides, offset), default=0) < 0:
+        raise ValueError("a tensor of negative sizes")
+    flat = torch.from_numpy(raw).view(kind) if raw.size else torch.empty(0, dtype=kind)
+    reach = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
+    if all(sizes) and reach > flat.numel():
+        raise ValueError(f"a tensor of {sizes} in {raw.size} bytes")
+    made = torch.as_strided(flat, sizes, strides, offset)
+    return torch.nn.Parameter(made, requires_grad=False) if parameter and kind.is_floating_point else made
+
+
+def _deserialised(file: Path, text: bytes, weights: dict[str, Any], constants: dict[str, Any]) -> Any:
+    from torch._export.serde import schema
+    from torch._export.serde.serialize import ExportedProgramDeserializer, _bytes_to_dataclass
+
+    try:
+        program = _bytes_to_dataclass(schema.ExportedProgram, text)
+        return ExportedProgramDeserializer().deserialize(program, weights, constants, None)
+    except LoadError:
+        raise
+    except Exception as error:  # the loader raises whatever a damaged program makes it stumble over
+        line = (str(error).strip().splitlines() or ["no message"])[0][:200]
+        raise LoadError(f"{file.name}: the exported program cannot be read ({type(error).__name__}: {line})") from None

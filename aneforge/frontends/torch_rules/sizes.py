@@ -1,0 +1,104 @@
+# pyright: reportMissingImports=false
+"""Sizes of a program: numbers, or symbols that the user gives values to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from aneforge.frontends import LoadError
+
+__all__ = ["Sizes"]
+
+Shape = tuple[int, ...]
+
+
+class Sizes:
+    """What every symbol of a program stands for, and what that makes of its shapes."""
+
+    def __init__(self, what: str, dims: Mapping[str, int]) -> None:
+        self.what = what
+        self.lenient = "" in dims  # sizes of examples: more are given than are asked for
+        self.dims = {name: int(size) for name, size in dims.items() if name}
+        self.symbols: dict[Any, Any] = {}
+
+    def learn(self, inputs: Sequence[tuple[str, Any]]) -> None:
+        """Values for the symbols in the shapes of the inputs, from what the user gave."""
+        asked: set[str] = set()
+        for name, example in inputs:
+            if not isinstance(example, torch.Tensor):
+                continue
+            for axis, extent in enumerate(example.shape):
+                if isinstance(extent, torch.SymInt):
+                    self._learn_one(f"{name}[{axis}]", extent, asked)
+        unknown = [name for name in self.dims if name not in asked]
+        if unknown and not self.lenient:
+            known = ", ".join(sorted(asked)) or "none"
+            raise LoadError(f"{self.what}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
+
+    def _learn_one(self, name: str, extent: Any, asked: set[str]) -> None:
+        symbol = extent.node.expr
+        asked |= {name, str(symbol)}
+        size = self.dims.get(name, self.dims.get(str(symbol)))
+        if not symbol.is_Symbol:
+            return  # follows from others
+        if size is None:
+            if symbol in self.symbols:
+                return
+            raise LoadError(
+                f"{self.what}: dimension {name} is open ({symbol}), and the engine needs fixed ones; give it a value: "
+                f"af.load(..., dims={{{name!r}: 1}}), or --dim {name}=1"
+            )
+        if self.symbols.get(symbol, size) != size:
+            raise LoadError(
+                f"{self.what}: {name} and another dimension are one, but {size} and {self.symbols[symbol]}"
+            )
+        self.symbols[symbol] = size
+
+    def bind(self, symbolic: Any, number: Any) -> None:
+        """A symbol that stands for a number which has become known."""
+        node = getattr(symbolic, "node", None)
+        if node is not None and node.expr.is_Symbol:
+            self.symbols[node.expr] = number
+
+    def number(self, value: Any) -> Any:
+        """A size as a number."""
+        if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value
+        found = value.node.expr.subs(self.symbols)
+        if found.free_symbols:
+            raise LoadError(
+                f"{self.what}: a size ({found}) follows from the data; the engine needs fixed ones: fix the input "
+                "that it comes from (fixed={...})"
+            )
+        return (
+            bool(found)
+            if isinstance(value, torch.SymBool)
+            else float(found)
+            if "Float" in type(value).__name__
+            else int(found)
+        )
+
+    def value(self, meta: Any) -> Any:
+        """The number that a node of sizes gives; None for any other node, and where it is not known yet."""
+        if isinstance(meta, (bool, int, float)):
+            return meta
+        if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return None if meta.node.expr.subs(self.symbols).free_symbols else self.number(meta)
+        return None
+
+    def shape(self, extents: Sequence[Any]) -> Shape:
+        return tuple(int(self.number(each)) for each in extents)
+
+    def dtype(self, meta: Any) -> str:
+        return str(meta.dtype).removeprefix("torch.") if isinstance(meta, torch.Tensor) else ""
+
+    def results(self, meta: Any) -> list[tuple[Shape, str]]:
+        """Shape and type of each result."""
+        listed = meta if isinstance(meta, (tuple, list)) else [meta]
+        return [
+            (self.shape(each.shape), self.dtype(each)) if isinstance(each, torch.Tensor) else ((), "")
+            for each in listed
+        ]
