@@ -158,11 +158,18 @@ def test_a_known_condition_takes_its_branch(tmp_path, condition):
 
 
 def test_ops_that_the_standard_defines_by_others_are_inlined(tmp_path):
-    """Attention has no rule here: the standard's own function stands in, under the caller's name."""
+    """SwiGLU has no rule here: the standard's own function stands in, under the caller's name."""
+    node = helper.make_node("SwiGLU", ["a", "b"], ["y"], "layer/gate")
+    shapes = {"a": [2, 5, 16], "b": [2, 5, 16]}
+    graph = same(saved(tmp_path, [node], shapes, ["y"], opset=onnx.defs.onnx_opset_version()))
+    assert any(name.startswith("layer/gate/") for name in graph.names().values())
+
+
+def test_attention_is_the_fused_layer(tmp_path):
     node = helper.make_node("Attention", ["q", "k", "v"], ["y"], "layer/attention", q_num_heads=2, kv_num_heads=2)
     shapes = {"q": [1, 5, 16], "k": [1, 5, 16], "v": [1, 5, 16]}
     graph = same(saved(tmp_path, [node], shapes, ["y"], opset=23), tolerance=2e-3)
-    assert any(name.startswith("layer/attention/") for name in graph.names().values())
+    assert "sdpa" in {each.op for each in graph}
 
 
 def test_symbolic_dimensions_take_values(tmp_path):
@@ -335,6 +342,39 @@ def test_a_loop_that_depends_on_data_is_refused(tmp_path):
     ]
     with pytest.raises(LoadError, match=r"model.onnx: loop \(Loop\): the number of rounds is computed"):
         af.load(saved(tmp_path, nodes, {"x": [4]}, ["y"]))
+
+
+def test_random_numbers_are_no_constants(tmp_path):
+    node = helper.make_node("RandomNormal", [], ["r"], "noise", shape=[4])
+    nodes = [node, helper.make_node("Add", ["x", "r"], ["y"])]
+    with pytest.raises(LoadError, match=r"noise \(RandomNormal\): numbers that every run draws anew"):
+        af.load(saved(tmp_path, nodes, {"x": [4]}, ["y"]))
+
+
+def test_bytes_are_divided_as_bytes_are(tmp_path):
+    """The quotient of whole numbers has no fraction: the host's, not fp16's."""
+    nodes = [helper.make_node("Div", ["a", "b"], ["y"], "div")]
+    inputs = ports(a=(TensorProto.UINT8, [4]), b=(TensorProto.UINT8, [4]))
+    file = written(tmp_path, nodes, inputs, ["y"])
+    feeds = {"a": np.array([7, 9, 250, 3], np.uint8), "b": np.array([2, 3, 4, 5], np.uint8)}
+    graph = same(file, feeds=feeds)
+    assert [each.name for each in graph if each.op == "host"] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (
+            helper.make_node("LayerNormalization", ["x", "x"], ["y"], "n", axis=1 << 31),
+            "'axis' of 2147483648 is beyond",
+        ),
+        (helper.make_node("Split", ["x"], ["y"], "s", num_outputs=99), "num_outputs is 99 for 1 outputs"),
+        (helper.make_node("DepthToSpace", ["x"], ["y"], "d"), r"d \(DepthToSpace\): its attributes or inputs make no"),
+    ],
+)
+def test_attributes_that_make_no_sense(tmp_path, node, message):
+    with pytest.raises(LoadError, match=rf"model.onnx: .*{message}"):
+        af.load(saved(tmp_path, [node], {"x": [2, 4]}, ["y"]))
 
 
 def test_a_scan_is_written_out(tmp_path):

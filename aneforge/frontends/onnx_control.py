@@ -11,7 +11,7 @@ import numpy as np
 import aneforge as af
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Value
-from aneforge.frontends.values import as_tensor, axis_of, known
+from aneforge.frontends.values import as_tensor, axis_of, known, without_axes
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["CONTROL", "Walker", "function", "names_read"]
@@ -24,6 +24,7 @@ class Walker(Protocol):
 
     onnx: Any
     values: dict[str, Value]
+    scalars: set[str]
     opsets: dict[str, int]
 
     def weight(self, tensor: Any) -> np.ndarray: ...
@@ -53,7 +54,11 @@ def _attribute(proto: Any, name: str, default: Any = None) -> Any:
     return default
 
 
-def _run(walker: Walker, block: Any, prefix: str, handed: Mapping[str, Value], depth: int) -> Callable[[str], str]:
+Held = tuple[Value, bool]
+"""A value, and whether it is a single number in the file, which is a line of one here."""
+
+
+def _run(walker: Walker, block: Any, prefix: str, handed: Mapping[str, Held], depth: int) -> Callable[[str], str]:
     """The nodes of a block; names of its own get the prefix. Returns how its names are called outside."""
     own = {name for inner in block.node for name in inner.output if name}
     own |= {each.name for each in block.initializer} | {each.name for each in block.input}
@@ -63,8 +68,10 @@ def _run(walker: Walker, block: Any, prefix: str, handed: Mapping[str, Value], d
 
     for tensor in block.initializer:
         walker.values[outside(tensor.name)] = walker.weight(tensor)
-    for name, value in handed.items():
+    for name, (value, single) in handed.items():
         walker.values[outside(name)] = value
+        if single:
+            walker.scalars.add(outside(name))
     for place, inner in enumerate(block.node):
         copy = walker.onnx.NodeProto()
         copy.CopyFrom(inner)
@@ -105,24 +112,39 @@ def _loop(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None],
     rounds = _MOST_ROUNDS + 1 if most is None else int(known(most, "the number of rounds").reshape(-1)[0])
     going = condition is None or bool(known(condition, "the condition").reshape(-1)[0])
     block = _attribute(proto, "body")
-    state: list[Value] = [each for each in carried if each is not None]
-    lines: list[list[Value]] = [[] for _ in range(len(block.output) - 1 - len(state))]
+    state = _held(walker, proto.input[2:], carried)
+    lines: list[list[Held]] = [[] for _ in range(len(block.output) - 1 - len(state))]
     round_ = 0
     while going and round_ < rounds:
         if round_ >= _MOST_ROUNDS:
             raise LoadError(f"a loop of more than {_MOST_ROUNDS} rounds")
         ports = [each.name for each in block.input]
-        handed = dict(zip(ports, [np.array(round_, np.int64), np.array(True), *state], strict=False))
-        outside = _run(walker, block, f"{node.name}/{round_}", handed, depth)
-        found = [walker.values[outside(each.name)] for each in block.output]
-        going = bool(known(found[0], "whether the loop goes on").reshape(-1)[0])
+        counted: list[Held] = [(np.array(round_, np.int64), False), (np.array(True), False)]
+        outside = _run(walker, block, f"{node.name}/{round_}", dict(zip(ports, counted + state, strict=False)), depth)
+        found = _results(walker, block, outside)
+        going = bool(known(found[0][0], "whether the loop goes on").reshape(-1)[0])
         state = found[1 : 1 + len(state)]
         for line, value in zip(lines, found[1 + len(state) :], strict=True):
             line.append(value)
         round_ += 1
-    for name, value in zip(proto.output, [*state, *(_stacked(line, 0) for line in lines)], strict=False):
+    _give(walker, proto, [*state, *(_stacked(line, 0) for line in lines)])
+
+
+def _held(walker: Walker, names: Sequence[str], values: Sequence[Value | None]) -> list[Held]:
+    return [(each, name in walker.scalars) for name, each in zip(names, values, strict=True) if each is not None]
+
+
+def _results(walker: Walker, block: Any, outside: Callable[[str], str]) -> list[Held]:
+    names = [outside(each.name) for each in block.output]
+    return [(walker.values[name], name in walker.scalars) for name in names]
+
+
+def _give(walker: Walker, proto: Any, values: Sequence[Held]) -> None:
+    for name, (value, single) in zip(proto.output, values, strict=False):
         if name:
             walker.values[name] = value
+            if single:
+                walker.scalars.add(name)
 
 
 def _scan(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None], depth: int) -> None:
@@ -130,13 +152,15 @@ def _scan(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None],
     block, scanned = _attribute(proto, "body"), int(_attribute(proto, "num_scan_inputs"))
     if node.opset < 9:
         raise LoadError("a scan of opset 8: convert the model to opset 9 or later")
-    state, series = [each for each in given[:-scanned] if each is not None], list(given[-scanned:])
+    if not 1 <= scanned <= len(given):
+        raise LoadError(f"{scanned} inputs to scan of {len(given)}")
+    state, series = _held(walker, proto.input[:-scanned], given[:-scanned]), list(given[-scanned:])
     axes = _attribute(proto, "scan_input_axes") or [0] * scanned
     back = _attribute(proto, "scan_input_directions") or [0] * scanned
     rank = [0 if each is None else each.ndim for each in series]
     places = [axis_of(int(axis), size) for axis, size in zip(axes, rank, strict=True)]
     results = len(block.output) - len(state)
-    lines: list[list[Value]] = [[] for _ in range(results)]
+    lines: list[list[Held]] = [[] for _ in range(results)]
     length = next(each.shape[place] for each, place in zip(series, places, strict=True) if each is not None)
     if length > _MOST_ROUNDS:
         raise LoadError(f"a scan of {length} rounds; {_MOST_ROUNDS} are written out")
@@ -147,7 +171,7 @@ def _scan(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None],
         ]
         handed = dict(zip((each.name for each in block.input), [*state, *picked], strict=True))
         outside = _run(walker, block, f"{node.name}/{round_}", handed, depth)
-        found = [walker.values[outside(each.name)] for each in block.output]
+        found = _results(walker, block, outside)
         state = found[: len(state)]
         for line, value in zip(lines, found[len(state) :], strict=True):
             line.append(value)
@@ -157,24 +181,26 @@ def _scan(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None],
         _stacked(line[::-1] if turned else line, int(axis))
         for line, axis, turned in zip(lines, out_axes, turned_back, strict=True)
     ]
-    for name, value in zip(proto.output, [*state, *joined], strict=False):
-        if name:
-            walker.values[name] = value
+    _give(walker, proto, [*state, *joined])
 
 
-def _picked(value: Value | None, axis: int, place: int) -> Value:
+def _picked(value: Value | None, axis: int, place: int) -> Held:
     if isinstance(value, Tensor):
-        return forms.gathered(value, axis, np.array(place))
-    return np.take(known(value, "what is scanned"), place, axis)
+        return forms.sliced(value, axis, place, place + 1).reshape(
+            *without_axes(value.shape, (axis,))
+        ), value.ndim == 1
+    return np.take(known(value, "what is scanned"), place, axis), False
 
 
-def _stacked(line: Sequence[Value], axis: int) -> Value:
+def _stacked(line: Sequence[Held], axis: int) -> Held:
     if not line:
         raise LoadError("a loop without rounds gives an empty result")
-    if all(isinstance(each, np.ndarray) for each in line):
-        return np.stack([np.asarray(each) for each in line], axis)
-    tensors = [as_tensor(each) for each in line]
-    return af.stack(tensors, axis=axis_of(axis, tensors[0].ndim + 1))
+    if all(isinstance(each, np.ndarray) for each, _ in line):
+        return np.stack([np.asarray(each) for each, _ in line], axis), False
+    tensors = [as_tensor(each) for each, _ in line]
+    if any(single for _, single in line):
+        return af.concat([each.reshape(1) for each in tensors], axis=0), False
+    return af.stack(tensors, axis=axis_of(axis, tensors[0].ndim + 1)), False
 
 
 CONTROL: dict[str, Control] = {"If": _branch, "Loop": _loop, "Scan": _scan}

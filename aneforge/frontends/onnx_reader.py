@@ -32,6 +32,7 @@ __all__ = ["read", "read_model"]
 
 _FIRST_OPSET = 7
 _MOST_ELEMENTS = 1 << 31
+_MOST_NUMBER = 1 << 31
 _MOST_DEPTH = 16  # functions within functions, loops within loops
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
 _STANDARD = ("", "ai.onnx")
@@ -166,6 +167,8 @@ class _Reader:
     def _extent(self, port: str, place: int, dim: Any) -> int:
         if dim.HasField("dim_value") and dim.dim_value > 0:
             return int(dim.dim_value)
+        if dim.HasField("dim_value") and dim.dim_value == 0:
+            raise LoadError(f"{self.file.name}: input {port!r} has no elements along axis {place}; no engine has such")
         name = dim.dim_param or f"{port}[{place}]"
         self.used_dims.add(name)
         if name not in self.dims:
@@ -191,20 +194,31 @@ class _Reader:
         where = f"{self.file.name}: {name} ({node.kind})"
         if depth > _MOST_DEPTH:
             raise LoadError(f"{where}: blocks within blocks, {depth} deep; {_MOST_DEPTH} are read")
+        self._check_numbers(proto, where)
         given = [self._input(each, where) for each in proto.input]
         if self._as_block(proto, node, given, depth, where):
             return
         results = self._results(proto, node, given, where)
         if results is None:
-            body = self._body(proto, given)
+            full = self._with_defaults(proto)
+            body = self._body(full, given)
             if body is not None:
-                function(self, body, proto, node, depth)
+                function(self, body, full, node, depth)
                 return
             results = self._on_host(proto, node, "the graph language has no form for it", where)
         for each, value in zip(proto.output, results, strict=False):
             if each:
                 self.values[each] = value
         self._note_types(proto)
+
+    def _check_numbers(self, proto: Any, where: str) -> None:
+        """Numbers that the onnx package's own inference does not survive are refused before it sees them."""
+        for each in proto.attribute:
+            beyond = [number for number in (each.i, *each.ints) if abs(number) >= _MOST_NUMBER]
+            if beyond and each.name not in ("starts", "ends"):  # a slice to the end is often written so
+                raise LoadError(f"{where}: its attribute {each.name!r} of {beyond[0]} is beyond any size")
+            if proto.op_type == "Split" and each.name == "num_outputs" and each.i != len(proto.output):
+                raise LoadError(f"{where}: num_outputs is {each.i} for {len(proto.output)} outputs")
 
     def _as_block(self, proto: Any, node: Node, given: Sequence[Value | None], depth: int, where: str) -> bool:
         """Whether other nodes stand for this one: a branch, the rounds of a loop, or a function of the file."""
@@ -223,32 +237,60 @@ class _Reader:
 
     def _results(self, proto: Any, node: Node, given: list[Value | None], where: str) -> Sequence[Value] | None:
         """What a node gives, or None where only a function of the standard can say."""
-        from aneforge.frontends.onnx_tables import CONTRIB, RULES, SCALAR_RULES, STATIC_RULES
+        from aneforge.frontends.onnx_tables import CONTRIB, DRAWN, PREFERRED, RULES, SCALAR_RULES, STATIC_RULES
 
-        if proto.domain not in (*_STANDARD, _CONTRIB):
-            raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
-        rules = CONTRIB if proto.domain == _CONTRIB else RULES
+        standard = proto.domain in _STANDARD
+        if not standard and proto.domain != _CONTRIB:
+            if self._schema(proto) is None:
+                raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
+            return None
+        rules = RULES if standard else CONTRIB
         node.attrs = {each.name: self._attribute(each) for each in proto.attribute}
+        if node.kind in DRAWN and standard:
+            raise LoadError(f"{where}: numbers that every run draws anew; make them an input")
         computed = [each for each in given if isinstance(each, Tensor)]
         if not computed:
-            made = self._tried(STATIC_RULES[node.kind], node, given) if node.kind in STATIC_RULES else None
+            made = self._tried(STATIC_RULES[node.kind], node, given, where) if node.kind in STATIC_RULES else None
             return self._folded(proto, where) if made is None or isinstance(made, LoadError) else made
-        if any(each.dtype == "int32" for each in computed) and node.kind not in _OF_SHAPES:
+        if self._counts(proto, node.kind):
             return self._on_host(proto, node, "the engine computes no integers", where)
+        if standard and node.kind in PREFERRED:
+            made = self._tried(PREFERRED[node.kind], node, given, where)
+            if not isinstance(made, LoadError):
+                return list(self._named(made, node))
         if node.kind not in rules:
             return None
         if node.kind not in SCALAR_RULES and any(name in self.scalars for name in proto.input):
             return self._on_host(proto, node, "a single number where the engine has only tensors", where)
-        made = self._tried(rules[node.kind], node, given)
+        made = self._tried(rules[node.kind], node, given, where)
         if isinstance(made, LoadError):
             return self._on_host(proto, node, str(made), where)
         return list(self._named(made, node))
 
-    def _tried(self, rule: Rule, node: Node, given: Sequence[Value | None]) -> list[Value] | LoadError:
+    def _counts(self, proto: Any, kind: str) -> bool:
+        """Whether a node would compute with whole numbers; to move some that fp16 holds is no computation."""
+        from aneforge.frontends.onnx_tables import MOVES
+
+        for name in proto.input:
+            value = self.values.get(name)
+            if not isinstance(value, Tensor) or kind in _OF_SHAPES:
+                continue
+            if value.dtype == "int32" or (self._is_whole(name) and kind not in MOVES):
+                return True
+        return False
+
+    def _is_whole(self, name: str) -> bool:
+        held = self.elements.get(name)
+        return held is not None and self.onnx.TensorProto.DataType.Name(held).startswith(("INT", "UINT"))
+
+    def _tried(self, rule: Rule, node: Node, given: Sequence[Value | None], where: str) -> list[Value] | LoadError:
+        """What a rule makes, or why it refuses; a node that no rule can even look at is wrong in itself."""
         try:
             made = rule(node, *given)
-        except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
+        except AneforgeError as error:
             return LoadError(first_line(error))
+        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+            raise LoadError(f"{where}: its attributes or inputs make no sense: {first_line(error)}") from None
         return [made] if isinstance(made, (np.ndarray, Tensor, Encoded)) else list(made)
 
     # Ops of the host, and what the file says of types.
@@ -315,9 +357,8 @@ class _Reader:
 
     def _body(self, proto: Any, given: Sequence[Value | None]) -> Any:
         """The standard's own definition of an op as a function, where it has one."""
-        try:
-            schema = self.onnx.defs.get_schema(proto.op_type, self.opset, proto.domain)
-        except self.onnx.defs.SchemaError:
+        schema = self._schema(proto)
+        if schema is None:
             return None
         if schema.has_function:
             return schema.function_body
@@ -328,11 +369,31 @@ class _Reader:
         body.ParseFromString(schema.get_context_dependent_function(proto.SerializeToString(), types))
         return body if body.node else None
 
+    def _with_defaults(self, proto: Any) -> Any:
+        """The node with the attributes that it leaves to the standard, which a function's nodes refer to."""
+        schema = self._schema(proto)
+        if schema is None:
+            return proto
+        full = self.onnx.NodeProto()
+        full.CopyFrom(proto)
+        told = {each.name for each in proto.attribute}
+        for name, each in schema.attributes.items():
+            if name not in told and each.default_value.name:
+                full.attribute.add().CopyFrom(each.default_value)
+        return full
+
+    def _schema(self, proto: Any) -> Any:
+        try:
+            return self.onnx.defs.get_schema(proto.op_type, self.opsets.get(proto.domain, 1), proto.domain)
+        except self.onnx.defs.SchemaError:
+            return None
+
     def _type(self, value: Value | None) -> Any:
         helper = self.onnx.helper
         if value is None:
             return self.onnx.TypeProto()
-        kind = value.dtype if isinstance(value, np.ndarray) else np.dtype(np.float32)
+        truths = isinstance(value, Tensor) and value.dtype == "bool"
+        kind = value.dtype if isinstance(value, np.ndarray) else np.dtype(bool if truths else np.float32)
         element = self.onnx.TensorProto.BOOL if kind.kind == "b" else helper.np_dtype_to_tensor_dtype(kind)
         return helper.make_tensor_type_proto(element, value.shape)
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from aneforge.frontends.onnx_node import Rule
 from aneforge.frontends.onnx_rules import RULES as PLAIN
-from aneforge.frontends.onnx_rules import elementwise, quantised
+from aneforge.frontends.onnx_rules import attention, contrib, elementwise, movement, quantised
 
-__all__ = ["CONTRIB", "RULES", "SCALAR_RULES", "STATIC_RULES"]
+__all__ = ["CONTRIB", "DRAWN", "MOVES", "PREFERRED", "RULES", "SCALAR_RULES", "STATIC_RULES"]
 
 RULES: dict[str, Rule] = {**PLAIN, **quantised.RULES}
 STATIC_RULES = quantised.STATIC_RULES
-SCALAR_RULES = frozenset((*elementwise.RULES, "CastLike", "Dropout", "Expand", "Identity", "Reshape"))
+"""For nodes whose inputs are all known."""
+PREFERRED = attention.PREFERRED
+"""Before the standard's own definition of an op by others."""
+CONTRIB: dict[str, Rule] = {**contrib.CONTRIB, **quantised.CONTRIB}
+SCALAR_RULES = frozenset((*elementwise.RULES, "CastLike", "Dropout", "Expand", "Gemm", "Identity", "Pad", "Reshape"))
 """Ops that take a single number as they take a line of one."""
-CONTRIB: dict[str, Rule] = {**quantised.CONTRIB}
+DRAWN = frozenset(("RandomNormal", "RandomUniform"))
+"""Ops without inputs whose results are nevertheless no constants."""
+MOVES = frozenset((*movement.RULES, *quantised.RULES, "Cast", "TopK"))
+"""Ops that move whole numbers, or know what codes are: those that fp16 holds stay exact."""

@@ -21,6 +21,8 @@ Value = np.ndarray | Encoded | Tensor
 def known(value: Value | None, what: str) -> Array:
     if isinstance(value, Tensor):
         raise LoadError(f"{what} is computed by the graph; the engine needs a fixed value")
+    if value is None:
+        raise LoadError(f"{what} is missing")
     return np.asarray(value)
 
 
@@ -28,8 +30,10 @@ def whole_numbers(value: Value | None, what: str) -> list[int]:
     return [int(each) for each in known(value, what).reshape(-1)]
 
 
-def as_tensor(value: Value) -> Tensor:
+def as_tensor(value: Value | None) -> Tensor:
     """A known value as a constant; whole numbers and truth values as numbers."""
+    if value is None:
+        raise LoadError("an input that it needs is missing")
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Encoded):

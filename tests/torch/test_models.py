@@ -202,3 +202,36 @@ def test_a_marked_cache_on_the_engine(target: str) -> None:
         assert far(got, wanted) < ENGINE
         state = outputs["cache.next"]
     assert far(state, module.get_buffer("cache")) < ENGINE
+
+
+# What has host nodes runs in parts: the engine's simulated, the host's in float32.
+
+
+@pytest.mark.parametrize("target", ["m1", "m5"])
+def test_an_encoder_with_token_ids_in_parts(target: str) -> None:
+    module = settled(models.Encoder())
+    ids = torch.arange(10).reshape(1, 10) * 3
+    mask = torch.ones(1, 10, dtype=torch.long)
+    mask[:, 7:] = 0
+    found = af.partition(from_torch(module, (ids, mask)), target)
+    assert sorted({each.device for each in found.regions}) == ["engine", "host"]
+    names = [each.name for each in found.graph.inputs]
+    (got, *_) = found.run(dict(zip(names, (ids.numpy(), mask.numpy()), strict=True))).values()
+    assert far(got, expected_of(module, (ids, mask))[0]) < ENGINE
+
+
+@pytest.mark.parametrize("target", ["m1", "m5"])
+def test_a_decoder_in_parts_step_by_step(target: str) -> None:
+    module = settled(models.Decoder())
+    tokens = torch.tensor([[5], [17], [0], [39]])
+    graph = from_torch(module, (tokens[:1], torch.tensor([0])))
+    found = af.partition(graph, target)
+    held = {each.name: np.zeros(each.shape) for each in graph.inputs if each.name in graph.states}
+    for place in range(4):
+        feeds = {"input_ids": tokens[place : place + 1].numpy(), "position": np.array([place]), **held}
+        outputs = found.run(feeds)
+        held = {name: outputs[made] for name, made in graph.states.items()}
+        wanted = expected_of(module, (tokens[place : place + 1], torch.tensor([place])))[0]
+        assert (
+            far(next(value for name, value in outputs.items() if name not in graph.states.values()), wanted) < ENGINE
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aneforge.frontends.forms.attention import attention, rotary
+from aneforge.frontends.forms.indexing import gathered_elements, gathered_nd, scattered_elements, scattered_nd
 from aneforge.frontends.forms.movement import broadcast_to, gathered, padded, parts, sliced
 from aneforge.frontends.forms.norms import (
     batch_norm,
@@ -13,21 +15,37 @@ from aneforge.frontends.forms.norms import (
 )
 from aneforge.frontends.forms.products import cumulative_sum, linear, matmul
 from aneforge.frontends.forms.reductions import position, reduced
+from aneforge.frontends.forms.resampling import (
+    Sampling,
+    affine_grid,
+    grid_sample,
+    resampled,
+    resize_weights,
+    roi_align,
+)
 from aneforge.frontends.forms.spatial import (
     average_pool,
     convolution,
     max_pool,
     same_pads,
     transposed_convolution,
+    window_sum,
 )
+from aneforge.frontends.forms.tall import rearranged, reshaped, transposed
 
 __all__ = [
+    "Sampling",
+    "affine_grid",
+    "attention",
     "average_pool",
     "batch_norm",
     "broadcast_to",
     "convolution",
     "cumulative_sum",
     "gathered",
+    "gathered_elements",
+    "gathered_nd",
+    "grid_sample",
     "group_norm",
     "instance_norm",
     "layer_norm",
@@ -38,9 +56,19 @@ __all__ = [
     "padded",
     "parts",
     "position",
+    "rearranged",
     "reduced",
+    "resampled",
+    "reshaped",
+    "resize_weights",
     "rms_norm",
+    "roi_align",
+    "rotary",
     "same_pads",
+    "scattered_elements",
+    "scattered_nd",
     "sliced",
+    "transposed",
     "transposed_convolution",
+    "window_sum",
 ]

@@ -12,6 +12,8 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["broadcast_to", "gathered", "padded", "parts", "sliced"]
 
+_MOST_PLACES = 1 << 20
+
 
 def sliced(x: Tensor, axis: int, begin: int, end: int, step: int = 1) -> Tensor:
     """As Python slices: negative places count from the end, places beyond it are cut off."""
@@ -41,7 +43,7 @@ def gathered(x: Tensor, axis: int, indices: np.ndarray) -> Tensor:
     """Known places along an axis, which becomes the axes of ``indices``; negative places count from the end."""
     places = np.where(indices < 0, indices + x.shape[axis], indices).astype(int)
     found = af.gather(x, places.reshape(-1), axis=axis)
-    return found.reshape(*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
+    return found.reshape(*((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]) or (1,)))
 
 
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -51,10 +53,17 @@ def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant", fill: float = 0.0) -> Tensor:
-    """Negative widths cut off. ``mode`` is constant, replicate or reflect."""
+    """Negative widths cut off. ``mode`` is constant, replicate, reflect, symmetric or wrap."""
     if any(width < 0 for pair in widths for width in pair):
         begin = [max(0, -before) for before, _ in widths]
         extent = [size - max(0, -a) - max(0, -b) for size, (a, b) in zip(x.shape, widths, strict=True)]
         x = x.slice_by_size(begin, extent)
         widths = [(max(0, a), max(0, b)) for a, b in widths]
+    for axis, pair in enumerate(widths):
+        if mode == "wrap" or (mode == "reflect" and max(pair) >= x.shape[axis]):
+            if x.shape[axis] + sum(pair) > _MOST_PLACES:
+                raise LoadError(f"an axis of {x.shape[axis]} padded by {pair}: its places are named one by one")
+            named = np.pad(np.arange(x.shape[axis]), pair, mode=mode)
+            x = af.gather(x, named, axis=axis) if any(pair) else x
+            widths = [(0, 0) if i == axis else each for i, each in enumerate(widths)]
     return af.pad(x, list(widths), mode, fill) if any(map(any, widths)) else x

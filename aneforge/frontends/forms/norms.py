@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,26 +53,48 @@ def _with_gains(x: Tensor, scale: Value | None, bias: Value | None) -> Tensor:
 
 
 def group_norm(x: Tensor, groups: int, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
-    """Gains for each channel, or for each group."""
+    """Gains for each channel, or for each group; with known ones an op of the graph."""
+    if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
+        found = _planes(x).group_norm(_gains(scale, x, groups, 1.0), _gains(bias, x, groups, 0.0), groups, eps)
+        return found if x.ndim == 4 else found.reshape(*x.shape)
     lines = whitened(x.reshape(x.shape[0], groups, -1), (2,), eps)[0].reshape(*x.shape)
     return _with_gains(lines, *(_by_channel(each, x, groups) for each in (scale, bias)))
+
+
+def instance_norm(x: Tensor, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
+    """Every channel of every sample by itself."""
+    if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
+        found = af.instance_norm(_planes(x), _gains(scale, x, 1, 1.0), _gains(bias, x, 1, 0.0), eps)
+        return found if x.ndim == 4 else found.reshape(*x.shape)
+    white = whitened(x, range(2, x.ndim), eps)[0]
+    return _with_gains(white, _by_channel(scale, x), _by_channel(bias, x))
+
+
+def _planes(x: Tensor) -> Tensor:
+    """All spatial axes as two: a norm over all of them cannot tell."""
+    if x.ndim == 4:
+        return x
+    space = x.shape[2:] or (1,)
+    return x.reshape(*x.shape[:2], math.prod(space[:-1]), space[-1])
+
+
+def _gains(gain: Value | None, x: Tensor, groups: int, default: float) -> Array:
+    """A number for each channel."""
+    if gain is None:
+        return np.full(x.shape[1], default)
+    numbers = known(gain, "a gain").reshape(-1)
+    return numbers if numbers.size == x.shape[1] else np.repeat(numbers, x.shape[1] // groups)
 
 
 def _by_channel(gain: Value | None, x: Tensor, groups: int = 1) -> Tensor | None:
     if gain is None:
         return None
     shape = (1, -1, *(1,) * (x.ndim - 2))
-    if isinstance(gain, Tensor):
-        return gain.reshape(*shape)
-    numbers = known(gain, "a gain").reshape(-1)
-    numbers = numbers if numbers.size == x.shape[1] else np.repeat(numbers, x.shape[1] // groups)
-    return const(numbers.reshape(shape))
-
-
-def instance_norm(x: Tensor, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
-    """Every channel of every sample by itself."""
-    white = whitened(x, range(2, x.ndim), eps)[0]
-    return _with_gains(white, _by_channel(scale, x), _by_channel(bias, x))
+    if not isinstance(gain, Tensor):
+        return const(_gains(gain, x, groups, 0.0).reshape(shape))
+    if gain.size == groups != x.shape[1]:
+        gain = gain.reshape(groups, 1).tile([1, x.shape[1] // groups])
+    return gain.reshape(*shape)
 
 
 def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Tensor:

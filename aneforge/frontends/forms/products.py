@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from aneforge.frontends import LoadError
 from aneforge.frontends.values import Value, along_axis, as_tensor
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["cumulative_sum", "linear", "matmul"]
+
+_LONGEST = 8192
 
 
 def matmul(a: Value, b: Value) -> Tensor:
@@ -18,7 +21,7 @@ def matmul(a: Value, b: Value) -> Tensor:
         return linear(left, b.T)
     right = as_tensor(b)
     if left.ndim == 1 and right.ndim == 1:
-        return (left * right).sum((0,)).reshape(())
+        return (left * right).sum((0,))
     if left.ndim == 1:
         found = left.reshape(1, left.shape[0]) @ right
         return found.squeeze([found.ndim - 2])
@@ -29,8 +32,8 @@ def matmul(a: Value, b: Value) -> Tensor:
 
 
 def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
-    """x @ weight.T + bias, with a weight [out, in]."""
-    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    """x @ weight.T + bias, with a weight [out, in]; a volume as rows, since products take at most rank 4."""
+    rows = x if x.ndim < 5 else x.reshape(-1, x.shape[-1])
     if isinstance(weight, Tensor):
         found = rows @ weight.transpose([1, 0])
         found = found if bias is None else found + as_tensor(bias)
@@ -38,11 +41,13 @@ def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
         found = rows.linear(weight) + bias
     else:
         found = rows.linear(weight, bias)
-    return found if x.ndim == 2 else found.reshape(*x.shape[:-1], weight.shape[0])
+    return found if x.ndim < 5 else found.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """A product with a triangle of ones, along the axis."""
     size = x.shape[axis]
+    if size > _LONGEST:
+        raise LoadError(f"a running sum over {size} places; its triangle of ones is made up to {_LONGEST}")
     triangle = np.tril(np.ones((size, size)), -1 if exclusive else 0)
     return along_axis(x, axis, triangle.T if reverse else triangle)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from aneforge.frontends import LoadError
 from aneforge.frontends.values import without_axes
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["position", "reduced"]
+__all__ = ["EXACT", "position", "reduced"]
+
+EXACT = 2048
+"""The largest number up to which fp16 holds every whole one."""
 
 
 def reduced(
@@ -18,11 +22,16 @@ def reduced(
     return found if keep else found.reshape(*without_axes(x.shape, axes))
 
 
-def position(x: Tensor, axis: int, keep: bool, largest: bool = True) -> Tensor:
-    """Where the largest (or smallest) element of each line is, the first of equals."""
+def position(x: Tensor, axis: int, keep: bool, largest: bool = True, last: bool = False) -> Tensor:
+    """Where the largest (or smallest) element of each line is, the first of equals, or the last."""
+    size = x.shape[axis]
+    if size - 1 > EXACT:
+        raise LoadError(f"a position among {size}: fp16 holds whole numbers up to {EXACT}")
     order = [*(i for i in range(x.ndim) if i != axis), axis]
     lines = x if axis == x.ndim - 1 else x.transpose(order)
-    flat = lines.reshape(-1, lines.shape[-1])
+    flat = lines.reshape(-1, size)
+    flat = flat.reverse([1]) if last else flat
     found = (flat if largest else -flat).argmax(-1)
+    found = found.linear_activation(-1.0, float(size - 1)) if last else found
     kept = [1 if i == axis else extent for i, extent in enumerate(x.shape)]
     return found.reshape(*(kept if keep else without_axes(x.shape, (axis,))))

@@ -7,12 +7,27 @@ this engine raises ``LoadError`` with the reason.
 from __future__ import annotations
 
 from aneforge.frontends.onnx_node import Rule
-from aneforge.frontends.onnx_rules import elementwise, movement, norms, products, reductions, spatial
+from aneforge.frontends.onnx_rules import (
+    attention,
+    contrib,
+    elementwise,
+    indexing,
+    movement,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    refusals,
+    resampling,
+    signal,
+    spatial,
+)
 
 __all__ = ["RULES"]
 
-RULES: dict[str, Rule] = {
-    name: rule
-    for room in (elementwise, products, norms, spatial, reductions, movement)
-    for name, rule in room.RULES.items()
-}
+_ROOMS = (
+    *(elementwise, products, norms, spatial, resampling, reductions, movement, indexing, signal, recurrent),
+    *(attention, contrib, refusals),
+)
+
+RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}

@@ -1,14 +1,18 @@
-"""Arithmetic, comparisons and activations."""
+"""Arithmetic and activations."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import aneforge as af
+from aneforge.frontends import LoadError
 from aneforge.frontends.onnx_node import Node, Rule, Value
+from aneforge.frontends.onnx_rules import logic
+from aneforge.frontends.onnx_rules.logic import cut_off, is_whole, masks, numbers
 from aneforge.frontends.values import as_tensor, number
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -20,15 +24,11 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda node, x, *rest: function(as_tensor(x))
 
 
-def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda node, a, b: function(as_tensor(a), as_tensor(b))
-
-
 def _folded(function: Callable[[Any, Any], Tensor]) -> Rule:
     def rule(node: Node, *given: Value) -> Tensor:
-        total = as_tensor(given[0])
+        total = masks(given[0])
         for each in given[1:]:
-            total = function(total, as_tensor(each))
+            total = function(total, masks(each))
         return total
 
     return rule
@@ -40,14 +40,39 @@ def _mean_of(node: Node, *given: Value) -> Tensor:
     return total * (1.0 / len(given))
 
 
+def _divided(node: Node, a: Value, b: Value) -> Tensor:
+    """Whole numbers divide to whole numbers, towards zero."""
+    found = numbers(a) / numbers(b)
+    return cut_off(found) if is_whole(a, b) else found
+
+
+def _remainder(node: Node, a: Value, b: Value) -> Tensor:
+    """With the sign of the divisor, or as C has it (``fmod``) that of the dividend."""
+    left, right = numbers(a), numbers(b)
+    return left.sign() * af.mod(left.abs(), right.abs()) if node.attr("fmod", 0) else af.mod(left, right)
+
+
 def _clip(node: Node, x: Value, low: Value | None = None, high: Value | None = None) -> Tensor:
+    """Where the bounds cross, the upper one holds."""
+    given = as_tensor(x)
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        given = given if low is None else af.maximum(given, numbers(low))
+        return given if high is None else af.minimum(given, numbers(high))
     least = node.attr("min", -65504.0) if low is None else number(low, "the lower bound")
     most = node.attr("max", 65504.0) if high is None else number(high, "the upper bound")
-    return as_tensor(x).clip(max(float(least), -65504.0), min(float(most), 65504.0))
+    bottom, top = max(float(least), -65504.0), min(float(most), 65504.0)
+    return given.clip(min(bottom, top), top)
 
 
 def _gelu(node: Node, x: Value) -> Tensor:
-    return as_tensor(x).gelu()
+    given = as_tensor(x)
+    return gelu_by_tanh(given) if node.attr("approximate", "none") == "tanh" else given.gelu()
+
+
+def gelu_by_tanh(x: Tensor) -> Tensor:
+    """The older way to say gelu, which differs from it by up to 0.0005."""
+    inner = x * (x.square().linear_activation(0.044715, 1.0))
+    return x * (inner.linear_activation(math.sqrt(2 / math.pi)).tanh() + 1.0) * 0.5
 
 
 def _hard_swish(node: Node, x: Value) -> Tensor:
@@ -56,26 +81,45 @@ def _hard_swish(node: Node, x: Value) -> Tensor:
 
 
 def _prelu(node: Node, x: Value, slope: Value) -> Tensor:
+    """An op of the graph where the slope is one number for each channel."""
     given = as_tensor(x)
+    if not isinstance(slope, Tensor) and given.ndim >= 3:
+        lined = np.asarray(slope).reshape(*(1,) * (given.ndim - slope.ndim), *slope.shape)
+        if slope.ndim == 1 and slope.size == given.shape[1] != given.shape[-1]:  # as files before opset 7 have it
+            lined = lined.reshape(1, -1, *(1,) * (given.ndim - 2))
+        if lined.ndim == given.ndim and lined.size == lined.shape[1] and lined.size in (1, given.shape[1]):
+            return given.prelu(np.broadcast_to(lined.reshape(-1), (given.shape[1],)))
     return given.relu() - as_tensor(slope) * (-given).relu()
 
 
+_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
+    -1.0: lambda x: x.inverse(0.0),
+    -0.5: lambda x: x.rsqrt(0.0),
+    0.5: Tensor.sqrt,
+    1.0: lambda x: x,
+    2.0: Tensor.square,
+    3.0: lambda x: x.square() * x,
+    4.0: lambda x: x.square().square(),
+}
+
+
 def _power(node: Node, x: Value, exponent: Value) -> Tensor:
-    if isinstance(exponent, Tensor):
-        return as_tensor(x).pow(exponent)
-    if exponent.size == 1:
-        power = number(exponent, "the exponent")
-        special = {2.0: Tensor.square, 1.0: lambda t: t, 0.5: Tensor.sqrt}
-        return special[power](as_tensor(x)) if power in special else as_tensor(x).pow(power)
-    return as_tensor(x).pow(as_tensor(exponent))
+    """A known whole exponent is a product, which holds for numbers below zero too."""
+    given = numbers(x)
+    if isinstance(exponent, Tensor) or exponent.size != 1 or exponent.ndim > given.ndim:
+        return given.pow(numbers(exponent))
+    power = number(exponent, "the exponent")
+    return _POWERS[power](given) if power in _POWERS else given.pow(power)
 
 
-def _cast(node: Node, x: Value, *_: Value) -> Tensor:
-    """Every number is fp16 here; a cast to whole numbers cuts the fraction off."""
-    given = as_tensor(x)
-    if node.attr("to") in (2, 3, 4, 5, 6, 7, 12, 13):
-        return given.sign() * given.abs().floor()
-    return given
+def _random(normal: bool) -> Rule:
+    def rule(node: Node, x: Value) -> Tensor:
+        shape, seed = as_tensor(x).shape, int(float(node.attr("seed", 0.0)))
+        if normal:
+            return af.random_normal(shape, float(node.attr("mean", 0.0)), float(node.attr("scale", 1.0)), seed)
+        return af.random_uniform(shape, float(node.attr("low", 0.0)), float(node.attr("high", 1.0)), seed)
+
+    return rule
 
 
 def _selu(node: Node, x: Value) -> Tensor:
@@ -86,6 +130,8 @@ def _selu(node: Node, x: Value) -> Tensor:
 def _celu(node: Node, x: Value) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
     alpha, given = float(node.attr("alpha", 1.0)), as_tensor(x)
+    if alpha == 0.0:
+        raise LoadError("an exponential with a slope of zero")
     return given.relu() + af.minimum((given * (1 / alpha)).exp() * alpha - alpha, 0.0)
 
 
@@ -113,18 +159,16 @@ def _thresholded(node: Node, x: Value) -> Tensor:
 def _trilu(node: Node, x: Value, shift: Value | None = None) -> Tensor:
     """The part that falls away is zero: a product with a known mask."""
     given = as_tensor(x)
+    if given.ndim < 2 or given.shape[-2] * given.shape[-1] > 1 << 26:
+        raise LoadError(f"a triangle of {list(given.shape)}")
     offset = 0 if shift is None else int(number(shift, "the diagonal"))
     ones = np.ones(given.shape[-2:])
     mask = np.triu(ones, offset) if node.attr("upper", 1) else np.tril(ones, offset)
     return given * const(mask)
 
 
-def _where(node: Node, condition: Value, a: Value, b: Value) -> Tensor:
-    chosen = condition if isinstance(condition, Tensor) else as_tensor(condition).greater(0.5)
-    return af.where(chosen, as_tensor(a), as_tensor(b))
-
-
 RULES: dict[str, Rule] = {
+    **logic.RULES,
     **{
         name: _unary(function)
         for name, function in {
@@ -142,7 +186,6 @@ RULES: dict[str, Rule] = {
             "Exp": Tensor.exp,
             "Floor": Tensor.floor,
             "Log": Tensor.log,
-            "Not": Tensor.logical_not,
             "Reciprocal": lambda x: x.inverse(0.0),
             "Relu": Tensor.relu,
             "Round": Tensor.round,
@@ -158,26 +201,10 @@ RULES: dict[str, Rule] = {
             "Neg": lambda x: -x,
         }.items()
     },
-    **{
-        name: _binary(function)
-        for name, function in {
-            "Add": lambda a, b: a + b,
-            "Sub": lambda a, b: a - b,
-            "Mul": lambda a, b: a * b,
-            "Div": lambda a, b: a / b,
-            "Equal": lambda a, b: a.equal(b),
-            "Greater": lambda a, b: a.greater(b),
-            "Less": lambda a, b: a.less(b),
-            "And": af.logical_and,
-            "Or": af.logical_or,
-            "Xor": af.logical_xor,
-            "GreaterOrEqual": lambda a, b: a.greater_equal(b),
-            "LessOrEqual": lambda a, b: a.less_equal(b),
-        }.items()
-    },
-    "Cast": _cast,
+    "Add": _folded(lambda a, b: a + b),
     "Celu": _celu,
     "Clip": _clip,
+    "Div": _divided,
     "Elu": lambda node, x: as_tensor(x).elu(float(node.attr("alpha", 1.0))),
     "Gelu": _gelu,
     "HardSigmoid": lambda node, x: as_tensor(x).sigmoid_hard(
@@ -189,13 +216,17 @@ RULES: dict[str, Rule] = {
     "Mean": _mean_of,
     "Min": _folded(af.minimum),
     "Mish": _mish,
+    "Mod": _remainder,
+    "Mul": lambda node, a, b: numbers(a) * numbers(b),
     "PRelu": _prelu,
     "Pow": _power,
+    "RandomNormalLike": _random(True),
+    "RandomUniformLike": _random(False),
     "Selu": _selu,
     "Shrink": _shrink,
+    "Sub": _folded(lambda a, b: a - b),
     "Sum": _folded(lambda a, b: a + b),
     "Swish": _swish,
     "ThresholdedRelu": _thresholded,
     "Trilu": _trilu,
-    "Where": _where,
 }

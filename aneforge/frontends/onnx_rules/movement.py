@@ -7,12 +7,15 @@ import numpy as np
 import aneforge as af
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
-from aneforge.frontends.values import as_tensor, axis_of, known, number, whole_numbers, without_axes
+from aneforge.frontends.onnx_rules.logic import truth
+from aneforge.frontends.values import as_tensor, axis_of, number, whole_numbers, without_axes
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
 
 Array = np.ndarray
+
+_MOST_ELEMENTS = 1 << 24  # of what is made when a file is read
 
 
 def _reshape(node: Node, x: Value, shape: Value) -> Tensor:
@@ -20,26 +23,26 @@ def _reshape(node: Node, x: Value, shape: Value) -> Tensor:
     wanted = whole_numbers(shape, "the shape")
     if not node.attr("allowzero", 0):
         wanted = [given.shape[i] if extent == 0 else extent for i, extent in enumerate(wanted)]
-    return given.reshape(*wanted)
+    return forms.reshaped(given, wanted)
 
 
 def _flatten(node: Node, x: Value) -> Tensor:
     given = as_tensor(x)
     axis = int(node.attr("axis", 1))
     axis = axis + given.ndim if axis < 0 else axis
-    return given.reshape(int(np.prod(given.shape[:axis], dtype=int)), -1)
+    return forms.reshaped(given, [int(np.prod(given.shape[:axis], dtype=int)), -1])
 
 
 def _transpose(node: Node, x: Value) -> Tensor:
     given = as_tensor(x)
-    return given.transpose(list(node.attr("perm", list(range(given.ndim))[::-1])))
+    return forms.transposed(given, node.attr("perm", list(range(given.ndim))[::-1]))
 
 
 def _squeeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
     given = as_tensor(x)
     told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
     along = [i for i, extent in enumerate(given.shape) if extent == 1] if told is None else told
-    return given.reshape(*without_axes(given.shape, [axis_of(int(each), given.ndim) for each in along]))
+    return forms.reshaped(given, without_axes(given.shape, [axis_of(int(each), given.ndim) for each in along]))
 
 
 def _unsqueeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
@@ -47,23 +50,37 @@ def _unsqueeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
     told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
     rank = given.ndim + len(told)
     places = {axis_of(int(each), rank) for each in told}
+    if len(places) != len(told):
+        raise LoadError(f"axes {list(told)} name one twice")
     left = iter(given.shape)
-    return given.reshape(*(1 if place in places else next(left) for place in range(rank)))
+    return forms.reshaped(given, [1 if place in places else next(left) for place in range(rank)])
 
 
 def _concat(node: Node, *given: Value) -> Tensor:
-    parts = [as_tensor(each) for each in given]
-    return af.concat(parts, axis=axis_of(int(node.attr("axis", 1)), parts[0].ndim))
+    """Known parts that hold nothing fall away; truth values are joined as such where all are."""
+    kept = [each for each in given if isinstance(each, Tensor) or each.size]
+    truths = any(isinstance(each, Tensor) and each.dtype == "bool" for each in kept)
+    parts = [truth(each) if truths else as_tensor(each) for each in kept]
+    axis = axis_of(int(node.attr("axis", 1)), parts[0].ndim)
+    return parts[0] if len(parts) == 1 else af.concat(parts, axis=axis)
 
 
-def _split(node: Node, x: Value, sizes: Value | None = None) -> list[Tensor]:
+def _split(node: Node, x: Value, sizes: Value | None = None) -> list[Value]:
     given = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), given.ndim)
     told = node.attr("split") if sizes is None else whole_numbers(sizes, "the sizes")
     if told is None:
         whole = -(-given.shape[axis] // node.outputs)
         told = [min(whole, given.shape[axis] - i * whole) for i in range(node.outputs)]
-    return forms.parts(given, axis, told)
+    if sum(told) != given.shape[axis]:
+        raise LoadError(f"parts of {list(told)} of an axis of {given.shape[axis]}")
+    found = iter(forms.parts(given, axis, [size for size in told if size]))
+    return [next(found) if size else _nothing(given, axis) for size in told]
+
+
+def _nothing(x: Tensor, axis: int) -> Array:
+    """A part without elements: known, since there is nothing to compute."""
+    return np.zeros(tuple(0 if i == axis else extent for i, extent in enumerate(x.shape)), np.float32)
 
 
 def _slice(
@@ -73,7 +90,7 @@ def _slice(
     ends: Value | None = None,
     axes: Value | None = None,
     steps: Value | None = None,
-) -> Tensor:
+) -> Value:
     given = as_tensor(x)
     first = node.attr("starts") if starts is None else whole_numbers(starts, "the starts")
     last = node.attr("ends") if ends is None else whole_numbers(ends, "the ends")
@@ -81,14 +98,11 @@ def _slice(
     stride = [1] * len(first) if steps is None else whole_numbers(steps, "the steps")
     found = given
     for begin, end, axis, step in zip(first, last, along, stride, strict=True):
-        found = forms.sliced(found, axis_of(int(axis), given.ndim), int(begin), int(end), int(step))
+        place = axis_of(int(axis), given.ndim)
+        if not len(range(given.shape[place])[slice(int(begin), int(end), int(step))]):
+            return _nothing(found, place)
+        found = forms.sliced(found, place, int(begin), int(end), int(step))
     return found
-
-
-def _gather(node: Node, x: Value, indices: Value) -> Tensor:
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-    return forms.gathered(given, axis, known(indices, "what is gathered"))
 
 
 def _expand(node: Node, x: Value, shape: Value) -> Tensor:
@@ -96,7 +110,10 @@ def _expand(node: Node, x: Value, shape: Value) -> Tensor:
 
 
 def _tile(node: Node, x: Value, repeats: Value) -> Tensor:
-    return as_tensor(x).tile(whole_numbers(repeats, "the repeats"))
+    given, times = as_tensor(x), whole_numbers(repeats, "the repeats")
+    if node.opset < 6 or any(each < 1 for each in times):
+        raise LoadError(f"{times} copies along the axes")
+    return given.tile(times)
 
 
 def _pad(
@@ -113,14 +130,44 @@ def _pad(
     for place, axis in enumerate(along):
         widths[axis] = (told[place], told[place + len(along)])
     fill = float(node.attr("value", 0.0)) if value is None else number(value, "the fill")
-    mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(node.attr("mode", "constant"))
+    modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "wrap"}
+    mode = modes.get(node.attr("mode", "constant"))
     if mode is None:
         raise LoadError(f"padding by {node.attr('mode')!r}")
+    if given.dtype == "bool":
+        return forms.padded(given.cast(), widths, mode, fill).not_equal(0.0)
     return forms.padded(given, widths, mode, fill)
 
 
 def _same(node: Node, x: Value, *_: Value) -> Value:
     return x
+
+
+def _dropout(node: Node, x: Value, ratio: Value | None = None, training: Value | None = None) -> list[Value]:
+    """Nothing is dropped in inference, and the mask says so."""
+    share = float(node.attr("ratio", 0.5)) if ratio is None else number(ratio, "the share that is dropped")
+    if training is not None and number(training, "whether this is a training run") and share > 0:
+        raise LoadError("elements dropped at random: export the model for inference")
+    return [x, np.broadcast_to(np.True_, x.shape)][: node.outputs]
+
+
+def _eye_like(node: Node, x: Value) -> Array:
+    shape = as_tensor(x).shape
+    if len(shape) != 2 or shape[0] * shape[1] > _MOST_ELEMENTS:
+        raise LoadError(f"a diagonal of {list(shape)}")
+    return np.eye(shape[0], shape[1], int(node.attr("k", 0)), np.float32)
+
+
+def _center_crop_pad(node: Node, x: Value, shape: Value) -> Tensor:
+    """Cut off, or zeros added, on both sides of some axes; an odd one at the end."""
+    given, wanted = as_tensor(x), whole_numbers(shape, "the shape")
+    axes = [axis_of(int(each), given.ndim) for each in node.attr("axes", range(given.ndim))]
+    widths = [(0, 0)] * given.ndim
+    for axis, extent in zip(axes, wanted, strict=True):
+        more = extent - given.shape[axis]
+        before = more // 2 if more >= 0 else -(-more // 2)
+        widths[axis] = (before, more - before)
+    return forms.padded(given, widths)
 
 
 def _shape(node: Node, x: Value) -> Array:
@@ -133,12 +180,12 @@ def _size(node: Node, x: Value) -> Array:
 
 
 RULES: dict[str, Rule] = {
-    "CastLike": _same,
+    "CenterCropPad": _center_crop_pad,
     "Concat": _concat,
-    "Dropout": _same,
+    "Dropout": _dropout,
     "Expand": _expand,
+    "EyeLike": _eye_like,
     "Flatten": _flatten,
-    "Gather": _gather,
     "Identity": _same,
     "Pad": _pad,
     "Reshape": _reshape,

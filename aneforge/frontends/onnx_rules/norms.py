@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import aneforge as af
-from aneforge.frontends import LoadError, forms
+from aneforge.frontends import forms
 from aneforge.frontends.forms.norms import whitened
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor, axis_of
@@ -41,11 +41,23 @@ def _log_softmax(node: Node, x: Value) -> Tensor:
     return forms.log_softmax(lines, 1).reshape(*given.shape)
 
 
-def _batch_norm(node: Node, x: Value, *stats: Value) -> Tensor:
-    if node.attr("training_mode", 0):
-        raise LoadError("batch statistics of a training run: export the model for inference")
+def _batch_norm(node: Node, x: Value, *stats: Value) -> Tensor | list[Tensor]:
+    """With statistics of the training; a training run has those of its batch, and moves the others towards them."""
     gamma, beta, mean, variance = stats[:4]
-    return forms.batch_norm(as_tensor(x), gamma, beta, mean, variance, float(node.attr("epsilon", 1e-5)))
+    given, eps = as_tensor(x), float(node.attr("epsilon", 1e-5))
+    if not node.attr("training_mode", 0):
+        return forms.batch_norm(given, gamma, beta, mean, variance, eps)
+    axes, shape = tuple(i for i in range(given.ndim) if i != 1), (1, -1, *(1,) * (given.ndim - 2))
+    centre = given.mean(axes)
+    spread = (given - centre).square().mean(axes)
+    scale, shift = (as_tensor(each).reshape(*shape) for each in (gamma, beta))
+    found = (given - centre) * spread.rsqrt(eps) * scale + shift
+    old = float(node.attr("momentum", 0.9))
+    moved = [
+        as_tensor(past) * old + now.reshape(given.shape[1]) * (1 - old)
+        for past, now in ((mean, centre), (variance, spread))
+    ]
+    return [found, *moved][: node.outputs]
 
 
 def _layer_norm(node: Node, x: Value, scale: Value, bias: Value | None = None) -> Tensor | list[Tensor]:
@@ -78,11 +90,17 @@ def _softmax(node: Node, x: Value) -> Tensor:
     return given.reshape(lead, -1).softmax(-1).reshape(*given.shape)
 
 
+def _local_response(node: Node, x: Value) -> Tensor:
+    alpha, beta = float(node.attr("alpha", 1e-4)), float(node.attr("beta", 0.75))
+    return af.local_response_norm(as_tensor(x), int(node.attr("size")), alpha, beta, float(node.attr("bias", 1.0)))
+
+
 RULES: dict[str, Rule] = {
     "BatchNormalization": _batch_norm,
     "GroupNormalization": _group_norm,
     "InstanceNormalization": _instance_norm,
     "LayerNormalization": _layer_norm,
+    "LRN": _local_response,
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_norm,
     "MeanVarianceNormalization": _mean_variance,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import numpy as np
 
 import aneforge as af
@@ -31,12 +33,36 @@ def _gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
 
 
 def _einsum(node: Node, *given: Value) -> Tensor:
+    """Sums of products, two operands at a time."""
     equation = node.attr("equation").replace(" ", "")
+    operands = [as_tensor(each) for each in given]
+    if len(operands) > 2:
+        return _chained(equation, operands)
     letters = [each for each in equation.partition("->")[0] if each.isalpha()]
     axes = equation.partition("->")[2] if "->" in equation else [each for each in letters if letters.count(each) == 1]
-    if not axes:
-        raise LoadError("an einsum over every axis: its result has none")
-    return af.einsum(equation, *(as_tensor(each) for each in given))
+    if axes or "..." in equation:
+        return af.einsum(equation, *operands)
+    spare = next(each for each in string.ascii_letters if each not in equation)  # the engine's results have an axis
+    first, comma, rest = equation.partition("->")[0].partition(",")
+    raised = operands[0].reshape(1, *operands[0].shape)
+    return af.einsum(f"{spare}{first}{comma}{rest}->{spare}", raised, *operands[1:])
+
+
+def _chained(equation: str, operands: list[Tensor]) -> Tensor:
+    """What no later operand and no result names is summed as soon as it can be."""
+    left, arrow, output = equation.partition("->")
+    if not arrow or "." in equation:
+        raise LoadError(f"an einsum of {len(operands)} operands that does not name its result: {equation!r}")
+    terms = left.split(",")
+    term, found = terms[0], operands[0]
+    for place in range(1, len(operands)):
+        later = set("".join(terms[place + 1 :]) + output)
+        joined = "".join(dict.fromkeys(each for each in term + terms[place] if each in later))
+        if not joined:
+            raise LoadError(f"an einsum whose parts have no axis left: {equation!r}")
+        found = af.einsum(f"{term},{terms[place]}->{joined}", found, operands[place])
+        term = joined
+    return found if term == output else af.einsum(f"{term}->{output}", found)
 
 
 def _cumulative(node: Node, x: Value, axis: Value) -> Tensor:
@@ -45,7 +71,29 @@ def _cumulative(node: Node, x: Value, axis: Value) -> Tensor:
     return forms.cumulative_sum(given, place, bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0)))
 
 
+def _cumulative_product(node: Node, x: Value, axis: Value) -> Tensor:
+    """Each round multiplies what lies twice as far behind as in the round before."""
+    given = as_tensor(x)
+    place = axis_of(int(number(axis, "the axis")), given.ndim)
+    turned = bool(node.attr("reverse", 0))
+    found = given.reverse([place]) if turned else given
+    if node.attr("exclusive", 0):
+        found = _behind(found, place, 1)
+    reach = 1
+    while reach < given.shape[place]:
+        found = found * _behind(found, place, reach)
+        reach *= 2
+    return found.reverse([place]) if turned else found
+
+
+def _behind(x: Tensor, axis: int, distance: int) -> Tensor:
+    """What lies some places before each element, and ones before the first."""
+    widths = [(distance, -distance) if i == axis else (0, 0) for i in range(x.ndim)]
+    return forms.padded(x, widths, "constant", 1.0)
+
+
 RULES: dict[str, Rule] = {
+    "CumProd": _cumulative_product,
     "CumSum": _cumulative,
     "Einsum": _einsum,
     "Gemm": _gemm,

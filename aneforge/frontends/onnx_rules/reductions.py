@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aneforge.frontends import LoadError, forms
+from aneforge.frontends import forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
+from aneforge.frontends.onnx_rules.logic import numbers
 from aneforge.frontends.values import as_tensor, axis_of, whole_numbers
 from aneforge.graph.tensor import Tensor
 
@@ -14,14 +15,15 @@ __all__ = ["RULES"]
 
 def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
     def rule(node: Node, x: Value, axes: Value | None = None) -> Tensor:
-        given = as_tensor(x)
+        given = numbers(x)
         told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
         if told is None or len(told) == 0:
             if node.attr("noop_with_empty_axes", 0):
                 return given
             told = range(given.ndim)
         along = [axis_of(int(each), given.ndim) for each in told]
-        return forms.reduced(given, function, along, bool(node.attr("keepdims", 1)))
+        found = forms.reduced(given, function, along, bool(node.attr("keepdims", 1)))
+        return found.not_equal(0.0) if isinstance(x, Tensor) and x.dtype == "bool" else found
 
     return rule
 
@@ -32,11 +34,9 @@ def _product_of(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 def _position(largest: bool) -> Rule:
     def rule(node: Node, x: Value) -> Tensor:
-        given = as_tensor(x)
-        if node.attr("select_last_index", 0):
-            raise LoadError("the last of equal elements")
+        given, last = as_tensor(x), bool(node.attr("select_last_index", 0))
         axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-        return forms.position(given, axis, bool(node.attr("keepdims", 1)), largest)
+        return forms.position(given, axis, bool(node.attr("keepdims", 1)), largest, last)
 
     return rule
 

@@ -1,0 +1,125 @@
+"""Attention and rotary positions over [samples, heads, places, features]."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import aneforge as af
+from aneforge.frontends import LoadError
+from aneforge.frontends.forms.movement import gathered, parts
+from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["as_heads", "as_line", "attention", "causal_mask", "rotary"]
+
+Array = np.ndarray
+
+_NEVER = -65504.0  # added to a score that must not count
+
+
+def as_heads(x: Tensor, heads: int) -> Tensor:
+    """[samples, places, features] by head."""
+    samples, places, features = x.shape
+    if heads < 1 or features % heads:
+        raise LoadError(f"{features} features do not divide into {heads} heads")
+    return x.reshape(samples, places, heads, features // heads).transpose([0, 2, 1, 3])
+
+
+def as_line(x: Tensor) -> Tensor:
+    """[samples, heads, places, features] with the heads side by side."""
+    samples, heads, places, features = x.shape
+    return x.transpose([0, 2, 1, 3]).reshape(samples, places, heads * features)
+
+
+def causal_mask(queries: int, keys: int, before: int = 0, window: int = 0) -> Array:
+    """What is added to the scores so that no place looks ahead, nor further back than a window; ``before`` places
+    were there before the first query."""
+    rows, columns = np.arange(queries)[:, None] + before, np.arange(keys)
+    seen = columns <= rows
+    seen = seen & (columns > rows - window) if window > 0 else seen
+    return np.where(seen, 0.0, _NEVER)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Value | None = None,
+    causal: bool = False,
+    softcap: float = 0.0,
+) -> Tensor:
+    """softmax(q k' * scale + mask) v; the mask is added and stretches to [samples, heads, queries, keys]. Fewer heads
+    of keys and values serve several of the queries each. Where the engine has it as one layer, it is one."""
+    k, v = (_for_heads(each, q.shape[1]) for each in (k, v))
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    queries, keys = q.shape[2], k.shape[2]
+    plane = None if mask is None else _raised(mask)
+    fused = q.shape[0] == 1 and k.shape == v.shape and softcap == 0.0 and not (causal and plane is not None)
+    if fused and (plane is None or plane.shape == (1, 1, queries, keys)) and not (causal and queries != keys):
+        return af.sdpa(q, k, v, scale=factor, is_causal=causal, attn_mask=plane)
+    scores = (q @ k.mT).linear_activation(factor)
+    if softcap:
+        scores = scores.linear_activation(1 / softcap).tanh().linear_activation(softcap)
+    if causal:
+        scores = scores + af.const(causal_mask(queries, keys, keys - queries).reshape(1, 1, queries, keys))
+    scores = scores if plane is None else scores + plane
+    return scores.softmax(-1) @ v
+
+
+def _for_heads(x: Tensor, heads: int) -> Tensor:
+    samples, own, places, features = x.shape
+    if own == heads:
+        return x
+    if heads % own:
+        raise LoadError(f"{own} heads of keys for {heads} of queries")
+    lines = x.reshape(samples, own, 1, places * features).tile([1, 1, heads // own, 1])
+    return lines.reshape(samples, heads, places, features)
+
+
+def _raised(mask: Value) -> Tensor:
+    given = as_tensor(mask)
+    return given if given.ndim == 4 else given.reshape(*(1,) * (4 - given.ndim), *given.shape)
+
+
+def rotary(x: Tensor, cos: Value, sin: Value, places: Array | None, *, interleaved: bool, size: int = 0) -> Tensor:
+    """The first ``size`` features of [samples, heads, places, features], turned in pairs by the angles of each place.
+
+    ``cos`` and ``sin`` are [samples, places, pairs], or a table of places that ``places`` [samples, places] reads."""
+    width = x.shape[-1]
+    turned = size or width
+    angles = [_angles(each, places) for each in (cos, sin)]
+    if angles[0].shape[-1] * 2 != turned:
+        raise LoadError(f"{angles[0].shape[-1]} angles for {turned} features that are turned in pairs")
+    head, *tail = parts(x, 3, [turned, width - turned]) if turned < width else [x]
+    found = _pairs(head, *angles) if interleaved else _halves(head, *angles)
+    return af.concat([found, *tail], axis=3) if tail else found
+
+
+def _angles(table: Value, places: Array | None) -> Value:
+    """[samples or 1, 1, places, pairs]."""
+    if isinstance(table, Tensor):
+        found = table if places is None else gathered(table, 0, places)
+        return found.reshape(found.shape[0], 1, *found.shape[1:])
+    numbers = np.asarray(table)
+    picked = numbers if places is None else numbers[places]
+    picked = picked[:1] if (picked == picked[:1]).all() else picked  # one line serves all samples
+    return picked.reshape(picked.shape[0], 1, *picked.shape[1:])
+
+
+def _halves(x: Tensor, cos: Value, sin: Value) -> Tensor:
+    if not isinstance(cos, Tensor) and not isinstance(sin, Tensor):
+        return af.rope(x, *(np.concatenate([np.asarray(each)] * 2, axis=-1) for each in (cos, sin)))
+    first, second = af.split(x, 2, axis=3)
+    c, s = as_tensor(cos), as_tensor(sin)
+    return af.concat([first * c - second * s, first * s + second * c], axis=3)
+
+
+def _pairs(x: Tensor, cos: Value, sin: Value) -> Tensor:
+    even, odd = x[:, :, :, 0::2], x[:, :, :, 1::2]
+    c, s = as_tensor(cos), as_tensor(sin)
+    turned = af.stack([even * c - odd * s, even * s + odd * c], axis=4)
+    return turned.reshape(*x.shape)
