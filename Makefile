@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-torch test-long lint types docs bench bench-peer clean
+.PHONY: demo test test-torch test-long lint types docs docs-models bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -55,6 +55,10 @@ types: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed
 	$(BIN)/python tools/write_docs.py
+
+# The pages that need the packages of other formats: the standard's tests, PyTorch's list of ops.
+docs-models: $(VENV)/.installed-torch
+	$(BIN)/python tools/write_docs.py --models
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/targets.py

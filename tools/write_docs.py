@@ -5,15 +5,18 @@
 ``operations.md``  every op of the graph language, with its status on each chip
 ``rewrites.md``    what stands in for an op that a chip lacks, with its domain and error
 ``passes.md``      every pass of the compiler in order, and the facts of a chip that it reads
+``coreml.md``      how every op of Core ML's language comes in
 
-A test compares the committed pages with what this prints.
+A test compares the committed pages with what this prints. ``--models`` writes those that need the packages of other
+formats too: ``onnx.md`` (the standard's own tests) and ``torch.md`` (the core ATen ops).
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -214,20 +217,62 @@ def _fact(key: str) -> str:
     return f"`{key}` {field.name}"
 
 
+_HOW_READ = """*Native form*: an op of the graph language, or a weight kept as it is stored. *Equivalent*: a graph of
+such ops that means the same. *Host*: the host computes it in float32, between regions of the engine (`aneforge partition`).
+*Refused*: one clear error. Ops on whole numbers, and ops whose places are only known while a program runs, go to the
+host wherever the table says otherwise."""
+
+
+def _op_table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    counts = Counter(how for _, how, _ in rows)
+    told = ", ".join(f"{counts[how]} {how}" for how in ("native form", "equivalent", "host", "refused"))
+    lines = [f"{len(rows)} ops: {told}.", "", _HOW_READ, "", "| op | how | note |", "| --- | --- | --- |"]
+    return lines + [f"| `{name}` | {how} | {why} |" for name, how, why in rows]
+
+
+def coreml() -> str:
+    from aneforge.frontends.coreml import coverage
+
+    head = "Written by `make docs` from the reader's tables; the ops are those of the 187-op matrix and what"
+    return (
+        "\n".join(["# Core ML: what is read", "", head, "coremltools writes beside it.", "", *_op_table(coverage())])
+        + "\n"
+    )
+
+
+def torch() -> str:
+    from aneforge.frontends.torch_reader import coverage
+
+    head = "Written by `make docs-models` from the reader's tables: the core ATen ops, and others that have a rule."
+    return "\n".join(["# PyTorch: what is read", "", head, "", *_op_table(coverage())]) + "\n"
+
+
+def onnx() -> str:
+    sys.path.insert(0, str(DOCS.parent / "bench"))
+    from onnx_coverage import coverage_page  # type: ignore[import-not-found]
+
+    return coverage_page()
+
+
+MODEL_PAGES: dict[str, Callable[[], str]] = {"onnx.md": onnx, "torch.md": torch}
+"""Pages that need a package of another format."""
+
 PAGES: dict[str, Callable[[], str]] = {
     "unknowns.md": unknowns,
     "rules.md": rules,
     "operations.md": operations,
     "rewrites.md": rewrites,
     "passes.md": passes,
+    "coreml.md": coreml,
 }
 
 
 def main() -> int:
     DOCS.mkdir(exist_ok=True)
-    for name, page in PAGES.items():
+    pages = {**PAGES, **(MODEL_PAGES if "--models" in sys.argv else {})}
+    for name, page in pages.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
-    print(f"wrote {', '.join(PAGES)}")
+    print(f"wrote {', '.join(pages)}")
     return 0
 
 

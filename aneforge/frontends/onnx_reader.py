@@ -81,6 +81,9 @@ class _Reader:
 
     def graph(self) -> Graph:
         newest = self.onnx.defs.onnx_opset_version()
+        if "" not in self.opsets:
+            domains = ", ".join(sorted(self.opsets)) or "none"
+            raise LoadError(f"{self.file.name}: no ops of the standard, only of {domains}: nothing for this engine")
         if not _FIRST_OPSET <= self.opset <= newest:
             raise LoadError(
                 f"{self.file.name}: opset {self.opset}; read are {_FIRST_OPSET} to {newest} (onnx "
