@@ -218,9 +218,9 @@ def _fact(key: str) -> str:
 
 
 _HOW_READ = """*Native form*: an op of the graph language, or a weight kept as it is stored. *Equivalent*: a graph of
-such ops that means the same. *Host*: the host computes it in float32, between regions of the engine (`aneforge partition`).
-*Refused*: one clear error. Ops on whole numbers, and ops whose places are only known while a program runs, go to the
-host wherever the table says otherwise."""
+such ops that means the same. *Host*: the host computes it in float32, between regions of the engine (`aneforge
+partition`). *Refused*: one clear error. Ops on whole numbers, and ops whose places are only known while a program
+runs, go to the host wherever the table says otherwise."""
 
 
 def _op_table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
