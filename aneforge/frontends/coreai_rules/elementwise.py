@@ -42,11 +42,19 @@ def _single(value: Value) -> float | None:
 
 def _add(op: Op) -> Tensor:
     """What is added to every channel of a product is the bias of that op."""
-    return biased(op, 0, 1) or biased(op, 1, 0) or op.tensor(0) + op.tensor(1)
+    for product, bias in ((0, 1), (1, 0)):
+        found = biased(op, product, bias)
+        if found is not None:
+            return found
+    return op.tensor(0) + op.tensor(1)
 
 
 def _mul(op: Op) -> Tensor:
-    return averaged(op, 0, 1, inverse=True) or averaged(op, 1, 0, inverse=True) or op.tensor(0) * op.tensor(1)
+    for pool, count in ((0, 1), (1, 0)):
+        found = averaged(op, pool, count, inverse=True)
+        if found is not None:
+            return found
+    return op.tensor(0) * op.tensor(1)
 
 
 def _divide(op: Op) -> Tensor:

@@ -8,7 +8,7 @@ import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreai_rules.op import Op, Rule, as_number, shaped
 from aneforge.frontends.coreai_rules.records import Block
-from aneforge.frontends.coreai_rules.static import slices, split_sizes
+from aneforge.frontends.coreai_rules.static import scan_way, slices, split_sizes
 from aneforge.frontends.forms import (
     broadcast_to,
     cumulative_sum,
@@ -85,14 +85,14 @@ def _along(x: Tensor, axis: int, places: range) -> Tensor:
 
 def _slice(op: Op) -> Tensor:
     x = op.tensor(0)
-    for axis, places in enumerate(slices(op, x.shape)):
+    for axis, places in enumerate(slices(op, x.shape, op.results[0].shape)):
         x = x if places == range(x.shape[axis]) else _along(x, axis, places)
     return x
 
 
 def _slice_update(op: Op) -> Tensor:
     x = op.tensor(0)
-    return _updated(x, slices(op, x.shape), op.tensor(4), 0)
+    return _updated(x, slices(op, x.shape, op.types[4].shape), op.tensor(4), 0)
 
 
 def _updated(x: Tensor, places: Sequence[range], update: Tensor, axis: int) -> Tensor:
@@ -220,7 +220,7 @@ def _reduce_index(op: Op) -> Tensor:
 def _scan(op: Op) -> Tensor:
     """Sums are a product with a triangle of ones; the rest joins each element with those at 1, 2, 4... before it."""
     x, axis, back = op.tensor(0), op.axis(1), bool(op.whole(2, "the direction"))
-    way = op.text("scan_op", "sum")
+    way = scan_way(op)
     if way == "sum":
         return cumulative_sum(x, axis, reverse=back)
     join = {"product": _JOINED["mul"][1], "min": af.minimum, "max": af.maximum}[way]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,10 +32,8 @@ def _batch_matmul(op: Op, bias: np.ndarray | None = None) -> Tensor:
     matrix = _matrix(op.value(1))
     if matrix is None:
         return matmul(_number(op.value(0)), _number(op.value(1)))
-    lead = [] if isinstance(op.value(1), Encoded) else list(np.asarray(op.value(1)).shape[:-2])
     found = linear(op.tensor(0), matrix.T, bias)
-    whole = len(lead) <= found.ndim - 2 and math.prod(lead) == 1 or op.shape == found.shape
-    return found if whole else matmul(op.tensor(0), op.value(1))
+    return found if op.results[0].static in (None, found.shape) else matmul(op.tensor(0), op.value(1))
 
 
 def _number(value: Value) -> Value:

@@ -125,12 +125,13 @@ def _weights(at: Array, extent: int, mode: str) -> Array:
 
 def _interpolate(op: Op) -> Tensor:
     x, out = op.tensor(0), op.numbers(1, "the shape")
-    scale, offset = (op.known(place, "the scale").astype(np.float64).reshape(-1) for place in (2, 3))
+    scale, offset = (op.known(place, "the scale").astype(np.float32).reshape(-1) for place in (2, 3))
     if not len(out) == len(scale) == len(offset) == x.ndim or not (scale != 0).all():
         raise LoadError(f"an interpolation of {list(x.shape)} to {out}")
     weights: dict[int, Array] = {}
     for axis, extent in enumerate(x.shape):
-        at = (np.arange(out[axis]) + 0.5 - offset[axis]) / scale[axis] - 0.5
+        # In single precision, as it is computed there: which of two neighbours is nearest may hang on it.
+        at = (np.arange(out[axis], dtype=np.float32) + np.float32(0.5) - offset[axis]) / scale[axis] - np.float32(0.5)
         matrix = _weights(at, extent, op.text("interpolation_mode", "linear"))
         if matrix.shape != (extent, extent) or not (matrix == np.eye(extent)).all():
             weights[axis] = matrix

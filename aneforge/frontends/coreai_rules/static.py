@@ -13,7 +13,7 @@ from aneforge.frontends.coreai_rules.op import Op
 from aneforge.frontends.coreai_rules.records import NUMPY, is_float
 from aneforge.frontends.values import axis_of
 
-__all__ = ["STATIC", "folded", "resolved", "slices", "split_sizes"]
+__all__ = ["STATIC", "folded", "resolved", "scan_way", "slices", "split_sizes"]
 
 Array = np.ndarray
 _MOST_ELEMENTS = 1 << 28  # of a value that is made here
@@ -113,31 +113,36 @@ def _range(op: Op) -> Array:
 # Movement.
 
 
-def resolved(start: int, end: int, step: int, extent: int) -> range:
-    """The places that a slice names. Below its bound a place counts from the end, once; then it is cut to the axis."""
+def resolved(start: int, end: int, step: int, extent: int, told: int | None = None) -> range:
+    """The places that a slice names. Below its bound a place counts from the end, once; then it is cut to the axis.
+
+    For steps backwards the language's own text and its package (1.0.0b3) differ in what an end before the first place
+    is: the package stops short of that place. How many places the file says there are tells which was meant."""
     if step == 0:
         raise LoadError("a slice with steps of 0")
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    start += extent if start < 0 else 0
-    end += extent if end < low else 0
-    return range(min(max(start, 0), high), min(max(end, low), high), step)
+    first = min(max(start + extent if start < 0 else start, 0), high)
+    written = range(first, min(max(end + extent if end < low else end, low), high), step)
+    if step > 0 or told in (None, len(written)):
+        return written
+    return range(first, min(max(end + extent if end < 0 else end, 0), extent), step)
 
 
-def slices(op: Op, shape: Sequence[int], first: int = 1) -> list[range]:
-    starts, ends, steps = (op.numbers(first + i, what) for i, what in enumerate(("the start", "the end", "the step")))
-    if not len(starts) == len(ends) == len(steps) == len(shape):
+def slices(op: Op, shape: Sequence[int], told: Sequence[int | None]) -> list[range]:
+    starts, ends, steps = (op.numbers(1 + i, what) for i, what in enumerate(("the start", "the end", "the step")))
+    if not len(starts) == len(ends) == len(steps) == len(shape) == len(told):
         raise LoadError(f"{len(starts)} starts, {len(ends)} ends and {len(steps)} steps over {list(shape)}")
-    return [resolved(*each) for each in zip(starts, ends, steps, shape, strict=True)]
+    return [resolved(*each) for each in zip(starts, ends, steps, shape, told, strict=True)]
 
 
 def _slice(op: Op) -> Array:
     x = op.known(0, "an operand")
-    return x[np.ix_(*slices(op, x.shape))]
+    return x[np.ix_(*slices(op, x.shape, op.results[0].shape))]
 
 
 def _slice_update(op: Op) -> Array:
     x = np.array(op.known(0, "an operand"))
-    x[np.ix_(*slices(op, x.shape))] = op.known(4, "the update")
+    x[np.ix_(*slices(op, x.shape, op.types[4].shape))] = op.known(4, "the update")
     return x
 
 
@@ -235,10 +240,20 @@ def _order(op: Op) -> Array:
     return np.argsort(-x.astype(np.float64) if op.whole(2, "the direction") else x, op.axis(1), kind="stable")
 
 
+def scan_way(op: Op) -> str:
+    """The file may say it by a number."""
+    told = op.text("scan_op", "sum").partition(" ")[0]
+    names = ("sum", "product", "min", "max")
+    found = names[int(told)] if told.isdigit() and int(told) < len(names) else told
+    if found not in names:
+        raise LoadError(f"a running {told!r}")
+    return found
+
+
 def _scan(op: Op) -> Array:
     ways = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
     x, axis, back = _array(op), op.axis(1), bool(op.whole(2, "the direction"))
-    found = ways[op.text("scan_op", "sum")].accumulate(np.flip(x, axis) if back else x, axis=axis)
+    found = ways[scan_way(op)].accumulate(np.flip(x, axis) if back else x, axis=axis)
     return np.flip(found, axis) if back else found
 
 
