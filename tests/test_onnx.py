@@ -552,3 +552,20 @@ def test_the_standards_own_node_tests_are_passed_or_refused_and_never_wrong():
     assert counts["passed"] >= 1350
     assert counts["passed"] + counts["host"] >= 1640
     assert all(each.reason for each in told.values() if each.label in ("unsupported", "host"))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_damaged_files_are_read_or_refused_in_one_line(tmp_path, seed):
+    """Bytes of a real file changed at random: a graph or one message that names the file, nothing else."""
+    whole = (Path(__file__).resolve().parent.parent / "examples" / "tiny_encoder.onnx").read_bytes()
+    rng = np.random.default_rng(seed)
+    for _ in range(12):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, len(whole), int(rng.choice([1, 2, 8]))):
+            damaged[place] = int(rng.integers(0, 256))
+        (tmp_path / "damaged.onnx").write_bytes(damaged)
+        try:
+            af.load(tmp_path / "damaged.onnx", dims={"batch": 1})
+        except LoadError as error:
+            assert str(error).startswith("damaged.onnx: ")
+            assert "\n" not in str(error)

@@ -35,6 +35,7 @@ _MOST_ELEMENTS = 1 << 31
 _MOST_NUMBER = 1 << 31
 _MOST_DEPTH = 16  # functions within functions, loops within loops
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
+_SENSELESS = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 _STANDARD = ("", "ai.onnx")
 _CONTRIB = "com.microsoft"
 _OF_SHAPES = ("Shape", "Size")  # what they read of a tensor is known, whatever it holds
@@ -192,6 +193,9 @@ class _Reader:
 
     def node(self, proto: Any, place: int, depth: int = 0) -> None:
         """One node: a block of nodes in its place, a value that is known, a rule's tensors, or an op of the host."""
+        words = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+        if not all(isinstance(each, str) for each in words):
+            raise LoadError(f"{self.file.name}: node {place}: a name in it is no text; the file is damaged")
         name = proto.name or f"{proto.op_type}_{place}"
         node = Node(proto.op_type, name, self.opset, outputs=len(proto.output))
         where = f"{self.file.name}: {name} ({node.kind})"
@@ -234,6 +238,8 @@ class _Reader:
             except LoadError as error:
                 told = str(error)
                 raise LoadError(told if told.startswith(f"{self.file.name}: ") else f"{where}: {told}") from None
+            except _SENSELESS as error:
+                raise LoadError(f"{where}: its blocks or inputs make no sense: {first_line(error)}") from None
         else:
             return False
         return True
@@ -292,7 +298,7 @@ class _Reader:
             made = rule(node, *given)
         except AneforgeError as error:
             return LoadError(first_line(error))
-        except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
+        except _SENSELESS as error:
             raise LoadError(f"{where}: its attributes or inputs make no sense: {first_line(error)}") from None
         return [made] if isinstance(made, (np.ndarray, Tensor, Encoded)) else list(made)
 
