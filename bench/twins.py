@@ -62,6 +62,13 @@ def onnx_twin(graph: Graph) -> bytes:
         elif node.op in ("layer_norm", "rms_norm"):
             kind = "LayerNormalization" if node.op == "layer_norm" else "RMSNormalization"
             emit(kind, given, name, epsilon=attrs["eps"], axis=-1)
+        elif node.op == "upsample_nearest_neighbor":
+            rows, columns = attrs["scale"] if isinstance(attrs["scale"], tuple) else (attrs["scale"], attrs["scale"])
+            scales = constant(np.array([1, 1, rows, columns], np.float32), "scales")
+            ways = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
+            emit("Resize", [given[0], "", scales], name, **ways)
+        elif node.op == "concat":
+            emit("Concat", given, name, axis=attrs["axis"])
         elif node.op == "silu":
             emit("Sigmoid", given, f"{name}_s")
             emit("Mul", [given[0], f"{name}_s"], name)

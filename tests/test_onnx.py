@@ -23,6 +23,7 @@ with warnings.catch_warnings():
     from onnx.reference import ReferenceEvaluator
 
 RNG = np.random.default_rng(0)
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def half(*shape, scale=0.2, mean=0.0):
@@ -554,18 +555,116 @@ def test_the_standards_own_node_tests_are_passed_or_refused_and_never_wrong():
     assert all(each.reason for each in told.values() if each.label in ("unsupported", "host"))
 
 
+def message_of(file, **loading):
+    """What is said of a file that cannot be read; nothing if it can."""
+    try:
+        af.load(file, **loading)
+    except LoadError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_damaged_files_are_read_or_refused_in_one_line(tmp_path, seed):
     """Bytes of a real file changed at random: a graph or one message that names the file, nothing else."""
-    whole = (Path(__file__).resolve().parent.parent / "examples" / "tiny_encoder.onnx").read_bytes()
+    whole = (ROOT / "examples" / "tiny_encoder.onnx").read_bytes()
     rng = np.random.default_rng(seed)
     for _ in range(12):
         damaged = bytearray(whole)
         for place in rng.integers(0, len(whole), int(rng.choice([1, 2, 8]))):
             damaged[place] = int(rng.integers(0, 256))
         (tmp_path / "damaged.onnx").write_bytes(damaged)
+        said = message_of(tmp_path / "damaged.onnx", dims={"batch": 1})
+        assert said == "" or said.startswith("damaged.onnx: ")
+        assert "\n" not in said
+
+
+# Whole models: meaning against the reference evaluator, engine numbers within a bound of fp16.
+
+
+def recurrent(tmp_path):
+    """A bidirectional LSTM, its states at the end, and a linear head."""
+    node = helper.make_node
+    weights = {"w": half(2, 64, 12), "r": half(2, 64, 16), "b": half(2, 128), "fc": half(32, 5)}
+    weights |= {"shape": np.array([6, 1, 32])}
+    nodes = [
+        node("LSTM", ["x", "w", "r", "b"], ["y0", "h", "c"], "lstm", hidden_size=16, direction="bidirectional"),
+        node("Transpose", ["y0"], ["y1"], "turn", perm=[0, 2, 1, 3]),
+        node("Reshape", ["y1", "shape"], ["y2"], "join"),
+        node("MatMul", ["y2", "fc"], ["y"], "head"),
+    ]
+    return saved(tmp_path, nodes, {"x": [6, 1, 12]}, ["y"], weights)
+
+
+def detector(tmp_path):
+    """Two scales of boxes and scores: convolutions, an upsampling, anchors decoded by known tables."""
+    node = helper.make_node
+    anchors = np.stack(np.meshgrid(np.arange(8), np.arange(8)), 0).reshape(1, 2, 64).astype(np.float32)
+    weights = {
+        "w1": half(16, 8, 3, 3),
+        "w2": half(16, 16, 3, 3),
+        "lateral": half(16, 16, 1, 1),
+        "out": half(9, 16, 1, 1),
+    }
+    weights |= {"scales": np.array([1, 1, 2, 2], np.float32), "lines": np.array([1, 9, 64]), "anchors": anchors}
+    weights |= {"cut": np.array([2, 2, 5]), "half": np.array(0.5, np.float32), "step": np.array(8.0, np.float32)}
+    nodes = [
+        node("Conv", ["x", "w1"], ["c1"], "backbone/conv1", strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("LeakyRelu", ["c1"], ["a1"], "backbone/act1", alpha=0.125),
+        node("Conv", ["a1", "w2"], ["c2"], "backbone/conv2", strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Resize", ["c2", "", "scales"], ["up"], "neck/up", mode="nearest", nearest_mode="floor",
+             coordinate_transformation_mode="asymmetric"),
+        node("Conv", ["a1", "lateral"], ["l"], "neck/lateral"),
+        node("Add", ["up", "l"], ["p"], "neck/add"),
+        node("Conv", ["p", "out"], ["o"], "head/conv"),
+        node("Reshape", ["o", "lines"], ["flat"], "head/flat"),
+        node("Split", ["flat", "cut"], ["xy", "wh", "cls"], "head/split", axis=1),
+        node("Sigmoid", ["xy"], ["sxy"], "head/xy"),
+        node("Sub", ["sxy", "half"], ["centred"], "head/centre"),
+        node("Add", ["centred", "anchors"], ["placed"], "head/anchors"),
+        node("Mul", ["placed", "step"], ["boxes"], "head/scale"),
+        node("Exp", ["wh"], ["sizes"], "head/sizes"),
+        node("Sigmoid", ["cls"], ["scores"], "head/scores"),
+        node("Concat", ["boxes", "sizes", "scores"], ["y"], "head/concat", axis=1),
+    ]  # fmt: skip
+    return saved(tmp_path, nodes, {"x": [1, 8, 16, 16]}, ["y"], weights)
+
+
+def twin(name, **sizes):
+    def write(tmp_path):
+        sys.path.insert(0, str(ROOT / "bench"))
         try:
-            af.load(tmp_path / "damaged.onnx", dims={"batch": 1})
-        except LoadError as error:
-            assert str(error).startswith("damaged.onnx: ")
-            assert "\n" not in str(error)
+            import networks
+            from twins import onnx_twin
+        finally:
+            sys.path.pop(0)
+        graph = af.Graph([getattr(networks, name)(**sizes)])
+        (tmp_path / "model.onnx").write_bytes(onnx_twin(graph))
+        return tmp_path / "model.onnx"
+
+    return write
+
+
+WHOLE = {
+    "cnn": cnn,
+    "lstm": recurrent,
+    "detector": detector,
+    "encoder": twin("bert_encoder", layers=2, width=64, heads=4, sequence=16),
+    "decoder": twin("decoder", layers=2, width=64, heads=4, sequence=16),
+    "unet": twin("unet", size=32, widths=(8, 16, 32, 64)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_models(name, tmp_path):
+    file = WHOLE[name](tmp_path)
+    graph = af.load(file)
+    assert not [each for each in graph if each.op == "host"]
+    names = graph.names()
+    feeds = {names[each.uid]: half(*each.shape, scale=0.5) for each in graph.inputs}
+    want = ReferenceEvaluator(str(file)).run(None, feeds)[0]
+    peak = np.abs(want).max()
+    np.testing.assert_allclose(af.evaluate(graph, feeds)[0], want, rtol=1e-3, atol=1e-3 * peak)  # weights are fp16
+    for chip in ("m1", "m5"):
+        found = af.compile(graph, target=chip, fidelity="fast").run(feeds).outputs
+        np.testing.assert_allclose(next(iter(found.values())), want, rtol=2e-2, atol=2e-2 * peak)
