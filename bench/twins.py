@@ -20,7 +20,7 @@ Array = np.ndarray
 OPSET = 23
 
 
-def onnx_twin(graph: Graph) -> bytes:
+def onnx_twin(graph: Graph) -> bytes:  # noqa: PLR0912 - one branch an op
     """The graph as a float32 ONNX model."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -63,12 +63,8 @@ def onnx_twin(graph: Graph) -> bytes:
             kind = "LayerNormalization" if node.op == "layer_norm" else "RMSNormalization"
             emit(kind, given, name, epsilon=attrs["eps"], axis=-1)
         elif node.op == "upsample_nearest_neighbor":
-            rows, columns = attrs["scale"] if isinstance(attrs["scale"], tuple) else (attrs["scale"], attrs["scale"])
-            scales = constant(np.array([1, 1, rows, columns], np.float32), "scales")
-            ways = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
-            emit("Resize", [given[0], "", scales], name, **ways)
-        elif node.op == "concat":
-            emit("Concat", given, name, axis=attrs["axis"])
+            scales = constant(np.array([1, 1, *attrs["scale"]], np.float32), "scales")
+            emit("Resize", [given[0], "", scales], name, **_NEAREST)
         elif node.op == "silu":
             emit("Sigmoid", given, f"{name}_s")
             emit("Mul", [given[0], f"{name}_s"], name)
@@ -86,6 +82,7 @@ def onnx_twin(graph: Graph) -> bytes:
     return made.SerializeToString()
 
 
+_NEAREST = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
 _PLAIN: dict[str, tuple[str, dict[str, str]]] = {
     "relu": ("Relu", {}),
     "add": ("Add", {}),
@@ -95,6 +92,7 @@ _PLAIN: dict[str, tuple[str, dict[str, str]]] = {
     "transpose": ("Transpose", {"perm": "perm"}),
     "concat": ("Concat", {"axis": "axis"}),
     "gelu": ("Gelu", {}),
+    "sigmoid": ("Sigmoid", {}),
 }
 
 
