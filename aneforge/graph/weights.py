@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -97,7 +97,8 @@ class Weight:
 _table: WeakValueDictionary[str, Weight] = WeakValueDictionary()
 _KEPT = 4  # the pieces of one kernel are read in turn, and each of them reads the whole
 _recent: dict[str, np.ndarray] = {}
-_AT_ONCE = 1 << 22  # numbers that are rounded at a time
+_AT_ONCE = 1 << 20  # numbers that are rounded at a time
+_INFINITE = 0x7C00
 
 
 def intern_weight(values: Any, what: str = "weight") -> Weight:
@@ -192,16 +193,29 @@ def _as_fp16(values: Any, what: str) -> np.ndarray:
     if array.size == 0:
         raise GraphError(f"{what} of shape {list(array.shape)} is empty; every axis needs at least one element")
     if array.dtype == np.float16:
-        if np.isnan(array).any():
-            raise GraphError(f"{what} holds NaN at index {_first(np.isnan(array))}")
+        for part in _parts(array):
+            if _peak(np.ascontiguousarray(array[part])) > _INFINITE and np.isnan(array).any():
+                raise GraphError(f"{what} holds NaN at index {_first(np.isnan(array))}")
         return array
     half = np.empty(array.shape, np.float16)
-    # Part by part along the first axis, so that a large weight never exists a second time in a wide format.
-    rows = max(1, _AT_ONCE // max(1, array.size // max(1, array.shape[0]))) if array.ndim else 1
-    for first in range(0, array.shape[0] if array.ndim else 1, rows):
-        part = slice(first, first + rows) if array.ndim else ()
-        half[part] = _rounded(array[part], what, first)
+    for part in _parts(array):
+        half[part] = _rounded(array[part], what, part.start if isinstance(part, slice) else 0)
     return half
+
+
+def _parts(array: np.ndarray) -> Iterator[Any]:
+    """Part by part along the first axis, so that a large weight never exists a second time in a wide format."""
+    if not array.ndim:
+        yield ()
+        return
+    rows = max(1, _AT_ONCE // max(1, array.size // array.shape[0]))
+    for first in range(0, array.shape[0], rows):
+        yield slice(first, first + rows)
+
+
+def _peak(half: np.ndarray) -> int:
+    """The largest magnitude as its bits: those of infinity are the first that are no number, NaN's lie behind."""
+    return int((half.view(np.uint16) & np.uint16(0x7FFF)).max())
 
 
 def _rounded(part: np.ndarray, what: str, first: int) -> np.ndarray:
@@ -209,8 +223,8 @@ def _rounded(part: np.ndarray, what: str, first: int) -> np.ndarray:
     numbers = part if part.dtype.kind == "f" else part.astype(np.float64)
     with np.errstate(over="ignore"):
         half = numbers.astype(np.float16)
-    odd = ~np.isfinite(half)
-    if odd.any():
+    if _peak(np.ascontiguousarray(half)) >= _INFINITE:
+        odd = ~np.isfinite(half)
         bad = np.isnan(numbers)
         lost = odd & np.isfinite(numbers)
         for mask in (bad, lost):
