@@ -47,6 +47,12 @@ class UnavailableError(AneforgeError):
     """Part of the public surface that this version does not have yet."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, short enough to stand within one of ours."""
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str], count: int = 4) -> list[str]:
     """Known names that look like ``name``, best first; empty when nothing is close."""
     from difflib import get_close_matches  # only a failing look-up pays for the import

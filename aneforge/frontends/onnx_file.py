@@ -14,20 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.errors import first_line
 from aneforge.frontends import LoadError
 
-__all__ = ["StoredWeights", "first_line", "open_model"]
+__all__ = ["StoredWeights", "open_model"]
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5  # field numbers of onnx.proto
 _TENSOR_TYPE, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 2, 9, 13, 14
 _LEAST = 4096  # smaller weights stay in the message
 _WHOLE_BYTES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16))  # element types that fill bytes
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
-
-
-def first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:200] if text else "no message"
 
 
 def open_model(onnx: Any, file: Path) -> Any:

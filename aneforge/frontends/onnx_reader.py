@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, GraphError
+from aneforge.errors import AneforgeError, GraphError, first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.onnx_control import CONTROL, function, names_read
-from aneforge.frontends.onnx_file import StoredWeights, first_line, open_model
+from aneforge.frontends.onnx_file import StoredWeights, open_model
 from aneforge.frontends.onnx_host import Typed, alone, hosted, result_types
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from aneforge.errors import first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.blobs import Weights
 from aneforge.frontends.coreml.package import specification
 from aneforge.frontends.coreml.program import Program
 from aneforge.frontends.coreml.proto import model_proto
-from aneforge.frontends.coreml.walker import Port, Walker, first_line
+from aneforge.frontends.coreml.walker import Port, Walker
 from aneforge.graph.graph import Graph
 
 __all__ = ["ports_of", "read_model", "read_program"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.blobs import Weights
 from aneforge.frontends.coreml.control import CONTROL, Scope
@@ -37,17 +37,12 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Port", "Walker", "first_line"]
+__all__ = ["Port", "Walker"]
 
 _MOST_ELEMENTS = 1 << 31
 _MOST_OPERATIONS = 1 << 20  # walked, loops written out
 _WHOLE = "it computes with whole numbers, which the engine does not"
 _BROKEN = (OnHost, AneforgeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
-
-
-def first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__
 
 
 @dataclass

@@ -14,7 +14,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from aneforge.errors import AneforgeError, GraphError
+from aneforge.errors import AneforgeError, GraphError, first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.torch_rules import (
     DEEP_RULES,
@@ -105,7 +105,7 @@ class Walker:
         try:
             return Graph(outputs, states=self.states) if self.states else Graph(outputs)
         except GraphError as error:
-            raise LoadError(f"{self.what}: {_line(error)}") from None
+            raise LoadError(f"{self.what}: {first_line(error)}") from None
 
     # Leaves.
 
@@ -140,7 +140,7 @@ class Walker:
             return tensor.expand(shape) if tensor.ndim == 0 else tensor.reshape(shape)
         except (RuntimeError, TypeError, ValueError) as error:
             raise LoadError(
-                f"{self.what}: fixed input {name!r} must be of shape {list(shape)}: {_line(error)}"
+                f"{self.what}: fixed input {name!r} must be of shape {list(shape)}: {first_line(error)}"
             ) from None
 
     def _port(self, name: str, example: Any) -> Tensor:
@@ -159,7 +159,7 @@ class Walker:
                 return graph_input(shape, dtype="int32", name=shown)
             port = graph_input(shape, name=shown)
         except GraphError as error:
-            raise LoadError(f"{self.what}: input {name!r}: {_line(error)}") from None
+            raise LoadError(f"{self.what}: input {name!r}: {first_line(error)}") from None
         if kind != "bool":
             return port
         held_ = port.greater(0.5)
@@ -215,7 +215,7 @@ class Walker:
         try:
             return target(*args, **kwargs)
         except Exception as error:
-            raise LoadError(f"{where}: {_line(error)}") from None
+            raise LoadError(f"{where}: {first_line(error)}") from None
 
     def _read_out(self, where: str, node: Any, value: Any) -> Any:
         """A tensor's only number, as a size or an index."""
@@ -264,7 +264,7 @@ class Walker:
             with torch.no_grad():
                 return target(*plain, **named)
         except Exception as error:
-            raise LoadError(f"{where}: a static value could not be computed: {_line(error)}") from None
+            raise LoadError(f"{where}: a static value could not be computed: {first_line(error)}") from None
 
     # Nodes that become graph.
 
@@ -280,9 +280,9 @@ class Walker:
         try:
             made = self._made(node, fx.target, args, kwargs, operands)
         except LoadError as error:
-            raise LoadError(f"{where}: {_line(error)}") from None
+            raise LoadError(f"{where}: {first_line(error)}") from None
         except (AneforgeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise LoadError(f"{where}: {_line(error)}") from None
+            raise LoadError(f"{where}: {first_line(error)}") from None
         if self.let_go is not None and any(math.prod(shape) > _LARGE for _, _, shape in operands):
             self.let_go()
         several = isinstance(fx.meta.get("val"), (tuple, list))
@@ -422,7 +422,7 @@ class Walker:
             try:
                 value = const(np.asarray(numbers_of(value), np.float64))
             except GraphError as error:
-                raise LoadError(f"{self.what}: {what}: {_line(error)}") from None
+                raise LoadError(f"{self.what}: {what}: {first_line(error)}") from None
         shown = name or self.renamed.get(value.name or "")
         if any(each.uid == value.uid for each in others) or (shown and value.definition.leaf):
             value = value.reshape(*(value.shape or (1,)))
@@ -477,8 +477,3 @@ def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | No
     if whole and base not in MOVES and any("int" in kind for kind in node.dtypes):
         return INTEGERS
     return None
-
-
-def _line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__

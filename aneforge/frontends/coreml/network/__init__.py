@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network import nd, pointwise, recurrent, spatial
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
 from aneforge.frontends.coreml.op import OnHost, shaped
 from aneforge.frontends.coreml.reader import ports_of
-from aneforge.frontends.coreml.walker import Port, first_line
+from aneforge.frontends.coreml.walker import Port
 from aneforge.frontends.values import as_tensor
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import const
