@@ -163,6 +163,19 @@ def netplist(folder):
     return folder / "net.plist"
 
 
+def core_ai(folder):
+    from coreai_kit import A, build, u32
+
+    def body(x):
+        around = A.pad(x, u32(0, 0, 0, 0, 1, 1, 1, 1), np.float16(0))
+        first = A.relu(A.conv2d(around, W1, u32(1, 1), u32(1, 1), np.uint32(1)))
+        kind = A.TensorSpec((1, 8, 4, 4), A.float16)
+        pooled = A.maxpool2d(kind, first, u32(2, 2), u32(2, 2), u32(1, 1), np.bool_(False))
+        return A.softmax(A.conv2d(pooled, W2, u32(1, 1), u32(1, 1), np.uint32(1)), np.int32(1))
+
+    return build(folder, body, {"x": (SHAPE, "float16")}).path
+
+
 def python_file(folder):
     source = [
         "import numpy as np",
@@ -186,6 +199,7 @@ FORMATS = {
         mil_text,
         exported_program,
         netplist,
+        core_ai,
         python_file,
     )
 }

@@ -20,7 +20,7 @@ _BLOB = 0
 _MOST_ENTRIES = 1 << 22
 
 
-class _Unexpected(Exception):
+class _LayoutError(Exception):
     """The bytes do not read as they should: the caller asks the package instead."""
 
 
@@ -34,7 +34,7 @@ class _Bytes:
 
     def byte(self) -> int:
         if self.at >= self.end:
-            raise _Unexpected
+            raise _LayoutError
         self.at += 1
         return int(self.data[self.at - 1])
 
@@ -51,19 +51,19 @@ class _Bytes:
 
     def take(self, count: int) -> bytes:
         if count > self.end - self.at:
-            raise _Unexpected
+            raise _LayoutError
         self.at += count
         return self.data[self.at - count : self.at].tobytes()
 
     def count(self) -> int:
         number = self.number()
         if number > _MOST_ENTRIES:
-            raise _Unexpected
+            raise _LayoutError
         return number
 
     def align(self, to: int) -> None:
         if to < 1 or to & (to - 1):
-            raise _Unexpected
+            raise _LayoutError
         self.at += -self.at % to
 
     def text(self) -> None:
@@ -76,7 +76,7 @@ def mapped_blobs(file: Path) -> dict[str, np.ndarray]:
     try:
         data = np.memmap(file, np.uint8, "r")
         return _blobs(data)
-    except (_Unexpected, OSError, ValueError, OverflowError):
+    except (_LayoutError, OSError, ValueError, OverflowError):
         return {}
 
 
@@ -93,7 +93,7 @@ def _blobs(data: np.ndarray) -> dict[str, np.ndarray]:
         for _ in range(table.count()):
             key, size, kind = table.number(), table.number(), table.byte()
             if key >= len(names) or place + size > sections[_RESOURCES].end:
-                raise _Unexpected
+                raise _LayoutError
             if kind == _BLOB and outer <= 0:
                 found[names[key]] = _blob(_Bytes(data, place, place + size))
             place += size
@@ -105,14 +105,14 @@ def _blob(entry: _Bytes) -> np.ndarray:
     alignment, size = entry.number(), entry.number()
     entry.align(alignment)
     if size > entry.end - entry.at:
-        raise _Unexpected
+        raise _LayoutError
     return entry.data[entry.at : entry.at + size]
 
 
 def _sections(data: np.ndarray) -> dict[int, _Bytes]:
     reader = _Bytes(data, 0, len(data))
     if reader.take(len(MAGIC)) != MAGIC:
-        raise _Unexpected
+        raise _LayoutError
     reader.number()  # the version of the format
     reader.text()  # who wrote it
     found: dict[int, _Bytes] = {}
@@ -121,7 +121,7 @@ def _sections(data: np.ndarray) -> dict[int, _Bytes]:
         if head & 0x80:
             reader.align(reader.number())
         if size > reader.end - reader.at:
-            raise _Unexpected
+            raise _LayoutError
         found[head & 0x7F] = _Bytes(data, reader.at, reader.at + size)
         reader.at += size
     return found

@@ -28,7 +28,6 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["RULES"]
 
 
-
 # Shapes.
 
 

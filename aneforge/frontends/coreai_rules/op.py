@@ -19,7 +19,7 @@ __all__ = ["Handle", "Held", "Op", "Rule", "Token", "as_condition", "as_number",
 
 @dataclass(frozen=True)
 class Token:
-    """What handles hold after the reads and writes that led here; a handle that is not in it holds what it came with."""
+    """What handles hold after the reads and writes that led here; others hold what they came with."""
 
     written: dict[str, Value] = field(default_factory=dict)
 

@@ -25,6 +25,7 @@ EVALUATORS = {
     "onnx": "aneforge.frontends.onnx_host",
     "torch": "aneforge.frontends.torch_host",
     "mil": "aneforge.frontends.coreml.host",
+    "coreai": "aneforge.frontends.coreai_rules.host",
 }
 """Which module computes the ops of each language: ``evaluate(kind, body, operands, output) -> array``."""
 
