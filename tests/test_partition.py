@@ -183,6 +183,23 @@ def test_the_command_tells_and_runs(tmp_path):
     assert "aneforge partition" in refused.stderr
 
 
+def test_a_region_can_be_exported(tmp_path):
+    """The encoder's engine part as a package that takes what the host hands over."""
+    pytest.importorskip("coremltools")
+    file, out = encoder(tmp_path), tmp_path / "part.mlpackage"
+    refused = run("export", str(file), str(out), "--target", "m1")
+    assert refused.returncode == 2
+    assert "--region N" in refused.stderr
+    done = run("export", str(file), str(out), "--target", "m1", "--region", "1")
+    assert done.returncode == 0, done.stderr
+    split = af.partition(af.load(file), "m1")
+    back, data = af.load(out), half(1, 16, 32)
+    np.testing.assert_array_equal(af.compile(back, target="m1")(data), split.models[1](data))
+    with pytest.raises(AneforgeError, match="no region 9; there are 4"):
+        split.graph_of(9)
+    assert "aneforge partition" in run("lower", str(file), "--target", "m1").stderr
+
+
 def test_what_cannot_be_asked(tmp_path):
     x = af.input((4,), name="x")
     with pytest.raises(AneforgeError, match="no way to partition 'luck'"):

@@ -264,6 +264,9 @@ def export(
     target: Annotated[
         str | None, typer.Option(help="The chip whose missing ops are rewritten (default: what no chip has).")
     ] = None,
+    region: Annotated[
+        int | None, typer.Option(help="Only this region of the model, as aneforge partition numbers them.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a package that is there.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
@@ -276,7 +279,7 @@ def export(
     from aneforge.cli import export as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), path, target, overwrite, as_json)
+    command.run(ModelFile(model, dim or (), function), path, target, region, overwrite, as_json)
 
 
 @app.command()

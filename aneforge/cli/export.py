@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.exports import export_coreml
+from aneforge.regions import partition
 from aneforge.report import text
 
 
-def run(model: str | ModelFile, path: str, target: str | None, overwrite: bool, as_json: bool) -> None:
-    told = export_coreml(load_model(model), path, target, overwrite)
+def run(
+    model: str | ModelFile, path: str, target: str | None, region: int | None, overwrite: bool, as_json: bool
+) -> None:
+    graph = load_model(model)
+    if region is not None:
+        graph = partition(graph, target or "m1").graph_of(region)
+    told = export_coreml(graph, path, target, overwrite)
     print(text.as_json(told.to_json()) if as_json else told)

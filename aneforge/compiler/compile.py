@@ -194,6 +194,9 @@ def lowered_for(graph: Graph, target: Target) -> tuple[Retargeted, Lowered]:
 
     What the host has to draw, since the chip cannot, enters by a port of its own that holds the reference's numbers.
     """
+    off = _off_engine(graph, target)
+    if off is not None:
+        raise off
     moved = retarget(graph, _rewriting_family(target), keep=LEGALISED)
     names = moved.names(graph) | {each.tensor.uid: each.name for each in moved.host_inputs} if moved.origins else None
     lowered = lower(moved.graph, target, names)
@@ -213,18 +216,23 @@ def _refusal(target: Target, error: RejectedOp | LoweringError, graph: Graph) ->
     return CompileError(target.name, "lower", str(error), error.sources, error.reject)
 
 
+def _off_engine(graph: Graph, target: Target) -> CompileError | None:
+    """What came in as the host's has no form in the engine's language, on no target."""
+    off = next((each for each in graph.nodes if each.op == "host" or each.dtype == "int32"), None)
+    if off is None:
+        return None
+    reason = "whole numbers and ops of the host have no place in a program; aneforge partition splits the graph"
+    return CompileError(target.name, "lower", reason, (graph.names()[off.uid],))
+
+
 def _gate(graph: Graph, target: Target) -> CompileError | None:
     """What preflight refuses has no program. Families below the MIL floor are reached by direct authoring only, and
     the reference profiles belong to no family: there the floors and tables of phase 2 decide alone. Of a name that
     no build constructs not even a table is known."""
     if not compile_fact(target, _TABLE).known:
         return CompileError(target.name, "gate", f"the name {target.name} is known, but no build constructs it")
-    off = next((each for each in graph.nodes if each.op == "host" or each.dtype == "int32"), None)
-    if off is not None and (target.family5 is None or target.family5 == Family.OLDER):
-        reason = "whole numbers and ops of the host have no place in a program; aneforge partition splits the graph"
-        return CompileError(target.name, "gate", reason, (graph.names()[off.uid],))
     if target.family5 is None or target.family5 == Family.OLDER:
-        return None
+        return _off_engine(graph, target)
     report = preflight(graph, target)
     if report.ok:
         return None

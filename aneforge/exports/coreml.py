@@ -96,7 +96,10 @@ def _refuse_host_ops(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op == "host" or node.dtype == "int32":
             name = graph.names()[node.uid]
-            raise ExportError(f"{name}: an op of the host; export the parts that af.partition makes for the engine")
+            raise ExportError(
+                f"{name}: whole numbers or an op of the host; export the engine's part: aneforge partition names the "
+                "regions, --region N (or af.partition(...).graph_of(N)) takes one"
+            )
 
 
 def _identifier(name: str, taken: Iterable[str]) -> str:

@@ -31,7 +31,10 @@ _ATTEMPTS = 16  # ops that a compile refuses move to the host, this often
 
 
 class Partition:
-    """One graph on one chip: ``regions`` in the order they run, ``reasons`` why a node is not on the engine."""
+    """One graph on one chip: ``regions`` in the order they run, ``reasons`` why a node is not on the engine.
+
+    ``eligible`` counts the ops that the rules allow there, ``placed`` those that Core ML would likely put there.
+    """
 
     def __init__(self, graph: Graph, target: Target, by: str, reasons: dict[int, str]) -> None:
         self.graph, self.target, self.by, self.reasons = graph, target, by, reasons
@@ -39,8 +42,10 @@ class Partition:
         computed = [node for node in graph.nodes if not node.definition.leaf]
         eligible = {node.uid: node.uid not in reasons for node in computed}
         by_rules = {uid: ENGINE if able else HOST for uid, able in eligible.items()}
+        by_placement = likely(graph, eligible)
         self.eligible = sum(eligible.values())
-        self.device_of = by_rules if by == "rules" else likely(graph, eligible)
+        self.placed = sum(device == ENGINE for device in by_placement.values())
+        self.device_of = by_rules if by == "rules" else by_placement
         self.regions = split(graph, self.device_of)
         self.crossings: list[Crossing] = crossings(self.regions, self.names)
 
@@ -49,13 +54,19 @@ class Partition:
         """Whether everything runs on the engine in one go."""
         return [each.device for each in self.regions] == [ENGINE]
 
+    def graph_of(self, number: int) -> Graph:
+        """One region as a graph of its own, to compile or to export; what crosses into it are its inputs."""
+        if not 0 <= number < len(self.regions):
+            raise AneforgeError(f"no region {number}; there are {len(self.regions)}")
+        return self.regions[number].graph(self.names)
+
     @cached_property
     def models(self) -> dict[int, Model]:
         """The compiled engine regions, by number."""
         found = {}
         for region in self.regions:
             if region.device == ENGINE:
-                found[region.number] = compile_model(region.graph(self.names), target=self.target)
+                found[region.number] = compile_model(self.graph_of(region.number), target=self.target)
         return found
 
     # Costs.
@@ -105,6 +116,7 @@ class Partition:
             "target": self.target.name,
             "by": self.by,
             "eligible": self.eligible,
+            "placed": self.placed,
             "ops": len(self.device_of),
             "on_engine": sum(device == ENGINE for device in self.device_of.values()),
             "regions": [each.to_json(self.names) for each in self.regions],

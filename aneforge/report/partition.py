@@ -41,8 +41,13 @@ def told(found: Partition) -> str:
         lines += ["", columns(("crossing", "type", "bytes", "way"), rows)]
         lines += _more(len(found.crossings), "crossings")
     costs, evidence = fixed_costs()
+    lines += [
+        "",
+        f"eligible by the rules: {found.eligible} of {len(found.device_of)} ops; placed there by Core ML, likely: "
+        f"{found.placed} [predicted from estimates of an M4: M6.disp; C30, U51]",
+    ]
     parts = ", ".join(f"{name} {value:g}" for name, value in costs.items())
-    lines += ["", f"fixed costs {found.fixed_us:,.0f} us (each in us: {parts}) {evidence.label()}"]
+    lines += [f"fixed costs {found.fixed_us:,.0f} us (each in us: {parts}) {evidence.label()}"]
     if found.reasons:
         lines += ["", "not on the engine:"]
         lines += [f"  {found.names[uid]}: {why}" for uid, why in list(found.reasons.items())[:_MOST]]
