@@ -240,3 +240,11 @@ def test_a_result_that_only_the_caller_reads_is_judged_too():
         af.preflight(af.input((20000, 2)).transpose([1, 0]), "M1").ok
         == af.preflight(af.input((20000, 2)).transpose([1, 0]).transpose([1, 0]), "M1").ok
     )
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: af.mod(x, 3.0), lambda x: af.floor_div(x, 3.0), lambda x: af.atan2(x, 1.0)]
+)
+def test_a_rewritten_op_may_have_a_single_number_for_an_operand(make):
+    report = af.preflight(make(af.input((2, 4))), "m1")
+    assert report.ok

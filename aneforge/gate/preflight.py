@@ -18,6 +18,7 @@ from aneforge.gate.retarget import decomposition, retarget
 from aneforge.gate.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Node, Signature, located, make
+from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets import Family, Target, all_targets, op_routes, resolve, slice_saturates, target
@@ -420,7 +421,9 @@ def _inside_the_rewrite(signature: Signature, chip: Target) -> Ruling | None:
 
 
 def _stand_in(shape: tuple[int, ...], dtype: str) -> Tensor:
-    """An operand of this type; only comparisons give bools."""
+    """An operand of this type; only comparisons give bools, and only a constant has no axes."""
+    if not shape:
+        return const(1.0)
     return graph_input(shape, dtype) if dtype != "bool" else graph_input(shape).greater(0.0)
 
 
