@@ -153,6 +153,23 @@ def gate_eval(
     command.run(file, as_json)
 
 
+@app.command("cost-eval")
+def cost_eval(
+    file: Annotated[str, typer.Argument(help="Measured times, in the schema of silicon/train.json.")],
+    every: Annotated[
+        bool, typer.Option("--all", help="Also rows that measured something else than the engine.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the cost model with measured times: median, mean and 90th percentile of the error, bias and ranking.
+
+    Example:  aneforge cost-eval train.json
+    """
+    from aneforge.cli import cost_eval as command
+
+    command.run(file, every, as_json)
+
+
 @app.command()
 def opt(
     file: Annotated[

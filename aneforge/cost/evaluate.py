@@ -1,0 +1,157 @@
+"""The model against measurements: ``predict`` for one row of the silicon schema, and figures over many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from aneforge.cost.constants import Basis, basis_of
+from aneforge.cost.device import SCOPES, Constants, call_us, layer_us
+from aneforge.cost.work import RowError, Work, work_of_row
+from aneforge.errors import AneforgeError
+
+__all__ = ["NOT_FITTED", "Figures", "figures", "predict", "predict_with", "read_rows"]
+
+NOT_FITTED = frozenset(
+    ("host_limited", "slow_stream", "cold_clock", "host_mixed", "noisy", "cpu_tail", "cpu_fallback?")
+)
+"""Rows whose quality says that something else than the engine was measured."""
+
+
+def predict(row: Mapping[str, Any]) -> float:
+    """Microseconds for a row: a function of chip, layers, encodings, inputs, outputs and scope, and of nothing that
+    was measured."""
+    return predict_with(row, work_of_row(row), _basis(row).constants)
+
+
+def _basis(row: Mapping[str, Any]) -> Basis:
+    name = row.get("target") or row.get("chip")
+    if not isinstance(name, str):
+        raise RowError("a row needs its target (h17s) or its chip (M5 Pro)")
+    return basis_of(name)
+
+
+def predict_with(row: Mapping[str, Any], layers: Sequence[Work], known: Constants) -> float:
+    scope = row.get("scope", "host_call")
+    if scope not in SCOPES:
+        raise RowError(f"no scope {scope!r}; it is {', '.join(SCOPES)}")
+    engines = row.get("engines_used")
+    inside = scope == "host_call"  # a call's own copies hide the way of single planar ops
+    times = [layer_us(each, known, engines, resident=inside and not each.macs).us for each in layers]
+    read, written = (_bytes(row, key, side) for key, side in (("in_bytes", "inputs"), ("out_bytes", "outputs")))
+    return call_us(scope, times, (read, written), known, int(row.get("dispatches") or 1))
+
+
+def _bytes(row: Mapping[str, Any], key: str, side: str) -> float:
+    told = row.get(key)
+    if told is not None:
+        return float(told)
+    total = 0.0
+    for shape in row.get(side) or ():
+        size = 2.0
+        for extent in shape:
+            size *= extent
+        total += size
+    return total
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How far predictions are off: relative errors of all rows, in per cent but for the last two."""
+
+    rows: int
+    median: float
+    mape: float
+    p90: float
+    factor: float
+    """The 90th percentile of the larger over the smaller."""
+    bias: float
+    rank: float
+    """Spearman's correlation within sources, weighted by their rows."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: round(value, 4) for key, value in self.__dict__.items()}
+
+
+def figures(rows: Sequence[Mapping[str, Any]], predicted: Callable[[Mapping[str, Any]], float] = predict) -> Figures:
+    if not rows:
+        raise AneforgeError("no rows to compare with")
+    pairs = [(predicted(row), float(row["latency_us"])) for row in rows]
+    errors = [made / measured - 1 for made, measured in pairs]
+    sizes = sorted(abs(each) for each in errors)
+    factors = sorted(max(made / measured, measured / made) for made, measured in pairs)
+    place = min(len(sizes) - 1, int(0.9 * len(sizes)))
+    return Figures(
+        len(rows),
+        100 * median(sizes),
+        100 * sum(sizes) / len(sizes),
+        100 * sizes[place],
+        factors[place],
+        100 * median(errors),
+        _rank_within_sources(rows, pairs),
+    )
+
+
+def _rank_within_sources(rows: Sequence[Mapping[str, Any]], pairs: Sequence[tuple[float, float]]) -> float:
+    groups: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for row, pair in zip(rows, pairs, strict=True):
+        groups.setdefault((row.get("source"), row.get("chip"), row.get("scope")), []).append(pair)
+    large = [each for each in groups.values() if len(each) >= 4]
+    total = sum(len(each) for each in large)
+    return sum(len(each) * _spearman(each) for each in large) / total if total else 1.0
+
+
+def _spearman(pairs: Sequence[tuple[float, float]]) -> float:
+    one, two = (_ranks([pair[i] for pair in pairs]) for i in (0, 1))
+    middle = (len(pairs) - 1) / 2
+    top = sum((a - middle) * (b - middle) for a, b in zip(one, two, strict=True))
+    scale = sum((a - middle) ** 2 for a in one) * sum((b - middle) ** 2 for b in two)
+    return top / scale**0.5 if scale else 1.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    ranks = [0.0] * len(values)
+    first = 0
+    while first < len(order):
+        last = first
+        while last + 1 < len(order) and values[order[last + 1]] == values[order[first]]:
+            last += 1
+        for place in range(first, last + 1):
+            ranks[order[place]] = (first + last) / 2
+        first = last + 1
+    return ranks
+
+
+def read_rows(path: str | Path) -> list[dict[str, Any]]:
+    """The rows of a file in the silicon schema."""
+    file = Path(path)
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AneforgeError(f"{file.name}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise AneforgeError(f"{file.name}: not JSON ({str(error).splitlines()[0]})") from None
+    rows = document.get("rows") if isinstance(document, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+        raise AneforgeError(f"{file.name}: no list of 'rows' in the schema of train.json")
+    bad = next((i for i, each in enumerate(rows) if not _is_time(each.get("latency_us"))), None)
+    if bad is not None:
+        raise AneforgeError(f"{file.name}: row {bad} has no latency_us to compare with")
+    return rows
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def by(rows: Iterable[Mapping[str, Any]], key: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Rows grouped by a field, the largest group first."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(str(row.get(key)), []).append(row)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))

@@ -1,0 +1,171 @@
+"""What one layer has to do, in numbers that no chip changes: multiply-adds, bytes, elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from aneforge.errors import AneforgeError
+
+__all__ = ["CONTRACTIONS", "NORMS", "RowError", "Work", "work_of_row"]
+
+CONTRACTIONS = ("conv", "linear", "bmm")
+NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
+_PALETTES = {"int4lut": 4, "lut2": 2, "lut3": 3, "lut4": 4, "lut6": 6}
+_BYTES = {"fp16": 2.0, "int8": 1.0, "w8a8": 1.0, **{name: bits / 8 for name, bits in _PALETTES.items()}}
+_FORMS = {"int8": "int8", **dict.fromkeys(_PALETTES, "palette")}
+_KEPT_ZEROS = 0.63  # of a sparse weight whose share of zeros a row does not say: the one that sources used (G07)
+
+
+class RowError(AneforgeError, ValueError):
+    """A row that does not describe a workload: which field, and what it should be."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One layer, once; a program runs it ``repeat`` times."""
+
+    kind: str
+    repeat: int = 1
+    macs: float = 0.0
+    weight_bytes: float = 0.0
+    """Of one copy, in its stored encoding."""
+    shared: bool = False
+    """Every repeat reads the same weights."""
+    form: str = "fp16"
+    """How the weights are stored: ``fp16``, ``int8``, ``palette`` or ``sparse``."""
+    zeros: float = 0.0
+    """The share of weights that are zero and skipped."""
+    integers: bool = False
+    """int8 on both sides."""
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    contraction: int = 1
+    channels: tuple[int, int] = (1, 1)
+    """Of the input (within a group) and of the output."""
+    positions: int = 1
+    """Places of the output that share the weights."""
+    kernel: tuple[int, int] = (1, 1)
+    unit_steps: bool = True
+    """Neither stride nor dilation."""
+    elements: int = 0
+    rows: int = 1
+    operands: int = 1
+
+
+def work_of_row(row: Mapping[str, Any]) -> list[Work]:
+    """The layers of a row in the schema of the silicon measurements."""
+    layers = row.get("layers")
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
+        raise RowError(
+            "a row needs its layers: a list of primitives such as {'op': 'linear', 'm': 1, 'k': 64, 'n': 64}"
+        )
+    return [_work(place, layer, row) for place, layer in enumerate(layers)]
+
+
+def _work(place: int, layer: Any, row: Mapping[str, Any]) -> Work:
+    if not isinstance(layer, Mapping) or not isinstance(layer.get("op"), str):
+        raise RowError(f"layer {place} is no record with an 'op'")
+    try:
+        make = {"conv": _conv, "linear": _linear, "bmm": _bmm}.get(layer["op"], _planar)
+        return make(layer, row)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, IndexError) as error:
+        raise RowError(f"layer {place} ({layer['op']}): {error!r} is missing or no size") from None
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (int(value[0]), int(value[-1])) if isinstance(value, (list, tuple)) else (int(value), int(value))
+
+
+def _stored(layer: Mapping[str, Any], row: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Bytes and form of a weight of so many numbers."""
+    told = str(layer.get("wenc") or row.get("weight_enc") or "fp16")
+    sparse = told.startswith("sparse")
+    zeros = float(layer.get("sparsity") or (_KEPT_ZEROS if sparse else 0.0))
+    each = 2 * (1 - zeros) + 0.125 if sparse else _BYTES.get(told, 2.0)
+    return {
+        "weight_bytes": float(layer.get("wbytes") or count * each),
+        "shared": bool(layer.get("shared")),
+        "form": "sparse" if sparse else _FORMS.get(told, "fp16"),
+        "zeros": float(layer.get("sparsity") or 0.0),
+        "integers": told == "w8a8",
+    }
+
+
+def _repeat(layer: Mapping[str, Any]) -> int:
+    count = int(layer.get("repeat") or 1)
+    if count < 1:
+        raise ValueError(f"repeat {count}")
+    return count
+
+
+def _conv(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
+    batch, inputs, outputs, height, width = (int(layer[key]) for key in ("n", "cin", "cout", "h", "w"))
+    kernel, groups = (int(layer["kh"]), int(layer["kw"])), int(layer.get("groups") or 1)
+    stride, dilation = _pair(layer.get("stride") or 1), _pair(layer.get("dil") or 1)
+    pad = _pair(layer.get("pad") or 0)
+    out = [
+        max(1, (extent + 2 * pad[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1)
+        for i, extent in enumerate((height, width))
+    ]
+    inner, positions = inputs // groups, batch * prod(out)
+    count = outputs * inner * prod(kernel)
+    return Work(
+        "conv",
+        _repeat(layer),
+        macs=float(positions) * count,
+        **_stored(layer, row, count),
+        bytes_in=2.0 * batch * inputs * height * width,
+        bytes_out=2.0 * positions * outputs,
+        contraction=inner * prod(kernel),
+        channels=(inner, outputs),
+        positions=positions,
+        kernel=kernel,
+        unit_steps=stride == dilation == (1, 1),
+    )
+
+
+def _linear(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
+    rows, inner, outputs = (int(layer[key]) for key in ("m", "k", "n"))
+    return Work(
+        "linear",
+        _repeat(layer),
+        macs=float(rows) * inner * outputs,
+        **_stored(layer, row, inner * outputs),
+        bytes_in=2.0 * rows * inner,
+        bytes_out=2.0 * rows * outputs,
+        contraction=inner,
+        channels=(inner, outputs),
+        positions=rows,
+    )
+
+
+def _bmm(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
+    batch, rows, inner, columns = (int(layer[key]) for key in ("b", "m", "k", "n"))
+    return Work(
+        "bmm",
+        _repeat(layer),
+        macs=float(batch) * rows * inner * columns,
+        bytes_in=2.0 * batch * inner * (rows + columns),
+        bytes_out=2.0 * batch * rows * columns,
+        contraction=inner,
+        channels=(inner, columns),
+        positions=batch * rows,
+    )
+
+
+def _planar(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
+    shape = [int(each) for each in layer["shape"]]
+    made = [int(each) for each in layer.get("out_shape") or shape]
+    operands, elements = int(layer.get("n_in") or 1), prod(shape)
+    return Work(
+        layer["op"],
+        _repeat(layer),
+        bytes_in=2.0 * elements * operands,
+        bytes_out=2.0 * prod(made),
+        elements=elements,
+        rows=elements // shape[-1],
+        operands=operands,
+    )

@@ -1,0 +1,184 @@
+"""The cost model: what it reads, how it behaves, and how far it is from the public measurements."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aneforge.cost.constants import basis_of
+from aneforge.cost.device import layer_us
+from aneforge.cost.evaluate import NOT_FITTED, figures, predict, read_rows
+from aneforge.cost.work import RowError, Work, work_of_row
+from aneforge.errors import AneforgeError
+from aneforge.targets import all_targets, store
+
+SILICON = Path(__file__).resolve().parent.parent.parent / "shared" / "facts" / "silicon" / "train.json"
+LINEAR = {"op": "linear", "m": 64, "k": 1024, "n": 1024}
+ROW = {
+    "chip": "M5 Pro",
+    "target": "h17s",
+    "scope": "host_call",
+    "layers": [LINEAR],
+    "inputs": [[64, 1024]],
+    "outputs": [[64, 1024]],
+    "weight_enc": "fp16",
+}
+
+
+def row(**changes):
+    return {**ROW, **changes}
+
+
+@pytest.mark.skipif(not SILICON.is_file(), reason="the measurements lie beside a checkout, not in it")
+def test_the_public_measurements():
+    """The figures of the fit; bench/cost.py validates by leaving sources and chips out."""
+    rows = [each for each in read_rows(SILICON) if each["quality"] not in NOT_FITTED]
+    found = figures(rows)
+    assert found.median < 7
+    assert found.mape < 12
+    assert found.p90 < 25
+    assert found.rank > 0.94
+
+
+@pytest.mark.skipif(not SILICON.is_file(), reason="the measurements lie beside a checkout, not in it")
+def test_nothing_measured_is_read():
+    """Rows without their measured fields and identifiers give the same times."""
+    hidden = {"id", "latency_us", "lat_min_us", "sustained_us", "p10_us", "p50_us", "gbps", "tflops", "pkg_w", "ane_w"}
+    hidden |= {"source", "notes", "stat", "quality", "host", "workload", "op_class", "compile_s", "flops"}
+    for each in read_rows(SILICON)[::7]:
+        assert predict({key: value for key, value in each.items() if key not in hidden}) == predict(each)
+
+
+# Properties.
+
+
+@pytest.mark.parametrize("target", ["h13", "h14g", "h16g", "h17s", "h18g"])
+@pytest.mark.parametrize("key", ["m", "k", "n"])
+def test_more_work_never_takes_less(target, key):
+    times = [predict(row(target=target, layers=[{**LINEAR, key: size}])) for size in (16, 64, 256, 1024, 2048)]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("target", ["h13", "h14g", "h17s", "h18g"])
+def test_repeats_add_up(target):
+    once, twice, four = (
+        predict(row(target=target, scope="slope", inputs=[], outputs=[], layers=[{**LINEAR, "repeat": count}]))
+        for count in (1, 2, 4)
+    )
+    assert twice == pytest.approx(2 * once)
+    assert four == pytest.approx(4 * once)
+
+
+def test_a_call_costs_more_than_its_layers():
+    bare = {"inputs": [], "outputs": []}
+    slope = predict(row(scope="slope", **bare))
+    assert all(
+        predict(row(scope=scope)) > slope for scope in ("host_call", "coreml_call", "direct_call", "device_task")
+    )
+
+
+def test_weights_in_fewer_bytes_take_less_where_they_are_streamed():
+    """One row of activations: the time is that of the weights."""
+    one = {"op": "linear", "m": 1, "k": 4096, "n": 4096}
+    times = [predict(row(target="h18g", weight_enc=enc, layers=[one])) for enc in ("fp16", "int8", "int4lut")]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.5 * times[2]
+
+
+def test_what_bounds_a_layer():
+    known = basis_of("M6").constants
+    wide = Work("linear", macs=1e9, weight_bytes=1e3, contraction=512, channels=(512, 512), positions=4096)
+    heavy = Work("linear", macs=1e6, weight_bytes=1e8, contraction=512, channels=(512, 512), positions=1)
+    assert layer_us(wide, known).bound == "compute"
+    assert layer_us(heavy, known).bound == "weights"
+    assert layer_us(Work("ew", elements=16), known).bound == "dispatch"
+
+
+# Constants and their evidence.
+
+
+def test_every_target_with_a_generation_has_a_basis():
+    for each in all_targets():
+        if each.td_generation is None or each.family5 is None:
+            continue
+        found = basis_of(each)
+        low, high = found.spread
+        assert low < 1 < high
+        assert found.rule
+        assert found.measured == (each.name in store.load("cost_fit")["chips"])
+    measured, other = basis_of("M5 Pro"), basis_of("M3")
+    assert other.spread[0] < measured.spread[0] < measured.spread[1] < other.spread[1]
+    assert "no nearer chip was measured" in other.rule
+    assert basis_of("M4").constants.chip["weights"] == 67e3
+
+
+def test_the_constants_are_plausible():
+    """In the units that they claim: GB/s, TFLOPS and microseconds that the sources print."""
+    for name, record in store.load("cost_fit")["chips"].items():
+        chip = record["constants"]
+        assert 5 < 2 * chip["macs"] / 1e6 < 25, name  # TFLOPS
+        assert 40 < chip["weights"] / 1e3 < 200, name  # GB/s
+        assert 50 < chip["host_call"] < 300, name
+        assert record["sources"]
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": None}, "a row needs its layers"),
+        ({"layers": [{"m": 1}]}, "layer 0 is no record with an 'op'"),
+        ({"layers": [{"op": "linear", "m": 1}]}, r"layer 0 \(linear\): KeyError\('k'\)"),
+        ({"layers": [{"op": "softmax"}]}, r"layer 0 \(softmax\)"),
+        ({"layers": [{**LINEAR, "repeat": -1}]}, "repeat -1"),
+        ({"scope": "dream"}, "no scope 'dream'"),
+        ({"target": "M77"}, "no chip or target 'M77'"),
+        ({"target": None, "chip": None}, "needs its target"),
+    ],
+)
+def test_rows_that_describe_nothing(changes, message):
+    with pytest.raises(AneforgeError, match=message):
+        predict(row(**changes))
+    assert issubclass(RowError, AneforgeError)
+
+
+def test_layers_in_numbers():
+    (found,) = work_of_row({"layers": [{"op": "conv", "n": 2, "cin": 8, "cout": 16, "h": 8, "w": 8, "kh": 3, "kw": 3,
+                                        "stride": 2, "pad": [1, 1], "groups": 2}]})  # fmt: skip
+    assert (found.positions, found.macs) == (2 * 16, 2 * 16 * 16 * 4 * 9)
+    assert (found.weight_bytes, found.channels, found.unit_steps) == (2 * 16 * 4 * 9, (4, 16), False)
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "aneforge", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_the_command(tmp_path):
+    file = tmp_path / "rows.json"
+    rows = [{**ROW, "latency_us": predict(ROW) * factor, "quality": "ok", "op_class": "gemm"} for factor in (1.0, 1.1)]
+    rows.append({**rows[0], "latency_us": 1e9, "quality": "noisy"})
+    file.write_text(json.dumps({"schema": 1, "rows": rows}))
+    told = run("cost-eval", str(file))
+    assert told.returncode == 0, told.stderr
+    assert "1 rows left out" in told.stdout
+    found = json.loads(run("cost-eval", str(file), "--json").stdout)
+    assert found["all"]["rows"] == 2
+    assert found["all"]["median"] == pytest.approx(100 * (1 - 1 / 1.1) / 2, abs=0.01)
+    for content, message in (
+        ("junk", "not JSON"),
+        ('{"rows": 1}', "no list of 'rows'"),
+        ('{"rows": [{}]}', "row 0 has no"),
+    ):
+        file.write_text(content)
+        refused = run("cost-eval", str(file))
+        assert refused.returncode == 2
+        assert message in refused.stderr
+    assert "rows.txt" in run("cost-eval", str(tmp_path / "rows.txt")).stderr
