@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aneforge.compiler.compile import Compiled, compile_all
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
+    from aneforge.cost.estimate import Estimate, estimate, estimate_provenance
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.exports import export_coreml
     from aneforge.frontends import LoadError, from_torch, load, load_onnx, onnx_to_tensor
@@ -117,6 +118,7 @@ _HOMES = {
     "aneforge.compiler.refusal": "CompileError",
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
     "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
+    "aneforge.cost.estimate": "Estimate estimate estimate_provenance",
     "aneforge.errors": "AneforgeError GraphError",
     "aneforge.exports": "export_coreml",
     "aneforge.frontends": "LoadError from_torch load load_onnx onnx_to_tensor",
@@ -151,6 +153,7 @@ __all__ = [
     "AneforgeError",
     "CompileError",
     "Compiled",
+    "Estimate",
     "Fact",
     "Family",
     "Graph",
@@ -193,6 +196,8 @@ __all__ = [
     "dynamic_slice",
     "einsum",
     "einsum_native",
+    "estimate",
+    "estimate_provenance",
     "evaluate",
     "export_coreml",
     "fidelity",

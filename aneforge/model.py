@@ -59,6 +59,12 @@ class Model:
         """Backend ops in the program."""
         return self.program.stats["ops"]
 
+    def estimate(self, scope: str = "coreml_call") -> Any:
+        """How long a call takes on the target: microseconds by layer, an interval, and what they rest on."""
+        from aneforge.cost.estimate import estimate_program
+
+        return estimate_program(self.program, scope)
+
     def explain(self, node: str | None = None) -> Any:
         """Why each node became what it is, pass by pass; one node's story by its name."""
         history = History()

@@ -7,13 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import aneforge as af
 from aneforge.cost.constants import basis_of
 from aneforge.cost.device import layer_us
 from aneforge.cost.evaluate import NOT_FITTED, figures, predict, read_rows
+from aneforge.cost.program import work_of_program
 from aneforge.cost.work import RowError, Work, work_of_row
 from aneforge.errors import AneforgeError
+from aneforge.graph.encoding import Encoded
 from aneforge.targets import all_targets, store
 
 SILICON = Path(__file__).resolve().parent.parent.parent / "shared" / "facts" / "silicon" / "train.json"
@@ -124,6 +128,56 @@ def test_the_constants_are_plausible():
         assert 40 < chip["weights"] / 1e3 < 200, name  # GB/s
         assert 50 < chip["host_call"] < 300, name
         assert record["sources"]
+
+
+# Programs.
+
+
+def network(width=64):
+    x = af.input((1, 16, 32, 32), name="x")
+    y = af.conv(x, np.full((width, 16, 3, 3), 0.01), pad=1).relu().named("stem")
+    y = af.conv(y, np.full((width, width, 1, 1), 0.01)) + y
+    return y.mean((2, 3)).reshape(1, width).linear(np.full((10, width), 0.01)).softmax(-1)
+
+
+@pytest.mark.parametrize("chip", ["m1", "m2", "m4", "m5", "m6"])
+def test_a_program_has_an_estimate_by_layers(chip):
+    model = af.compile(network(), target=chip)
+    found = model.estimate()
+    assert found.us == pytest.approx(af.estimate(network(), target=chip))
+    assert found.interval[0] < found.us < found.interval[1]
+    assert len(found.layers) == len(model.program.layers)
+    assert sum(found.bounds().values()) == pytest.approx(found.engine_us)
+    assert found.us > found.engine_us > 0
+    assert any("stem" in each.sources for each in found.layers)
+    assert json.dumps(found.to_json())
+    assert found.basis.measured == (chip != "m4")
+
+
+def test_a_program_and_a_row_of_the_same_layer_agree():
+    """One convolution: the work that the compiled program has is the work that a row describes."""
+    out = af.conv(af.input((1, 64, 32, 32)), np.full((64, 64, 1, 1), 0.01))
+    told = work_of_row({"layers": [{"op": "conv", "n": 1, "cin": 64, "cout": 64, "h": 32, "w": 32, "kh": 1, "kw": 1}]})
+    (made,) = work_of_program(af.compile(out, target="m5").program)
+    assert made == told[0]
+
+
+def test_larger_networks_take_longer_and_every_chip_has_a_time():
+    small, large = (af.estimate(network(width), target="m1") for width in (64, 512))
+    assert small < large
+    assert af.estimate_provenance("M4")["taken_from"] == "h17"
+    with pytest.raises(AneforgeError, match="no scope 'dream'"):
+        af.compile(network(), target="m1").estimate("dream")
+
+
+def test_encoded_weights_take_less_where_the_chip_streams_them():
+    codes = np.zeros((2048, 2048), np.int8)
+    plain, stored = (
+        af.input((1, 2048)).linear(weight)
+        for weight in (np.full((2048, 2048), 0.01), Encoded.affine(codes, np.float16(0.01)))
+    )
+    assert af.estimate(stored, target="m6") < af.estimate(plain, target="m6")
+    assert af.estimate(stored, target="m1") == pytest.approx(af.estimate(plain, target="m1"))
 
 
 # Bad input.

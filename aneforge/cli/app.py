@@ -153,6 +153,28 @@ def gate_eval(
     command.run(file, as_json)
 
 
+@app.command()
+def estimate(
+    model: AModel,
+    target: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "m1,m2,m4,m5,m6",
+    scope: Annotated[
+        str, typer.Option(help="What a call covers: coreml_call, host_call, direct_call or device_task.")
+    ] = "coreml_call",
+    layers: Annotated[bool, typer.Option(help="Also the layers that take longest, and what bounds them.")] = False,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
+
+    Examples:  aneforge estimate model.onnx --target all   |   aneforge estimate net.py --target m1 --layers
+    """
+    from aneforge.cli import estimate as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), target, scope, layers, as_json)
+
+
 @app.command("cost-eval")
 def cost_eval(
     file: Annotated[str, typer.Argument(help="Measured times, in the schema of silicon/train.json.")],

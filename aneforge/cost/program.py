@@ -1,0 +1,112 @@
+"""What a compiled program has to do: every layer as work, with its weights in the encoding they are packed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from aneforge.anec.ir import Op
+from aneforge.compiler.program import Program, ProgramLayer, ProgramWeight
+from aneforge.cost.work import Work
+
+__all__ = ["work_of_layer", "work_of_program"]
+
+_KERNELS = ("convolution", "deconvolution", "linear")
+_NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "layer_norm", "l2norm_pool": "l2_norm"}
+_MOVES = ("reshape", "flatten", "unflatten", "pad", "padding", "tile", "broadcast", "crop", "input_view", "reverse")
+_FORMS = {"int8": "int8", "sparse": "sparse"}
+
+
+def work_of_program(program: Program) -> list[Work]:
+    """One record for each layer, in the order they run."""
+    stored = {each.key: each for each in program.weights}
+    return [work_of_layer(layer, stored) for layer in program.layers]
+
+
+def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> Work:
+    """What rides in a layer's slots costs nothing of its own: the engine applies it on the way out."""
+    op = layer.ops[0]
+    if layer.engine == "view":
+        return Work("view")
+    if op.kind in _KERNELS:
+        return _contraction(op, stored)
+    if op.kind == "matmul":
+        return _product(op, stored)
+    return _planar(op)
+
+
+def _weight(op: Op, stored: Mapping[str, ProgramWeight]) -> tuple[float, str]:
+    """Bytes and form of a kernel as the program packs it."""
+    kernel = op.operands[1]
+    held = stored.get(kernel.attrs.get("weight", "")) if kernel.kind == "const_in" else None
+    if held is None:
+        return 0.0, "fp16"
+    form = "palette" if held.encoding.startswith("lut") else _FORMS.get(held.encoding, "fp16")
+    return float(held.bytes), form
+
+
+def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
+    x, kernel = op.operands[0], op.operands[1]
+    n, d, c, h, w = op.shape
+    size, form = _weight(op, stored)
+    if op.kind == "linear":
+        inner, outputs, positions, area = x.shape[4], w, n * d * c * h, (1, 1)
+        steps = True
+    else:
+        groups, area = op.attrs["groups"], tuple(op.attrs["kernel_sizes"][1:])
+        inner, outputs, positions = x.shape[2] // groups, c, n * d * h * w
+        if op.kind == "deconvolution":  # each place of the input meets the whole kernel
+            positions = prod(x.shape) // x.shape[2]
+        steps = all(step == 1 for step in (*op.attrs["strides"], *op.attrs["dilation_rates"]))
+    computed = kernel.kind != "const_in"
+    return Work(
+        "bmm" if computed else ("linear" if op.kind == "linear" else "conv"),
+        macs=float(positions) * outputs * inner * prod(area),
+        weight_bytes=size,
+        form=form,
+        bytes_in=2.0 * prod(x.shape),
+        bytes_out=2.0 * prod(op.shape),
+        contraction=inner * prod(area),
+        channels=(inner, outputs),
+        positions=positions,
+        kernel=(int(area[0]), int(area[1])),
+        unit_steps=steps,
+    )
+
+
+def _product(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
+    """[.., rows on C, .., columns on W]; a stored right-hand side is a weight like another."""
+    left = op.operands[0]
+    inner = left.shape[2] if op.attrs.get("transpose_lhs") else left.shape[4]
+    size, form = _weight(op, stored)
+    n, d, c, h, w = op.shape
+    read = sum(prod(each.shape) for each in op.operands[:2] if each.kind != "const_in")
+    return Work(
+        "linear" if size else "bmm",
+        macs=float(prod(op.shape)) * inner,
+        weight_bytes=size,
+        form=form,
+        bytes_in=2.0 * read,
+        bytes_out=2.0 * prod(op.shape),
+        contraction=inner,
+        channels=(inner, w),
+        positions=n * d * c * h,
+    )
+
+
+def _planar(op: Op) -> Work:
+    computed = [each for each in op.operands if each.kind != "const_in"]
+    elements = max((prod(each.shape) for each in computed), default=prod(op.shape))
+    kind = _NORMS.get(op.kind, op.kind)
+    if op.kind.startswith("reduce_"):
+        kind = "reduce_sum"
+    elif kind in _MOVES:
+        kind = "concat"
+    return Work(
+        kind,
+        bytes_in=2.0 * sum(prod(each.shape) for each in computed),
+        bytes_out=2.0 * prod(op.shape),
+        elements=elements,
+        rows=max(1, elements // op.shape[4]),
+        operands=max(1, len(computed)),
+    )
