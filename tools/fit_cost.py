@@ -78,7 +78,12 @@ EXTRAPOLATION: list[dict[str, Any]] = [
         "rule": "the M5's host constants; products and weight reads as published for an M4 (18.6 TFLOPS, 67 GB/s: MX, "
         "M6.arr); the Core ML call as on an M6, which the same study measured with the same system",
     },
-    {"generations": [4, 5, 6, 7, 10, 26], "from": "h13", "rule": "the M1's constants: no nearer chip was measured"},
+    {
+        "targets": ["m9"],
+        "generations": [1, 4, 5, 6, 7, 10, 26],
+        "from": "h13",
+        "rule": "the M1's constants: no nearer chip was measured",
+    },
     {"generations": [8, 11], "from": "h14g", "rule": "the M2's constants: no nearer chip was measured"},
     {"generations": [17], "from": "h17", "rule": "the M5's constants: no nearer chip was measured"},
     {"generations": [19], "from": "h17", "rule": "the M5's constants: the same generation"},
