@@ -166,6 +166,19 @@ def test_ops_that_the_standard_defines_by_others_are_inlined(tmp_path):
     assert any(name.startswith("layer/gate/") for name in graph.names().values())
 
 
+def test_a_line_longer_than_any_width_stays_an_image(tmp_path):
+    """The first dense layer of a VGG: 25088 numbers in a line, which an M1 has no room for; its image has."""
+    node = helper.make_node
+    weights = {"w": half(20, 25088, scale=0.02), "b": half(20)}
+    nodes = [node("Flatten", ["x"], ["f"], "flatten"), node("Gemm", ["f", "w", "b"], ["y"], "fc6", transB=1)]
+    graph = same(saved(tmp_path, nodes, {"x": [1, 512, 7, 7]}, ["y"], weights), tolerance=1e-4)
+    assert [each.op for each in graph.operations] == ["conv", "reshape"]
+    assert af.preflight(graph, "m1").ok
+    data = half(1, 512, 7, 7, scale=1.0)
+    want = ReferenceEvaluator(str(tmp_path / "model.onnx")).run(None, {"x": data})[0]
+    np.testing.assert_allclose(af.compile(graph, target="m1")(data), want, rtol=2e-2, atol=2e-2)
+
+
 def test_attention_is_the_fused_layer(tmp_path):
     node = helper.make_node("Attention", ["q", "k", "v"], ["y"], "layer/attention", q_num_heads=2, kv_num_heads=2)
     shapes = {"q": [1, 5, 16], "k": [1, 5, 16], "v": [1, 5, 16]}

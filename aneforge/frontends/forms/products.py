@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.values import Value, along_axis, as_tensor
 from aneforge.graph.encoding import Encoded
@@ -12,6 +13,8 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["cumulative_sum", "linear", "matmul"]
 
 _LONGEST = 8192
+_WIDEST_LINE = 16384  # what every chip takes along the width (limits.json spatial_extent)
+_WIDEST_KERNEL = 13  # what every chip takes as a kernel (limits.json conv_kernel_w_fp16)
 
 
 def matmul(a: Value, b: Value) -> Tensor:
@@ -33,6 +36,10 @@ def matmul(a: Value, b: Value) -> Tensor:
 
 def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
     """x @ weight.T + bias, with a weight [out, in]; a volume as rows, since products take at most rank 4."""
+    image = _flattened_image(x)
+    if image is not None and isinstance(weight, np.ndarray) and (bias is None or isinstance(bias, np.ndarray)):
+        kernel = weight.reshape(weight.shape[0], *image.shape[1:])
+        return af.conv(image, kernel, bias=bias).reshape(x.shape[0], weight.shape[0])
     rows = x if x.ndim < 5 else x.reshape(-1, x.shape[-1])
     if isinstance(weight, Tensor):
         found = rows @ weight.transpose([1, 0])
@@ -42,6 +49,17 @@ def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
     else:
         found = rows.linear(weight, bias)
     return found if x.ndim < 5 else found.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _flattened_image(x: Tensor) -> Tensor | None:
+    """The image behind a line that is longer than some chips' widths: a product with it is a convolution of the whole
+    image with a kernel as large, whose sums are the same."""
+    if x.op != "reshape" or x.ndim != 2 or x.shape[1] <= _WIDEST_LINE:
+        return None
+    image = x.inputs[0]
+    if image.ndim != 4 or image.shape[0] != x.shape[0] or max(image.shape[2:]) > _WIDEST_KERNEL:
+        return None
+    return image
 
 
 def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:

@@ -24,7 +24,7 @@ def _gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
         weight = weight if node.attr("transB", 0) else weight.T
         plain = c is None or (isinstance(c, np.ndarray) and c.size == weight.shape[0])
         bias = None if c is None or not plain else np.asarray(c, np.float64).reshape(-1) * beta
-        found = left.linear(weight, bias)
+        found = forms.linear(left, weight, bias)
         return found if plain or c is None else found + as_tensor(c) * beta
     right = as_tensor(b).transpose([1, 0]) if node.attr("transB", 0) else as_tensor(b)
     found = left @ right
