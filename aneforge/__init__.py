@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aneforge.frontends import LoadError, from_torch, load, load_onnx, onnx_to_tensor
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate, load_graph
+    from aneforge.graph.encoding import Encoded
     from aneforge.graph.ops.blocks import (
         conv2d,
         conv_block,
@@ -123,6 +124,7 @@ _HOMES = {
     "aneforge.exports": "export_coreml",
     "aneforge.frontends": "LoadError from_torch load load_onnx onnx_to_tensor",
     "aneforge.graph": "Graph Tensor evaluate load_graph",
+    "aneforge.graph.encoding": "Encoded",
     "aneforge.graph.ops.blocks": (
         "conv2d conv_block conv_param cross_attention einsum geglu group_norm_train mha rope"
     ),
@@ -153,6 +155,7 @@ __all__ = [
     "AneforgeError",
     "CompileError",
     "Compiled",
+    "Encoded",
     "Estimate",
     "Fact",
     "Family",

@@ -163,3 +163,17 @@ def test_scales_that_fp16_cannot_hold_expand_the_kernel():
     assert tiny.scale.dtype == np.float32
     program = af.compile(af.input((1, 8)).linear(tiny), target="m5").program
     assert [each.encoding for each in program.weights] == ["fp16"]
+
+
+def test_a_graph_keeps_its_numbers_whoever_writes_to_the_arrays():
+    codes = np.full((4, 4), 2, np.int8)
+    out = af.input((1, 4)).linear(af.Encoded.affine(codes, np.float16(0.5)))
+    codes[:] = 100
+    np.testing.assert_array_equal(af.evaluate(out, [np.ones((1, 4))]), np.full((1, 4), 4.0))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64])
+def test_places_of_a_table_may_come_in_any_type(kind):
+    weight = Encoded.palette(RNG.integers(0, 16, (8, 8)).astype(kind), np.linspace(-1, 1, 16), 4)
+    program = af.compile(af.input((1, 8)).linear(weight), target="m5").program
+    assert [each.encoding for each in program.weights] == ["lut4"]

@@ -21,7 +21,7 @@ def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool) -> int:
     """Print the table; 1 if a chip that was asked for does worse than allowed."""
     limits = _fail_on(fail_on)
     graph = load_model(model)
-    asked = _chips(chips)
+    asked = chips_of(chips)
     results = preflight_all(graph, asked)
     failed = [name for name, result in results.items() if any(result.counts[grade] for grade in limits)]
     if as_json:
@@ -39,7 +39,7 @@ def _fail_on(asked: str) -> tuple[str, ...]:
     return tuple(grade for grade in grades if grade != "none")
 
 
-def _chips(asked: str) -> list[str]:
+def chips_of(asked: str) -> list[str]:
     """``all`` is every target of silicon that programs reach; nothing runs below the floor of the route."""
     if asked.strip().casefold() == "all":
         silicon = [each for each in all_targets() if each.constructible and each.family5 is not None]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from aneforge.cli.check import chips_of
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.compiler.compile import compile_all
 from aneforge.cost.estimate import Estimate, estimate_program
 from aneforge.errors import AneforgeError
 from aneforge.report import text
-from aneforge.targets.chip import all_targets
-from aneforge.targets.families import supports_mil
 from aneforge.targets.names import target as find_target
 
 _LAYERS = 20
@@ -16,7 +15,7 @@ _LAYERS = 20
 
 def run(model: str | ModelFile, chips: str, scope: str, layers: bool, as_json: bool) -> None:
     graph = load_model(model)
-    asked = _asked(chips)
+    asked = chips_of(chips)
     compiled = compile_all(graph, list(dict.fromkeys(find_target(each).name for each in asked)))
     found: dict[str, Estimate] = {}
     refused: dict[str, str] = {}
@@ -54,13 +53,3 @@ def _rows(found: dict[str, Estimate]) -> list[tuple[object, ...]]:
         )
         rows.append((name, f"{each.us:.0f}", f"{low:.0f}", f"{high:.0f}", f"{each.engine_us:.0f}", share, basis))
     return rows
-
-
-def _asked(chips: str) -> list[str]:
-    if chips.strip().casefold() == "all":
-        silicon = [each for each in all_targets() if each.constructible and each.family5 is not None]
-        return [each.name for each in silicon if each.family5 and supports_mil(each.family5)]
-    asked = [part.strip() for part in chips.split(",") if part.strip()]
-    if not asked:
-        raise AneforgeError("--target needs a chip, for instance --target m1,m5 or --target all")
-    return asked

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from aneforge.cost.work import CONTRACTIONS, NORMS, Work
 
@@ -122,7 +121,3 @@ def call_us(scope: str, layers: Sequence[float], io: tuple[float, float], known:
     if scope == "direct_call":
         return chip["direct_call"] + device
     return chip["coreml_call"] + (read + written) / chip["coreml_io"] + device
-
-
-def constants_from(chip: Mapping[str, float], shared: Mapping[str, float], told: Mapping[str, Any]) -> Constants:
-    return Constants(chip, shared, int(told.get("engines", 1)), bool(told.get("winograd", False)))

@@ -14,7 +14,7 @@ from aneforge.cost.device import SCOPES, Constants, call_us, layer_us
 from aneforge.cost.work import RowError, Work, work_of_row
 from aneforge.errors import AneforgeError
 
-__all__ = ["NOT_FITTED", "Figures", "figures", "predict", "predict_with", "read_rows"]
+__all__ = ["NOT_FITTED", "Figures", "by", "figures", "predict", "predict_with", "read_rows"]
 
 NOT_FITTED = frozenset(
     ("host_limited", "slow_stream", "cold_clock", "host_mixed", "noisy", "cpu_tail", "cpu_fallback?")

@@ -13,7 +13,7 @@ import numpy as np
 
 from aneforge.errors import GraphError
 
-__all__ = ["FORMS", "Encoded"]
+__all__ = ["FORMS", "SMALLEST_NORMAL", "Encoded"]
 
 FORMS = {
     "affine": "int8_affine",
@@ -23,6 +23,8 @@ FORMS = {
 }
 """The forms, and the row of compression.json that says which chips stream each."""
 
+SMALLEST_NORMAL = 2.0**-14
+"""Below it fp16 loses digits."""
 _PARTS = ("codes", "scale", "zero_point", "table", "mask")
 _BITS = (1, 2, 3, 4, 6, 8)
 
@@ -152,6 +154,13 @@ class Encoded:
         behind = self.vector_axis + (self.vector_axis >= axis)
         return replace(self, shape=(*self.shape[:axis], 1, *self.shape[axis:]), vector_axis=behind, **raised)
 
+    def frozen(self) -> Encoded:
+        """The same in arrays that nobody else can write to; those of a mapped file are so already."""
+        own = {name: part.copy() for name, part in self.parts.items() if part.flags.writeable}
+        for part in own.values():
+            part.setflags(write=False)
+        return replace(self, **own) if own else self
+
     # Numbers.
 
     def decoded(self) -> np.ndarray:
@@ -255,7 +264,7 @@ def _as_stored(values: Any) -> np.ndarray:
     with np.errstate(over="ignore"):
         half = numbers.astype(np.float16)
     sizes = np.abs(half)
-    return half if ((sizes >= 2.0**-14) & np.isfinite(sizes)).all() else numbers
+    return half if ((sizes >= SMALLEST_NORMAL) & np.isfinite(sizes)).all() else numbers
 
 
 def _along(values: Any, rank: int, axis: int | None, what: str) -> np.ndarray:

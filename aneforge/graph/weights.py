@@ -123,7 +123,8 @@ def _intern_encoded(values: Encoded, what: str) -> Weight:
     found = _table.get(key)
     if found is None:
         _as_fp16(values.decoded(), what)  # refuses what fp16 cannot hold, now and not when somebody reads it
-        found = _table[key] = Weight(key, None, values.shape, values.decoded, values)
+        kept = values.frozen()
+        found = _table[key] = Weight(key, None, kept.shape, kept.decoded, kept)
     return found
 
 

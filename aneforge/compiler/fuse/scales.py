@@ -9,9 +9,8 @@ import numpy as np
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_
+from aneforge.graph.encoding import SMALLEST_NORMAL
 from aneforge.graph.weights import Weight, derived_weight, intern_weight
-
-SMALLEST_NORMAL = 2.0**-14
 
 
 def stored(module: Module, op: Op) -> np.ndarray | None:
@@ -32,7 +31,7 @@ def fits_fp16(values: np.ndarray) -> bool:
 def keeps_digits(values: np.ndarray | float) -> bool:
     """Whether fp16 holds every number to its 11 bits: none runs over, none but zero is below the normal range."""
     sizes = np.abs(np.asarray(values, np.float64))
-    return bool(((sizes == 0.0) | ((sizes >= 2.0**-14) & (sizes <= 65504.0))).all())
+    return bool(((sizes == 0.0) | ((sizes >= SMALLEST_NORMAL) & (sizes <= 65504.0))).all())
 
 
 @pass_("fold-batch-norm", 1, ensures=["no batch norms"], rounds=True, only=["batch_norm"])

@@ -28,7 +28,7 @@ _TABLES = ("kernel_palettized_LUT", "kernel_lut")
     only=KERNELS,
 )
 def expand_encodings(module: Module, chip: Facts) -> int:
-    """FoldWeights: an encoding that the target does not stream is expanded to fp16 (compression.json encodings).
+    """Folded weights: an encoding that the target does not stream is expanded to fp16 (compression.json encodings).
 
     Palettes fold where their index width is not read either (3 and 6 bits came after the M1's 4 and 8).
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from aneforge.anec import Op, TensorType, rank5
 from aneforge.errors import AneforgeError
-from aneforge.graph.encoding import Encoded
+from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, located
 from aneforge.graph.tensor import Tensor
@@ -44,9 +44,6 @@ SMALLEST_CAP = 16384
 """What every chip takes along H and W (0x138, 0x140): a layout that is ours to choose stays within it."""
 MOST_CHANNELS = 65536
 """What every chip takes along C (limits.json channel_extent)."""
-
-SMALLEST_NORMAL = 2.0**-14
-"""Below it fp16 loses digits."""
 
 layout = cache(rank5)  # few shapes, asked for again and again
 
@@ -187,7 +184,8 @@ class Builder:
     def _codes(self, node: Tensor, encoded: Encoded) -> Op:
         assert node.weight is not None
         codes = derived_weight("codes", (node.weight,), encoded.shape, lambda _: encoded.codes)
-        kind = ("si" if encoded.codes.dtype.kind == "i" else "ui") + str(encoded.bits)
+        signed = encoded.form == "affine" and encoded.codes.dtype.kind == "i"  # the places of a table have no sign
+        kind = f"{'si' if signed else 'ui'}{encoded.bits}"
         self.weights[codes.key] = codes
         attrs = {"weight": codes.key}
         made = Op("anec.const_in", (), TensorType(layout(encoded.shape), kind), attrs, (self.names[node.uid],))

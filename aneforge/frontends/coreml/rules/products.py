@@ -11,6 +11,7 @@ from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Op, Rule
 from aneforge.frontends.coreml.rules.elementwise import as_condition
 from aneforge.frontends.forms import convolution, linear, matmul, padded, same_pads, transposed_convolution
+from aneforge.frontends.forms.attention import attention as of_heads
 from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
@@ -133,10 +134,8 @@ def _einsum(op: Op) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Value | None) -> Tensor:
     """The fused layer where its shapes allow, else the same in steps."""
     added = None if mask is None else _as_added(mask)
-    fits = q.ndim == k.ndim == v.ndim == 4 and q.shape[0] == 1 and k.shape == v.shape and q.shape[:2] == k.shape[:2]
-    plane = (1, 1, q.shape[-2], k.shape[-2])
-    if fits and (added is None or math.prod(added.shape) == math.prod(plane) == added.shape[-1] * added.shape[-2]):
-        return af.sdpa(q, k, v, attn_mask=None if added is None else added.reshape(*plane))
+    if q.ndim == k.ndim == v.ndim == 4 and q.shape[:2] == k.shape[:2] == v.shape[:2]:
+        return of_heads(q, k, v, mask=added)
     scores = (q @ k.mT) * (1 / math.sqrt(q.shape[-1]))
     return (scores if added is None else scores + added).softmax(-1) @ v
 
