@@ -12,13 +12,30 @@ from dataclasses import dataclass
 
 from aneforge.cost.work import CONTRACTIONS, NORMS, Work
 
-__all__ = ["SCOPES", "Constants", "LayerTime", "call_us", "layer_us"]
+__all__ = ["SCOPES", "Constants", "LayerTime", "Roof", "call_us", "layer_us"]
 
 SCOPES = ("host_call", "coreml_call", "direct_call", "device_task", "slope")
 _LANES = 16  # channels are taken in groups of so many (cost_model.json geometry)
 _WIDE = 9  # from this kernel width on a convolution is rewritten with twice the outputs (fusion.json)
 _WIDE_POSITIONS = 256
 _TWO_ENGINES = 256  # positions from which a program uses both engines where a chip has two (m6study-bonded)
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What bounds a chip: operations per microsecond, and bytes per microsecond for what is read once."""
+
+    peak: float
+    bandwidth: float
+
+    def at(self, intensity: float) -> float:
+        """Operations per microsecond that a layer of so many operations per byte can reach."""
+        return min(self.peak, intensity * self.bandwidth)
+
+    @property
+    def ridge(self) -> float:
+        """Operations per byte from which the multiply-adds bound a layer."""
+        return self.peak / self.bandwidth
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,10 @@ class Constants:
     shared: Mapping[str, float]
     engines: int = 1
     winograd: bool = False
+
+    @property
+    def roof(self) -> Roof:
+        return Roof(2.0 * self.chip["macs"] * self.engines, self.chip["weights"])
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from math import prod
 from typing import Any
 
 from aneforge.compiler.compile import compile_target, resolve_target
-from aneforge.compiler.program import Program
+from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.device import SCOPES, call_us, layer_us
+from aneforge.cost.device import SCOPES, Roof, call_us, layer_us
 from aneforge.cost.program import work_of_program
+from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError, UnavailableError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
@@ -30,9 +31,22 @@ class LayerEstimate:
     us: float
     bound: str
     """``compute``, ``weights``, ``activations`` or ``dispatch``."""
+    flops: float
+    traffic: float
+    """Bytes that pass the engine once: weights as they are stored, activations in and out."""
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte: its place along the roofline."""
+        return self.flops / self.traffic if self.traffic else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Operations per microsecond that it reaches: its height under the roofline."""
+        return self.flops / self.us if self.us else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "sources": list(self.sources)}
+        return {**self.__dict__, "sources": list(self.sources), "intensity": self.intensity, "rate": self.rate}
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,11 @@ class Estimate:
     def engine_us(self) -> float:
         return sum(each.us for each in self.layers)
 
+    @property
+    def roof(self) -> Roof:
+        """The roofline of the chip that the layers lie under."""
+        return self.basis.constants.roof
+
     def bounds(self) -> dict[str, float]:
         """How much of the engine's time each bound takes."""
         found: dict[str, float] = {}
@@ -63,6 +82,7 @@ class Estimate:
             "scope": self.scope,
             "engine_us": self.engine_us,
             "bounds": self.bounds(),
+            "roof": {"peak": self.roof.peak, "bandwidth": self.roof.bandwidth, "ridge": self.roof.ridge},
             "basis": self.basis.to_json(),
             "layers": [each.to_json() for each in self.layers],
         }
@@ -77,15 +97,19 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     if scope not in SCOPES or scope == "slope":
         raise AneforgeError(f"no scope {scope!r}; it is {', '.join(each for each in SCOPES if each != 'slope')}")
     basis = basis_of(program.target)
-    times = [layer_us(work, basis.constants) for work in work_of_program(program)]
     told = tuple(
-        LayerEstimate(layer.number, layer.op, layer.sources, 0.0 if layer.engine == "view" else time.us, time.bound)
-        for layer, time in zip(program.layers, times, strict=True)
+        _layer(layer, work, basis) for layer, work in zip(program.layers, work_of_program(program), strict=True)
     )
     io = tuple(float(sum(2 * prod(port.ndchw_shape) for port in ports)) for ports in (program.inputs, program.outputs))
     us = call_us(scope, [each.us for each in told], (io[0], io[1]), basis.constants)
     low, high = basis.spread
     return Estimate(us, (us * low, us * high), scope, told, basis)
+
+
+def _layer(layer: ProgramLayer, work: Work, basis: Basis) -> LayerEstimate:
+    time = layer_us(work, basis.constants)
+    us = 0.0 if layer.engine == "view" else time.us
+    return LayerEstimate(layer.number, layer.op, layer.sources, us, time.bound, work.flops, work.traffic)
 
 
 def estimate(

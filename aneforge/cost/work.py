@@ -54,6 +54,16 @@ class Work:
     rows: int = 1
     operands: int = 1
 
+    @property
+    def flops(self) -> float:
+        """Two for a multiply-add; one for each element of anything else."""
+        return 2.0 * self.macs if self.macs else float(self.elements)
+
+    @property
+    def traffic(self) -> float:
+        """Bytes that pass the engine once: weights as they are stored, activations in and out."""
+        return self.weight_bytes + self.bytes_in + self.bytes_out
+
 
 def work_of_row(row: Mapping[str, Any]) -> list[Work]:
     """The layers of a row in the schema of the silicon measurements."""
