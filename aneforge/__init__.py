@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from aneforge.compiler.compile import Compiled, compile_all
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
-    from aneforge.cost.estimate import Estimate, estimate, estimate_provenance
+    from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate, estimate_provenance
+    from aneforge.cost.peak import project_peak
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.exports import export_coreml
     from aneforge.frontends import LoadError, from_torch, load, load_onnx, onnx_to_tensor
@@ -108,6 +109,9 @@ if TYPE_CHECKING:
         ops_on,
         walled_everywhere,
     )
+    from aneforge.tuning.precision import tune_precision
+    from aneforge.tuning.search import tune
+    from aneforge.tuning.tiles import attention_tiles, tune_attention
 
 __version__ = "0.1.0"
 
@@ -119,7 +123,8 @@ _HOMES = {
     "aneforge.compiler.refusal": "CompileError",
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
     "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
-    "aneforge.cost.estimate": "Estimate estimate estimate_provenance",
+    "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate estimate_provenance",
+    "aneforge.cost.peak": "project_peak",
     "aneforge.errors": "AneforgeError GraphError",
     "aneforge.exports": "export_coreml",
     "aneforge.frontends": "LoadError from_torch load load_onnx onnx_to_tensor",
@@ -148,6 +153,7 @@ _HOMES = {
         "space_to_depth upsample_bilinear"
     ),
     "aneforge.regions": "Partition partition",
+    "aneforge.tuning": "attention_tiles tune tune_attention tune_precision",
     "aneforge.targets": "Fact Family Target target",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -155,6 +161,7 @@ __all__ = [
     "AneforgeError",
     "CompileError",
     "Compiled",
+    "DispatchFloorWarning",
     "Encoded",
     "Estimate",
     "Fact",
@@ -172,6 +179,7 @@ __all__ = [
     "__version__",
     "affine",
     "atan2",
+    "attention_tiles",
     "band_part",
     "batch_norm",
     "batch_to_space",
@@ -245,6 +253,7 @@ __all__ = [
     "pixel_unshuffle",
     "preflight",
     "preflight_all",
+    "project_peak",
     "radius_search",
     "random_normal",
     "random_uniform",
@@ -265,6 +274,9 @@ __all__ = [
     "stack",
     "target",
     "topk",
+    "tune",
+    "tune_attention",
+    "tune_precision",
     "upsample_bilinear",
     "walled_everywhere",
     "where",

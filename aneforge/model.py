@@ -45,6 +45,7 @@ class Model:
         self.graph = graph
         self.program = program
         self.fidelity = fidelity
+        self.tuning: Any = None  # how it was chosen, where af.tune made it
 
     @cached_property
     def _plan(self) -> Plan:

@@ -175,6 +175,59 @@ def estimate(
     command.run(ModelFile(model, dim or (), function), target, scope, layers, as_json)
 
 
+@app.command()
+def plot(
+    model: AModel,
+    kind: Annotated[str, typer.Argument(help="roofline, timeline or chips.")],
+    out: Annotated[str, typer.Option(help="The file to write, NAME.svg (one that is there is replaced), or -.")],
+    target: Annotated[
+        str | None,
+        typer.Option(help="Chips, separated by commas, or all (default: all for chips, m1 for the others)."),
+    ] = None,
+    scope: Annotated[
+        str, typer.Option(help="What a call covers: coreml_call, host_call, direct_call or device_task.")
+    ] = "coreml_call",
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Draw the estimates of a model as an SVG file.
+
+    roofline: layers under each chip's roof; timeline: layers along time (both up to 4 chips); chips: all chips.
+
+    Examples:  aneforge plot model.onnx chips --out chips.svg   |   aneforge plot net.py roofline --target m1,m5
+    --out roof.svg
+    """
+    from aneforge.cli import plot as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), kind, target, scope, out)
+
+
+@app.command()
+def tune(
+    model: AModel,
+    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
+    budget: Annotated[int, typer.Option(help="How many candidates are compiled and simulated, at most.")] = 8,
+    target_error: Annotated[
+        float | None, typer.Option(help="Allow compressed weights up to this relative error (default: none).")
+    ] = None,
+    save: Annotated[str | None, typer.Option(help="Write the chosen graph, which other commands read.")] = None,
+    verbose: Annotated[bool, typer.Option(help="Tell on stderr what is being tried.")] = False,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Find the form of a model that is estimated to be fastest on a chip, checked in the simulator.
+
+    Nothing is timed. Examples:  aneforge tune net.py --target m5   |   aneforge tune net.py --target m2
+    --target-error 0.01 --save tuned.aneforge
+    """
+    from aneforge.cli import tune as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), target, budget, target_error, save, as_json, verbose)
+
+
 @app.command("cost-eval")
 def cost_eval(
     file: Annotated[str, typer.Argument(help="Measured times, in the schema of silicon/train.json.")],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,9 +12,12 @@ from aneforge.errors import AneforgeError
 from aneforge.targets import store
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
+from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.names import target as find_target
 
 __all__ = ["Basis", "basis_of"]
+
+_SOURCE = ("silicon",)  # the public measurements that the fit reads
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,10 @@ class Basis:
     rows: int
     spread: tuple[float, float]
     """Measured over predicted, its 10th and 90th percentile in validation."""
+    evidence: Mapping[str, Fact[float]]
+    """Where each constant comes from, by name: the chip's own and the shared ones."""
+    watts: Fact[Any]
+    """Of the engine under full load, where somebody has published it."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -38,8 +46,8 @@ class Basis:
             "rule": self.rule,
             "rows": self.rows,
             "spread": list(self.spread),
-            "constants": dict(self.constants.chip),
-            "shared": dict(self.constants.shared),
+            "watts": self.watts.to_json(),
+            "constants": {name: each.to_json() for name, each in self.evidence.items()},
         }
 
 
@@ -57,14 +65,39 @@ def _basis(name: str) -> Basis:
     if not own:
         rule = _rule(document, target)
     source = document["chips"][rule["from"]]
-    values = {**source["constants"], **rule.get("constants", {})}
+    chip = {key: _fitted(document, rule["from"], key) for key in source["constants"]}
     for key, other in rule.get("taken", {}).items():
-        values[key] = document["chips"][other]["constants"][key]
-    engines = int(source["engines"]) if own else 1
-    winograd = bool(compile_fact(target, "winograd").value)
-    known = Constants(values, document["shared"]["constants"], engines, winograd)
-    low, high = document["spread"]["measured" if own else "extrapolated"]
-    return Basis(target, known, own, rule["from"], rule["rule"], source["rows"] if own else 0, (low, high))
+        chip[key] = _fitted(document, other, key)
+    if not own:
+        chip = {key: replace(each, confidence="inferred", note=rule["rule"]) for key, each in chip.items()}
+    chip |= {key: _told(document, key, each) for key, each in rule.get("constants", {}).items()}
+    shared = {key: _fitted(document, None, key) for key in document["shared"]["constants"]}
+    shared |= {key: _told(document, key, each) for key, each in document["stated"].items()}
+    known = Constants(
+        {key: each.value for key, each in chip.items()},
+        {key: each.value for key, each in shared.items()},
+        int(source["engines"]) if own else 1,
+        bool(compile_fact(target, "winograd").value),
+    )
+    spread = tuple(source["spread"]) if own else tuple(document["spread"]["extrapolated"])
+    rows = source["rows"] if own else 0
+    watts = fact(document["power"].get(name, {}), document["evidence"], about=f"watts of {name}'s engine")
+    low, high = spread
+    return Basis(target, known, own, rule["from"], rule["rule"], rows, (low, high), {**chip, **shared}, watts)
+
+
+def _fitted(document: dict[str, Any], owner: str | None, key: str) -> Fact[float]:
+    """A constant of the fit: how many rows tell it; without any it is the value that the fit started from."""
+    record = document["chips"][owner] if owner else document["shared"]
+    informed, about = record["informed"][key], f"{key} of {owner or 'all chips'}"
+    start = document["starts"].get(key, "")
+    note = f"fitted: {informed} measurements tell it" if informed else f"no measurement tells it: {start}"
+    return Fact(record["constants"][key], _SOURCE, "inferred", about, note, taken_from=owner)
+
+
+def _told(document: dict[str, Any], key: str, record: dict[str, Any]) -> Fact[float]:
+    """A constant that is published, or follows from what is."""
+    return fact(record, document["evidence"], about=key)
 
 
 def _rule(document: dict[str, Any], target: Target) -> dict[str, Any]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from aneforge.compiler.compile import compile_target, resolve_target
 from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.device import SCOPES, Roof, call_us, layer_us
-from aneforge.cost.program import work_of_program
+from aneforge.cost.device import SCOPES, Roof, Setting, call_us, layer_us
+from aneforge.cost.program import is_resident, work_of_program
 from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError, UnavailableError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 
-__all__ = ["Estimate", "LayerEstimate", "estimate", "estimate_program", "estimate_provenance"]
+__all__ = ["DispatchFloorWarning", "Estimate", "LayerEstimate", "estimate", "estimate_program", "estimate_provenance"]
 
 DEFAULT_SCOPE = "coreml_call"
+_FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class LayerEstimate:
     flops: float
     traffic: float
     """Bytes that pass the engine once: weights as they are stored, activations in and out."""
+    beside: int | None = None
+    """The longer layer of the other engine that hides this one: it adds nothing to the time."""
 
     @property
     def intensity(self) -> float:
@@ -57,6 +61,8 @@ class Estimate:
     interval: tuple[float, float]
     scope: str
     layers: tuple[LayerEstimate, ...]
+    calls: int
+    """Programs that one call starts: the native layers of a graph are programs of their own."""
     basis: Basis
 
     @property
@@ -67,6 +73,12 @@ class Estimate:
     def roof(self) -> Roof:
         """The roofline of the chip that the layers lie under."""
         return self.basis.constants.roof
+
+    @property
+    def energy_mj(self) -> float | None:
+        """Millijoules of the engine, at most: its published watts under full load for as long as it computes."""
+        watts = self.basis.watts
+        return watts.value * self.engine_us / 1000 if watts.known else None
 
     def bounds(self) -> dict[str, float]:
         """How much of the engine's time each bound takes."""
@@ -80,7 +92,9 @@ class Estimate:
             "us": self.us,
             "interval": list(self.interval),
             "scope": self.scope,
+            "calls": self.calls,
             "engine_us": self.engine_us,
+            "energy_mj": self.energy_mj,
             "bounds": self.bounds(),
             "roof": {"peak": self.roof.peak, "bandwidth": self.roof.bandwidth, "ridge": self.roof.ridge},
             "basis": self.basis.to_json(),
@@ -97,19 +111,34 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     if scope not in SCOPES or scope == "slope":
         raise AneforgeError(f"no scope {scope!r}; it is {', '.join(each for each in SCOPES if each != 'slope')}")
     basis = basis_of(program.target)
-    told = tuple(
-        _layer(layer, work, basis) for layer, work in zip(program.layers, work_of_program(program), strict=True)
-    )
+    works = work_of_program(program)
+    alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
+    layers = _side_by_side(alone, program.steps)
     io = tuple(float(sum(2 * prod(port.ndchw_shape) for port in ports)) for ports in (program.inputs, program.outputs))
-    us = call_us(scope, [each.us for each in told], (io[0], io[1]), basis.constants)
+    calls = max(1, len(program.segments))
+    us = call_us(scope, [each.us for each in layers], (io[0], io[1]), basis.constants, calls)
     low, high = basis.spread
-    return Estimate(us, (us * low, us * high), scope, told, basis)
+    return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
 
 
-def _layer(layer: ProgramLayer, work: Work, basis: Basis) -> LayerEstimate:
-    time = layer_us(work, basis.constants)
-    us = 0.0 if layer.engine == "view" else time.us
-    return LayerEstimate(layer.number, layer.op, layer.sources, us, time.bound, work.flops, work.traffic)
+def _layer(layer: ProgramLayer, work: Work, program: Program, basis: Basis) -> LayerEstimate:
+    time = layer_us(work, basis.constants, Setting(resident=is_resident(layer, program)))
+    return LayerEstimate(layer.number, layer.op, layer.sources, time.us, time.bound, work.flops, work.traffic)
+
+
+def _side_by_side(layers: Sequence[LayerEstimate], steps: Sequence[Sequence[int]]) -> tuple[LayerEstimate, ...]:
+    """Of layers that the schedule issues together only the longest counts."""
+    found = list(layers)
+    for step in steps:
+        longest = max(step, key=lambda place: layers[place].us)
+        for place in step:
+            if place != longest:
+                found[place] = replace(layers[place], us=0.0, beside=longest)
+    return tuple(found)
+
+
+class DispatchFloorWarning(UserWarning):
+    """Nearly all of a call is the starting of it."""
 
 
 def estimate(
@@ -121,9 +150,14 @@ def estimate(
     """Microseconds of one call on a target (the host's family, or the H13 floor, by default)."""
     if int8:
         raise UnavailableError("estimate: int8 needs the weight encoder; encode the weights (af.Encoded) instead")
-    return estimate_program(compile_target(Graph.of(out), resolve_target(target)), scope).us
+    found = estimate_program(compile_target(Graph.of(out), resolve_target(target)), scope)
+    if found.engine_us < _FLOOR * found.us:
+        share = 1 - found.engine_us / found.us
+        told = f"{share:.0%} of this call of {found.us:.0f} us is dispatch and copies: give it more work, or batch it"
+        warnings.warn(told, DispatchFloorWarning, stacklevel=2)
+    return found.us
 
 
 def estimate_provenance(target: str | int | Target) -> dict[str, Any]:
-    """What a target's estimates rest on: whose constants, by which rule, fitted to how many measurements."""
+    """What a target's estimates rest on: each constant with its evidence, whose they are and by which rule."""
     return basis_of(resolve_target(target)).to_json()

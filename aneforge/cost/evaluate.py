@@ -5,26 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.device import SCOPES, Constants, call_us, layer_us
+from aneforge.cost.device import SCOPES, Constants, Setting, call_us, layer_us
 from aneforge.cost.work import RowError, Work, work_of_row
 from aneforge.errors import AneforgeError
 
-__all__ = ["NOT_FITTED", "Figures", "by", "figures", "predict", "predict_with", "read_rows"]
+__all__ = ["NOT_FITTED", "Figures", "by", "equal_flop_pairs", "figures", "predict", "predict_with", "read_rows"]
 
 NOT_FITTED = frozenset(
     ("host_limited", "slow_stream", "cold_clock", "host_mixed", "noisy", "cpu_tail", "cpu_fallback?")
 )
 """Rows whose quality says that something else than the engine was measured."""
+_APART = 1.1
 
 
 def predict(row: Mapping[str, Any]) -> float:
     """Microseconds for a row: a function of chip, layers, encodings, inputs, outputs and scope, and of nothing that
-    was measured."""
+    was measured. An application's loop (scope ``app``) is taken as a host call."""
     return predict_with(row, work_of_row(row), _basis(row).constants)
 
 
@@ -37,11 +39,12 @@ def _basis(row: Mapping[str, Any]) -> Basis:
 
 def predict_with(row: Mapping[str, Any], layers: Sequence[Work], known: Constants) -> float:
     scope = row.get("scope", "host_call")
+    scope = "host_call" if scope == "app" else scope
     if scope not in SCOPES:
-        raise RowError(f"no scope {scope!r}; it is {', '.join(SCOPES)}")
-    engines = row.get("engines_used")
+        raise RowError(f"no scope {scope!r}; it is {', '.join(SCOPES)} or app")
+    engines, marginal = row.get("engines_used"), scope == "slope"
     inside = scope == "host_call"  # a call's own copies hide the way of single planar ops
-    times = [layer_us(each, known, engines, resident=inside and not each.macs).us for each in layers]
+    times = [layer_us(each, known, Setting(engines, inside and not each.macs, marginal)).us for each in layers]
     read, written = (_bytes(row, key, side) for key, side in (("in_bytes", "inputs"), ("out_bytes", "outputs")))
     return call_us(scope, times, (read, written), known, int(row.get("dispatches") or 1))
 
@@ -72,9 +75,12 @@ class Figures:
     bias: float
     rank: float
     """Spearman's correlation within sources, weighted by their rows."""
+    pairs: tuple[int, int]
+    """Of so many pairs with equal FLOPs and times that differ, how many are in the right order."""
 
     def to_json(self) -> dict[str, Any]:
-        return {key: round(value, 4) for key, value in self.__dict__.items()}
+        numbers = {key: round(value, 4) for key, value in self.__dict__.items() if key != "pairs"}
+        return {**numbers, "pairs": list(self.pairs)}
 
 
 def figures(rows: Sequence[Mapping[str, Any]], predicted: Callable[[Mapping[str, Any]], float] = predict) -> Figures:
@@ -93,7 +99,23 @@ def figures(rows: Sequence[Mapping[str, Any]], predicted: Callable[[Mapping[str,
         factors[place],
         100 * median(errors),
         _rank_within_sources(rows, pairs),
+        equal_flop_pairs(rows, pairs),
     )
+
+
+def equal_flop_pairs(rows: Sequence[Mapping[str, Any]], times: Sequence[tuple[float, float]]) -> tuple[int, int]:
+    """Pairs of one source, chip and scope with the same FLOPs, measured at least a tenth apart: in order, and all."""
+    groups: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for row, time in zip(rows, times, strict=True):
+        if row.get("flops"):
+            groups.setdefault((row.get("source"), row.get("chip"), row.get("scope"), row["flops"]), []).append(time)
+    right = total = 0
+    for members in groups.values():
+        for (one, first), (two, second) in combinations(members, 2):
+            if max(first, second) >= _APART * min(first, second):
+                total += 1
+                right += (one - two) * (first - second) > 0
+    return right, total
 
 
 def _rank_within_sources(rows: Sequence[Mapping[str, Any]], pairs: Sequence[tuple[float, float]]) -> float:

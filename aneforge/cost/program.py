@@ -9,18 +9,24 @@ from aneforge.anec.ir import Op
 from aneforge.compiler.program import Program, ProgramLayer, ProgramWeight
 from aneforge.cost.work import Work
 
-__all__ = ["work_of_layer", "work_of_program"]
+__all__ = ["is_resident", "work_of_layer", "work_of_program"]
 
 _KERNELS = ("convolution", "deconvolution", "linear")
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "layer_norm", "l2norm_pool": "l2_norm"}
 _MOVES = ("reshape", "flatten", "unflatten", "pad", "padding", "tile", "broadcast", "crop", "input_view", "reverse")
-_FORMS = {"int8": "int8", "sparse": "sparse"}
+_FORMS = {"int8": "int8", "blockwise": "int8", "sparse": "sparse"}
 
 
 def work_of_program(program: Program) -> list[Work]:
     """One record for each layer, in the order they run."""
     stored = {each.key: each for each in program.weights}
     return [work_of_layer(layer, stored) for layer in program.layers]
+
+
+def is_resident(layer: ProgramLayer, program: Program) -> bool:
+    """Whether the schedule keeps all that a layer reads and makes on the chip, or the call brings it."""
+    read = (program.layers[each].buffer.space if isinstance(each, int) else "port" for each in layer.inputs)
+    return all(space != "dram" for space in (layer.buffer.space, *read))
 
 
 def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> Work:
@@ -32,6 +38,8 @@ def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> W
         return _contraction(op, stored)
     if op.kind == "matmul":
         return _product(op, stored)
+    if op.kind == "sdpa":
+        return _attention(op)
     return _planar(op)
 
 
@@ -94,6 +102,19 @@ def _product(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
     )
 
 
+def _attention(op: Op) -> Work:
+    """The native layer: places on C, heads on H, features on W."""
+    query, key = op.operands[0], op.operands[1]
+    n, d, places, heads, width = query.shape
+    return Work(
+        "sdpa",
+        macs=2.0 * n * d * heads * places * key.shape[2] * width,
+        bytes_in=2.0 * sum(prod(each.shape) for each in op.operands[:3]),
+        bytes_out=2.0 * prod(op.shape),
+        rows=n * d * heads,
+    )
+
+
 def _planar(op: Op) -> Work:
     computed = [each for each in op.operands if each.kind != "const_in"]
     elements = max((prod(each.shape) for each in computed), default=prod(op.shape))
@@ -102,6 +123,8 @@ def _planar(op: Op) -> Work:
         kind = "reduce_sum"
     elif kind in _MOVES:
         kind = "concat"
+    elif op.attrs.get("type") == "TopK":
+        kind = "topk"
     return Work(
         kind,
         bytes_in=2.0 * sum(prod(each.shape) for each in computed),

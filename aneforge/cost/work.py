@@ -9,13 +9,15 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["CONTRACTIONS", "NORMS", "RowError", "Work", "work_of_row"]
+__all__ = ["CONTRACTIONS", "FREE", "NORMS", "RowError", "Work", "work_of_row"]
 
 CONTRACTIONS = ("conv", "linear", "bmm")
+FREE = ("view", "absorbed")  # nothing to do, or done on the way out of another layer
 NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
 _PALETTES = {"int4lut": 4, "lut2": 2, "lut3": 3, "lut4": 4, "lut6": 6}
 _BYTES = {"fp16": 2.0, "int8": 1.0, "w8a8": 1.0, **{name: bits / 8 for name, bits in _PALETTES.items()}}
 _FORMS = {"int8": "int8", **dict.fromkeys(_PALETTES, "palette")}
+_ANY, _MANY = (16, 16), 4096  # channels and places that no granularity meets
 _KEPT_ZEROS = 0.63  # of a sparse weight whose share of zeros a row does not say: the one that sources used (G07)
 
 
@@ -52,6 +54,7 @@ class Work:
     """Neither stride nor dilation."""
     elements: int = 0
     rows: int = 1
+    """Of a planar layer its rows, of an attention its heads."""
     operands: int = 1
 
     @property
@@ -68,11 +71,30 @@ class Work:
 def work_of_row(row: Mapping[str, Any]) -> list[Work]:
     """The layers of a row in the schema of the silicon measurements."""
     layers = row.get("layers")
+    if layers is None and row.get("flops"):
+        return [_totals(row)]
     if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
         raise RowError(
             "a row needs its layers: a list of primitives such as {'op': 'linear', 'm': 1, 'k': 64, 'n': 64}"
         )
-    return [_work(place, layer, row) for place, layer in enumerate(layers)]
+    found: list[Work] = []
+    for place, layer in enumerate(layers):
+        made = _work(place, layer, row)
+        behind = found and found[-1].kind in CONTRACTIONS and made.kind == "ew" and made.operands == 1
+        found.append(Work("absorbed") if behind else made)
+    return found
+
+
+def _totals(row: Mapping[str, Any]) -> Work:
+    """A row that says how much, but not of what: one layer that has all of it."""
+    try:
+        flops, weights, made = (float(row.get(key) or 0) for key in ("flops", "weight_bytes", "act_bytes"))
+    except (TypeError, ValueError):
+        raise RowError("a row without layers needs its totals as numbers: flops, weight_bytes, act_bytes") from None
+    half = made / 2
+    return Work(
+        "conv", macs=flops / 2, weight_bytes=weights, bytes_in=half, bytes_out=half, channels=_ANY, positions=_MANY
+    )
 
 
 def _work(place: int, layer: Any, row: Mapping[str, Any]) -> Work:

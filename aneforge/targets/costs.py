@@ -9,10 +9,10 @@ from typing import Any
 from aneforge.errors import AneforgeError
 from aneforge.targets import store
 from aneforge.targets.chip import Target, compiler_target
-from aneforge.targets.evidence import Fact, fact, unknown
+from aneforge.targets.evidence import Fact, fact, unknown, with_losers
 from aneforge.targets.families import Family8
 
-__all__ = ["CostCurve", "DeviceInfo", "cost_curve", "device_info"]
+__all__ = ["CostCurve", "DeviceInfo", "cost_cores", "cost_curve", "device_info"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,24 @@ def cost_curve(target: Target) -> Fact[CostCurve]:
     found = cost_curve(compiler_target(stand_in))
     note = "no curve is published for this target"
     return replace(found, confidence="inferred", about=about, note=note, conflict_id="C28", taken_from=stand_in)
+
+
+def cost_cores(target: Target) -> Fact[int]:
+    """The core count that the cost model multiplies by: of the target's own curve row, else of its HAL table.
+
+    A stand-in lends its clocks, not its cores: those are published for nearly every target.
+    """
+    about, curve, own = f"cost-model cores of {target.name}", cost_curve(target), target["cores"]
+    if curve.known and curve.taken_from is None:
+        found = Fact(curve.value.cores, curve.source, curve.confidence, about)
+        disputed = store.load("cost_model")["curves"][target.name].get("conflict")
+        return with_losers(found, replace(own, losers=(), conflict_id=None), conflict_id=disputed)
+    if own.known:
+        return replace(own, about=about)
+    if curve.known:
+        note = "no core count is published for this target"
+        return Fact(curve.value.cores, curve.source, "inferred", about, note, "C28", taken_from=curve.taken_from)
+    return unknown(about)
 
 
 def _representative(target: Target) -> str | None:

@@ -1,0 +1,80 @@
+"""``aneforge plot``: estimates of a model as a picture, an SVG file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from aneforge.cli.check import chips_of
+from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.compiler.compile import compile_all
+from aneforge.cost.estimate import Estimate, estimate_program
+from aneforge.errors import AneforgeError
+from aneforge.report.plots import chip_label, chips_svg, roofline_svg, timeline_svg
+from aneforge.targets.names import target as find_target
+
+# The chips of each picture where none are named.
+KINDS = {"roofline": "m1", "timeline": "m1", "chips": "all"}
+
+
+def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: str) -> None:
+    """Write the picture, or print it where ``out`` is ``-``; chips without a program are told on stderr."""
+    if kind not in KINDS:
+        raise AneforgeError(f"no picture {kind!r}; it is {', '.join(KINDS)}")
+    file = None if out == "-" else _writable(out)
+    answers = _answers(model, chips or KINDS[kind], scope)
+    found = {label: each for label, each in answers.items() if isinstance(each, Estimate)}
+    refused = {label: each for label, each in answers.items() if not isinstance(each, Estimate)}
+    if not found:
+        raise AneforgeError(f"no program for {', '.join(refused)}: {next(iter(refused.values()))}")
+    source = Path(str(model)).name
+    if kind == "chips":
+        made = chips_svg(answers, f"{source}: estimated time of one call")
+    elif kind == "timeline":
+        made = timeline_svg(found, f"{source}: estimated time by layer")
+    else:
+        made = roofline_svg(found, f"{source}: layers and roofline")
+    for label, why in refused.items():
+        print(f"{label}: no program: {why}", file=sys.stderr)
+    if file is None:
+        print(made, end="")
+    else:
+        _write(file, made)
+        print(f"wrote {file}")
+
+
+def _answers(model: str | ModelFile, chips: str, scope: str) -> dict[str, Estimate | AneforgeError]:
+    """By label, in the order asked for: an estimate, or why there is no program."""
+    graph, asked = load_model(model), chips_of(chips)
+    compiled = compile_all(graph, list(dict.fromkeys(find_target(each).name for each in asked)))
+    found: dict[str, Estimate | AneforgeError] = {}
+    for each in asked:
+        name = find_target(each).name
+        refusal = compiled.refused.get(name)
+        found[chip_label(each)] = refusal or estimate_program(compiled[name], scope)
+    return found
+
+
+def _writable(out: str) -> Path:
+    """Refused before anything is compiled: what is no SVG file, and what has no folder."""
+    file = Path(out)
+    if file.suffix.casefold() != ".svg":
+        raise AneforgeError(f"{out}: pictures are SVG; give a name that ends in .svg, or - to print it")
+    if not file.parent.is_dir():
+        raise AneforgeError(f"{out}: there is no folder {file.parent}; make it first, or choose another")
+    if file.is_dir():
+        raise AneforgeError(f"{out}: this is a folder; give the name of a file in it")
+    return file
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all: under another name beside it, then renamed."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="ascii", newline="\n")
+        os.replace(draft, file)
+    except OSError as error:
+        raise AneforgeError(f"{file}: cannot write here: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)

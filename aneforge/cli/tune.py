@@ -1,0 +1,33 @@
+"""``aneforge tune``: which equivalent form of a model is estimated to be fastest on a chip."""
+
+from __future__ import annotations
+
+from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.errors import AneforgeError
+from aneforge.report import text
+from aneforge.tuning.search import Limits, search
+
+
+def run(
+    model: str | ModelFile,
+    chip: str,
+    budget: int,
+    target_error: float | None,
+    save: str | None,
+    as_json: bool,
+    verbose: bool = False,
+) -> None:
+    """Search, print every candidate with its verdict, and write the chosen graph where that was asked for."""
+    limits = Limits(budget=budget, target_error=target_error)
+    found = search(load_model(model), chip, limits, verbose=verbose)
+    if save is not None:
+        try:
+            found.graph.save(save)
+        except OSError as error:
+            raise AneforgeError(f"{save}: cannot write the graph ({error})") from None
+    if as_json:
+        print(text.as_json({**found.to_json(), "saved": save}))
+        return
+    print(found)
+    if save is not None:
+        print(f"the chosen graph is in {save}; aneforge compile and run take it as a model")

@@ -1,0 +1,202 @@
+"""Forms of attention: in parts (product, softmax, product), as the engine's own layer, or a few query rows at a time.
+
+Rows of a softmax do not depend on one another, so attention over some of the queries is those rows of the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from aneforge.graph.node import make
+from aneforge.graph.ops.elementwise import times
+from aneforge.graph.ops.layers import sdpa
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.ops.shape import concat
+from aneforge.graph.tensor import Tensor
+from aneforge.tuning.rewrites import Rewrite, Scene, Site
+
+__all__ = ["ATTENTION_FORMS", "TILE_COUNTS", "query_tiles", "row_bounds"]
+
+TILE_COUNTS = (2, 3, 4, 6, 8)
+_BETWEEN = ("mul", "add", "sub", "real_div", "linear_activation", "tanh")
+"""What may stand between the first product and the softmax: each keeps rows apart."""
+_MOST = 6  # scale, soft cap (three), mask and one to spare
+
+
+@dataclass(frozen=True, eq=False)
+class _Attention:
+    """``softmax(... (q @ keys) ...) @ v``: the chain from the first product to the softmax, in order."""
+
+    q: Tensor
+    keys: Tensor
+    v: Tensor
+    chain: tuple[Tensor, ...]
+    others: tuple[Tensor, ...]
+    """Second operands of the chain that are computed, such as a mask."""
+
+
+def _found(node: Tensor, scene: Scene) -> _Attention | None:
+    """Attention whose parts nobody else reads, behind its last product."""
+    if node.op != "matmul" or node.inputs[0].op != "softmax":
+        return None
+    soft, v = node.inputs
+    if soft.attrs["axis"] != soft.ndim - 1 or not scene.private(soft) or soft.shape[:-2] != node.shape[:-2]:
+        return None
+    chain, others, step = [soft], [], soft.inputs[0]
+    while step.op in _BETWEEN and len(chain) < _MOST:
+        if not scene.private(step) or step.shape != soft.shape:
+            return None
+        main = [each for each in step.inputs if each.shape == soft.shape and each.op != "const"]
+        if not main:
+            return None
+        others += [each for each in step.inputs if each is not main[0] and each.op != "const"]
+        chain.append(step)
+        step = main[0]
+    if step.op != "matmul" or not scene.private(step) or step.shape != soft.shape:
+        return None
+    q, keys = step.inputs
+    if q.ndim < 2 or q.shape[:-2] != soft.shape[:-2]:
+        return None
+    return _Attention(q, keys, v, (step, *reversed(chain)), tuple(dict.fromkeys(others)))
+
+
+def row_bounds(rows: int, tiles: int) -> list[tuple[int, int]]:
+    """Where tiles of nearly equal height begin, and how many rows each has."""
+    edges = [rows * each // tiles for each in range(tiles + 1)]
+    return [(begin, end - begin) for begin, end in pairwise(edges)]
+
+
+def _rows(x: Tensor, rows: int, begin: int, size: int) -> Tensor:
+    """Some rows of a value that has all of them; a value that is one for all rows stays."""
+    if x.ndim < 2 or x.shape[-2] != rows or size == rows:
+        return x
+    if x.weight is not None and x.op == "const":
+        return const(x.weight.array[..., begin : begin + size, :])
+    starts = [0] * x.ndim
+    starts[-2] = begin
+    return x.slice_by_size(starts, [*x.shape[:-2], size, x.shape[-1]])
+
+
+def _by_tiles(found: _Attention, tiles: int, q: Tensor, keys: Tensor, v: Tensor, *others: Tensor) -> Tensor:
+    given = {old.uid: new for old, new in zip(found.others, others, strict=True)}
+    rows = q.shape[-2]
+    parts = []
+    for begin, size in row_bounds(rows, tiles):
+        previous, value = found.chain[0], _rows(q, rows, begin, size) @ keys
+        for step in found.chain[1:]:
+            operands = [
+                value if each is previous else _rows(given.get(each.uid, each), rows, begin, size)
+                for each in step.inputs
+            ]
+            value, previous = make(step.definition, operands, step.attrs), step
+        parts.append(value @ v)
+    return concat(parts, axis=q.ndim - 2)
+
+
+def query_tiles(tiles: int) -> Rewrite:
+    """Attention, or the engine's own attention layer, as so many products over some of the queries each."""
+
+    def find(node: Tensor, scene: Scene) -> Site | None:
+        if node.op == "sdpa":
+            return _parts_site(node, tiles) if node.shape[2] >= tiles else None
+        found = _found(node, scene)
+        if found is None or found.q.shape[-2] < tiles or found.q.ndim < 3:
+            return None
+        operands = (found.q, found.keys, found.v, *found.others)
+        return Site(node, operands, lambda q, keys, v, *others: _by_tiles(found, tiles, q, keys, v, *others))
+
+    return Rewrite("attention", f"query-tiles-{tiles}", f"Attention over the queries in {tiles} tiles.", find)
+
+
+def _parts_site(node: Tensor, tiles: int) -> Site:
+    """The native layer as the products and the softmax that it stands for."""
+    attrs = node.attrs
+
+    def build(q: Tensor, k: Tensor, v: Tensor, *mask: Tensor) -> Tensor:
+        rows, columns = q.shape[2], k.shape[2]
+        future = np.triu(np.full((rows, columns), -np.inf), 1)
+        parts = []
+        for begin, size in row_bounds(rows, tiles):
+            scores = times(_rows(q, rows, begin, size) @ k.mT, attrs["scale"])
+            if attrs["is_causal"]:
+                scores = scores + const(future[begin : begin + size].reshape(1, 1, size, columns))
+            if mask:
+                scores = scores + _rows(mask[0], rows, begin, size)
+            parts.append(scores.softmax(-1) @ v)
+        return concat(parts, axis=2) if len(parts) > 1 else parts[0]
+
+    return Site(node, node.inputs, build)
+
+
+def _in_parts(node: Tensor, scene: Scene) -> Site | None:
+    return _parts_site(node, 1) if node.op == "sdpa" else None
+
+
+def _fused(node: Tensor, scene: Scene) -> Site | None:
+    """Only the chain that the layer has inside: a scale, then one plane of mask."""
+    found = _found(node, scene)
+    if found is None or found.q.ndim not in (3, 4):
+        return None
+    q, keys, v = found.q, found.keys, found.v
+    heads = math.prod(q.shape[:-2])
+    if math.prod(q.shape[:-3]) != 1 or v.shape[-1] != q.shape[-1]:
+        return None
+    if any(math.prod(each.shape[:-2]) != heads for each in (keys, v)):
+        return None
+    inside = _scale_and_mask(found)
+    if inside is None:
+        return None
+    scale, mask = inside
+    turned = keys.op == "transpose" and keys.attrs["perm"] == (*range(keys.ndim - 2), keys.ndim - 1, keys.ndim - 2)
+
+    def build(q: Tensor, k: Tensor, v: Tensor, *plane: Tensor) -> Tensor:
+        raised = [each.reshape(1, heads, *each.shape[-2:]) for each in (q, k if turned else k.mT, v)]
+        given = plane[0].reshape(1, 1, *plane[0].shape[-2:]) if plane else None
+        return sdpa(*raised, scale=scale, attn_mask=given).reshape(*node.shape)
+
+    return Site(node, (q, keys.inputs[0] if turned else keys, v, *mask), build)
+
+
+def _scale_and_mask(found: _Attention) -> tuple[float, tuple[Tensor, ...]] | None:
+    """What stands before the softmax, where it is no more than the layer has."""
+    before, scale, mask = found.chain[0], 1.0, ()
+    steps = list(found.chain[1:-1])
+    if steps and (told := _scale_of(steps[0], before)) is not None:
+        scale, before = told, steps.pop(0)
+    if steps and steps[0].op == "add":
+        added = steps.pop(0)
+        mask = tuple(each for each in added.inputs if each is not before)
+        if len(mask) != 1 or not _one_plane(mask[0], found.q.shape[-2], found.v.shape[-2]):
+            return None
+    return None if steps else (scale, mask)
+
+
+def _one_plane(mask: Tensor, rows: int, columns: int) -> bool:
+    return mask.ndim >= 2 and mask.shape[-2:] == (rows, columns) and math.prod(mask.shape[:-2]) == 1
+
+
+def _scale_of(step: Tensor, product: Tensor) -> float | None:
+    """The factor of a step that only scales."""
+    if step.op == "linear_activation":
+        return float(step.attrs["alpha"]) if step.attrs["beta"] == 0 else None
+    if step.op not in ("mul", "real_div"):
+        return None
+    left, right = step.inputs
+    other = right if left is product else left
+    if other.op != "const" or other.weight is None or other.weight.size != 1:
+        return None
+    number = float(other.weight.array.reshape(-1)[0])
+    if step.op == "mul":
+        return number
+    return 1 / number if left is product and number else None
+
+
+ATTENTION_FORMS = (
+    Rewrite("attention", "fused-layer", "Attention as the engine's own layer.", _fused),
+    Rewrite("attention", "in-parts", "The engine's attention layer as product, softmax, product.", _in_parts),
+    *(query_tiles(tiles) for tiles in TILE_COUNTS),
+)

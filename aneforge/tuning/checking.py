@@ -1,0 +1,87 @@
+"""Whether two programs give the same numbers: both simulated on the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import AneforgeError
+from aneforge.graph.graph import Graph
+from aneforge.model import Model
+
+__all__ = ["Check", "Checker", "distance"]
+
+SEED = 0
+_EXACT_FLOPS = 8e9  # above it the exact engine takes many seconds a run, and sums are done in single precision
+
+Inputs = Mapping[str, Any] | Sequence[Any] | np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Check:
+    """Two programs on the same inputs."""
+
+    error: float
+    same_bits: bool
+
+
+class Checker:
+    """Compares programs with an untouched one, whose numbers are made once and only when they are asked for."""
+
+    def __init__(self, untouched: Model, flops: float, inputs: Inputs = None) -> None:
+        self.fidelity = "exact" if flops <= _EXACT_FLOPS else "fast"
+        self._untouched = Model(untouched.graph, untouched.program, self.fidelity)
+        self.feeds = _feeds(untouched, inputs)
+
+    @cached_property
+    def _expected(self) -> list[np.ndarray]:
+        return list(self._untouched.run(self.feeds).outputs.values())
+
+    def __call__(self, graph: Graph, other: Model) -> Check:
+        """The largest error over all outputs."""
+        found = list(Model(graph, other.program, self.fidelity).run(self.feeds).outputs.values())
+        pairs = list(zip(self._expected, found, strict=True))
+        same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+        return Check(0.0 if same else max(distance(a, b) for a, b in pairs), same)
+
+
+def distance(expected: np.ndarray, found: np.ndarray) -> float:
+    """The largest difference, relative to the largest number that was expected. Infinite where only one of the two is
+    a number."""
+    one, other = (np.asarray(each, np.float64) for each in (expected, found))
+    usual = np.isfinite(one) & np.isfinite(other)
+    alike = (one == other) | (np.isnan(one) & np.isnan(other))
+    if not (usual | alike).all():
+        return float("inf")
+    gap = float(np.abs(one[usual] - other[usual]).max(initial=0.0))
+    largest = float(np.abs(one[usual]).max(initial=0.0))
+    if gap == 0.0:
+        return 0.0
+    return gap / largest if largest else float("inf")
+
+
+def _feeds(model: Model, inputs: Inputs) -> dict[str, np.ndarray]:
+    """The user's inputs by name, or numbers drawn from a fixed seed."""
+    ports = [port for port in model.program.inputs if port.initial is None]
+    names = ", ".join(port.name for port in ports)
+    if inputs is None:
+        rng = np.random.default_rng(SEED)
+        return {
+            port.name: rng.integers(0, 256, port.user_shape)
+            if port.dtype == "ui8"
+            else rng.standard_normal(port.user_shape).astype(np.float16)
+            for port in ports
+        }
+    if isinstance(inputs, Mapping):
+        missing = [port.name for port in ports if port.name not in inputs]
+        if missing:
+            raise AneforgeError(f"tune: no value for input {missing[0]!r}; the graph takes {names}")
+        return dict(inputs)
+    given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+    if len(given) != len(ports):
+        raise AneforgeError(f"tune: {len(given)} inputs were given, the graph takes {len(ports)}: {names}")
+    return {port.name: value for port, value in zip(ports, given, strict=True)}

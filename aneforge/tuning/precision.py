@@ -1,0 +1,198 @@
+"""How each layer's weights are stored: as little time as an error allows, or as little error as a time allows.
+
+Layers are compressed one step at a time, each time the step that saves most for the error it adds to its weights. That
+gives one line of graphs from exact to fast; the simulator says how far along the line one may go.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aneforge.compiler.compile import resolve_target
+from aneforge.errors import AneforgeError
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.model import Model
+from aneforge.model import compile as compile_model
+from aneforge.targets.chip import Target
+from aneforge.tuning.checking import Check, Checker, Inputs
+from aneforge.tuning.encoders import encode, encoders_for, encoding_forms
+from aneforge.tuning.pricing import Change, changes_of, figure
+from aneforge.tuning.records import Candidate, Figure, Tuning
+from aneforge.tuning.rewrites import Site, applied
+from aneforge.tuning.search import Limits, tuned_model
+from aneforge.tuning.stored import dense_of, kernel_of
+
+__all__ = ["tune_precision"]
+
+DEFAULT_ERROR = 0.01  # what int8 weights are worth on silicon (compression.json accuracy)
+
+
+def tune_precision(
+    out: Tensor | Sequence[Tensor] | Graph,
+    target_error: float | None = None,
+    cost_budget_us: float | None = None,
+    inputs: Inputs = None,
+    reps: int = 20,
+    verbose: bool = False,
+    target: str | int | Target | None = None,
+) -> Model:
+    """Choose how each layer's weights are stored, among the forms that the target streams; ``model.tuning`` tells.
+
+    ``target_error`` asks for the fastest choice within that error (0.01 where neither limit is given),
+    ``cost_budget_us`` for the most exact choice within that time by estimate; with both, the time is met within the
+    error or the call is refused. Nothing is timed, so ``reps`` has no effect.
+    """
+    _ = reps
+    if cost_budget_us is not None and not (np.isfinite(cost_budget_us) and cost_budget_us > 0):
+        raise AneforgeError(f"tune_precision: cost_budget_us is {cost_budget_us!r}; a time is a number above 0")
+    error = DEFAULT_ERROR if target_error is None and cost_budget_us is None else target_error
+    Limits(target_error=error)  # refuses what is no error
+    line = _Line(Graph.of(out), resolve_target(target), inputs, verbose)
+    steps = line.within_error(error) if cost_budget_us is None else line.within_time(cost_budget_us, error)
+    return tuned_model(line.result(steps))
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One layer in one form, and what that saves and spoils."""
+
+    site: Site
+    form: str
+    saved: float
+    spoiled: float
+    """The error of the weights: the square of the difference over the square of the numbers."""
+
+
+class _Line:
+    """The graphs from exact to fast: after each step one more layer is stored in a smaller form."""
+
+    def __init__(self, graph: Graph, chip: Target, inputs: Inputs, verbose: bool) -> None:
+        self.graph, self.chip, self.verbose = graph, chip, verbose
+        self.names = graph.names()
+        model = compile_model(graph, target=chip)
+        estimate = model.estimate()
+        self.untouched, self.measured = figure(estimate), estimate.basis.measured
+        self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
+        self.steps = _in_order(changes_of(graph, chip, encoding_forms(chip)), chip)
+        self.known: dict[int, tuple[Graph, Model, Figure]] = {0: (graph, model, self.untouched)}
+        self.checks: dict[int, Check] = {0: Check(0.0, True)}
+
+    def chosen(self, count: int) -> dict[int, _Step]:
+        """The form of each layer after so many steps, by node."""
+        return {step.site.node.uid: step for step in self.steps[:count]}
+
+    def at(self, count: int) -> tuple[Graph, Model, Figure]:
+        if count not in self.known:
+            graph = applied(self.graph, [step.site for step in self.chosen(count).values()])
+            model = compile_model(graph, target=self.chip)
+            self.known[count] = graph, model, figure(model.estimate())
+        return self.known[count]
+
+    def error(self, count: int) -> float:
+        if count not in self.checks:
+            graph, model, estimate = self.at(count)
+            self.checks[count] = self.check(graph, model)
+            if self.verbose:
+                told = f"{len(self.chosen(count))} layers compressed: {estimate.us:.1f} us by estimate"
+                print(f"tune_precision: {told}, error {self.checks[count].error:.1e}", file=sys.stderr)
+        return self.checks[count].error
+
+    def within_error(self, limit: float | None) -> int:
+        """The furthest place on the line whose error is allowed, found by halving; the fastest up to there."""
+        assert limit is not None
+        low, high = 0, len(self.steps)
+        if high and self.error(high) <= limit:
+            low = high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.error(middle) <= limit else (low, middle)
+        # A whole program may not gain what its layers alone do: never return one that is slower than untouched.
+        return low if self.at(low)[2].us < self.untouched.us else 0
+
+    def within_time(self, budget: float, limit: float | None) -> int:
+        """The first place on the line that is fast enough, found by halving."""
+        low, high = -1, len(self.steps)
+        if self.at(high)[2].us > budget:
+            raise AneforgeError(
+                f"tune_precision: no choice of weights takes {budget:g} us or less on {self.chip.name}; the fastest "
+                f"takes {self.at(high)[2].us:.1f} us by estimate, the graph as it is {self.untouched.us:.1f} us"
+            )
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.at(middle)[2].us <= budget else (middle, high)
+        count = high
+        if limit is not None and self.error(count) > limit:
+            raise AneforgeError(
+                f"tune_precision: {budget:g} us on {self.chip.name} costs an error of {self.error(count):.1e}, "
+                f"{limit:g} is allowed; allow more time or more error"
+            )
+        return count
+
+    def result(self, count: int) -> Tuning:
+        graph, _, best = self.at(count)
+        error = self.error(count)
+        chosen = self.chosen(count)
+        candidates = tuple(self._told(step, chosen, best, error) for step in self.steps)
+        tried = len(self.known) - 1
+        fidelity = self.check.fidelity
+        return Tuning(
+            self.chip, graph, self.untouched, best, candidates, tried, fidelity, error, measured=self.measured
+        )
+
+    def _told(self, step: _Step, chosen: dict[int, _Step], best: Figure, error: float) -> Candidate:
+        kept = chosen.get(step.site.node.uid) is step
+        why = f"kept: saves {step.saved:.1f} us there" if kept else "beyond the limit, or a smaller form was taken"
+        node = (self.names[step.site.node.uid],)
+        if not kept:
+            return Candidate(step.form, "encoding", node, kept, why)
+        return Candidate(step.form, "encoding", node, kept, why, best, error, same_bits=error == 0)
+
+
+def _in_order(changes: Sequence[Change], chip: Target) -> list[_Step]:
+    """Every step that saves time, layer by layer from exact to fast, in the order of what each saves for its error."""
+    ladders: dict[int, list[_Step]] = {}
+    for change in changes:
+        for site, was, will in zip(change.sites, change.before, change.after, strict=True):
+            if was > will:
+                step = _Step(site, change.rewrite.name, was - will, _spoiled(site, change.rewrite.name, chip))
+                ladders.setdefault(site.node.uid, []).append(step)
+    waiting = {uid: _rungs(steps) for uid, steps in ladders.items()}
+    at: dict[int, _Step] = {}
+    order: list[_Step] = []
+    while any(waiting.values()):
+        uid = min((uid for uid, steps in waiting.items() if steps), key=lambda uid: _worth(uid, waiting, at))
+        at[uid] = waiting[uid].pop(0)
+        order.append(at[uid])
+    return order
+
+
+def _rungs(steps: Sequence[_Step]) -> list[_Step]:
+    """Forms of one layer that are worth having: each spoils more than the one before, and saves more."""
+    rungs: list[_Step] = []
+    for step in sorted(steps, key=lambda each: (each.spoiled, -each.saved, each.form)):
+        if not rungs or step.saved > rungs[-1].saved:
+            rungs.append(step)
+    return rungs
+
+
+def _worth(uid: int, waiting: dict[int, list[_Step]], at: dict[int, _Step]) -> tuple[float, int]:
+    """Error added for each microsecond saved; the smaller, the sooner."""
+    step, before = waiting[uid][0], at.get(uid)
+    saved = step.saved - (before.saved if before else 0.0)
+    spoiled = step.spoiled - (before.spoiled if before else 0.0)
+    return spoiled / saved, uid
+
+
+def _spoiled(site: Site, form: str, chip: Target) -> float:
+    found = dense_of(site.node) or kernel_of(site.node)
+    encoder = next(each for each in encoders_for(chip) if each.name == form)
+    stored = None if found is None else encode(found.weight, encoder)
+    if found is None or stored is None:
+        return float("inf")
+    numbers = found.weight.astype(np.float64)
+    return float(np.sum((stored.decoded() - numbers) ** 2) / max(np.sum(numbers**2), 1e-30))

@@ -1,0 +1,135 @@
+"""What a graph costs on a target, and whether the cost model can judge it at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from aneforge.compiler.compile import compile_target
+from aneforge.compiler.program import Program
+from aneforge.cost.estimate import Estimate, estimate_program
+from aneforge.cost.program import work_of_program
+from aneforge.errors import AneforgeError
+from aneforge.gate.preflight import preflight
+from aneforge.graph.graph import Graph
+from aneforge.targets.assumed import compile_fact
+from aneforge.targets.chip import Target
+from aneforge.targets.families import Family
+from aneforge.tuning.records import Figure
+from aneforge.tuning.rewrites import Rewrite, Scene, Site, alone
+
+__all__ = ["Change", "changes_of", "figure", "in_order", "joined", "risks_of", "scene_of", "unpriced"]
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A rewrite in some places, with what each of them takes before and after, on the engine alone."""
+
+    rewrite: Rewrite
+    sites: tuple[Site, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    ranked: bool = True
+    """Whether the cost model can judge the other form."""
+
+    @property
+    def gain(self) -> float:
+        return sum(self.before) - sum(self.after)
+
+
+def figure(estimate: Estimate) -> Figure:
+    return Figure(estimate.us, estimate.interval)
+
+
+def scene_of(graph: Graph, target: Target) -> Scene:
+    users: dict[int, int] = {each.uid: 1 for each in graph.outputs}
+    for node in graph.nodes:
+        for operand in node.inputs:
+            users[operand.uid] = users.get(operand.uid, 0) + 1
+    return Scene(compile_fact(target, "0x1b8").value, users)
+
+
+def changes_of(graph: Graph, target: Target, rewrites: Iterable[Rewrite]) -> list[Change]:
+    """Every form that fits somewhere, priced on a graph of that place alone; the one that gains most first, and what
+    cannot be ranked last."""
+    scene = scene_of(graph, target)
+    chosen = list(rewrites)
+    groups: dict[tuple[object, ...], list[Site]] = {}
+    priced: dict[tuple[object, ...], Change | None] = {}
+    for node in graph.nodes:
+        for rewrite in () if node.definition.leaf else chosen:
+            site = rewrite.find(node, scene)
+            parts = None if site is None else _apart(site)
+            if site is None or parts is None:
+                continue
+            before, after, shape = parts
+            key = (rewrite.name, *shape)
+            if key not in priced:
+                priced[key] = _priced(rewrite, before, after, target)
+            groups.setdefault(key, []).append(site)
+    found = [_everywhere(told, groups[key]) for key, told in priced.items() if told is not None]
+    return in_order(found, chosen)
+
+
+def in_order(changes: Iterable[Change], rewrites: Sequence[Rewrite]) -> list[Change]:
+    """What gains most first, what cannot be ranked last; equals as the rewrites and the nodes stand."""
+    order = {each.name: place for place, each in enumerate(rewrites)}
+
+    def rank(each: Change) -> tuple[bool, float, int, int]:
+        return not each.ranked, -each.gain, order[each.rewrite.name], each.sites[0].node.uid
+
+    return sorted(changes, key=rank)
+
+
+def _everywhere(one: Change, sites: Sequence[Site]) -> Change:
+    """A change of one place at all places like it."""
+    return replace(one, sites=tuple(sites), before=one.before * len(sites), after=one.after * len(sites))
+
+
+def joined(changes: Sequence[Change]) -> list[Change]:
+    """One change more for each form of weights that gains in layers of several shapes: in all of them together, since
+    what one layer gains is little of a whole call."""
+    found = list(changes)
+    for name in dict.fromkeys(each.rewrite.name for each in changes if each.rewrite.kind == "encoding"):
+        alike = [each for each in changes if each.rewrite.name == name and each.gain > 0]
+        if len(alike) > 1:
+            sites, before, after = (tuple(chain(*parts)) for parts in zip(*map(_fields, alike), strict=True))
+            found.append(Change(alike[0].rewrite, sites, before, after))
+    return found
+
+
+def _fields(change: Change) -> tuple[tuple[Site, ...], tuple[float, ...], tuple[float, ...]]:
+    return change.sites, change.before, change.after
+
+
+def _priced(rewrite: Rewrite, before: Graph, after: Graph, target: Target) -> Change | None:
+    """A form at one place: what the layers take on the engine before and after, without the call around them. None
+    where the chip refuses one of them."""
+    try:
+        programs = [compile_target(each, target) for each in (before, after)]
+    except AneforgeError:
+        return None
+    was, will = (estimate_program(each).engine_us for each in programs)
+    return Change(rewrite, (), (was,), (will,), unpriced(programs[1]) <= unpriced(programs[0]))
+
+
+def _apart(site: Site) -> tuple[Graph, Graph, tuple[object, ...]] | None:
+    try:
+        return alone(site)
+    except AneforgeError:
+        return None  # a shape that the other form cannot have: the form does not fit here
+
+
+def unpriced(program: Program) -> int:
+    """How many attention layers the cost model sees no products in: their time is too short by all of these, so more
+    of them must not win."""
+    pairs = zip(program.layers, work_of_program(program), strict=True)
+    return sum(layer.op == "sdpa" and not work.macs for layer, work in pairs)
+
+
+def risks_of(graph: Graph, target: Target) -> dict[str, str]:
+    """What the gate warns of, by rule: numbers that may be wrong on the real chip though the simulator is right."""
+    if target.family5 is None or target.family5 == Family.OLDER:
+        return {}
+    return {each.rule: each.message for each in preflight(graph, target).risk}

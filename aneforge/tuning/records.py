@@ -1,0 +1,138 @@
+"""What a search found: every candidate with its estimate, its error and why it was kept or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aneforge.graph.graph import Graph
+from aneforge.report import text
+from aneforge.targets.chip import Target
+
+__all__ = ["Candidate", "Figure", "Tuning"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An estimate of one call, in microseconds: the number, and between which it lies eight times of ten."""
+
+    us: float
+    interval: tuple[float, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"us": self.us, "interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One change that was weighed: in some places of the graph, on top of what was kept before it."""
+
+    name: str
+    kind: str
+    nodes: tuple[str, ...]
+    """The user's nodes that it builds another way."""
+    kept: bool
+    why: str
+    estimate: Figure | None = None
+    """Of the whole program; None where it was not compiled."""
+    error: float | None = None
+    """The largest difference from the untouched program in the simulator, relative to the largest number of that
+    output; None where it was not simulated."""
+    same_bits: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        told = {**self.__dict__, "nodes": list(self.nodes)}
+        return {**told, "estimate": None if self.estimate is None else self.estimate.to_json()}
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """The result of a search on one target: the chosen graph, and how it was chosen. Nothing was timed."""
+
+    target: Target
+    graph: Graph
+    """The chosen one; the very graph that was given where nothing better was found."""
+    untouched: Figure
+    best: Figure
+    candidates: tuple[Candidate, ...]
+    tried: int
+    """How many candidates were compiled and, where they were faster, simulated."""
+    fidelity: str
+    """How the simulator compared: ``exact``, or ``fast`` for a large graph."""
+    error: float
+    """Of the chosen graph against the untouched one."""
+    measured: bool
+    """Whether the estimates rest on measurements of this very target."""
+
+    @property
+    def kept(self) -> tuple[Candidate, ...]:
+        return tuple(each for each in self.candidates if each.kept)
+
+    @property
+    def speedup(self) -> float:
+        """By the estimate; 1.0 where nothing better was found."""
+        return self.untouched.us / self.best.us
+
+    @property
+    def beyond_doubt(self) -> bool:
+        """Whether the two intervals lie apart. Where they overlap, the gain is the model's ranking and no more."""
+        return self.best.interval[1] < self.untouched.interval[0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target.name,
+            "untouched": self.untouched.to_json(),
+            "best": self.best.to_json(),
+            "speedup": self.speedup,
+            "beyond_doubt": self.beyond_doubt,
+            "measured": self.measured,
+            "error": self.error,
+            "fidelity": self.fidelity,
+            "tried": self.tried,
+            "candidates": [each.to_json() for each in self.candidates],
+        }
+
+    def __str__(self) -> str:
+        lines = [text.columns(("candidate", "kind", "nodes", "us", "from", "to", "error", "verdict"), self._rows())]
+        lines += ["", self.summary()]
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """The outcome in one or two sentences."""
+        basis = "fitted to measurements of this chip" if self.measured else "extrapolated from another chip"
+        if not self.kept:
+            return (
+                f"{self.target.name}: nothing better was found; the graph stays as it is, "
+                f"{self.untouched.us:,.0f} us by estimate ({basis})."
+            )
+        doubt = "" if self.beyond_doubt else " The intervals of the two overlap: it is a ranking, not a measurement."
+        return (
+            f"{self.target.name}: {self.untouched.us:,.0f} us becomes {self.best.us:,.0f} us by estimate ({basis}), "
+            f"{self.speedup:.2f} times faster; largest error {_error(self.error)} ({self.fidelity}).{doubt}"
+        )
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows = [("untouched", "-", "-", *_figures(self.untouched), "-", "reference")]
+        for each in self.candidates:
+            error = "same bits" if each.same_bits else _error(each.error)
+            rows.append((each.name, each.kind, _short(each.nodes), *_figures(each.estimate), error, each.why))
+        return rows
+
+
+def _figures(figure: Figure | None) -> tuple[str, str, str]:
+    if figure is None:
+        return "-", "-", "-"
+    low, high = figure.interval
+    return f"{figure.us:.1f}", f"{low:.1f}", f"{high:.1f}"
+
+
+def _error(error: float | None) -> str:
+    if error is None:
+        return "-"
+    return "0" if error == 0 else f"{error:.1e}"
+
+
+def _short(nodes: Sequence[str]) -> str:
+    shown = ", ".join(nodes[:2])
+    return f"{shown} and {len(nodes) - 2} more" if len(nodes) > 2 else shown

@@ -1,0 +1,259 @@
+"""The search: forms ranked by what they gain where they stand, then tried on the whole graph, best first.
+
+A form is priced once, on a graph of its place alone, and equal places are changed together. What gains most is tried
+first on top of all that was kept before: the whole graph is compiled, and must be faster by the estimate; then it is
+simulated, and must give the untouched graph's numbers. Nothing is timed and nothing is drawn without a fixed seed, so
+the same question has the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from aneforge.compiler.compile import resolve_target
+from aneforge.errors import AneforgeError, first_line
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.model import Model
+from aneforge.model import compile as compile_model
+from aneforge.targets.chip import Target
+from aneforge.tuning.attention import ATTENTION_FORMS
+from aneforge.tuning.checking import Check, Checker, Inputs
+from aneforge.tuning.encoders import encoding_forms
+from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined, risks_of
+from aneforge.tuning.records import Candidate, Figure, Tuning
+from aneforge.tuning.rewrites import Rewrite, Site, applied, covered
+from aneforge.tuning.routes import ROUTE_FORMS
+from aneforge.tuning.tiling import TILING_FORMS
+
+__all__ = ["Limits", "forms_for", "search", "tune"]
+
+LEAST_GAIN = 1.005  # less is noise of the model, and no reason to change a graph
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a search may do and what it must keep to."""
+
+    budget: int = 8
+    """Candidates that are compiled and simulated, at most."""
+    prune_factor: float = 1.5
+    """A form this many times slower than the best at its place is not tried."""
+    atol: float = 0.005
+    """The largest error of forms that are equal but for rounding, relative to the largest number of an output."""
+    min_lossy_speedup: float = 1.1
+    """How much faster a form must be that does not give the same bits."""
+    target_error: float | None = None
+    """The largest error with compressed weights; None forbids them."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.budget, bool) or not hasattr(self.budget, "__index__") or self.budget < 1:
+            raise AneforgeError(f"tune: budget is {self.budget!r}; it is how many candidates to try, 1 or more")
+        _at_least(self.prune_factor, 1.0, "prune_factor", "a form that is slower by it is not tried")
+        _at_least(self.atol, 0.0, "atol", "the largest relative error")
+        _at_least(self.min_lossy_speedup, 1.0, "min_lossy_speedup", "how much faster a lossy form must be")
+        if self.target_error is not None:
+            _at_least(self.target_error, 0.0, "target_error", "the largest relative error with compressed weights")
+
+
+def _at_least(value: float, least: float, name: str, meaning: str) -> None:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not known or value < least:
+        raise AneforgeError(f"tune: {name} is {value!r}; {meaning} is a number of {least:g} or more")
+
+
+def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:
+    """Every form that a search on a target weighs; compressed weights only where they are allowed."""
+    plain = (*ATTENTION_FORMS, *TILING_FORMS, *ROUTE_FORMS)
+    return (*plain, *encoding_forms(target)) if compressed else plain
+
+
+def tune(
+    out: Tensor | Sequence[Tensor] | Graph,
+    budget: int = 8,
+    inputs: Inputs = None,
+    prune_factor: float = 1.5,
+    reps: int = 20,
+    atol: float = 0.005,
+    min_lossy_speedup: float = 1.1,
+    verbose: bool = False,
+    target_error: float | None = None,
+    target: str | int | Target | None = None,
+) -> Model:
+    """The graph compiled in the form that the cost model ranks best on a target; ``model.tuning`` tells how.
+
+    Forms are ranked by estimate, not by a run on hardware, so ``reps`` has no effect; it is taken because callers pass
+    it. ``inputs`` (arrays in order, or by name) are what the simulator compares on, else they are drawn from a fixed
+    seed. ``target_error`` allows compressed weights up to that error. What is returned is never slower than the graph
+    as it was given, by the same estimate.
+    """
+    _ = reps
+    limits = Limits(budget, prune_factor, atol, min_lossy_speedup, target_error)
+    found = search(out, target, limits, inputs, verbose)
+    return tuned_model(found)
+
+
+def tuned_model(found: Tuning) -> Model:
+    """The chosen graph as ``af.compile`` gives it, with the record of how it was chosen."""
+    model = compile_model(found.graph, target=found.target)
+    model.tuning = found
+    return model
+
+
+def search(
+    out: Tensor | Sequence[Tensor] | Graph,
+    target: str | int | Target | None = None,
+    limits: Limits | None = None,
+    inputs: Inputs = None,
+    verbose: bool = False,
+) -> Tuning:
+    """Look for a faster form of a graph on one target."""
+    asked, chip, graph = limits or Limits(), resolve_target(target), Graph.of(out)
+    run = _Search(graph, chip, asked, inputs, verbose)
+    forms = forms_for(chip, asked.target_error is not None)
+    run.all(in_order(joined(changes_of(graph, chip, forms)), forms))
+    return run.result()
+
+
+@dataclass
+class _Kept:
+    """The best so far: which places are built another way, and what that gives."""
+
+    graph: Graph
+    estimate: Figure
+    error: float = 0.0
+    sites: list[Site] = field(default_factory=list)
+    places: set[int] = field(default_factory=set)
+    compressed: bool = False
+
+
+class _Search:
+    def __init__(self, graph: Graph, chip: Target, limits: Limits, inputs: Inputs, verbose: bool) -> None:
+        self.graph, self.chip, self.limits, self.verbose = graph, chip, limits, verbose
+        model = compile_model(graph, target=chip)
+        estimate = model.estimate()
+        self.measured = estimate.basis.measured
+        self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
+        self.untouched = figure(estimate)
+        self.risks = risks_of(graph, chip)
+        self.names = graph.names()
+        self.best = _Kept(graph, self.untouched)
+        self.candidates: list[Candidate] = []
+        self.tried = 0
+        self.say(f"untouched: {estimate.us:.1f} us by estimate on {chip.name}")
+
+    def say(self, line: str) -> None:
+        if self.verbose:
+            print(f"tune: {line}", file=sys.stderr)
+
+    def result(self) -> Tuning:
+        best = self.best
+        return Tuning(
+            target=self.chip,
+            graph=best.graph,
+            untouched=self.untouched,
+            best=best.estimate,
+            candidates=tuple(self.candidates),
+            tried=self.tried,
+            fidelity=self.check.fidelity,
+            error=best.error,
+            measured=self.measured,
+        )
+
+    def all(self, changes: Sequence[Change]) -> None:
+        """Each change in turn, the one that gains most first."""
+        at: dict[int, list[tuple[Change, float]]] = {}
+        for change in changes:
+            for site, after in zip(change.sites, change.after, strict=True):
+                at.setdefault(site.node.uid, []).extend([(change, after)] if change.ranked else [])
+        for change in changes:
+            pairs = zip(change.sites, change.before, strict=True)
+            told = self.weigh(change, sum(min([was, *(each[1] for each in at[site.node.uid])]) for site, was in pairs))
+            if not told.kept:  # what failed is no measure for the others at its place
+                for site in change.sites:
+                    at[site.node.uid] = [each for each in at[site.node.uid] if each[0] is not change]
+            self.candidates.append(told)
+            figures = "" if told.estimate is None else f" {told.estimate.us:.1f} us,"
+            self.say(f"{told.name} at {', '.join(told.nodes[:2])}:{figures} {told.why}")
+
+    def weigh(self, change: Change, best: float) -> Candidate:
+        if not change.ranked:
+            why = "not ranked: the cost model sees no products inside the attention layer"
+            return self.told(change, change.sites, why)
+        free = tuple(site for site in change.sites if not covered(site) & self.best.places)
+        if not free:
+            return self.told(change, change.sites, "its place is built another way already")
+        there = sum(change.after)
+        if there > self.limits.prune_factor * best:
+            return self.told(change, free, f"pruned: {there:.1f} us there, the best form {best:.1f} us")
+        if self.tried >= self.limits.budget:
+            return self.told(change, free, f"not tried: the budget of {self.limits.budget} is spent")
+        self.tried += 1
+        return self.attempt(change, free)
+
+    def attempt(self, change: Change, sites: tuple[Site, ...]) -> Candidate:
+        """Compile the whole with one more change; simulate it where it is faster; keep it where the numbers hold."""
+        try:
+            graph = applied(self.graph, [*self.best.sites, *sites])
+            model = compile_model(graph, target=self.chip)
+        except AneforgeError as error:
+            return self.told(change, sites, f"refused: {first_line(error)}")
+        estimate = figure(model.estimate())
+        warned = self.warned(graph)
+        if warned is not None:
+            return self.told(change, sites, f"the gate warns: {warned}", estimate)
+        if estimate.us * LEAST_GAIN > self.best.estimate.us:
+            return self.told(change, sites, f"not faster than {self.best.estimate.us:.1f} us", estimate)
+        check = self.check(graph, model)
+        fault = self.numbers(change, estimate, check)
+        if fault is not None:
+            return self.told(change, sites, fault, estimate, check)
+        gain = self.best.estimate.us / estimate.us
+        self.best = _Kept(
+            graph,
+            estimate,
+            check.error,
+            [*self.best.sites, *sites],
+            self.best.places.union(*(covered(site) for site in sites)),
+            self.best.compressed or change.rewrite.lossy,
+        )
+        return self.told(change, sites, f"kept: {gain:.2f} times faster", estimate, check, kept=True)
+
+    def warned(self, graph: Graph) -> str | None:
+        """What the gate says of the real chip's numbers that it did not say of the untouched graph."""
+        return next((told for rule, told in risks_of(graph, self.chip).items() if rule not in self.risks), None)
+
+    def numbers(self, change: Change, estimate: Figure, check: Check) -> str | None:
+        """What speaks against a program's numbers."""
+        compressed = self.best.compressed or change.rewrite.lossy
+        limit = self.limits.target_error if compressed else self.limits.atol
+        assert limit is not None
+        if check.error > limit:
+            return f"error {check.error:.1e}, {limit:g} is allowed"
+        gain = self.best.estimate.us / estimate.us
+        if (change.rewrite.lossy or not check.same_bits) and gain < self.limits.min_lossy_speedup:
+            return f"other bits for {gain:.2f} times the speed; {self.limits.min_lossy_speedup:g} is asked"
+        return None
+
+    def told(
+        self,
+        change: Change,
+        sites: Sequence[Site],
+        why: str,
+        estimate: Figure | None = None,
+        check: Check | None = None,
+        kept: bool = False,
+    ) -> Candidate:
+        return Candidate(
+            name=change.rewrite.name,
+            kind=change.rewrite.kind,
+            nodes=tuple(self.names[site.node.uid] for site in sites),
+            kept=kept,
+            why=why,
+            estimate=estimate,
+            error=None if check is None else check.error,
+            same_bits=None if check is None else check.same_bits,
+        )
