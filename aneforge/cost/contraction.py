@@ -30,7 +30,9 @@ def compute_us(work: Work, known: Constants, engines: int) -> float:
     if work.kind == "conv":
         inner, outer = work.channels
         lanes = int(shared["lanes"])
-        macs *= _rounded_up(outer, lanes) / outer * (_rounded_up(inner, lanes) / inner if inner > 1 else 1.0)
+        macs *= _rounded_up(outer, lanes) / outer
+        if inner > 1 or work.grouped:  # an image of one channel is laid out another way
+            macs *= _rounded_up(inner, lanes) / inner
         if work.kernel[1] >= shared["wide_kernel"]:
             positions = max(positions, shared["wide_positions"])
         if known.winograd and _has_winograd_form(work):

@@ -58,7 +58,7 @@ def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
     n, d, c, h, w = op.shape
     size, form = _weight(op, stored)
     if op.kind == "linear":
-        inner, outputs, positions, area = x.shape[4], w, n * d * c * h, (1, 1)
+        inner, outputs, positions, area, groups = x.shape[4], w, n * d * c * h, (1, 1), 1
         steps = True
     else:
         groups, area = op.attrs["groups"], tuple(op.attrs["kernel_sizes"][1:])
@@ -76,6 +76,7 @@ def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
         bytes_out=2.0 * prod(op.shape),
         contraction=inner * prod(area),
         channels=(inner, outputs),
+        grouped=groups > 1,
         positions=positions,
         kernel=(int(area[0]), int(area[1])),
         unit_steps=steps,

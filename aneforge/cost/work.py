@@ -47,6 +47,8 @@ class Work:
     contraction: int = 1
     channels: tuple[int, int] = (1, 1)
     """Of the input (within a group) and of the output."""
+    grouped: bool = False
+    """An output sees some of the input's channels only."""
     positions: int = 1
     """Places of the output that share the weights."""
     kernel: tuple[int, int] = (1, 1)
@@ -153,6 +155,7 @@ def _conv(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
         bytes_out=2.0 * positions * outputs,
         contraction=inner * prod(kernel),
         channels=(inner, outputs),
+        grouped=groups > 1,
         positions=positions,
         kernel=kernel,
         unit_steps=stride == dilation == (1, 1),

@@ -1,4 +1,4 @@
-"""What a graph costs on a target, and whether the cost model can judge it at all."""
+"""What a form of a graph costs on a target, at its place alone, and what the gate warns of."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from aneforge.compiler.compile import compile_target
-from aneforge.compiler.program import Program
 from aneforge.cost.estimate import Estimate, estimate_program
-from aneforge.cost.program import work_of_program
 from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
@@ -19,7 +17,7 @@ from aneforge.targets.families import Family
 from aneforge.tuning.records import Figure
 from aneforge.tuning.rewrites import Rewrite, Scene, Site, alone
 
-__all__ = ["Change", "changes_of", "figure", "in_order", "joined", "risks_of", "scene_of", "unpriced"]
+__all__ = ["Change", "changes_of", "figure", "in_order", "joined", "risks_of", "scene_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +28,6 @@ class Change:
     sites: tuple[Site, ...]
     before: tuple[float, ...]
     after: tuple[float, ...]
-    ranked: bool = True
-    """Whether the cost model can judge the other form."""
 
     @property
     def gain(self) -> float:
@@ -51,8 +47,7 @@ def scene_of(graph: Graph, target: Target) -> Scene:
 
 
 def changes_of(graph: Graph, target: Target, rewrites: Iterable[Rewrite]) -> list[Change]:
-    """Every form that fits somewhere, priced on a graph of that place alone; the one that gains most first, and what
-    cannot be ranked last."""
+    """Every form that fits somewhere, priced on a graph of that place alone; the one that gains most first."""
     scene = scene_of(graph, target)
     chosen = list(rewrites)
     groups: dict[tuple[object, ...], list[Site]] = {}
@@ -73,11 +68,11 @@ def changes_of(graph: Graph, target: Target, rewrites: Iterable[Rewrite]) -> lis
 
 
 def in_order(changes: Iterable[Change], rewrites: Sequence[Rewrite]) -> list[Change]:
-    """What gains most first, what cannot be ranked last; equals as the rewrites and the nodes stand."""
+    """What gains most first; equals as the rewrites and the nodes stand."""
     order = {each.name: place for place, each in enumerate(rewrites)}
 
-    def rank(each: Change) -> tuple[bool, float, int, int]:
-        return not each.ranked, -each.gain, order[each.rewrite.name], each.sites[0].node.uid
+    def rank(each: Change) -> tuple[float, int, int]:
+        return -each.gain, order[each.rewrite.name], each.sites[0].node.uid
 
     return sorted(changes, key=rank)
 
@@ -111,7 +106,7 @@ def _priced(rewrite: Rewrite, before: Graph, after: Graph, target: Target) -> Ch
     except AneforgeError:
         return None
     was, will = (estimate_program(each).engine_us for each in programs)
-    return Change(rewrite, (), (was,), (will,), unpriced(programs[1]) <= unpriced(programs[0]))
+    return Change(rewrite, (), (was,), (will,))
 
 
 def _apart(site: Site) -> tuple[Graph, Graph, tuple[object, ...]] | None:
@@ -119,13 +114,6 @@ def _apart(site: Site) -> tuple[Graph, Graph, tuple[object, ...]] | None:
         return alone(site)
     except AneforgeError:
         return None  # a shape that the other form cannot have: the form does not fit here
-
-
-def unpriced(program: Program) -> int:
-    """How many attention layers the cost model sees no products in: their time is too short by all of these, so more
-    of them must not win."""
-    pairs = zip(program.layers, work_of_program(program), strict=True)
-    return sum(layer.op == "sdpa" and not work.macs for layer, work in pairs)
 
 
 def risks_of(graph: Graph, target: Target) -> dict[str, str]:

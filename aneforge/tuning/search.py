@@ -168,7 +168,7 @@ class _Search:
         at: dict[int, list[tuple[Change, float]]] = {}
         for change in changes:
             for site, after in zip(change.sites, change.after, strict=True):
-                at.setdefault(site.node.uid, []).extend([(change, after)] if change.ranked else [])
+                at.setdefault(site.node.uid, []).append((change, after))
         for change in changes:
             pairs = zip(change.sites, change.before, strict=True)
             told = self.weigh(change, sum(min([was, *(each[1] for each in at[site.node.uid])]) for site, was in pairs))
@@ -180,9 +180,6 @@ class _Search:
             self.say(f"{told.name} at {', '.join(told.nodes[:2])}:{figures} {told.why}")
 
     def weigh(self, change: Change, best: float) -> Candidate:
-        if not change.ranked:
-            why = "not ranked: the cost model sees no products inside the attention layer"
-            return self.told(change, change.sites, why)
         free = tuple(site for site in change.sites if not covered(site) & self.best.places)
         if not free:
             return self.told(change, change.sites, "its place is built another way already")
