@@ -13,7 +13,9 @@ import pytest
 
 import aneforge as af
 from aneforge.cost.constants import basis_of
+from aneforge.cost.contraction import compute_us, passes, reread_us, weights_us
 from aneforge.cost.device import layer_us
+from aneforge.cost.estimate import LayerEstimate, _side_by_side
 from aneforge.cost.evaluate import NOT_FITTED, figures, predict, read_rows
 from aneforge.cost.program import work_of_program
 from aneforge.cost.work import RowError, Work, work_of_row
@@ -103,7 +105,108 @@ def test_what_bounds_a_layer():
     assert layer_us(Work("ew", elements=16), known).bound == "dispatch"
 
 
+def test_inputs_that_stay_on_the_chip_pass_it_for_nothing():
+    """The published pair: 128 and 256 rows over 4096 x 4096 weights, 1 and 2 MB; the second takes thrice as long."""
+    known = basis_of("M5 Pro").constants
+    narrow, wide = (work_of_row({"layers": [{"op": "linear", "m": m, "k": 4096, "n": 4096}]})[0] for m in (128, 256))
+    assert passes(narrow, known) == passes(wide, known) == 64  # 512 KiB hold 64 outputs of 4096 halves
+    assert reread_us(narrow, known, 1) == 0
+    assert reread_us(wide, known, 1) == pytest.approx(64 * 2**21 / known.chip["reread"])
+    assert layer_us(wide, known).bound == "activations"
+
+
+@pytest.mark.parametrize(("contraction", "expected"), [(16, 1), (1024, 4), (4096, 16), (6144, 32), (10**6, 64)])
+def test_passes_by_kernel_memory(contraction, expected):
+    """1024 outputs: a power of two of them at a time, as many as 512 KiB hold, at least the lanes."""
+    work = Work("linear", macs=1.0, contraction=contraction, channels=(contraction, 1024))
+    assert passes(work, basis_of("M1").constants) == expected
+
+
+def test_shared_weights_stay_as_long_as_they_fit():
+    known = basis_of("M6").constants
+    fits, beyond = (Work("conv", 8, weight_bytes=size, shared=True) for size in (2.0**19, 2.0**19 + 2))
+    assert weights_us(fits, known) == pytest.approx(weights_us(beyond, known) / 8, rel=1e-4)
+    assert weights_us(fits, known, marginal=True) == 0
+
+
+def test_winograd_is_for_dense_kernels_of_three_in_unit_steps():
+    known = basis_of("M6").constants
+
+    def time(**changes):
+        kernel = {"op": "conv", "n": 1, "cin": 64, "cout": 64, "h": 16, "w": 8, "kh": 3, "kw": 3, "pad": [1, 1]}
+        (work,) = work_of_row({"layers": [{**kernel, **changes}]})
+        return compute_us(work, known, 1) / work.macs
+
+    gain = known.shared["winograd"]
+    assert time() * gain == pytest.approx(time(kh=5, kw=5, pad=[2, 2]))
+    assert time(stride=2) == pytest.approx(gain * time())
+    assert time(wenc="sparse", sparsity=0.0) == pytest.approx(gain * time())
+    assert not basis_of("M1").constants.winograd
+
+
+def test_channels_are_taken_in_lanes():
+    known = basis_of("M1").constants
+    base = {"op": "conv", "n": 1, "cin": 16, "cout": 16, "h": 32, "w": 32, "kh": 1, "kw": 1}
+    full, ragged, depthwise = (
+        compute_us(work_of_row({"layers": [{**base, **changes}]})[0], known, 1)
+        for changes in ({}, {"cin": 3, "cout": 17}, {"groups": 16})
+    )
+    assert ragged == pytest.approx(2 * full)
+    assert depthwise == pytest.approx(full)
+
+
+def test_an_activation_behind_a_product_rides_along():
+    product = {"op": "bmm", "b": 2, "m": 8, "k": 8, "n": 8}
+    scale = {"op": "ew", "fn": "scale", "shape": [2, 8, 8], "n_in": 1}
+    kinds = [each.kind for each in work_of_row({"layers": [scale, product, scale, {**scale, "n_in": 2}]})]
+    assert kinds == ["ew", "bmm", "absorbed", "ew"]
+    assert layer_us(Work("absorbed"), basis_of("M1").constants).us == 0
+
+
+def test_a_row_with_totals_only():
+    """Two TFLOP of multiply-adds on an M5 Pro take as long as its rate says."""
+    told = {"target": "h17s", "scope": "slope", "layers": None, "flops": 2e12, "weight_bytes": 0, "act_bytes": 0}
+    assert predict(told) == pytest.approx(1e12 / basis_of("h17s").constants.chip["macs"])
+    assert predict({**told, "scope": "app"}) == predict({**told, "scope": "host_call"})
+    with pytest.raises(RowError, match="totals as numbers"):
+        predict({**told, "act_bytes": "many"})
+
+
 # Constants and their evidence.
+
+
+def test_every_constant_has_its_evidence():
+    """What the model reads is in the data, and each says where it comes from."""
+    for chip in ("M1", "M3", "M4", "M5", "M6", "m11"):
+        found = basis_of(chip)
+        used = {**found.constants.chip, **found.constants.shared}
+        assert used == {name: fact.value for name, fact in found.evidence.items()}
+        assert all(fact.note or fact.source for fact in found.evidence.values())
+    lent = basis_of("M4").evidence
+    assert lent["macs"].source == ("MX", "M6.arr")
+    assert lent["norms"].taken_from == "h17"
+    assert "no measurement tells it" in basis_of("M5").evidence["coreml_call"].note
+    assert basis_of("m11").constants.chip["macs"] == pytest.approx(0.109 * basis_of("M1").constants.chip["macs"])
+
+
+def test_an_m4_as_its_published_figures_have_it():
+    """The best product and the streaming rate that a roofline run printed for an M4 (AF.roofl); neither was fitted."""
+    best = max(
+        2 * size**3 / predict(row(target="h16g", inputs=[[size, size]], outputs=[[size, size]],
+                                  layers=[{"op": "linear", "m": size, "k": size, "n": size}]))
+        for size in (1024, 2048, 4096)
+    )  # fmt: skip
+    assert best / 1e6 == pytest.approx(5.44, rel=0.05)
+    shape = [8192, 4096]
+    relu = row(target="h16g", inputs=[shape], outputs=[shape], layers=[{"op": "ew", "shape": shape, "n_in": 1}])
+    assert 4 * 8192 * 4096 / predict(relu) / 1e3 == pytest.approx(7.67, rel=0.1)
+
+
+def test_energy_where_watts_are_published():
+    model = af.compile(network(), target="m6")
+    assert model.estimate().energy_mj == pytest.approx(10.8 * model.estimate().engine_us / 1000)
+    assert model.estimate().basis.watts.source == ("M6.pwr",)
+    assert af.compile(network(), target="m4").estimate().energy_mj is None
 
 
 def test_every_target_with_a_generation_has_a_basis():
@@ -187,6 +290,33 @@ def test_encoded_weights_take_less_where_the_chip_streams_them():
     assert af.estimate(stored, target="m1") == pytest.approx(af.estimate(plain, target="m1"))
 
 
+def test_native_layers_are_programs_of_their_own():
+    """The attention layer cuts the graph in three; each is started, and it goes by heads and products."""
+    q, k, v = (af.input((1, 8, places, 64), name=name) for name, places in (("q", 48), ("k", 80), ("v", 80)))
+    found = af.compile(af.sdpa(q, k, v), target="M5 Pro").estimate("host_call")
+    assert found.calls == 3
+    layer = next(each for each in found.layers if each.op == "sdpa")
+    shared = found.basis.constants.shared
+    macs = 2 * 8 * 48 * 80 * 64
+    told = 8 * shared["attention_head"] + macs / shared["attention_macs"] + found.basis.constants.chip["layer"]
+    assert layer.us == pytest.approx(told)
+    assert layer.flops == 2 * macs
+    alone = (found.us - found.engine_us) / found.basis.constants.chip["host_call"]
+    assert 3 < alone < 3.5  # three starts and the copies
+
+
+def test_layers_that_run_side_by_side_count_once():
+    layers = [LayerEstimate(i, "op", (), us, "compute", 0.0, 0.0) for i, us in enumerate((5.0, 7.0, 2.0))]
+    found = _side_by_side(layers, [(0, 1), (2,)])
+    assert [each.us for each in found] == [0.0, 7.0, 2.0]
+    assert [each.beside for each in found] == [1, None, None]
+
+
+def test_a_small_call_is_told():
+    with pytest.warns(af.DispatchFloorWarning, match="give it more work"):
+        af.estimate(af.input((1, 8)).relu(), target="m1")
+
+
 # Bad input.
 
 
@@ -207,6 +337,17 @@ def test_rows_that_describe_nothing(changes, message):
     with pytest.raises(AneforgeError, match=message):
         predict(row(**changes))
     assert issubclass(RowError, AneforgeError)
+
+
+def test_pairs_of_equal_flops():
+    """Only pairs of one source whose times are apart count; a tie is not in order."""
+    rows = [
+        {"source": "a", "chip": "M5", "scope": "slope", "flops": 8.0, "latency_us": us, "guess": guess}
+        for us, guess in ((10.0, 1.0), (10.5, 0.5), (20.0, 2.0), (40.0, 2.0))
+    ]
+    rows += [{**rows[0], "source": "b"}, {**rows[0], "flops": 9.0}, {**rows[0], "flops": None}]
+    found = figures(rows, lambda each: each["guess"])
+    assert found.pairs == (4, 5)
 
 
 def test_layers_in_numbers():

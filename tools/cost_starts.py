@@ -113,20 +113,28 @@ POWER: dict[str, dict[str, Any]] = {
 NEAREST = {"h13": "h13g", "h13g": "h14g", "h14g": "h17", "h17": "h17s", "h17s": "h17", "h18g": "h17s"}
 """Whose constants a target would get if nobody had measured it."""
 
+ONE_CORE_RATE = {"v": 0.109, "src": ["AF.curves"], "conf": "predicted", "note": "of an M1, by the clock curve of m11"}
+ONE_CORE_READS = {"v": 0.25, "src": ["AF.cost"], "conf": "predicted", "note": "of an M1: reads go with cores"}
 EXTRAPOLATION: list[dict[str, Any]] = [
     {
-        "targets": ["h16g"],
+        "generations": [17],
         "from": "h17",
         "constants": PUBLISHED["h16g"],
         "taken": {"coreml_call": "h18g", "device_task": "h18g", "coreml_io": "h18g", "layer": "h18g",
                   "host_in": "h13g", "host_out": "h13g", "host_call": "h17s"},
         "rule": "the M5's constants with the products and weight reads that are published for an M4; the Core ML call "
         "as on an M6, which the same study measured; a host's copies as on the M1 Max, whose published streaming rate "
-        "(7.4 GB/s) is next to the M4's (7.7)",
+        "(7.4 GB/s) is next to the M4's (7.7; U57)",
     },
     {
-        "targets": ["m9"],
-        "generations": [1, 4, 5, 6, 7, 10, 26],
+        "targets": ["m9", "m11", "m12"],
+        "from": "h13",
+        "scaled": {**dict.fromkeys(("macs", "planar", "norms"), ONE_CORE_RATE),
+                   **dict.fromkeys(("weights", "reread", "spill"), ONE_CORE_READS)},
+        "rule": "the M1's constants, scaled by the compiler's own clock curve of m11: an engine of one core (U59)",
+    },
+    {
+        "generations": [1, 4, 5, 6, 7],
         "from": "h13",
         "rule": "the M1's constants: no nearer chip was measured",
     },
@@ -137,7 +145,6 @@ EXTRAPOLATION: list[dict[str, Any]] = [
         "rule": "the M2's constants with the products that are published for an M3 Pro: no nearer chip was measured",
     },
     {"generations": [11], "from": "h14g", "rule": "the M2's constants: the same generation"},
-    {"generations": [17], "from": "h17", "rule": "the M5's constants: no nearer chip was measured"},
     {"generations": [19], "from": "h17", "rule": "the M5's constants: the same generation"},
     {"generations": [20, 24], "from": "h18g", "rule": "one engine of the M6: no nearer chip was measured"},
 ]  # fmt: skip

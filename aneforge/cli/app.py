@@ -161,6 +161,8 @@ def estimate(
         str, typer.Option(help="What a call covers: coreml_call, host_call, direct_call or device_task.")
     ] = "coreml_call",
     layers: Annotated[bool, typer.Option(help="Also the layers that take longest, and what bounds them.")] = False,
+    basis: Annotated[bool, typer.Option(help="Also every constant behind the figures, with its evidence.")] = False,
+    vendor: Annotated[bool, typer.Option(help="Also the time by the compiler's own published model.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -172,7 +174,7 @@ def estimate(
     from aneforge.cli import estimate as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, scope, layers, as_json)
+    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from aneforge.graph.graph import Graph
 from aneforge.report import text
 from aneforge.targets.chip import all_targets
 from aneforge.targets.families import supports_mil
-from aneforge.targets.names import resolve
+from aneforge.targets.names import chip_label
 
 GRADES = ("reject", "oversize", "risk", "decompose")
 
@@ -79,13 +79,8 @@ def _grouped(results: PreflightAll) -> list[tuple[list[str], Preflight]]:
     for name, result in results.items():
         key = repr([(status, [str(each) for each in _worth_telling(result, status)]) for status in GRADES])
         key = key.replace(result.target.name, "?") + repr(result.counts)
-        groups.setdefault(key, ([], result))[0].append(_label(name))
+        groups.setdefault(key, ([], result))[0].append(chip_label(name))
     return list(groups.values())
-
-
-def _label(name: str) -> str:
-    found = resolve(name)
-    return name if found.kind != "compiler" or not found.target.chips else f"{name} ({found.target.chips[0]})"
 
 
 def _worth_telling(result: Preflight, status: str) -> Sequence[OpReport]:

@@ -6,7 +6,7 @@ from aneforge.cost.evaluate import NOT_FITTED, Figures, by, figures, read_rows
 from aneforge.errors import AneforgeError
 from aneforge.report import text
 
-_HEADERS = ("rows", "median %", "mean %", "90th %", "factor", "bias %", "rank")
+_HEADERS = ("rows", "median %", "mean %", "90th %", "factor", "bias %", "rank", "pairs")
 
 
 def run(file: str, every: bool, as_json: bool) -> None:
@@ -26,10 +26,14 @@ def run(file: str, every: bool, as_json: bool) -> None:
     for key, found in groups.items():
         print()
         print(text.columns((key, *_HEADERS), [(name, *_row(each)) for name, each in found.items()]))
+    print(
+        "\nrank: Spearman's within source, chip and scope; pairs: of equal FLOPs and a tenth apart, in the right order"
+    )
     if len(kept) < len(rows):
         print(f"\n{len(rows) - len(kept)} rows left out whose quality says that something else was measured (--all)")
 
 
 def _row(found: Figures) -> tuple[object, ...]:
     errors = (f"{value:.1f}" for value in (found.median, found.mape, found.p90))
-    return found.rows, *errors, f"{found.factor:.2f}", f"{found.bias:+.1f}", f"{found.rank:.3f}"
+    pairs = f"{found.pairs[0]}/{found.pairs[1]}" if found.pairs[1] else "-"
+    return found.rows, *errors, f"{found.factor:.2f}", f"{found.bias:+.1f}", f"{found.rank:.3f}", pairs

@@ -6,13 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from aneforge.cli.check import chips_of
-from aneforge.cli.model_file import ModelFile, load_model
-from aneforge.compiler.compile import compile_all
-from aneforge.cost.estimate import Estimate, estimate_program
+from aneforge.cli.estimate import estimated
+from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError
-from aneforge.report.plots import chip_label, chips_svg, roofline_svg, timeline_svg
-from aneforge.targets.names import target as find_target
+from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 
 # The chips of each picture where none are named.
 KINDS = {"roofline": "m1", "timeline": "m1", "chips": "all"}
@@ -23,37 +20,22 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
     if kind not in KINDS:
         raise AneforgeError(f"no picture {kind!r}; it is {', '.join(KINDS)}")
     file = None if out == "-" else _writable(out)
-    answers = _answers(model, chips or KINDS[kind], scope)
-    found = {label: each for label, each in answers.items() if isinstance(each, Estimate)}
-    refused = {label: each for label, each in answers.items() if not isinstance(each, Estimate)}
-    if not found:
-        raise AneforgeError(f"no program for {', '.join(refused)}: {next(iter(refused.values()))}")
+    found = estimated(model, chips or KINDS[kind], scope)
+    found.require()
     source = Path(str(model)).name
     if kind == "chips":
-        made = chips_svg(answers, f"{source}: estimated time of one call")
+        made = chips_svg(found.in_order(), f"{source}: estimated time of one call")
     elif kind == "timeline":
-        made = timeline_svg(found, f"{source}: estimated time by layer")
+        made = timeline_svg(found.estimates, f"{source}: estimated time by layer")
     else:
-        made = roofline_svg(found, f"{source}: layers and roofline")
-    for label, why in refused.items():
+        made = roofline_svg(found.estimates, f"{source}: layers and roofline")
+    for label, why in found.refused.items():
         print(f"{label}: no program: {why}", file=sys.stderr)
     if file is None:
         print(made, end="")
     else:
         _write(file, made)
         print(f"wrote {file}")
-
-
-def _answers(model: str | ModelFile, chips: str, scope: str) -> dict[str, Estimate | AneforgeError]:
-    """By label, in the order asked for: an estimate, or why there is no program."""
-    graph, asked = load_model(model), chips_of(chips)
-    compiled = compile_all(graph, list(dict.fromkeys(find_target(each).name for each in asked)))
-    found: dict[str, Estimate | AneforgeError] = {}
-    for each in asked:
-        name = find_target(each).name
-        refusal = compiled.refused.get(name)
-        found[chip_label(each)] = refusal or estimate_program(compiled[name], scope)
-    return found
 
 
 def _writable(out: str) -> Path:

@@ -68,8 +68,9 @@ def _basis(name: str) -> Basis:
     chip = {key: _fitted(document, rule["from"], key) for key in source["constants"]}
     for key, other in rule.get("taken", {}).items():
         chip[key] = _fitted(document, other, key)
-    if not own:
-        chip = {key: replace(each, confidence="inferred", note=rule["rule"]) for key, each in chip.items()}
+    if own:
+        chip = {key: replace(each, taken_from=None) for key, each in chip.items()}
+    chip |= {key: _scaled(chip[key], each) for key, each in rule.get("scaled", {}).items()}
     chip |= {key: _told(document, key, each) for key, each in rule.get("constants", {}).items()}
     shared = {key: _fitted(document, None, key) for key in document["shared"]["constants"]}
     shared |= {key: _told(document, key, each) for key, each in document["stated"].items()}
@@ -90,9 +91,15 @@ def _fitted(document: dict[str, Any], owner: str | None, key: str) -> Fact[float
     """A constant of the fit: how many rows tell it; without any it is the value that the fit started from."""
     record = document["chips"][owner] if owner else document["shared"]
     informed, about = record["informed"][key], f"{key} of {owner or 'all chips'}"
-    start = document["starts"].get(key, "")
-    note = f"fitted: {informed} measurements tell it" if informed else f"no measurement tells it: {start}"
-    return Fact(record["constants"][key], _SOURCE, "inferred", about, note, taken_from=owner)
+    value, start = record["constants"][key], document["starts"][key]
+    if not informed:
+        return Fact(value, (), "inferred", about, f"no measurement tells it: {start}", taken_from=owner)
+    return Fact(value, _SOURCE, "inferred", about, f"fitted: {informed} measurements tell it", taken_from=owner)
+
+
+def _scaled(lent: Fact[float], factor: dict[str, Any]) -> Fact[float]:
+    value, source = lent.value * factor["v"], (*lent.source, *factor["src"])
+    return replace(lent, value=value, source=source, note=f"times {factor['v']} {factor['note']}")
 
 
 def _told(document: dict[str, Any], key: str, record: dict[str, Any]) -> Fact[float]:

@@ -13,9 +13,9 @@ from math import ceil, hypot, isfinite, sqrt
 from aneforge.cost.estimate import Estimate, LayerEstimate
 from aneforge.errors import AneforgeError
 from aneforge.report.svg import Box, Drawing, Linear, Log, Room, Spot, nice_step, shortened, text_width
-from aneforge.targets.chip import compiler_target, target_names
+from aneforge.targets.names import chip_label
 
-__all__ = ["MOST_PANELS", "chip_label", "chips_svg", "roofline_svg", "timeline_svg"]
+__all__ = ["MOST_PANELS", "chips_svg", "roofline_svg", "timeline_svg"]
 
 MOST_PANELS = 4
 """Chips that a roofline or a timeline shows at most; more would not be read."""
@@ -30,14 +30,6 @@ _GRID = "#e4e4e4"
 _GREY = "#555555"
 _SMALL = 11.0
 _BOLD = 1.13  # how much wider bold text is
-
-
-def chip_label(name: str) -> str:
-    """A compiler target with the first chip that carries it: ``h17 (M5)``; other names as they are."""
-    if name not in target_names():
-        return name
-    chips = compiler_target(name).chips
-    return f"{name} ({chips[0]})" if chips else name
 
 
 # What all pictures share.

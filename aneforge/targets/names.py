@@ -19,7 +19,16 @@ from aneforge.targets.chip import Target, all_targets, compiler_target, target_n
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.families import Family, Family8, as_family
 
-__all__ = ["Resolution", "RuntimeArch", "arch_for_family", "family_of_arch", "resolve", "runtime_arch", "target"]
+__all__ = [
+    "Resolution",
+    "RuntimeArch",
+    "arch_for_family",
+    "chip_label",
+    "family_of_arch",
+    "resolve",
+    "runtime_arch",
+    "target",
+]
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,12 @@ def resolve(name: str) -> Resolution:
         if found is not None:
             return Resolution(name, kind, *found)
     raise _unknown(name, [*_names_of("compiler"), *_names_of("product"), *_names_of("soc")], "chip or target")
+
+
+def chip_label(name: str) -> str:
+    """A compiler target with the first chip that carries it: ``h17 (M5)``; other names as they are."""
+    chips = compiler_target(name).chips if name in target_names() else ()
+    return f"{name} ({chips[0]})" if chips else name
 
 
 def runtime_arch(name: str) -> RuntimeArch:
