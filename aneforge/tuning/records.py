@@ -94,9 +94,21 @@ class Tuning:
         }
 
     def __str__(self) -> str:
-        lines = [text.columns(("candidate", "kind", "nodes", "us", "from", "to", "error", "verdict"), self._rows())]
-        lines += ["", self.summary()]
-        return "\n".join(lines)
+        tried = [each for each in self.candidates if each.estimate is not None]
+        headers = ("candidate", "kind", "nodes", "us", "from", "to", "error", "verdict")
+        lines = [text.columns(headers, self._rows(tried)), ""]
+        if len(tried) < len(self.candidates):
+            lines += [f"{len(self.candidates) - len(tried)} more were weighed and not tried: {self._untried()}", ""]
+        return "\n".join([*lines, self.summary()])
+
+    def _untried(self) -> str:
+        """Why the rest was left, and how often."""
+        reasons: dict[str, int] = {}
+        for each in self.candidates:
+            if each.estimate is None:
+                why = each.why.split(":")[0]
+                reasons[why] = reasons.get(why, 0) + 1
+        return ", ".join(f"{why} ({count})" for why, count in sorted(reasons.items(), key=lambda item: -item[1]))
 
     def summary(self) -> str:
         """The outcome in one or two sentences."""
@@ -112,9 +124,9 @@ class Tuning:
             f"{self.speedup:.2f} times faster; largest error {_error(self.error)} ({self.fidelity}).{doubt}"
         )
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _rows(self, shown: Sequence[Candidate]) -> list[tuple[str, ...]]:
         rows = [("untouched", "-", "-", *_figures(self.untouched), "-", "reference")]
-        for each in self.candidates:
+        for each in shown:
             error = "same bits" if each.same_bits else _error(each.error)
             rows.append((each.name, each.kind, _short(each.nodes), *_figures(each.estimate), error, each.why))
         return rows

@@ -187,7 +187,7 @@ class _Search:
         if there > self.limits.prune_factor * best:
             return self.told(change, free, f"pruned: {there:.1f} us there, the best form {best:.1f} us")
         if self.tried >= self.limits.budget:
-            return self.told(change, free, f"not tried: the budget of {self.limits.budget} is spent")
+            return self.told(change, free, f"the budget of {self.limits.budget} is spent")
         self.tried += 1
         return self.attempt(change, free)
 

@@ -1,0 +1,14 @@
+"""Pictures of estimates: layers under the roofline, layers along time, and chips beside each other.
+
+Each is the text of an SVG file; the same estimates give the same bytes. A picture shows what an estimate says and
+adds nothing to it.
+"""
+
+from __future__ import annotations
+
+from aneforge.report.plots.chips import chips_svg
+from aneforge.report.plots.common import MOST_PANELS
+from aneforge.report.plots.roofline import roofline_svg
+from aneforge.report.plots.timeline import timeline_svg
+
+__all__ = ["MOST_PANELS", "chips_svg", "roofline_svg", "timeline_svg"]

@@ -1,0 +1,110 @@
+"""Chips beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from aneforge.cost.estimate import Estimate
+from aneforge.errors import AneforgeError
+from aneforge.report.plots.common import (
+    GREY,
+    GRID,
+    MARGIN,
+    SMALL,
+    WIDTH,
+    basis_text,
+    count,
+    sheet,
+    totals,
+    us_text,
+)
+from aneforge.report.svg import Box, Drawing, Linear, Spot, shortened, text_width
+
+__all__ = ["chips_svg"]
+
+
+def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> str:
+    """A bar for each chip with its interval, in the given order; a chip that refused the model gives its error."""
+    drawing, top = sheet(title, f"Estimated time of one call on {count(len(estimates), 'chip')}, with intervals.")
+    if not estimates:
+        return drawing.svg(drawing.paragraph(top, "No chip was asked for.") + 10)
+    found = [each for each in estimates.values() if isinstance(each, Estimate)]
+    solid, pale = ("#4a9ccf", "#0072B2"), ("#cfe3f1", "#0072B2")
+    entries = [(*solid, "fitted to measurements of the chip")] if any(e.basis.measured for e in found) else []
+    entries += [(*pale, "extrapolated from another chip")] if any(not e.basis.measured for e in found) else []
+    top = drawing.legend(top, entries) if entries else top
+    columns = _Columns.of(estimates)
+    tall = 22.0
+    bottom = top + 4 + tall * len(estimates)
+    for value, words in columns.scale.ticks(6):
+        x = columns.scale(value)
+        drawing.line((x, top), (x, bottom + 4), stroke=GRID)
+        drawing.text(Spot(x, bottom + 17, "middle"), words, SMALL, class_="tick-x")
+    drawing.text(Spot(columns.scale.start - 16, bottom + 17, "end"), "µs", SMALL)
+    for number, (label, each) in enumerate(estimates.items()):
+        y = top + 4 + number * tall
+        name = shortened(label, 12, columns.names)
+        drawing.text(Spot(columns.scale.start - 8, y + 15, "end"), name, 12, class_="label")
+        if isinstance(each, Estimate):
+            fill, stroke = solid if each.basis.measured else pale
+            columns.bar(drawing, y, tall, (label, each), fill, stroke)
+        else:
+            drawing.text(
+                Spot(columns.scale.start + 4, y + 15),
+                "no program",
+                12,
+                hover=f"{label}: {each}",
+                fill=GREY,
+                font_style="italic",
+                class_="refused",
+            )
+    drawing.line((columns.scale.start, top), (columns.scale.start, bottom + 4), stroke="#888888")
+    top = bottom + 26
+    if found:
+        scopes = ", ".join(dict.fromkeys(each.scope for each in found))
+        top = drawing.paragraph(
+            top, f"Time of one call ({scopes}). The line is the interval that holds eight measurements of ten."
+        )
+    return drawing.svg(top + 10)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Names, bars, values, bases, from left to right."""
+
+    names: float
+    scale: Linear
+    values: float
+    bases: float
+
+    @classmethod
+    def of(cls, estimates: Mapping[str, Estimate | AneforgeError]) -> _Columns:
+        found = [each for each in estimates.values() if isinstance(each, Estimate)]
+        names = min(200.0, max(text_width(label, 12) for label in estimates))
+        values = max((text_width(_value(each), 12) for each in found), default=0.0)
+        bases = min(170.0, max((text_width(basis_text(each), SMALL) for each in found), default=0.0))
+        most = max((max(each.us, *each.interval) for each in found), default=0.0)
+        start, end = MARGIN + names + 8, WIDTH - MARGIN - bases - 14 - values - 14
+        return cls(names, Linear(most if isfinite(most) and most > 0 else 1.0, start, end), end + 14 + values, bases)
+
+    def bar(
+        self, drawing: Drawing, y: float, tall: float, named: tuple[str, Estimate], fill: str, stroke: str
+    ) -> None:
+        label, each = named
+        low, high = (self.scale(value) for value in each.interval)
+        hover = f"{label}: {totals(each)}; {each.basis.rule}"
+        bar = Box(self.scale.start, y + 4, self.scale(each.us), y + tall - 4)
+        drawing.rect(bar, fill, hover, stroke=stroke, stroke_width=0.8, class_="bar")
+        middle = y + tall / 2
+        drawing.line((low, middle), (high, middle), stroke_width=1.2, class_="whisker")
+        for x in (low, high):
+            drawing.line((x, middle - 4), (x, middle + 4), stroke_width=1.2)
+        drawing.text(Spot(self.values, y + 15, "end"), _value(each), 12, class_="value")
+        words = shortened(basis_text(each), SMALL, self.bases)
+        drawing.text(Spot(self.values + 14, y + 15), words, SMALL, fill=GREY, class_="basis")
+
+
+def _value(each: Estimate) -> str:
+    return f"{us_text(each.us)} µs"

@@ -1,0 +1,96 @@
+"""What all pictures of estimates share: the sheet, the colours, and numbers in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aneforge.cost.estimate import Estimate, LayerEstimate
+from aneforge.errors import AneforgeError
+from aneforge.report.svg import Drawing, Spot, shortened
+from aneforge.targets.names import chip_label
+
+MOST_PANELS = 4
+"""Chips that a roofline or a timeline shows at most; more would not be read."""
+
+WIDTH = 900.0
+MARGIN = 20.0
+# Okabe and Ito's colours, which the common kinds of colour blindness keep apart.
+_COLOURS = {"compute": "#0072B2", "weights": "#D55E00", "activations": "#009E73", "dispatch": "#CC79A7"}
+_OTHER_COLOURS = ("#E69F00", "#56B4E9", "#000000")
+CALL = "#999999"
+GRID = "#e4e4e4"
+GREY = "#555555"
+SMALL = 11.0
+BOLD = 1.13  # how much wider bold text is
+
+
+def by_chip(given: Estimate | Mapping[str, Estimate], picture: str) -> dict[str, Estimate]:
+    if isinstance(given, Estimate):
+        return {chip_label(given.basis.target.name): given}
+    if not 1 <= len(given) <= MOST_PANELS:
+        raise AneforgeError(
+            f"a {picture} shows one to {MOST_PANELS} chips, not {len(given)}; name fewer, or draw all chips as chips"
+        )
+    return dict(given)
+
+
+def colours_of(estimates: Sequence[Estimate]) -> dict[str, str]:
+    """A colour for every bound that occurs, in the same order everywhere."""
+    found = {layer.bound for each in estimates for layer in each.layers if layer.us > 0}
+    named = {bound: colour for bound, colour in _COLOURS.items() if bound in found}
+    others = sorted(found - set(_COLOURS))
+    return {**named, **{bound: _OTHER_COLOURS[i % len(_OTHER_COLOURS)] for i, bound in enumerate(others)}}
+
+
+def sheet(title: str, description: str) -> tuple[Drawing, float]:
+    drawing = Drawing(WIDTH, title, description)
+    drawing.text(Spot(MARGIN, 32), shortened(title, 18 * BOLD, WIDTH - 2 * MARGIN), 18, font_weight="bold")
+    return drawing, 44.0
+
+
+def us_text(value: float) -> str:
+    if 0 < value < 0.01:
+        return f"{value:.2g}"
+    digits = 0 if value >= 100 or value == 0 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}"
+
+
+def layer_name(layer: LayerEstimate, width: float = 150.0) -> str:
+    """The user's name of a layer. Of a long one the end stays: exporters put the path in front."""
+    named = next((source for source in layer.sources if source.strip()), layer.op)
+    return shortened(named, SMALL, width, keep="end")
+
+
+def hover(layer: LayerEstimate) -> str:
+    more = f" and {len(layer.sources) - 4} more" if len(layer.sources) > 4 else ""
+    named = ", ".join(shortened(each, 10, 400, keep="end") for each in layer.sources[:4]) + more
+    return (
+        f"layer {layer.number}: {layer.op} ({named}), {us_text(layer.us)} µs, bound by {layer.bound}; "
+        f"{layer.intensity:.3g} operations per byte, {layer.rate / 1e6:.3g} TFLOP/s"
+    )
+
+
+def basis_text(each: Estimate) -> str:
+    if each.basis.measured:
+        return count(each.basis.rows, "measurement")
+    return f"from {chip_label(each.basis.taken_from)}"
+
+
+def totals(each: Estimate) -> str:
+    low, high = each.interval
+    kind = "fitted to" if each.basis.measured else "extrapolated"
+    return f"{us_text(each.us)} µs a call ({us_text(low)} to {us_text(high)}), {kind} {basis_text(each)}"
+
+
+def shares(each: Estimate) -> str:
+    whole = each.engine_us
+    told = (f"{bound} {us_text(us)} µs ({percent(us / whole)})" for bound, us in each.bounds().items() if us > 0)
+    return ", ".join(told) or "nothing"
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else "below 1%"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
