@@ -8,9 +8,11 @@ estimate ResNet-50 for all targets. Figures only.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,7 @@ def main() -> int:
     x = fit_cost.Fit([row for row in rows if fit_cost.is_fitted(row)]).solved(fit_cost.FIRST, 30)
     found = {"nothing": fit_cost.Fit(rows).residuals(x), **fit_cost.validated(rows, x)}
     if "--markdown" in sys.argv:
-        print("\n".join(page(rows, found)))
+        print("\n".join(page(rows, found, _dated(folder / "train.json"))))
         return 0
     for way, errors in found.items():
         told = judged(rows, errors)
@@ -89,12 +91,18 @@ def main() -> int:
     return 0
 
 
-def page(rows: Sequence[dict[str, Any]], found: dict[str, np.ndarray]) -> list[str]:
+def _dated(file: Path) -> str:
+    """Which data: there is no date in it, so the day of the run and the first digits of its hash."""
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    return f"silicon/train.json, sha256 {digest}, read on {datetime.now(timezone.utc).date()}"
+
+
+def page(rows: Sequence[dict[str, Any]], found: dict[str, np.ndarray], data: str) -> list[str]:
     lines = [
         "# How good the estimates are",
         "",
         f"Written by `python bench/cost.py FOLDER --markdown` from {len(rows)} public measurements "
-        "(silicon/train.json of 2026; rows whose quality says that something else was measured are left out). Every "
+        f"({data}; rows whose quality says that something else was measured are left out). Every "
         "table but the first line of this one is about rows that the fit did not see. The rank is Spearman's within "
         "a source, chip and scope of at least four rows; a pair has equal FLOPs in one of them and times at least a "
         "tenth apart.",

@@ -6,6 +6,7 @@
 ``rewrites.md``    what stands in for an op that a chip lacks, with its domain and error
 ``passes.md``      every pass of the compiler in order, and the facts of a chip that it reads
 ``coreml.md``      how every op of Core ML's language comes in
+``pictures/``      the estimates of a ResNet-18, as ``aneforge plot`` draws them
 
 A test compares the committed pages with what this prints. ``--models`` writes those that need the packages of other
 formats too: ``onnx.md`` (the standard's own tests) and ``torch.md`` (the core ATen ops).
@@ -17,15 +18,18 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from aneforge.cli.estimate import Estimated, estimated
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.gate.retarget import decompositions
 from aneforge.gate.rules import RULES
 from aneforge.gate.rules.base import rule_records
 from aneforge.graph import definitions
+from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 from aneforge.targets import op_routes, store
 from aneforge.targets.chip import all_targets
 from aneforge.targets.families import Family
@@ -257,6 +261,25 @@ def onnx() -> str:
 MODEL_PAGES: dict[str, Callable[[], str]] = {"onnx.md": onnx, "torch.md": torch}
 """Pages that need a package of another format."""
 
+
+@cache
+def _resnet() -> Estimated:
+    return estimated(str(DOCS.parent / "examples" / "resnet.py"), "all", "coreml_call")
+
+
+def roofline_picture() -> str:
+    chips = {name: _resnet().estimates[name] for name in ("h13 (M1)", "h17 (M5)")}
+    return roofline_svg(chips, "ResNet-18: layers and roofline")
+
+
+def timeline_picture() -> str:
+    return timeline_svg(_resnet().estimates["h13 (M1)"], "ResNet-18: estimated time by layer")
+
+
+def chips_picture() -> str:
+    return chips_svg(_resnet().in_order(), "ResNet-18: estimated time of one call")
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "unknowns.md": unknowns,
     "rules.md": rules,
@@ -264,11 +287,14 @@ PAGES: dict[str, Callable[[], str]] = {
     "rewrites.md": rewrites,
     "passes.md": passes,
     "coreml.md": coreml,
+    "pictures/roofline.svg": roofline_picture,
+    "pictures/timeline.svg": timeline_picture,
+    "pictures/chips.svg": chips_picture,
 }
 
 
 def main() -> int:
-    DOCS.mkdir(exist_ok=True)
+    (DOCS / "pictures").mkdir(parents=True, exist_ok=True)
     pages = {**PAGES, **(MODEL_PAGES if "--models" in sys.argv else {})}
     for name, page in pages.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
