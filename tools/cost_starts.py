@@ -30,6 +30,7 @@ CHIP: dict[str, tuple[tuple[float, ...], float, str]] = {
     "planar": ((50e3, 50e3, 60e3, 90e3, 100e3, 250e3), 0.6, "the M6's chains, the others by clock and engines"),
     "norms": ((20e3, 30e3, 30e3, 40e3, 50e3, 50e3), 0.12, "half of the planar rate"),
     "spill": ((20e3, 24e3, 30e3, 40e3, 40e3, 80e3), 0.12, "activation streams: 24 GB/s on an M1, 35 to 40 on an M6"),
+    "l2": ((200e3, 200e3, 250e3, 400e3, 400e3, 1.5e6), 0.12, "chains of wide layers on the M6, the others by clock"),
     "layer": ((1.0, 1.0, 0.8, 0.4, 0.25, 0.15), 0.2, "chains of many small layers"),
     "int8_bytes": ((2.0, 2.0, 1.1, 1.4, 2.0, 1.0), 0.12, "2 where the weights are folded to fp16"),
     "palette_bytes": ((2.0, 2.0, 2.0, 2.0, 2.0, 1.1), 0.12, "int4 is 1.6 to 2.4 times faster, not four"),
@@ -48,6 +49,9 @@ SHARED: dict[str, tuple[float, str]] = {
     "transpose": (1.0, "elements of work for one"),
     "move": (1.0, "elements of work for one"),
     "second_operand": (3.0, "elements of work for one"),
+    "spilled_planar": (0.5, "what computing does not hide of it"),
+    "small_norm": (8e3, "elements of a norm at which it takes half of its usual time for each"),
+    "ranked_start": (9.0, "us beyond the smallest calls"),
     "ranked_row": (70.0, "us for each row but the first"),
 }
 STATED: dict[str, dict[str, Any]] = {
@@ -80,7 +84,6 @@ STATED: dict[str, dict[str, Any]] = {
         "note": "elements from which a sum of two tensors runs on both engines of an M6",
     },
     "spilled_product": {"v": 0.25, "conf": "inferred", "note": "what computing does not hide: the unit of spill"},
-    "spilled_planar": {"v": 0.5, "conf": "inferred", "note": "what computing does not hide: the unit of spill"},
     "device_io": {"v": 0.5, "conf": "inferred", "note": "the engine's part of a call's copies"},
 }  # fmt: skip
 
@@ -130,7 +133,7 @@ EXTRAPOLATION: list[dict[str, Any]] = [
         "targets": ["m9", "m11", "m12"],
         "from": "h13",
         "scaled": {**dict.fromkeys(("macs", "planar", "norms"), ONE_CORE_RATE),
-                   **dict.fromkeys(("weights", "reread", "spill"), ONE_CORE_READS)},
+                   **dict.fromkeys(("weights", "reread", "spill", "l2"), ONE_CORE_READS)},
         "rule": "the M1's constants, scaled by the compiler's own clock curve of m11: an engine of one core (U59)",
     },
     {

@@ -47,19 +47,25 @@ class LayerTime:
 def layer_us(work: Work, known: Constants, setting: Setting = ALONE) -> LayerTime:
     if work.kind in FREE:
         return LayerTime(0.0, "dispatch")
-    spill = 0.0 if setting.resident else _spilled(work, known)
+    moved = _on_chip(work, known) + (0.0 if setting.resident else _spilled(work, known))
     start = 0.0 if setting.marginal else known.chip["layer"]
     if work.kind in CONTRACTIONS:
         engines = engines_for(work, known, setting.engines)
         compute, weights = compute_us(work, known, engines), weights_us(work, known, setting.marginal)
         passes = reread_us(work, known, engines)
-        parts = {"compute": compute, "weights": weights, "activations": max(passes, spill), "dispatch": start}
-        one = max(compute, weights, passes) + spill + start
+        parts = {"compute": compute, "weights": weights, "activations": max(passes, moved), "dispatch": start}
+        one = max(compute, weights, passes) + moved + start
     else:
         compute = attention_us(work, known) if work.kind == "sdpa" else planar_us(work, known)
-        parts = {"compute": compute, "activations": spill, "dispatch": start}
-        one = compute + spill + start
+        parts = {"compute": compute, "activations": moved, "dispatch": start}
+        one = compute + moved + start
     return LayerTime(work.repeat * one, max(parts, key=lambda name: parts[name]))
+
+
+def _on_chip(work: Work, known: Constants) -> float:
+    """The part of a product's way from and to the chip's own memory that computing does not hide; what goes element by
+    element is timed with its way."""
+    return (work.bytes_in + work.bytes_out) / known.chip["l2"] if work.kind in CONTRACTIONS else 0.0
 
 
 def _spilled(work: Work, known: Constants) -> float:

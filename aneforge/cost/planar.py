@@ -13,9 +13,13 @@ _MOVES = ("concat", "pixel_shuffle", "max_pool", "avg_pool")
 def planar_us(work: Work, known: Constants) -> float:
     shared = known.shared
     if work.kind in NORMS:
-        return work.elements * shared["reduce_sum" if work.kind == "l2_norm" else work.kind] / known.chip["norms"]
+        factor = shared["reduce_sum" if work.kind == "l2_norm" else work.kind]
+        full = work.elements / (work.elements + shared["small_norm"])  # small ones are all but free
+        return work.elements * full * factor / known.chip["norms"]
+    if work.kind == "argmax":
+        return shared["ranked_start"]
     if work.kind == "topk":
-        return max(work.rows - 1, 0) * shared["ranked_row"]
+        return shared["ranked_start"] + max(work.rows - 1, 0) * shared["ranked_row"]
     factor = 1.0
     if work.kind == "transpose":
         factor = shared["transpose"]

@@ -126,6 +126,8 @@ def _planar(op: Op) -> Work:
         kind = "concat"
     elif op.attrs.get("type") == "TopK":
         kind = "topk"
+    elif op.kind == "arg_min_max":
+        kind = "argmax"
     return Work(
         kind,
         bytes_in=2.0 * sum(prod(each.shape) for each in computed),
