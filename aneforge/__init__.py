@@ -99,6 +99,9 @@ if TYPE_CHECKING:
         upsample_bilinear,
     )
     from aneforge.model import Model, SegmentedModel, compile, fidelity
+    from aneforge.numerics.cures import reduce_sum_to_matmul
+    from aneforge.numerics.risk import precision_risk
+    from aneforge.numerics.warned import CrossChipFP16Warning, PrecisionWarning
     from aneforge.regions import Partition, partition
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
@@ -152,6 +155,9 @@ _HOMES = {
         "affine depth_to_space pixel_shuffle pixel_unshuffle resize_bilinear resize_nearest_neighbor "
         "space_to_depth upsample_bilinear"
     ),
+    "aneforge.numerics.cures": "reduce_sum_to_matmul",
+    "aneforge.numerics.risk": "precision_risk",
+    "aneforge.numerics.warned": "CrossChipFP16Warning PrecisionWarning",
     "aneforge.regions": "Partition partition",
     "aneforge.tuning": "attention_tiles tune tune_attention tune_precision",
     "aneforge.targets": "Fact Family Target target",
@@ -161,6 +167,7 @@ __all__ = [
     "AneforgeError",
     "CompileError",
     "Compiled",
+    "CrossChipFP16Warning",
     "DispatchFloorWarning",
     "Encoded",
     "Estimate",
@@ -171,6 +178,7 @@ __all__ = [
     "LoadError",
     "Model",
     "Partition",
+    "PrecisionWarning",
     "Preflight",
     "Program",
     "SegmentedModel",
@@ -251,12 +259,14 @@ __all__ = [
     "partition",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "precision_risk",
     "preflight",
     "preflight_all",
     "project_peak",
     "radius_search",
     "random_normal",
     "random_uniform",
+    "reduce_sum_to_matmul",
     "resize_bilinear",
     "resize_nearest_neighbor",
     "reverse_sequence",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 from aneforge.errors import AneforgeError, UnavailableError
-from aneforge.targets.names import family_of_arch
+from aneforge.targets.host import ENVIRONMENT, detect_family
+from aneforge.targets.names import arch_for_family, family_of_arch
+from aneforge.targets.names import target as find_target
+
+if TYPE_CHECKING:
+    from aneforge.targets.chip import Target
 
 __all__ = ["cross_compile_check"]
 
@@ -13,23 +19,33 @@ __all__ = ["cross_compile_check"]
 def cross_compile_check(out: Any, target: str, int8: bool = False) -> bool:
     """True if all four phases build a program for ``target``, False if they refuse the graph.
 
-    Unknown names are refused before anything else. Graphs that native layers cut into segments are out of scope and
-    raise, as the seed page says.
+    Unknown names are refused before anything else. What can differ in fp16 between this machine's engine (or the one
+    that ``ANEFORGE_TARGET`` names) and the target is told by a ``CrossChipFP16Warning`` before the compile; it never
+    changes the answer. Graphs that native layers cut into segments are out of scope and raise, as the seed page says.
     """
+    from aneforge.compiler.compile import compile_target
     from aneforge.compiler.refusal import CompileError
-    from aneforge.model import SegmentedModel
-    from aneforge.model import compile as compile_model
+    from aneforge.graph.graph import Graph
+    from aneforge.numerics.warned import warn_divergence
 
     family_of_arch(target)
     if int8:
         raise UnavailableError("cross_compile_check: int8 needs the weight encoder, which this version does not have")
+    graph, chip = Graph.of(out), find_target(target)
+    warn_divergence(graph, _host(), chip, stacklevel=3)
     try:
-        model = compile_model(out, target=target)
+        program = compile_target(graph, chip)
     except CompileError:
         return False
-    if isinstance(model, SegmentedModel):
+    if any(segment.kind == "native" for segment in program.segments):
         raise AneforgeError(
-            f"cross_compile_check takes graphs of one segment; native layers cut this one into "
-            f"{len(model.program.segments)}"
+            f"cross_compile_check takes graphs of one segment; native layers cut this one into {len(program.segments)}"
         )
     return True
+
+
+def _host() -> Target:
+    """The engine to compare with: a named one as it is, a detected one by its family's representative."""
+    family = detect_family()
+    named = os.environ.get(ENVIRONMENT, "").strip()
+    return find_target(named if named else arch_for_family(family))

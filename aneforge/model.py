@@ -27,6 +27,7 @@ from aneforge.compiler.validate import Validator
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.numerics.warned import warn_slices
 from aneforge.sim.engine import MODES
 from aneforge.sim.executor import Plan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
@@ -195,6 +196,7 @@ def compile(  # noqa: A001 - the name users call
     refuse_options(int8, compress, opt)
     graph = Graph.of(out)
     chip = resolve_target(target)
+    warn_slices(graph, chip, stacklevel=3)
     program = compile_target(graph, chip, watch=_validator(graph, chip) if validate else None)
     if build_dir is not None:
         write_build(program, build_dir)

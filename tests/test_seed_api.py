@@ -81,7 +81,7 @@ def test_signatures_are_those_existing_code_calls():
     from aneforge._compile import cross_compile_check
 
     parameters = list(inspect.signature(tg.predict_fp16_divergence).parameters)
-    assert parameters == ["kind", "shape", "target_a", "target_b", "begin", "max_abs"]
+    assert parameters[:6] == ["kind", "shape", "target_a", "target_b", "begin", "max_abs"]
     assert list(inspect.signature(tg.op_status).parameters)[:2] == ["op", "family"]
     assert list(inspect.signature(tg.limit).parameters) == ["name", "family"]
     assert list(inspect.signature(cross_compile_check).parameters) == ["out", "target", "int8"]
@@ -98,7 +98,8 @@ def test_divergence_verdicts_of_the_seed_page():
     assert predict("slice_by_size", (1, 64), "h13", "h17s", begin=(0, 1), max_abs=float("inf")) == "saturation"
     assert predict("slice_by_size", (1, 64), "h13", "h14", begin=(0, 1)) == "none"  # both clamp (C22)
     assert predict("slice_by_size", (1, 64), "h14", "h15", begin=(0, 1)) == "saturation"
-    assert predict("rms_norm", (1, 256), "M1", "M2") == "round1"
+    assert predict("rms_norm", (1, 256), "M1", "M2", basis="fields") == "round1"
+    assert predict("rms_norm", (1, 256), "M1", "M2") == "none"  # measured: both give the unfused value (N26)
     assert predict("rms_norm", (1, 256), "M2", "M5") == "ulp1"
     assert predict("softmax", (1, 256), tg.Family.A14, tg.Family.A15) == "ulp1"
     assert predict("softmax", (1, 256), "h13", "h14") == "none"
@@ -126,11 +127,13 @@ def test_divergence_refuses_nonsense(arguments):
         tg.predict_fp16_divergence(*arguments)
 
 
-def test_cross_compile_check_never_passes_falsely():
+@pytest.mark.filterwarnings("ignore::aneforge.numerics.warned.CrossChipFP16Warning")
+def test_cross_compile_check_never_passes_falsely(monkeypatch):
     import aneforge as af
     from aneforge import _targets as tg
     from aneforge._compile import cross_compile_check
 
+    monkeypatch.setenv(host.ENVIRONMENT, "h17s")
     x = af.input((1, 3, 32, 32))
     y = af.conv(x, np.full((8, 3, 3, 3), 0.1), pad=1).relu()
     assert cross_compile_check(y, "h13") is True

@@ -142,6 +142,47 @@ def check(
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, fail_on, as_json))
 
 
+@app.command()
+def gate(
+    model: AModel,
+    baseline: Annotated[
+        str | None, typer.Option(help="The committed file (default: the model's with .baseline.json behind it).")
+    ] = None,
+    targets: Annotated[
+        str | None,
+        typer.Option(help="Chips: m1,m5, m1..m6 or all (default: the baseline's; m1..m6 for a new one)."),
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Make the baseline; a file that is there stays.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Replace the baseline, showing what changed.")] = False,
+    tolerance: Annotated[float, typer.Option(help="Per cent by which an estimate may move.")] = 5.0,
+    max_us: Annotated[
+        list[str] | None, typer.Option("--max-us", help="The most microseconds of a call, TARGET=NUMBER; several.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Every change fails, also one for the better.")] = False,
+    skip: Annotated[str, typer.Option(help="Leave out numerics, estimates or both, separated by commas.")] = "",
+    seed: Annotated[int | None, typer.Option(help="Draw other inputs when the baseline is made (0).")] = None,
+    given: Annotated[
+        str | None, typer.Option("--input", help="Inputs by name (.npz); drawn from the seed if none.")
+    ] = None,
+    junit: Annotated[str | None, typer.Option(help="Write the report as JUnit XML.")] = None,
+    sarif: Annotated[str | None, typer.Option(help="Write the report as SARIF 2.1.0.")] = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Compare a model with its committed baseline: verdicts, programs, numbers and estimates; 1 if something changed.
+
+    Examples:  aneforge gate model.onnx --targets m1..m6 --write   |   aneforge gate model.onnx --sarif aneforge.sarif
+    """
+    from aneforge.cli import gate as command
+    from aneforge.cli.model_file import ModelFile
+
+    options = command.Options(
+        baseline, targets, write, update, strict, tolerance, max_us or (), skip, seed, given, junit, sarif, as_json
+    )
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))
+
+
 @app.command("gate-eval")
 def gate_eval(
     file: Annotated[str, typer.Argument(help="Measured verdicts, in the schema of verdicts_train.json.")],
@@ -228,6 +269,54 @@ def tune(
     from aneforge.cli.model_file import ModelFile
 
     command.run(ModelFile(model, dim or (), function), target, budget, target_error, save, as_json, verbose)
+
+
+MaxAbs = Annotated[float | None, typer.Option(help="A bound on the magnitude of every input.")]
+Data = Annotated[str | None, typer.Option("--input", help="Data as FILE.npz: ranges are what a run on them shows.")]
+
+
+@app.command()
+def diverges(
+    model: AModel,
+    targets: Annotated[str, typer.Option(help="Chips, separated by commas; the first is held against the others.")],
+    max_abs: MaxAbs = None,
+    data: Data = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """List every layer in which chips can give different numbers, by how much at most, and why.
+
+    Nothing is run on the model: a layer that is not listed has the same bits for every input in its range.
+    Examples:  aneforge diverges net.py --targets m1,m5 --max-abs 4   |   aneforge diverges m.onnx --targets m1,m2,m5
+    --input batch.npz
+    """
+    from aneforge.cli import numerics as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run_diverges(ModelFile(model, dim or (), function), targets, max_abs, data, as_json)
+
+
+@app.command()
+def risks(
+    model: AModel,
+    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
+    max_abs: MaxAbs = None,
+    data: Data = None,
+    rewrite: Annotated[str | None, typer.Option(help="Write the graph with safe rewrites, NAME.aneforge.")] = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Find what a chip can lose: overflows, clamps and cancellation, each with its range and a cure; status 1 if any.
+
+    Examples:  aneforge risks net.py --target m1 --max-abs 4   |   aneforge risks net.py --rewrite fixed.aneforge
+    """
+    from aneforge.cli import numerics as command
+    from aneforge.cli.model_file import ModelFile
+
+    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, data, rewrite, as_json):
+        raise typer.Exit(1)
 
 
 @app.command("cost-eval")
@@ -328,6 +417,47 @@ def run_(
     command.run(
         ModelFile(model, dim or (), function), target, command.Options(given, out, trace, batch, fidelity, as_json)
     )
+
+
+@app.command()
+def compare(
+    model: AModel,
+    targets: Annotated[
+        str,
+        typer.Option(
+            "--targets", "--target", help="Two chips or more, separated by commas, or all; float64 adds the error."
+        ),
+    ] = "m1,m2,m5",
+    reference: Annotated[
+        str | None, typer.Option(help="The chip that the others are held against (default: the first).")
+    ] = None,
+    given: Annotated[
+        str | None, typer.Option("--input", help="Inputs by name (.npz), of one sample or many; drawn if none.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="How many samples are drawn, or read where the file has many.")
+    ] = None,
+    picture: Annotated[
+        str | None, typer.Option("--plot", help="Draw a heat map, NAME.svg (one that is there is replaced).")
+    ] = None,
+    fail_above: Annotated[
+        float | None, typer.Option(help="Exit with 1 if an output differs by more steps of fp16 than this.")
+    ] = None,
+    fidelity: Annotated[str, typer.Option(help="exact, or fast: single-precision sums, one rounding.")] = "exact",
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Simulate a model on several chips and show, node by node, where their numbers part and how far.
+
+    Examples:  aneforge compare net.py --targets m1,m2,m5   |   aneforge compare net.py --targets m1,m5 --samples 8
+    --plot heat.svg   |   aneforge compare net.py --targets m1,m5 --fail-above 64
+    """
+    from aneforge.cli import compare as command
+    from aneforge.cli.model_file import ModelFile
+
+    options = command.Options(given, samples, reference, picture, fail_above, fidelity, as_json)
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), targets, options))
 
 
 @app.command()

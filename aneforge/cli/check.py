@@ -10,8 +10,7 @@ from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import OpReport, Preflight, PreflightAll, preflight_all
 from aneforge.graph.graph import Graph
 from aneforge.report import text
-from aneforge.targets.chip import all_targets
-from aneforge.targets.families import supports_mil
+from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 
 GRADES = ("reject", "oversize", "risk", "decompose")
@@ -21,7 +20,7 @@ def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool) -> int:
     """Print the table; 1 if a chip that was asked for does worse than allowed."""
     limits = _fail_on(fail_on)
     graph = load_model(model)
-    asked = chips_of(chips)
+    asked = chip_list(chips)
     results = preflight_all(graph, asked)
     failed = [name for name, result in results.items() if any(result.counts[grade] for grade in limits)]
     if as_json:
@@ -37,17 +36,6 @@ def _fail_on(asked: str) -> tuple[str, ...]:
     if unknown or not grades:
         raise AneforgeError(f"--fail-on takes {', '.join(GRADES)} or none, separated by commas, not {asked!r}")
     return tuple(grade for grade in grades if grade != "none")
-
-
-def chips_of(asked: str) -> list[str]:
-    """``all`` is every target of silicon that programs reach; nothing runs below the floor of the route."""
-    if asked.strip().casefold() == "all":
-        silicon = [each for each in all_targets() if each.constructible and each.family5 is not None]
-        return [each.name for each in silicon if each.family5 and supports_mil(each.family5)]
-    names = [part.strip() for part in asked.split(",") if part.strip()]
-    if not names:
-        raise AneforgeError("--target needs a chip, for instance --target m1,m5 or --target all")
-    return names
 
 
 def _print(graph: Graph, results: PreflightAll, failed: list[str], limits: tuple[str, ...]) -> None:

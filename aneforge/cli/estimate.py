@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aneforge.cli.check import chips_of
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.compiler.compile import compile_all
 from aneforge.compiler.program import Program
@@ -12,6 +11,7 @@ from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import Estimate, estimate_program
 from aneforge.errors import AneforgeError
 from aneforge.report import text
+from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target
 
@@ -38,7 +38,7 @@ class Estimated:
 
 
 def estimated(model: str | ModelFile, chips: str, scope: str) -> Estimated:
-    graph, asked = load_model(model), chips_of(chips)
+    graph, asked = load_model(model), chip_list(chips)
     compiled = compile_all(graph, list(dict.fromkeys(find_target(each).name for each in asked)))
     found = Estimated(tuple(map(chip_label, asked)), {}, {}, {})
     for each in asked:

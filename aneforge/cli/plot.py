@@ -19,7 +19,7 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
     """Write the picture, or print it where ``out`` is ``-``; chips without a program are told on stderr."""
     if kind not in KINDS:
         raise AneforgeError(f"no picture {kind!r}; it is {', '.join(KINDS)}")
-    file = None if out == "-" else _writable(out)
+    file = None if out == "-" else writable(out)
     found = estimated(model, chips or KINDS[kind], scope)
     found.require()
     source = Path(str(model)).name
@@ -34,11 +34,11 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
     if file is None:
         print(made, end="")
     else:
-        _write(file, made)
+        write_text(file, made)
         print(f"wrote {file}")
 
 
-def _writable(out: str) -> Path:
+def writable(out: str) -> Path:
     """Refused before anything is compiled: what is no SVG file, and what has no folder."""
     file = Path(out)
     if file.suffix.casefold() != ".svg":
@@ -50,7 +50,7 @@ def _writable(out: str) -> Path:
     return file
 
 
-def _write(file: Path, text: str) -> None:
+def write_text(file: Path, text: str) -> None:
     """Whole or not at all: under another name beside it, then renamed."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import preflight
@@ -20,12 +20,11 @@ from aneforge.model import compile as compile_model
 from aneforge.regions import partition
 from aneforge.report import text
 from aneforge.sim import native
+from aneforge.sim.compare import SEED, Difference, differences, drawn_inputs
 
 if TYPE_CHECKING:
-    from aneforge.sim.compare import Difference
     from aneforge.sim.executor import Run
 
-SEED = 0
 ROWS = 12  # nodes of a comparison that are shown; --json has all
 
 
@@ -54,7 +53,7 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
     first = compiled[asked[0]]
     if options.fidelity == "exact" and native.why_not():
         print(f"{native.why_not()}; exact sums run in NumPy, the same bits and far slower", file=sys.stderr)
-    feeds = _random(first) if options.given is None else _read(options.given)
+    feeds = next(drawn_inputs(graph)) if options.given is None else read_arrays(options.given)
     if options.given is None:
         print(f"inputs were drawn with seed {SEED}; --input FILE.npz gives your own", file=sys.stderr)
     if len(compiled) > 1:
@@ -83,7 +82,7 @@ def _partitioned(graph: Graph, chips: list[str], options: Options) -> None:
         print(f"inputs were drawn with seed {SEED}; --input FILE.npz gives your own", file=sys.stderr)
         feeds = {found.names[each.uid]: _drawn(each) for each in graph.inputs}
     else:
-        feeds = _read(options.given)
+        feeds = read_arrays(options.given)
     outputs = found.run(feeds)
     if options.out is not None:
         _write(options.out, outputs)
@@ -154,8 +153,6 @@ def _batch(compiled: Model, feeds: dict[str, np.ndarray], options: Options) -> N
 
 def _compare(compiled: dict[str, Model], feeds: dict[str, np.ndarray], options: Options) -> None:
     """The same inputs on several chips, node by node against the first."""
-    from aneforge.sim.compare import differences
-
     if options.batch or options.trace or options.out is not None:
         raise AneforgeError("--batch, --trace and --output take one target, for instance --target m1")
     runs = {chip: model.run(feeds, trace=True) for chip, model in compiled.items()}
@@ -212,25 +209,6 @@ def _summary(value: np.ndarray) -> str:
     span = f"{finite.min():.6g} to {finite.max():.6g}, mean {finite.mean():.6g}" if finite.size else "nothing finite"
     lost = wide.size - finite.size
     return f"{span}{f', {lost} infinite' if lost else ''}"
-
-
-def _random(compiled: Model) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(SEED)
-    feeds: dict[str, np.ndarray] = {}
-    for port in compiled.program.inputs:
-        if port.initial is None:
-            whole = port.dtype == "ui8"
-            shape = port.user_shape
-            feeds[port.name] = rng.integers(0, 256, shape) if whole else rng.standard_normal(shape)
-    return feeds
-
-
-def _read(file: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(file, allow_pickle=False) as held:
-            return {name: held[name] for name in held.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise AneforgeError(f"{file}: no file of named arrays (.npz): {error}") from None
 
 
 def _write(file: str, outputs: dict[str, np.ndarray]) -> None:

@@ -1,103 +1,486 @@
-"""Static fp16 divergence between two families, from the table fields that select a route.
+"""Static fp16 divergence between two chips: one op by its kind and shape, or every node of a graph.
 
-Four verdicts, strongest first. Each compares one field of the two families' tables (the seed page's rules):
-
-``saturation``  a slice with an offset on the last axis, where one side takes the Q.4 crop route (A13 and
-                A14 by measurement, C22; the seed page says A13 only)
-``round1``      a reduction followed by a square or product, where the fusion byte 0x494 differs
-``ulp1``        a reduction, softmax or norm, where the route threshold 0x3f0 differs
-``none``        no field selects another route
+``predict_fp16_divergence`` gives the seed page's word (saturation, round1, ulp1 or none), ``verdict`` the same with
+its reasons. The rules are in :mod:`aneforge.numerics.axes`. Two bases: ``silicon`` follows what was measured, and
+``fields`` the table fields alone, as the seed page has them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
+from aneforge.numerics.axes import (
+    KINDS,
+    REDUCTION,
+    VERDICTS,
+    Axis,
+    Question,
+    found_axes,
+    strongest,
+)
+from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
-from aneforge.targets.families import MIN_FAMILY, Family
-from aneforge.targets.names import arch_for_family, target
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT, slice_saturates
+from aneforge.targets.families import MIN_FAMILY
+from aneforge.targets.names import chip_label, target
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["FP16_SLICE_SAT", "KINDS", "predict_fp16_divergence"]
+if TYPE_CHECKING:
+    from aneforge.graph.graph import Graph
+    from aneforge.graph.tensor import Tensor
 
-"""Largest magnitude that survives the Q.4 crop route: the fp16 maximum 65504 divided by 16."""
+__all__ = [
+    "FP16_SLICE_SAT",
+    "KINDS",
+    "VERDICTS",
+    "Axis",
+    "Verdict",
+    "axes_of",
+    "graph_verdicts",
+    "kind_of",
+    "predict_fp16_divergence",
+    "verdict",
+]
 
-SLICE = frozenset({"slice", "slice_by_size", "slice_by_index", "split", "crop", "input_view"})
-REDUCE_THEN_SQUARE = frozenset({"reduce_square", "sum_square", "variance", "l2_norm", "rms_norm"})
-REDUCTION = frozenset(
-    [
-        "reduce",
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "reduce_sum",
-        "reduce_mean",
-        "reduce_max",
-        "reduce_min",
-        "softmax",
-        "layer_norm",
-        "instance_norm",
-        "group_norm",
-        "batch_norm",
-        "l1_norm",
-        "log_sum",
-        "reduce_log_sum_exp",
-    ]
-)
-ROUTE_FREE = frozenset(
-    ["conv", "matmul", "linear", "elementwise", "add", "mul", "relu", "gelu", "transpose", "reshape", "concat", "pool"]
-)
-KINDS = tuple(sorted(SLICE | REDUCE_THEN_SQUARE | REDUCTION | ROUTE_FREE))
+Chip = int | str | Target
+ATTRIBUTES = ("kernel", "stride", "dilation", "channels", "weights", "activations", "weight_max")
+"""What may be said about an op beside its kind and shape; see :class:`aneforge.numerics.axes.Question`."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one op can differ between two chips, and why."""
+
+    kind: str
+    shape: tuple[int, ...]
+    a: str
+    b: str
+    verdict: str
+    """By what was measured, where something was."""
+    field_verdict: str
+    """By the table fields alone, as the seed page has it."""
+    axes: tuple[Axis, ...]
+    """Strongest first; empty for ``none``."""
+    notes: tuple[str, ...] = ()
+    """Where a field and silicon disagree, and what was never measured."""
+
+    @property
+    def says(self) -> str:
+        """All of it in a line."""
+        what = f"{self.kind} {list(self.shape)} on {chip_label(self.a)} and {chip_label(self.b)}"
+        if self.axes:
+            reasons = "; ".join(str(axis) for axis in self.axes)
+            told = f"{what}: {self.verdict}. {reasons[0].upper()}{reasons[1:]}"
+        else:
+            told = f"{what}: none, no fact selects another route"
+        if self.field_verdict != self.verdict:
+            told += f". The table fields alone say {self.field_verdict}"
+        return ". ".join((told, *(f"{note[0].upper()}{note[1:]}" for note in self.notes)))
+
+    def __str__(self) -> str:
+        return self.says
+
+    def to_json(self) -> dict[str, Any]:
+        words = {key: getattr(self, key) for key in ("kind", "a", "b", "verdict", "field_verdict", "says")}
+        lists = {"shape": list(self.shape), "notes": list(self.notes)}
+        return {**words, **lists, "axes": [axis.to_json() for axis in self.axes]}
 
 
 def predict_fp16_divergence(
     kind: str,
     shape: Sequence[int],
-    target_a: int | str | Target,
-    target_b: int | str | Target,
+    target_a: Chip,
+    target_b: Chip,
     begin: Sequence[int] | int | None = None,
     max_abs: float | None = None,
+    basis: str = "silicon",
+    **attrs: Any,
 ) -> str:
     """How one op can differ in fp16 between two targets: saturation, round1, ulp1 or none.
 
-    ``begin`` is the slice's start (all axes, or just the last); ``max_abs`` a bound on the data, which
-    rules saturation out when it is at most 4094.
+    ``kind`` is one of ``KINDS`` or the name of a graph op, ``begin`` the slice's start (all axes, or just the last),
+    ``max_abs`` a bound on the numbers it reads, which rules saturation out when it is at most 4094. ``basis`` is
+    ``silicon``, or ``fields`` for the seed page's rules alone. ``attrs`` say more about the op: ``kernel=(3, 3)``,
+    ``stride``, ``dilation``, ``channels``, ``weights="int8"``, ``activations="int8"``, ``weight_max``. Both targets
+    must be able to run programs.
     """
+    asked = _question(kind, shape, begin, max_abs, attrs)
+    a, b = (_running(each) for each in (target_a, target_b))
+    return strongest(found_axes(asked, a, b, basis)[0])
+
+
+def verdict(
+    kind: str,
+    shape: Sequence[int],
+    a: Chip,
+    b: Chip,
+    begin: Sequence[int] | int | None = None,
+    max_abs: float | None = None,
+    **attrs: Any,
+) -> Verdict:
+    """``predict_fp16_divergence`` with its reasons, on both bases. Any target that has a table may be asked, the
+    oldest families too."""
+    return _verdict(_question(kind, shape, begin, max_abs, attrs), _with_table(a), _with_table(b))
+
+
+def axes_of(
+    kind: str,
+    shape: Sequence[int],
+    a: Chip,
+    b: Chip,
+    begin: Sequence[int] | int | None = None,
+    max_abs: float | None = None,
+    basis: str = "silicon",
+    **attrs: Any,
+) -> tuple[Axis, ...]:
+    """The axes on which two targets differ for one op, strongest first."""
+    return found_axes(_question(kind, shape, begin, max_abs, attrs), _with_table(a), _with_table(b), basis)[0]
+
+
+@cache
+def _verdict(asked: Question, a: Target, b: Target) -> Verdict:
+    axes, notes = found_axes(asked, a, b)
+    fields, _ = found_axes(asked, a, b, "fields")
+    told = {axis.name for axis in axes}
+    for axis in fields:
+        if axis.name not in told and not any(note.startswith(axis.name) for note in notes):
+            notes.append(f"{axis.name}: a difference by the seed page, measured alike on both ({axis.conflict})")
+    return Verdict(asked.kind, asked.shape, a.name, b.name, strongest(axes), strongest(fields), axes, tuple(notes))
+
+
+# What is asked.
+
+
+def _question(
+    kind: str,
+    shape: Sequence[int],
+    begin: Sequence[int] | int | None,
+    max_abs: float | None,
+    attrs: Mapping[str, Any],
+) -> Question:
     if kind not in KINDS:
-        near = ", ".join(nearest(kind, KINDS)) or ", ".join(KINDS)
-        raise UnknownNameError(f"no divergence kind {kind!r}; nearest: {near}")
-    if any(int(extent) != extent or extent < 1 for extent in shape):
-        raise AneforgeError(f"shape {tuple(shape)}: every extent is a whole number of at least 1")
-    if max_abs is not None and (math.isnan(max_abs) or max_abs < 0):
-        raise AneforgeError(f"max_abs is a bound on a magnitude, so zero or more, not {max_abs!r}")
-    a, b = _family(target_a), _family(target_b)
-    if kind in SLICE:
-        return _slice_verdict(a, b, begin, max_abs)
-    if kind in REDUCE_THEN_SQUARE and _differs(a, b, 0x494):
-        return "round1"
-    if kind in REDUCE_THEN_SQUARE | REDUCTION and _differs(a, b, 0x3F0):
-        return "ulp1"
-    return "none"
+        kind = kind_of(kind)
+    unknown = next((name for name in attrs if name not in ATTRIBUTES), None)
+    if unknown is not None:
+        near = ", ".join(nearest(unknown, ATTRIBUTES) or ATTRIBUTES)
+        raise UnknownNameError(f"nothing about a {kind} is called {unknown!r}; nearest: {near}")
+    asked = Question(
+        kind,
+        _extents(f"shape {shape!r}", shape),
+        _last(begin),
+        _magnitude("max_abs", max_abs),
+        weights=str(attrs.get("weights", "fp16")),
+        activations=str(attrs.get("activations", "fp16")),
+        weight_max=_magnitude("weight_max", attrs.get("weight_max")),
+    )
+    sizes = {
+        name: _extents(f"{name} {attrs[name]!r}", attrs[name])
+        for name in ("kernel", "stride", "dilation")
+        if attrs.get(name) is not None
+    }
+    if attrs.get("channels") is not None:
+        asked = replace(asked, channels=_extents(f"channels {attrs['channels']!r}", attrs["channels"])[0])
+    return replace(asked, **sizes)
 
 
-def _family(name: int | str | Target) -> Family:
+def _extents(what: str, sizes: Any) -> tuple[int, ...]:
+    """Whole numbers of at least one; a single one may stand alone."""
+    listed = sizes if isinstance(sizes, Sequence) and not isinstance(sizes, str) else (sizes,)
+    try:
+        whole = tuple(int(each) for each in listed)
+        wrong = any(made != each or made < 1 for made, each in zip(whole, listed, strict=True))
+    except (TypeError, ValueError, OverflowError):
+        wrong, whole = True, ()
+    if wrong or not whole:
+        raise AneforgeError(f"{what}: every extent is a whole number of at least 1")
+    return whole
+
+
+def _last(begin: Sequence[int] | int | None) -> int:
+    last = 0 if begin is None else begin
+    if isinstance(last, Sequence) and not isinstance(last, str):
+        last = last[-1] if len(last) else 0
+    try:
+        whole = int(last)
+    except (TypeError, ValueError, OverflowError):
+        whole = None
+    if whole is None or whole != last:
+        raise AneforgeError(f"begin {begin!r}: the start of a slice is whole numbers")
+    return whole
+
+
+def _magnitude(name: str, bound: Any) -> float | None:
+    if bound is None:
+        return None
+    try:
+        number = float(bound)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number) or number < 0:
+        raise AneforgeError(f"{name} is a bound on a magnitude, so zero or more, not {bound!r}")
+    return number
+
+
+def _running(name: Chip) -> Target:
     chip = target(name)
     if chip.family5 is None or chip.family5 < MIN_FAMILY:
         raise AneforgeError(f"no program runs on {chip.name}, so nothing can be said about its numbers")
-    return chip.family5
+    return chip
 
 
-def _differs(a: Family, b: Family, offset: int) -> bool:
-    return target(arch_for_family(a)).hal.read(offset) != target(arch_for_family(b)).hal.read(offset)
+def _with_table(name: Chip) -> Target:
+    chip = target(name)
+    if not compile_fact(chip, "0x1b8").known:
+        raise AneforgeError(f"no table of {chip.name} is known, so nothing can be said about its numbers")
+    return chip
 
 
-def _slice_verdict(a: Family, b: Family, begin: Sequence[int] | int | None, max_abs: float | None) -> str:
-    """Only a nonzero start on the last axis takes the crop route, and only large values are clamped."""
-    last = begin[-1] if isinstance(begin, Sequence) and len(begin) else begin
-    bounded = max_abs is not None and math.isfinite(max_abs) and max_abs <= FP16_SLICE_SAT
-    if not last or bounded:
-        return "none"
-    return "saturation" if slice_saturates(a).require() != slice_saturates(b).require() else "none"
+# Graphs.
+
+# Ops of a graph by kind; an op that is called as its kind is not listed.
+_OPS_OF_KIND = {
+    "slice": "reverse",
+    "conv": "dynamic_conv",
+    "deconv": "conv_transpose",
+    "matmul": "einsum cumsum cross_correlation",
+    "attention": "sdpa",
+    "recurrent": "rnn lstm gru",
+    "resize": "upsample_nearest_neighbor upsample_bilinear resize_bilinear resize_nearest_neighbor",
+    "tanh": "scaled_tanh sinh",
+    "trigonometric": "sin cos tan",
+    "divide": "real_div floor_div mod",
+    "random": "dropout random_uniform random_normal",
+    "layer_norm": "channel_layer_norm",
+    "reduce_max": "minmax_norm",
+    "add": "sub",
+    "mul": "square prod",
+    "relu": "relu6 leaky_relu clip threshold thresholded_relu clamped_relu prelu",
+    "reshape": "expand_dims squeeze flatten2d flatten",
+    "concat": "stack",
+    "pool": "max_pool avg_pool",
+    "compare": (
+        "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
+        "logical_not select argmax"
+    ),
+    "sort": "topk",
+    "move": (
+        "input parameter const cast tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
+        "band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
+        "dynamic_slice affine"
+    ),
+    # Statistics that are given make a batch norm a gain and an offset.
+    "elementwise": (
+        "batch_norm pow atan2 sigmoid exp exp2 sqrt abs erf softplus softsign atan floor ceil round sign asin acos "
+        "cosh asinh acosh atanh log rsqrt inverse elu sigmoid_hard linear_activation local_response_norm lrn "
+        "cross_product cost_volume fps radius_search scaled_elementwise host"
+    ),
+}
+_KIND_OF_OP = {op: kind for kind, ops in _OPS_OF_KIND.items() for op in ops.split()}
+
+
+def kind_of(op: str) -> str:
+    """The divergence kind of a graph op: ``dynamic_conv`` is a ``conv``."""
+    kind = _KIND_OF_OP.get(op, op) if isinstance(op, str) else ""
+    if kind not in KINDS:
+        near = ", ".join(nearest(str(op), sorted({*_KIND_OF_OP, *KINDS}))) or ", ".join(KINDS)
+        raise UnknownNameError(f"no divergence kind or graph op {op!r}; nearest: {near}")
+    return kind
+
+
+def graph_verdicts(
+    out: Tensor | Sequence[Tensor] | Graph, a: Chip, b: Chip, max_abs: float | None = None
+) -> list[tuple[Tensor, Verdict]]:
+    """Every op of a graph with its verdict between two chips, in order; nothing is compiled.
+
+    ``max_abs`` is a promise about every number that is computed. Without it nothing is known but what inputs promise
+    and what sigmoid, softmax and the like cannot exceed. A verdict is about the op's own numbers: what it inherits
+    from ops before it is for ``diverges`` to follow.
+    """
+    from aneforge.graph.graph import Graph
+
+    graph = Graph.of(out)
+    one, other = _with_table(a), _with_table(b)
+    promised = _magnitude("max_abs", max_abs)
+    return [(node, _verdict(asked, one, other)) for node, asked in questions(graph, promised)]
+
+
+def questions(graph: Graph, max_abs: float | None = None) -> Iterator[tuple[Tensor, Question]]:
+    """What is asked about each op of a graph: kind, geometry, and a bound on the numbers that it reads."""
+    bounds = _Bounds(max_abs)
+    squared = _squared(graph)
+    for node in graph.nodes:
+        bounds.add(node)
+        if node.definition.leaf and kind_of(node.op) == "move":
+            continue
+        kind = kind_of(node.op)
+        if node.uid in squared and kind in REDUCTION:
+            kind = "reduce_square"
+        asked = Question(kind, node.shape, max_abs=bounds.read_by(node))
+        yield node, _DETAILS[node.op](node, asked) if node.op in _DETAILS else asked
+
+
+def _squared(graph: Graph) -> set[int]:
+    """Reductions that a square or a product reads (the seed page's reduce-then-square)."""
+    readers = (node for node in graph.nodes if node.op in ("square", "mul"))
+    return {each.uid for node in readers for each in node.inputs}
+
+
+class _Bounds:
+    """The largest magnitude that each node can have, as far as a single look at it tells."""
+
+    def __init__(self, promised: float | None) -> None:
+        self.unknown = math.inf if promised is None else promised
+        self._found: dict[int, float] = {}
+
+    def of(self, node: Tensor) -> float:
+        return _peak(node) if node.op == "const" else self._found[node.uid]
+
+    def read_by(self, node: Tensor) -> float:
+        """Of all that a node reads; constants count only where there is nothing else, and are read only then."""
+        live = [each for each in node.inputs if each.op != "const"] or node.inputs
+        return max(map(self.of, live), default=self.unknown)
+
+    def add(self, node: Tensor) -> None:
+        rule = _BOUNDS.get(node.op)
+        most = math.inf if rule is None else rule(node, [self.of(each) for each in node.inputs])
+        self._found[node.uid] = min(most, self.unknown)
+
+
+def _of_input(node: Tensor, read: list[float]) -> float:
+    promised = node.attrs["max_abs"]
+    return 255.0 if node.dtype == "uint8" else math.inf if promised is None else float(promised)
+
+
+def _as_read(node: Tensor, read: list[float]) -> float:
+    return max(read)
+
+
+def _first(node: Tensor, read: list[float]) -> float:
+    return read[0]
+
+
+def _unit(node: Tensor, read: list[float]) -> float:
+    return 2.0  # functions within one; their tables may pass it by little
+
+
+_BOUNDS: dict[str, Callable[[Any, list[float]], float]] = {
+    "input": _of_input,
+    "clip": lambda node, read: max(abs(float(node.attrs["lo"])), abs(float(node.attrs["hi"]))),
+    "relu6": lambda node, read: 6.0,
+    "pad": lambda node, read: max(read[0], abs(float(node.attrs["value"]))),
+    "select": lambda node, read: max(read[1:]),
+    "linear_activation": lambda node, read: (
+        abs(float(node.attrs["alpha"])) * read[0] + abs(float(node.attrs["beta"]))
+        if math.isfinite(read[0])
+        else math.inf
+    ),
+    **dict.fromkeys(
+        (
+            *("sigmoid", "softmax", "tanh", "erf", "sin", "cos", "sign", "sigmoid_hard", "softsign", "logical_not"),
+            *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+            *("logical_and", "logical_or", "logical_xor"),
+        ),
+        _unit,
+    ),
+    **dict.fromkeys(("concat", "stack", "maximum", "minimum"), _as_read),
+    **dict.fromkeys(
+        (
+            *("reshape", "transpose", "expand_dims", "squeeze", "flatten2d", "flatten", "tile", "reverse", "gather"),
+            *("slice_by_size", "slice_by_index", "crop", "input_view", "relu", "abs", "max_pool", "amax", "amin"),
+            *("pixel_shuffle", "pixel_unshuffle", "depth_to_space", "space_to_depth", "band_part", "cast"),
+        ),
+        _first,
+    ),
+}
+"""What an op can give at most. A route that saturates is told at its own op, so copies keep what they read."""
+
+
+def _peak(node: Tensor) -> float:
+    """The largest magnitude of a constant; a parameter may become anything."""
+    if node.op != "const" or node.weight is None:
+        return math.inf
+    return float(node.weight.row_peaks.max(initial=0.0))
+
+
+def _sliced(node: Tensor, asked: Question) -> Question:
+    return replace(asked, begin=int(node.attrs["begin"][-1]))
+
+
+def _reversed(node: Tensor, asked: Question) -> Question:
+    """A reversed axis is read from its end."""
+    last = len(node.shape) - 1
+    return replace(asked, begin=node.shape[-1] - 1 if last in node.attrs["axes"] else 0)
+
+
+def _gathered(node: Tensor, asked: Question) -> Question:
+    """Runs of consecutive indices are slices; one that starts inside the axis has an offset."""
+    indices, axis = node.attrs["indices"], node.attrs["axis"]
+    extent = node.inputs[0].shape[axis]
+    if axis != len(node.shape) - 1 or tuple(indices) == tuple(range(extent)):
+        return asked
+    places = [index % extent for index in indices]
+    starts = (now for before, now in zip((None, *places), places, strict=False) if before is None or now != before + 1)
+    return replace(asked, begin=max(starts, default=0))
+
+
+def _stored(node: Tensor, asked: Question) -> Question:
+    """How a product's constant operand is stored and how large it gets; nothing where both are computed."""
+    held = next((each for each in node.inputs[:2] if each.weight is not None), None)
+    if held is None or held.weight is None:
+        return asked
+    # Only a promise makes the peak matter, and to find it every number is read once.
+    most = _peak(held) if math.isfinite(asked.max_abs or 0.0) else math.inf
+    return replace(asked, weights=held.weight.encoding, weight_max=most)
+
+
+def _convolved(node: Tensor, asked: Question) -> Question:
+    attrs = node.attrs
+    return replace(
+        _stored(node, asked),
+        kernel=tuple(node.inputs[1].shape[2:]),
+        stride=tuple(attrs["stride"]),
+        dilation=tuple(attrs["dilation"]),
+        channels=node.inputs[0].shape[1] // attrs["groups"],
+    )
+
+
+def _multiplied(node: Tensor, asked: Question) -> Question:
+    return replace(_stored(node, asked), channels=node.inputs[0].shape[-1])
+
+
+def _recurrent(node: Tensor, asked: Question) -> Question:
+    """Gates multiply the step's input and the state; either may have one feature."""
+    return replace(asked, channels=min(node.inputs[0].shape[-1], node.inputs[-1].shape[-1]))
+
+
+def _by_weights_within_one(node: Tensor, asked: Question) -> Question:
+    return replace(asked, weight_max=1.0)
+
+
+def _dropped(node: Tensor, asked: Question) -> Question:
+    return asked if node.attrs["rate"] else replace(asked, kind="elementwise")
+
+
+_DETAILS: dict[str, Callable[[Any, Question], Question]] = {
+    "slice_by_size": _sliced,
+    "slice_by_index": _sliced,
+    "crop": lambda node, asked: replace(asked, begin=int(node.attrs["left"])),
+    "input_view": lambda node, asked: replace(asked, begin=int(node.attrs["offset"])),
+    "reverse": _reversed,
+    "gather": _gathered,
+    **dict.fromkeys(("conv", "dynamic_conv", "conv_transpose"), _convolved),
+    **dict.fromkeys(("linear", "matmul", "einsum"), _multiplied),
+    **dict.fromkeys(("rnn", "lstm", "gru"), _recurrent),
+    **dict.fromkeys(
+        (
+            *("cumsum", "upsample_nearest_neighbor", "upsample_bilinear", "resize_bilinear"),
+            "resize_nearest_neighbor",
+        ),
+        _by_weights_within_one,
+    ),
+    "dropout": _dropped,
+}

@@ -7,7 +7,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.fuse.slots import is_activation
 from aneforge.compiler.fuse.transposes import pairs_of
-from aneforge.compiler.passes import Rewriter, pass_
+from aneforge.compiler.passes import Rewriter, merged_sources, pass_
 from aneforge.graph.weights import Weight, moved_weight
 
 _EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
@@ -122,5 +122,6 @@ def sink_transposes(module: Module, chip: Facts) -> int:
         assert op.type is not None
         inner = TensorType(source.type.shape, op.type.dtype)
         moved = walk.emit(op.name, [source], inner, op.attrs, op.sources)
-        walk.replace(op, walk.emit("anec.transpose", [moved], op.type, before.attrs, before.sources))
+        # Behind the activation the transpose holds the activation's numbers: its last source is that node.
+        walk.replace(op, walk.emit("anec.transpose", [moved], op.type, before.attrs, merged_sources(before, op)))
     return walk.finish()

@@ -1,0 +1,79 @@
+"""A report of the gate as JUnit XML: one test case for each target and check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from aneforge.baseline.outcome import Outcome, Report
+from aneforge.baseline.record import CHECKS
+from aneforge.graph.node import located
+from aneforge.targets.names import chip_label
+
+__all__ = ["junit_text"]
+
+# What XML 1.0 cannot hold, not even escaped; names of nodes are any text.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+ALL = "all targets"
+
+
+def junit_text(report: Report) -> str:
+    """The file's content. No times and no host: the same report gives the same bytes."""
+    suites = [_suite(report, "", ALL, ("baseline", "program", "numerics"))]
+    suites += [_suite(report, name, chip_label(name), ("baseline", *CHECKS)) for name in report.targets]
+    root = ElementTree.Element("testsuites", {"name": _clean(f"aneforge gate {report.model}"), **_sums(suites)})
+    root.extend(suites)
+    ElementTree.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _sums(suites: Sequence[ElementTree.Element]) -> dict[str, str]:
+    return {key: str(sum(int(each.get(key, "0")) for each in suites)) for key in ("tests", "failures", "errors")}
+
+
+def _suite(report: Report, target: str, label: str, checks: Sequence[str]) -> ElementTree.Element:
+    cases = [_case(report, target, label, check) for check in checks if _belongs(report, target, check)]
+    counts = {
+        "tests": len(cases),
+        "failures": sum(each.find("failure") is not None for each in cases),
+        "errors": 0,
+        "skipped": sum(each.find("skipped") is not None for each in cases),
+    }
+    numbers = {key: str(count) for key, count in counts.items()}
+    suite = ElementTree.Element("testsuite", {"name": _clean(label), **numbers, "time": "0"})
+    suite.extend(cases)
+    return suite
+
+
+def _belongs(report: Report, target: str, check: str) -> bool:
+    """Cases that are always there, and those of a target that have something to say."""
+    always = check in CHECKS if target else check == "baseline"
+    return always or bool(report.about(target, check))
+
+
+def _case(report: Report, target: str, label: str, check: str) -> ElementTree.Element:
+    words = {"classname": f"aneforge.gate.{report.model}", "name": f"{label}: {check}", "time": "0"}
+    case = ElementTree.Element("testcase", {key: _clean(word) for key, word in words.items()})
+    found = report.about(target, check)
+    failed = [each for each in found if each.severity == "error"]
+    told = [each for each in found if each.severity != "error"]
+    missing = report.unchecked.get((target, check))
+    if missing and not found:
+        ElementTree.SubElement(case, "skipped", {"message": _clean(missing)})
+    for each in failed:
+        failure = ElementTree.SubElement(case, "failure", {"message": _clean(each.message), "type": each.rule})
+        failure.text = _clean(_lines(each))
+    if told:
+        out = ElementTree.SubElement(case, "system-out")
+        out.text = _clean("\n".join(f"{each.severity}: {_lines(each)}" for each in told))
+    return case
+
+
+def _lines(each: Outcome) -> str:
+    where = f"\nat: {located(each.where)}" if each.where else ""
+    return f"{each.message}{where}\nwas: {each.was}\nis: {each.now}\ndo: {each.hint}"
+
+
+def _clean(words: str) -> str:
+    return _FORBIDDEN.sub("?", words)

@@ -1,0 +1,169 @@
+"""What a comparison with a baseline gives: one outcome a change, and the report of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+__all__ = ["RULES", "Outcome", "Report", "Rule"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of outcome: what it is about, how grave it is, and what to do about it."""
+
+    what: str
+    severity: str
+    title: str
+    do: str
+    change: bool = True
+    """Whether the model or its results are other than recorded; False where something was only not compared."""
+
+
+_MEANT = "If it is meant, refresh the baseline with --update and commit it."
+_REFRESH = "Refresh the baseline with --update, so that it cannot get lost again unseen."
+
+RULES = {
+    "model-changed": Rule("baseline", "warning", "the model is not the recorded one", _MEANT),
+    "version-differs": Rule(
+        "baseline",
+        "warning",
+        "another version of aneforge wrote the baseline",
+        "Changes may come from aneforge: see its change log, then refresh.",
+        change=False,
+    ),
+    "target-not-recorded": Rule(
+        "baseline",
+        "error",
+        "the baseline knows nothing of a target",
+        "Refresh the baseline with --update, or do not ask for the target.",
+    ),
+    "target-not-checked": Rule(
+        "baseline",
+        "note",
+        "recorded targets were not asked for",
+        "Leave --targets away to check all of them.",
+        change=False,
+    ),
+    "check-not-recorded": Rule(
+        "baseline",
+        "note",
+        "the baseline was written without a check",
+        "Refresh the baseline with --update and without --skip.",
+        change=False,
+    ),
+    "program-lost": Rule("verdict", "error", "a target takes the model no longer", _MEANT),
+    "program-gained": Rule("verdict", "note", "a target takes the model now", _REFRESH),
+    "refusal-changed": Rule("verdict", "warning", "a target refuses the model for another reason", _MEANT),
+    "verdict-worse": Rule("verdict", "error", "a node has a worse verdict", _MEANT),
+    "verdict-better": Rule("verdict", "note", "a node has a better verdict", _REFRESH),
+    "verdict-other": Rule("verdict", "warning", "a node has its verdict by another rule", _MEANT),
+    "program-grew": Rule("program", "error", "a program became larger", _MEANT),
+    "program-shrank": Rule("program", "note", "a program became smaller", _REFRESH),
+    "programs-split": Rule("program", "error", "targets that shared a program do no longer", _MEANT),
+    "programs-joined": Rule("program", "note", "targets share a program now", _REFRESH),
+    "numerics-lost": Rule("numerics", "error", "a program can be simulated no longer", _MEANT),
+    "numerics-gained": Rule("numerics", "note", "a program can be simulated now", _REFRESH),
+    "input-changed": Rule("numerics", "error", "the inputs are not the recorded ones", _MEANT),
+    "output-changed": Rule("numerics", "error", "outputs came, went or changed their shape", _MEANT),
+    "bits-changed": Rule("numerics", "error", "an output has other bits", _MEANT),
+    "chips-apart": Rule("numerics", "error", "two chips differ more than recorded", _MEANT),
+    "chips-closer": Rule("numerics", "note", "two chips differ less than recorded", _REFRESH),
+    "slower": Rule("estimate", "error", "a call is estimated to take longer", _MEANT),
+    "faster": Rule("estimate", "note", "a call is estimated to take less", _REFRESH),
+    "over-budget": Rule(
+        "estimate",
+        "error",
+        "a call takes longer than --max-us allows",
+        "Make the model smaller (aneforge estimate --layers tells where the time goes), or allow more.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One difference. ``target`` is empty where it concerns all; ``node`` is a node, an output or a figure."""
+
+    rule: str
+    target: str
+    node: str
+    was: Any
+    now: Any
+    message: str
+    severity: str = ""
+    hint: str = ""
+    where: tuple[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        known = RULES[self.rule]
+        object.__setattr__(self, "severity", self.severity or known.severity)
+        object.__setattr__(self, "hint", self.hint or known.do)
+
+    @property
+    def what(self) -> str:
+        """verdict, program, numerics, estimate, or baseline where the comparison itself is the subject."""
+        return RULES[self.rule].what
+
+    def strictly(self) -> Outcome:
+        """As ``--strict`` has it: every change is an error, also one for the better."""
+        return replace(self, severity="error") if RULES[self.rule].change else self
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "what": self.what,
+            "severity": self.severity,
+            "target": self.target or None,
+            "node": self.node or None,
+            "was": self.was,
+            "is": self.now,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """A model against its baseline. ``unchecked`` says why a check of a target has no answer."""
+
+    model: str
+    targets: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    unchecked: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.of("error")
+
+    def of(self, severity: str) -> list[Outcome]:
+        return [each for each in self.outcomes if each.severity == severity]
+
+    def about(self, target: str, check: str) -> list[Outcome]:
+        return [each for each in self.outcomes if each.target == target and each.what == check]
+
+    def state(self, target: str, check: str) -> str:
+        """``same``, ``changed`` (fails), ``other`` (told, and does not fail) or ``-`` where nothing was compared."""
+        found = self.about(target, check)
+        if any(each.severity == "error" for each in found):
+            return "changed"
+        if found:
+            return "other"
+        return "-" if (target, check) in self.unchecked else "same"
+
+    def to_json(self) -> dict[str, Any]:
+        from aneforge.baseline.record import CHECKS
+
+        return {
+            "model": self.model,
+            "ok": self.ok,
+            "counts": {severity: len(self.of(severity)) for severity in ("error", "warning", "note")},
+            "targets": {name: {check: self.state(name, check) for check in CHECKS} for name in self.targets},
+            "outcomes": [each.to_json() for each in self.outcomes],
+        }
+
+
+def sorted_outcomes(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    """Gravest first, else in the order in which they were found."""
+    order = ("error", "warning", "note")
+    return tuple(sorted(outcomes, key=lambda each: order.index(each.severity)))

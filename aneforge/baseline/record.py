@@ -1,0 +1,138 @@
+"""What a baseline holds: a model on several chips, as it was when somebody last looked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = [
+    "CHECKS",
+    "FORMAT",
+    "Apart",
+    "Baseline",
+    "EstimateRecord",
+    "InputRecord",
+    "ModelRecord",
+    "OutputRecord",
+    "ProgramRecord",
+    "Refusal",
+    "TargetRecord",
+    "VerdictRecord",
+]
+
+FORMAT = 1
+CHECKS = ("verdict", "program", "numerics", "estimate")
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """Which model: how it was named on the command line, and hashes of its nodes and of its weights."""
+
+    name: str
+    dims: tuple[str, ...]
+    function: str | None
+    graph: str
+    weights: str
+
+    def asked(self) -> str:
+        """The model as it is typed."""
+        words = [self.name, *(f"--dim {each}" for each in self.dims)]
+        return " ".join([*words, *([f"--function {self.function}"] if self.function else [])])
+
+
+@dataclass(frozen=True)
+class InputRecord:
+    """One input that the numerics rest on."""
+
+    shape: str
+    bits: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why no program results: who refused, the user's nodes, and the rule or reason."""
+
+    by: str
+    nodes: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class VerdictRecord:
+    """What the gate says. ``nodes`` holds those that are not simply native, each with its status and rules."""
+
+    runs: bool
+    refused: Refusal | None
+    native: int
+    nodes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProgramRecord:
+    """The size of a program, in figures that a reviewer would want to see change."""
+
+    segments: int
+    """Dispatches: each one more costs a call."""
+    partitions: int
+    """How often the on-chip memory is emptied."""
+    layers: int
+    weight_bytes: int
+    """As stored, with the copies that some chips need."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """One output against the same output on the chip that the others are compared with."""
+
+    ulp: int
+    """The largest distance, in steps of fp16."""
+    elements: int
+    """How many elements have other bits."""
+
+
+@dataclass(frozen=True)
+class OutputRecord:
+    """One output of a simulated run."""
+
+    shape: str
+    bits: str
+    elements: int
+    finite: int
+    max_abs: float | None
+    mean: float | None
+    sample: str
+    """Up to 64 of its values, evenly spaced, as fp16 bits: tells how far a later run has moved."""
+    apart: Apart | None
+
+
+@dataclass(frozen=True)
+class EstimateRecord:
+    us: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class TargetRecord:
+    """One chip. A part is missing where no program results, or where the check was skipped."""
+
+    verdict: VerdictRecord
+    program: ProgramRecord | None
+    numerics: dict[str, OutputRecord] | None
+    estimate: EstimateRecord | None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The whole file but its heading. ``against`` is the chip whose numbers the others are compared with."""
+
+    aneforge: str
+    model: ModelRecord
+    checks: tuple[str, ...]
+    seed: int | None
+    """None where the inputs came from a file."""
+    inputs: dict[str, InputRecord]
+    against: str | None
+    scope: str
+    programs: tuple[tuple[str, ...], ...]
+    """Targets that get the very same program."""
+    targets: dict[str, TargetRecord]

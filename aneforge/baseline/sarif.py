@@ -1,0 +1,77 @@
+"""A report of the gate as SARIF 2.1.0, which code hosts show at the line of the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from aneforge.baseline.outcome import RULES, Outcome, Report
+
+__all__ = ["sarif_text"]
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif_text(report: Report, model_file: str, version: str) -> str:
+    """The file's content: every rule with its help, every outcome with its place."""
+    rules = list(RULES)
+    driver = {"name": "aneforge", "version": version, "rules": [_rule(each) for each in rules]}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": f"aneforge-gate/{report.model}/"},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": True, "exitCode": 0 if report.ok else 1}],
+        "results": [_result(each, rules.index(each.rule), model_file) for each in report.outcomes],
+    }
+    document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _rule(name: str) -> dict[str, Any]:
+    known = RULES[name]
+    title = f"{known.title[0].upper()}{known.title[1:]}."
+    return {
+        "id": name,
+        "name": "".join(word.capitalize() for word in name.split("-")),
+        "shortDescription": {"text": title},
+        "fullDescription": {"text": f"{title} Found by comparing the {known.what} with a committed baseline."},
+        "help": {"text": known.do, "markdown": f"{known.do}"},
+        "defaultConfiguration": {"level": known.severity},
+        "properties": {"tags": [known.what]},
+    }
+
+
+def _result(each: Outcome, place: int, model_file: str) -> dict[str, Any]:
+    # Without what was measured: a result is the same one as long as it is about the same thing.
+    about = json.dumps([each.rule, each.target, each.node])
+    return {
+        "ruleId": each.rule,
+        "ruleIndex": place,
+        "level": each.severity,
+        "message": {"text": f"{each.message}. {each.hint}"},
+        "locations": [{"physicalLocation": _location(each, model_file)}],
+        "partialFingerprints": {"aneforgeOutcome/v1": hashlib.blake2b(about.encode(), digest_size=12).hexdigest()},
+        "properties": {"target": each.target, "node": each.node, "was": each.was, "is": each.now},
+    }
+
+
+def _location(each: Outcome, model_file: str) -> dict[str, Any]:
+    """The user's line, or the model file as a whole: its first line, since hosts want one."""
+    file, line = each.where or (model_file, 0)
+    return {"artifactLocation": {"uri": _uri(file, model_file)}, "region": {"startLine": max(line, 1)}}
+
+
+def _uri(file: str, model_file: str) -> str:
+    """Relative to the folder the command runs in, as code hosts expect; no folder of this machine leaves it."""
+    path, here = Path(file), Path.cwd()
+    if path.name == Path(model_file).name and not Path(model_file).is_absolute():
+        path = Path(model_file)
+    whole = path if path.is_absolute() else here / path
+    try:
+        relative = whole.resolve().relative_to(here.resolve())
+    except (ValueError, OSError):
+        relative = Path(path.name)
+    return quote(relative.as_posix())

@@ -1,0 +1,71 @@
+"""A report of the gate as text for terminals and logs."""
+
+from __future__ import annotations
+
+import textwrap
+
+from aneforge.baseline.outcome import Outcome, Report
+from aneforge.baseline.record import CHECKS
+from aneforge.graph.node import located
+from aneforge.report import text
+from aneforge.targets.names import chip_label
+
+__all__ = ["told"]
+
+_MOST = 12  # of one rule; --json has all
+
+
+def told(report: Report) -> str:
+    """A table of targets and checks, then every change, gravest first."""
+    rows = [(chip_label(name), *(report.state(name, check) for check in CHECKS)) for name in report.targets]
+    parts = [text.columns(("chip", *CHECKS), rows)]
+    parts += [_group(found) for found in _by_rule(report)]
+    missing = _unchecked(report)
+    if missing:
+        parts.append(missing)
+    return "\n\n".join(parts)
+
+
+def counted(report: Report) -> str:
+    """``2 errors, 1 warning``, or that nothing changed."""
+    found = [(len(report.of(severity)), severity) for severity in ("error", "warning", "note")]
+    return ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in found if count) or "no change"
+
+
+def _by_rule(report: Report) -> list[list[Outcome]]:
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for each in report.outcomes:
+        groups.setdefault((each.severity, each.rule), []).append(each)
+    return list(groups.values())
+
+
+def _group(found: list[Outcome]) -> str:
+    lines = []
+    for each in found[:_MOST]:
+        where = f" ({located(each.where)})" if each.where else ""
+        lines += _wrapped(f"{each.severity}: {each.message}{where}", "  ")
+    if len(found) > _MOST:
+        lines.append(f"  ... and {len(found) - _MOST} more of these (--json lists all)")
+    for hint in dict.fromkeys(each.hint for each in found):
+        lines += _wrapped(f"  do: {hint}", "      ")
+    return "\n".join(lines)
+
+
+def _wrapped(line: str, indent: str) -> list[str]:
+    return textwrap.wrap(line, 116, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _unchecked(report: Report) -> str:
+    """Why there are dashes in the table, each reason once."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for (name, check), why in report.unchecked.items():
+        reasons.setdefault(why, {}).setdefault(check, []).append(chip_label(name))
+    lines = []
+    for why, checks in reasons.items():
+        alike: dict[str, list[str]] = {}
+        for check, chips in checks.items():
+            alike.setdefault(", ".join(chips), []).append(check)
+        for chips, names in alike.items():
+            everywhere = len(checks[names[0]]) == len(report.targets)
+            lines += _wrapped(f"not compared, {why}: {', '.join(names)}{'' if everywhere else f' on {chips}'}", "  ")
+    return "\n".join(lines)

@@ -1,0 +1,258 @@
+"""``aneforge gate``: a model against its committed baseline; fails where something changed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aneforge import __version__
+from aneforge.baseline.compare import Limits, compare, over_budget
+from aneforge.baseline.file import BaselineError, load_baseline, save_baseline, write_whole
+from aneforge.baseline.observe import Named, Observed, Plan, observe
+from aneforge.baseline.outcome import Report
+from aneforge.baseline.record import CHECKS, Baseline
+from aneforge.baseline.told import counted, told
+from aneforge.cli.arrays import read_arrays
+from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.errors import AneforgeError
+from aneforge.report import text
+from aneforge.sim import native
+from aneforge.targets.listed import chip_list
+from aneforge.targets.names import chip_label
+from aneforge.targets.names import target as find_target
+
+TARGETS = "m1..m6"
+SKIPPABLE = {"numerics": "numerics", "estimates": "estimate", "estimate": "estimate"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command was asked for."""
+
+    baseline: str | None = None
+    targets: str | None = None
+    write: bool = False
+    update: bool = False
+    strict: bool = False
+    tolerance: float = 5.0
+    max_us: Sequence[str] = ()
+    skip: str = ""
+    seed: int | None = None
+    given: str | None = None
+    junit: str | None = None
+    sarif: str | None = None
+    as_json: bool = False
+
+
+def run(model: str | ModelFile, options: Options) -> int:
+    """Compare, or write what there is to compare with; 1 if something changed."""
+    asked = model if isinstance(model, ModelFile) else ModelFile(model)
+    file = Path(options.baseline or f"{_file_of(asked.spec)}.baseline.json")
+    _refuse_contradictions(options, file)
+    was = _recorded(file, asked, options)
+    names = (
+        list(was.targets) if was and options.targets is None else chip_list(options.targets or TARGETS, "--targets")
+    )
+    targets = list(dict.fromkeys(find_target(each).name for each in names))
+    limits = Limits(options.tolerance, _budgets(options, targets), options.strict)
+    plan = _plan(was, options, file)
+    seen = observe(load_model(asked), targets, plan, _named(asked), _progress())
+    if was is None:
+        report = Report(_named(asked).name, tuple(targets), tuple(over_budget(seen.baseline, limits.max_us)))
+    else:
+        report = compare(was, seen, limits)
+    if options.write or options.update:
+        save_baseline(seen.baseline, file, overwrite=options.update)
+    _write_reports(report, asked, options)
+    written = options.write or options.update
+    if options.as_json:
+        print(text.as_json({**report.to_json(), "baseline": str(file), "written": written}))
+    else:
+        _print(report, seen, was, file, asked, written)
+    return 1 if _fails(report, written) else 0
+
+
+def _fails(report: Report, written: bool) -> bool:
+    """Changes that were just written are accepted; a budget is not."""
+    return any(each.rule == "over-budget" for each in report.outcomes) if written else not report.ok
+
+
+def _refuse_contradictions(options: Options, file: Path) -> None:
+    if options.write and options.update:
+        raise AneforgeError("--write makes a new baseline and --update replaces one: say one of them")
+    if not (math.isfinite(options.tolerance) and options.tolerance >= 0):
+        raise AneforgeError(f"--tolerance takes per cent, 0 or more, not {options.tolerance:g}")
+    if options.seed is not None and options.given is not None:
+        raise AneforgeError("--seed draws the inputs and --input reads them: say one of them")
+    if options.seed is not None and options.seed < 0:
+        raise AneforgeError(f"--seed takes a whole number, 0 or more, not {options.seed}")
+    if (options.seed is not None or options.given is not None) and "numerics" in _skipped(options.skip):
+        raise AneforgeError("--seed and --input are for the numerics, which --skip leaves out")
+    outs = [Path(each).resolve() for each in (str(file), options.junit, options.sarif) if each is not None]
+    if len(set(outs)) != len(outs):
+        raise AneforgeError("--baseline, --junit and --sarif name one file: each needs its own")
+
+
+def _recorded(file: Path, asked: ModelFile, options: Options) -> Baseline | None:
+    """The baseline to compare with, if there is to be one."""
+    there = file.exists()
+    if options.write:
+        if there:
+            raise AneforgeError(f"{file} is there already and stays as it is; --update replaces it")
+        return None
+    if not there:
+        if options.update:
+            return None
+        chips = options.targets or TARGETS
+        raise AneforgeError(
+            f"no baseline {file}; make one with: aneforge gate {_named_words(asked)} --targets {chips} "
+            f"--baseline {file} --write, look at it and commit it"
+        )
+    try:
+        was = load_baseline(file)
+    except BaselineError as error:
+        if options.update and error.replaceable:
+            print(f"aneforge: {error}", file=sys.stderr)
+            return None
+        raise
+    _same_model(was, asked, file)
+    return was
+
+
+def _same_model(was: Baseline, asked: ModelFile, file: Path) -> None:
+    """By name: a baseline of another model says nothing, and is not to be lost to it."""
+    mine = _named(asked)
+    if (was.model.name, was.model.dims, was.model.function) != (mine.name, mine.dims, mine.function):
+        raise AneforgeError(
+            f"{file} is the baseline of {was.model.asked()}, and the model is {_named_words(asked)}: give that model, "
+            "or another file with --baseline"
+        )
+
+
+def _file_of(spec: str) -> str:
+    return spec.rpartition(":")[0] if ".py:" in spec else spec
+
+
+def _named(asked: ModelFile) -> Named:
+    """Without folders, which differ from machine to machine."""
+    file = _file_of(asked.spec)
+    return Named(Path(file).name + asked.spec[len(file) :], tuple(sorted(asked.dims)), asked.function)
+
+
+def _named_words(asked: ModelFile) -> str:
+    words = [asked.spec, *(f"--dim {each}" for each in sorted(asked.dims))]
+    return " ".join([*words, *([f"--function {asked.function}"] if asked.function else [])])
+
+
+def _skipped(skip: str) -> set[str]:
+    parts = [part.strip() for part in skip.split(",") if part.strip()]
+    unknown = [part for part in parts if part not in SKIPPABLE]
+    if unknown:
+        raise AneforgeError(f"--skip takes numerics and estimates, separated by commas, not {unknown[0]!r}")
+    return {SKIPPABLE[part] for part in parts}
+
+
+def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
+    """The checks and inputs of the baseline, so that one compares like with like."""
+    skipped = _skipped(options.skip)
+    # What an update writes is what was asked for; a comparison needs no more than what was recorded.
+    known = CHECKS if was is None or options.update else was.checks
+    checks = [each for each in CHECKS if each in known and each not in skipped]
+    if options.max_us and "estimate" not in checks:
+        if "estimate" in skipped:
+            raise AneforgeError("--max-us is about estimates, which --skip leaves out")
+        checks.append("estimate")
+    feeds = None if options.given is None else read_arrays(options.given)
+    if was is not None and "numerics" in was.checks and "numerics" in checks:
+        if was.seed is None and feeds is None and (options.seed is None or not options.update):
+            raise AneforgeError(f"{file} was made with inputs of a file: give it with --input, or --skip numerics")
+        drawn_otherwise = was.seed is not None and (feeds is not None or options.seed not in (None, was.seed))
+        if drawn_otherwise and not options.update:
+            raise AneforgeError(
+                f"{file} was made with inputs of seed {was.seed}: leave --seed and --input away, or write it anew "
+                "with --update"
+            )
+    seed = options.seed if options.seed is not None else (was.seed if was else None) or 0
+    return Plan(tuple(checks), seed, feeds, None if was is None or options.update else was.against)
+
+
+def _budgets(options: Options, targets: list[str]) -> dict[str, float]:
+    found = {}
+    for each in options.max_us:
+        chip, _, number = each.rpartition("=")
+        try:
+            most = float(number)
+        except ValueError:
+            most = math.nan
+        if not chip.strip() or not (math.isfinite(most) and most > 0):
+            raise AneforgeError(f"--max-us takes TARGET=NUMBER, for instance --max-us m1=500, not {each!r}")
+        name = find_target(chip).name
+        if name not in targets:
+            raise AneforgeError(f"--max-us {each}: {chip} is not among the targets ({', '.join(targets)})")
+        found[name] = most
+    return found
+
+
+def _progress() -> Any:
+    """Lines for somebody who waits; a log gets none."""
+    if native.why_not():
+        print(f"{native.why_not()}; exact sums run in NumPy, the same bits and far slower", file=sys.stderr)
+    if not sys.stderr.isatty():
+        return None
+    return lambda line: print(f"gate: {line}", file=sys.stderr, flush=True)
+
+
+def _write_reports(report: Report, asked: ModelFile, options: Options) -> None:
+    if options.junit is not None:
+        from aneforge.baseline.junit import junit_text
+
+        write_whole(options.junit, junit_text(report))
+    if options.sarif is not None:
+        from aneforge.baseline.sarif import sarif_text
+
+        write_whole(options.sarif, sarif_text(report, _file_of(asked.spec), __version__))
+
+
+def _print(report: Report, seen: Observed, was: Baseline | None, file: Path, asked: ModelFile, written: bool) -> None:
+    now = seen.baseline
+    if was is not None:
+        print(told(report))
+        print(f"\n{report.model} against {file}: {counted(report)}")
+    else:
+        for each in report.outcomes:
+            print(f"{each.severity}: {each.message}")
+    if written:
+        runs = [name for name, each in now.targets.items() if each.verdict.runs]
+        print(
+            f"wrote {file}: {', '.join(now.checks)} on {len(now.targets)} targets, {len(runs)} of them take the model"
+        )
+        for line in _missing(seen):
+            print(f"  {line}")
+        gone = [] if was is None else [each for each in (*was.targets, *was.checks) if each not in _held(now)]
+        if gone:
+            print(f"no longer in it: {', '.join(gone)}")
+        print("commit it beside the model; aneforge gate then fails where one of these changes")
+    elif any(each.rule != "over-budget" for each in report.of("error")):
+        new = [each.target for each in report.outcomes if each.rule == "target-not-recorded"]
+        more = f" --targets {','.join([*(was.targets if was else ()), *new])}" if new else ""
+        again = f"aneforge gate {_named_words(asked)}{more} --baseline {file} --update"
+        print(f"if the changes are meant: {again}, look at the difference and commit it")
+
+
+def _missing(seen: Observed) -> list[str]:
+    """Targets of which the baseline holds less than was asked for, and why."""
+    lines = []
+    for name, each in seen.baseline.targets.items():
+        refused = each.verdict.refused
+        if refused is not None:
+            nodes = f"{', '.join(refused.nodes)}: " if refused.nodes else ""
+            lines.append(f"{chip_label(name)}: no program, so verdicts only; {refused.by}: {nodes}{refused.why}")
+    return [*lines, *seen.not_run.values()]
+
+
+def _held(now: Baseline) -> set[str]:
+    return {*now.targets, *now.checks}

@@ -1,0 +1,356 @@
+"""What a comparison of chips found: nodes, outputs and chips, as records, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from aneforge.errors import AneforgeError
+from aneforge.report import text
+from aneforge.sim.fidelity import FIDELITIES
+
+__all__ = ["Comparison", "Distance", "NodeDifference", "NonFinite", "OutputDifference", "Pair"]
+
+_ROWS = 24  # nodes that the text shows; to_json has all
+_OUTPUT_ROWS = 16
+_NAMES = 6
+_STARS = (1, 16, 256, 4096)
+
+
+@dataclass(frozen=True)
+class NodeDifference:
+    """One of the user's nodes on two chips, over all samples."""
+
+    node: str
+    op: str
+    """The backend op that shows it on the reference; ``output`` for an output."""
+    place: int
+    """Its number in the order of the reference's program, or among the outputs."""
+    elements: int
+    changed: int
+    """Elements with other bits."""
+    max_ulp: int
+    """In steps of fp16, over elements that are finite on both chips, or infinite on both."""
+    mean_ulp: float
+    scaled_ulp: float
+    """The largest difference in steps as large as those at the node's largest number. Steps are tiny near zero, and
+    thousands of them may be less than one of these."""
+    max_abs: float
+    relative: float
+    """The norm of the difference over that of the reference, where both are finite."""
+    lost_reference: int
+    """Elements that are finite on the other chip only."""
+    lost_here: int
+    """Elements that are finite on the reference only."""
+    fidelity: tuple[str, str]
+    """How far the node's own ops can be trusted, on the reference and on the other chip."""
+
+    @property
+    def lost(self) -> int:
+        """Elements that are finite on one of both only."""
+        return self.lost_reference + self.lost_here
+
+    @property
+    def basis(self) -> str:
+        """The weaker fidelity of both: a difference between modelled ops is itself a modelled one."""
+        return max(self.fidelity, key=FIDELITIES.index)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**_plain(self.__dict__), "lost": self.lost}
+
+
+@dataclass(frozen=True)
+class OutputDifference(NodeDifference):
+    """One output on two chips. Its fidelity is that of the weakest op that leads to it."""
+
+    cosine: float
+    top1: float | None
+    """The share of rows whose largest element is at the same place; None where an output is no list of scores."""
+    top1_axis: int | None
+    """Scores lie along the last axis of an output of up to three axes, or along the channels of a map of one pixel."""
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """The earliest step of a program, over all samples, that gave a number which is not finite."""
+
+    layer: int
+    op: str
+    nodes: tuple[str, ...]
+    sample: int
+    """The first sample in which it is that step, counted from zero."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "nodes": list(self.nodes)}
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}, {self.op} ({', '.join(self.nodes)})"
+
+
+@dataclass(frozen=True)
+class Distance:
+    """An output of a chip and the float64 result of the graph. Both errors leave out what is not finite."""
+
+    relative: float
+    """The norm of the error over that of the result."""
+    max_abs: float
+    lost: int
+    """Numbers that are finite in float64 only."""
+
+    def to_json(self) -> dict[str, Any]:
+        return _plain(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A chip against the reference."""
+
+    target: str
+    nodes: tuple[NodeDifference, ...]
+    """Every node that both programs show, in the order of the reference's."""
+    outputs: tuple[OutputDifference, ...]
+    not_compared: dict[str, str]
+    """The other nodes, and why."""
+    one_run: bool
+    """Whether program and arithmetic are the reference's own: then there is nothing that could differ."""
+
+    @property
+    def differing(self) -> list[NodeDifference]:
+        return [each for each in self.nodes if each.changed]
+
+    @property
+    def first_differing(self) -> str | None:
+        """The first node, in the order of the program, whose bits differ; an output where no node shows it."""
+        found = next((each for each in (*self.nodes, *self.outputs) if each.changed), None)
+        return None if found is None else found.node
+
+    @property
+    def same(self) -> bool:
+        return self.first_differing is None
+
+    def exceeds(self, ulp: float) -> list[OutputDifference]:
+        """The outputs that differ by more steps than allowed, or are infinite on one chip only."""
+        return [each for each in self.outputs if each.max_ulp > ulp or each.lost]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "same": self.same,
+            "one_run": self.one_run,
+            "first_differing": self.first_differing,
+            "outputs": [each.to_json() for each in self.outputs],
+            "nodes": [each.to_json() for each in self.nodes],
+            "not_compared": self.not_compared,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One graph on several chips, by the names that were asked for."""
+
+    reference: str
+    targets: dict[str, str]
+    """The compiler's target behind each name, in the order asked for; only those with a program."""
+    refused: dict[str, str]
+    """The others, and why."""
+    samples: int
+    fidelity: str
+    pairs: dict[str, Pair]
+    first_non_finite: dict[str, NonFinite | None]
+    float64: dict[str, dict[str, Distance]]
+    """By chip and output, where ``"float64"`` was among the targets."""
+    shared: tuple[tuple[str, ...], ...]
+    """Chips with one program and one arithmetic, which were simulated once."""
+
+    def __getitem__(self, name: str) -> Pair:
+        if name not in self.pairs:
+            raise AneforgeError(f"{name!r} was not held against {self.reference}; there is {', '.join(self.pairs)}")
+        return self.pairs[name]
+
+    @property
+    def same(self) -> bool:
+        """Whether every chip gives the reference's bits, as far as values are there to compare."""
+        return all(each.same for each in self.pairs.values())
+
+    def by_node(self) -> dict[str, dict[str, NodeDifference]]:
+        """Every node that some chip shows beside the reference, by chip, in the order of the reference's program."""
+        cells: dict[str, dict[str, NodeDifference]] = {}
+        for name, pair in self.pairs.items():
+            for each in pair.nodes:
+                cells.setdefault(each.node, {})[name] = each
+        places = {node: next(iter(row.values())).place for node, row in cells.items()}
+        return {node: cells[node] for node in sorted(cells, key=places.__getitem__)}
+
+    def exceeds(self, ulp: float) -> dict[str, list[OutputDifference]]:
+        """By chip, the outputs that differ by more than some steps of fp16 or are infinite on one chip only."""
+        found = {name: pair.exceeds(ulp) for name, pair in self.pairs.items()}
+        return {name: outputs for name, outputs in found.items() if outputs}
+
+    def to_json(self) -> dict[str, Any]:
+        exact = {name: {output: at.to_json() for output, at in found.items()} for name, found in self.float64.items()}
+        return {
+            "reference": self.reference,
+            "targets": self.targets,
+            "refused": self.refused,
+            "samples": self.samples,
+            "fidelity": self.fidelity,
+            "shared": [list(each) for each in self.shared],
+            "same": self.same,
+            "first_non_finite": {name: at and at.to_json() for name, at in self.first_non_finite.items()},
+            "float64": exact,
+            "pairs": {name: pair.to_json() for name, pair in self.pairs.items()},
+        }
+
+    def heatmap_svg(self, title: str) -> str:
+        """Nodes down, chips across, colour by steps of fp16: the text of an SVG file."""
+        from aneforge.report.plots.heatmap import heatmap_svg
+
+        return heatmap_svg(self, title)
+
+    def __str__(self) -> str:
+        return "\n\n".join(_told(self))
+
+    def __repr__(self) -> str:
+        differ = [name for name, pair in self.pairs.items() if not pair.same]
+        return f"<{', '.join(self.pairs)} against {self.reference}: {', '.join(differ) or 'none'} with other bits>"
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has them: it knows no infinite number, and no tuple."""
+    made = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in made.items()}
+
+
+# As text.
+
+
+def _told(found: Comparison) -> Iterator[str]:
+    if found.pairs:
+        yield _chips(found)
+        yield from _nodes(found)
+        yield _outputs(found)
+    if found.float64:
+        yield _exact(found)
+    lost: dict[str, list[str]] = {}
+    for name, at in found.first_non_finite.items():
+        if at is not None:
+            sample = f", sample {at.sample}" if found.samples > 1 else ""
+            lost.setdefault(f"{at}{sample}", []).append(name)
+    if lost:
+        yield "\n".join(f"first not finite on {', '.join(chips)}: {at}" for at, chips in lost.items())
+    if any(pair.not_compared for pair in found.pairs.values()):
+        yield _missing(found)
+    if found.refused:
+        yield "\n".join(f"{name}: no program: {why}" for name, why in found.refused.items())
+
+
+def _chips(found: Comparison) -> str:
+    how = f"{found.samples} sample{'' if found.samples == 1 else 's'}, {found.fidelity} simulation"
+    lines = [f"{', '.join(found.pairs)} against {found.reference}: {how}"]
+    for name, pair in found.pairs.items():
+        shown = f"{len(pair.nodes)} node{'' if len(pair.nodes) == 1 else 's'} that both show"
+        if pair.one_run:
+            lines.append(f"{name}: the same program and arithmetic, so the same bits")
+        elif pair.same:
+            lines.append(f"{name}: the same bits in the outputs and in {shown}")
+        else:
+            lines.append(f"{name}: {len(pair.differing)} of {shown} differ, first at {pair.first_differing}")
+    return "\n".join(lines)
+
+
+def _nodes(found: Comparison) -> Iterator[str]:
+    """Nodes that differ somewhere, in the order of the program; of many, the first and those that differ most."""
+    by_node = found.by_node()
+    differ = {node: cells for node, cells in by_node.items() if any(each.changed for each in cells.values())}
+    if not differ:
+        return
+    order = {node: place for place, node in enumerate(by_node)}
+    first, *rest = differ
+    rest.sort(key=lambda node: max((each.lost > 0, each.max_ulp) for each in differ[node].values()), reverse=True)
+    kept = sorted([first, *rest[: _ROWS - 1]], key=order.__getitem__)
+    rows = []
+    for node in kept:
+        cells = differ[node]
+        op = next(iter(cells.values())).op
+        scaled = max(each.scaled_ulp for each in cells.values())
+        rows.append((node, op, *(_cell(cells.get(name)) for name in found.pairs), f"{scaled:.3g}"))
+    table = text.columns(("node", "op", *found.pairs, "full scale"), rows)
+    more = len(differ) - len(kept)
+    if more:
+        table += f"\n... and {more} more node{'' if more == 1 else 's'} with smaller differences (JSON has all)"
+    legend = _legend([differ[node] for node in kept])
+    yield f"most steps of fp16 between {found.reference} and\n{table}\n{legend}"
+
+
+def _cell(each: NodeDifference | None) -> str:
+    if each is None:
+        return "-"
+    if not each.changed:
+        return "="
+    if each.lost:
+        told = f"{each.lost:,} lost"
+    else:
+        told = f"{each.max_ulp:,}"
+        stars = sum(each.max_ulp >= least for least in _STARS)
+        told += f" {'*' * stars}" if stars else ""
+    return told if each.basis == "exact" else f"{told} ~"
+
+
+def _legend(rows: Sequence[dict[str, NodeDifference]]) -> str:
+    cells = [each for row in rows for each in row.values() if each.changed]
+    parts = ["= same bits", *(f"{'*' * count} from {least:,}" for count, least in enumerate(_STARS, 1))]
+    if any(each.lost for each in cells):
+        parts.append("lost: finite on one of both only")
+    if any(each.basis != "exact" for each in cells):
+        parts.append("~ by an op whose numbers are modelled or assumed")
+    scale = "full scale: the largest difference in steps of the size at the node's largest number"
+    return f"{', '.join(parts)}\n{scale}"
+
+
+def _outputs(found: Comparison) -> str:
+    rows = []
+    for name, pair in found.pairs.items():
+        for each in pair.outputs:
+            steps = (each.max_ulp, f"{each.mean_ulp:.3g}", f"{each.scaled_ulp:.3g}", each.lost)
+            top1 = "-" if each.top1 is None else f"{each.top1:.2%}"
+            rows.append((name, each.node, *steps, f"{each.relative:.3g}", f"{each.cosine:.9g}", top1, each.basis))
+    steps_heads = ("max ulp", "mean ulp", "full scale", "lost")
+    heads = ("chip", "output", *steps_heads, "relative", "cosine", "same top-1", "rests on")
+    return _cut(text.columns(heads, rows[:_OUTPUT_ROWS]), len(rows) - _OUTPUT_ROWS)
+
+
+def _exact(found: Comparison) -> str:
+    rows = [
+        (name, output, f"{at.relative:.3g}", f"{at.max_abs:.3g}", at.lost)
+        for name, outputs in found.float64.items()
+        for output, at in outputs.items()
+    ]
+    table = text.columns(("chip", "output", "error against float64", "largest", "lost"), rows[:_OUTPUT_ROWS])
+    return _cut(table, len(rows) - _OUTPUT_ROWS)
+
+
+def _cut(table: str, more: int) -> str:
+    return f"{table}\n... and {more} more (JSON has all)" if more > 0 else table
+
+
+def _missing(found: Comparison) -> str:
+    """Each reason once, with the nodes that no chip has values for, or which chips have none."""
+    reasons: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    chips: dict[tuple[str, str], list[str]] = {}
+    for name, pair in found.pairs.items():
+        for node, why in pair.not_compared.items():
+            chips.setdefault((node, why), []).append(name)
+    for (node, why), names in chips.items():
+        reasons.setdefault((why, tuple(names)), []).append(node)
+    lines = []
+    for (why, names), nodes in reasons.items():
+        where = "" if len(names) == len(found.pairs) else f" ({', '.join(names)})"
+        lines.append(f"not compared{where}: {_some(nodes)}: {why}")
+    return "\n".join(lines)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,106 @@
+"""Safe rewrites of what can lose numbers: the same function, by a route that keeps them.
+
+Each is a form of :mod:`aneforge.tuning.rewrites`, applied only where it is asked for, at the nodes that are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from aneforge.errors import AneforgeError, UnknownNameError, nearest
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.numerics.risk import Risk
+from aneforge.targets.names import target as find_target
+from aneforge.tuning.pricing import scene_of
+from aneforge.tuning.rewrites import Rewrite, Scene, Site, applied
+from aneforge.tuning.routes import ROUTE_FORMS
+
+__all__ = ["CURES", "reduce_sum_to_matmul", "rewritten"]
+
+
+def _slice_off_width(node: Tensor, scene: Scene) -> Site | None:
+    """The width becomes the channels, whose slices stay in fp16 (N18)."""
+    if node.op != "slice_by_size" or node.ndim < 2 or node.attrs["begin"][-1] == 0:
+        return None
+    channel = max(node.ndim - 3, 0)
+    order = list(range(node.ndim))
+    order[channel], order[-1] = order[-1], order[channel]
+    begin, size = ([attribute[axis] for axis in order] for attribute in (node.attrs["begin"], node.shape))
+
+    def build(x: Tensor) -> Tensor:
+        return x.transpose(order).slice_by_size(begin, size).transpose(order)
+
+    return Site(node, (node.inputs[0],), build)
+
+
+def _scaled_first(node: Tensor, scene: Scene) -> Site | None:
+    """A factor behind a product moves in front of it, where it keeps the sum small."""
+    if node.op not in ("mul", "linear_activation", "real_div") or node.inputs[0].op != "matmul":
+        return None
+    product, factor = node.inputs[0], _factor(node)
+    if factor is None or abs(factor) >= 1 or not scene.private(product):
+        return None
+    return Site(node, product.inputs, lambda a, b: (a * factor) @ b)
+
+
+def _factor(node: Tensor) -> float | None:
+    if node.op == "linear_activation":
+        return float(node.attrs["alpha"]) if node.attrs["beta"] == 0 else None
+    other = node.inputs[1]
+    if other.op != "const" or other.weight is None or other.weight.size != 1:
+        return None
+    number = float(other.weight.array.reshape(-1)[0])
+    return number if node.op == "mul" else (1 / number if number else None)
+
+
+_SUMS = {each.name: each for each in ROUTE_FORMS if each.name in ("row-sum-as-product", "channel-sum-as-conv")}
+
+
+def _sum_as_product(node: Tensor, scene: Scene) -> Site | None:
+    return next((site for each in _SUMS.values() if (site := each.find(node, scene)) is not None), None)
+
+
+CURES = {
+    each.name: each
+    for each in (
+        Rewrite("route", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
+        Rewrite("route", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
+        Rewrite("route", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
+    )
+}
+
+
+def rewritten(
+    out: Tensor | Sequence[Tensor] | Graph, found: Iterable[Risk] | Iterable[str], target: str = "h13"
+) -> Graph:
+    """The graph with the safe rewrites that risks ask for, or that are named, applied where they fit."""
+    graph = Graph.of(out)
+    asked = [each if isinstance(each, str) else each.rewrite for each in found]
+    wanted = list(dict.fromkeys(each for each in asked if each is not None))
+    for name in wanted:
+        if name not in CURES:
+            near = ", ".join(nearest(name, CURES)) or ", ".join(CURES)
+            raise UnknownNameError(f"no rewrite {name!r}; nearest: {near}")
+    scene = scene_of(graph, find_target(target))
+    sites: dict[int, Site] = {}
+    for node in graph.nodes:
+        for name in wanted:
+            site = None if node.definition.leaf or node.uid in sites else CURES[name].find(node, scene)
+            if site is not None:
+                sites[node.uid] = site
+    return applied(graph, list(sites.values())) if sites else graph
+
+
+def reduce_sum_to_matmul(out: Tensor | Sequence[Tensor] | Graph, only_idx: Sequence[int] | None = None) -> Graph:
+    """Sums and means along the last axis, or over channels, as products with ones: the accumulators add exactly.
+
+    ``only_idx`` picks some of them, in the order of the graph.
+    """
+    graph = Graph.of(out)
+    scene = scene_of(graph, find_target("h13"))
+    sites = [site for node in graph.nodes if (site := _sum_as_product(node, scene)) is not None]
+    chosen = range(len(sites)) if only_idx is None else only_idx
+    if any(not 0 <= each < len(sites) for each in chosen):
+        raise AneforgeError(f"only_idx is {list(chosen)}; the graph has {len(sites)} sums that can be products")
+    return applied(graph, [sites[each] for each in chosen]) if sites else graph

@@ -1,0 +1,149 @@
+"""Whether two programs compute a value by the same steps from the same numbers, channel by channel.
+
+Every channel of every result has a digest of all that decides its bits: the op, its attributes, the digests of what
+it reads, its own rows of the stored weights, and of the chip's arithmetic what this op depends on, given what its
+operands can be. Equal digests are equal bits. Compilers cut layers along their output channels where a chip's memory
+asks for it; since digests are by channel, such pieces put together again equal the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from aneforge.anec.interpret import named_constants
+from aneforge.anec.ir import Op
+from aneforge.numerics.products import arithmetic
+from aneforge.numerics.transfer import Walk
+from aneforge.numerics.values import Value
+from aneforge.sim.executor import _stored
+from aneforge.sim.rules.planar import _TABLES
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+
+__all__ = ["Digests", "digests"]
+
+Digest = bytes
+Digests = dict[Op, tuple[Digest, ...]]
+_CHANNELS = 2
+_PRODUCTS = ("convolution", "deconvolution", "linear", "matmul", "sdpa")
+_BY_CHANNEL = frozenset(
+    (
+        *_TABLES,
+        *(
+            "swish",
+            "leaky_relu",
+            "clamped_relu",
+            "n_relu",
+            "relu",
+            "abs",
+            "square",
+            "sqr",
+            "add",
+            "sub",
+            "mult",
+            "div",
+        ),
+        *("max", "min", "gain_offset_control", "max_pool", "average_pool", "resize", "cast", "select"),
+        *("quant", "dequant"),
+    )
+)
+"""Ops whose channels do not meet: each result is of the same channel of what is read, or of the only one."""
+
+
+def digests(made: Walk) -> Digests:
+    """Of every op of a program."""
+    found: Digests = {}
+    for op in made.module.ops:
+        if op.kind != "live_out":
+            found[op] = _digest(made, op, found)
+    return found
+
+
+def _hash(*parts: Any) -> Digest:
+    state = blake2b(digest_size=16)
+    for part in parts:
+        state.update(part if isinstance(part, bytes) else repr(part).encode())
+        state.update(b"\0")
+    return state.digest()
+
+
+def _digest(made: Walk, op: Op, found: Digests) -> tuple[Digest, ...]:
+    channels = op.shape[_CHANNELS]
+    if op.kind == "const_in":
+        return _constant(made, op)
+    if op.kind in ("live_in", "state"):
+        return tuple(_hash(op.attrs["name"], channel) for channel in range(channels))
+    read = [found[each] for each in op.operands]
+    if op.kind == "concat" and op.attrs["axis"] == _CHANNELS and not op.attrs.get("interleave"):
+        return tuple(each for part in read for each in part)
+    steps = _steps(made, op)
+    if op.kind == "input_view" and op.attrs["dimension"] == _CHANNELS:
+        places = [op.attrs["offset"] + op.attrs["step"] * i for i in range(op.attrs["size"])]
+        return tuple(read[0][place] for place in places)
+    if op.kind in _BY_CHANNEL and all(len(each) in (1, channels) for each in read):
+        return tuple(
+            _hash(*steps, *(each[channel if len(each) > 1 else 0] for each in read)) for channel in range(channels)
+        )
+    if op.kind == "convolution" and op.operands[1].kind == "const_in":
+        return _outputs(made, op, steps, read)
+    whole = _hash(*steps, *(each for part in read for each in part))
+    return tuple(_hash(whole, channel) for channel in range(channels))
+
+
+def _constant(made: Walk, op: Op) -> tuple[Digest, ...]:
+    numbers = np.ascontiguousarray(_stored(made.module, op))
+    rows = np.moveaxis(numbers, _CHANNELS, 0)
+    return tuple(_hash(row.shape, np.ascontiguousarray(row).tobytes()) for row in rows)
+
+
+def _outputs(made: Walk, op: Op, steps: tuple[Any, ...], read: Sequence[tuple[Digest, ...]]) -> tuple[Digest, ...]:
+    """A convolution: each output of its own row of the kernel, and of its group of the map."""
+    kernel = np.ascontiguousarray(_stored(made.module, op.operands[1]))
+    groups, outputs = op.attrs["groups"], kernel.shape[0]
+    named = named_constants(made.module, op)
+    scales = {name: np.ascontiguousarray(each) for name, each in named.items()}
+    inputs = len(read[0]) // groups
+    maps = [_hash(*read[0][group * inputs : (group + 1) * inputs]) for group in range(groups)]
+    found = []
+    for output in range(outputs):
+        rows = [_row(each, output, outputs).tobytes() for _, each in sorted(scales.items())]
+        start = [each[output if len(each) == outputs else 0] for each in read[2:]]
+        group = maps[output * groups // outputs]
+        found.append(_hash(*steps, group, kernel[output].tobytes(), kernel.shape[1:], *rows, *start))
+    return tuple(found)
+
+
+def _row(numbers: np.ndarray, output: int, outputs: int) -> np.ndarray:
+    """What an output has of a scale or a table: its own row, or all of it."""
+    axis = next((i for i, extent in enumerate(numbers.shape) if extent == outputs), None)
+    return np.ascontiguousarray(numbers if axis is None else np.take(numbers, output, axis=axis))
+
+
+def _steps(made: Walk, op: Op) -> tuple[Any, ...]:
+    """The op, its attributes, and what of the chip's arithmetic decides its bits."""
+    skipped = {"groups"} if op.kind == "convolution" else set()
+    if op.kind == "convolution" or op.kind in ("linear", "deconvolution"):
+        skipped |= set(op.spec.stored)  # names of constants, whose numbers are digested instead
+    attrs = sorted((name, each) for name, each in op.attrs.items() if name not in skipped)
+    size = () if op.kind in ("convolution", *_BY_CHANNEL) else op.shape
+    return op.kind, attrs, size, op.labels.get("weight_flow"), _of_chip(made, op)
+
+
+def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:
+    engine, values = made.engine, [made.values[each] for each in op.operands]
+    if op.kind in _PRODUCTS:
+        return arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
+    if op.kind in _TABLES or op.kind in ("swish", "softmax", "layer_norm", "instance_norm", "unit"):
+        return (engine.tables,)
+    if op.kind == "div":
+        return (engine.reciprocal_divide,)
+    if op.kind == "gain_offset_control":  # in front of a table the accumulators add, which end at 2^15
+        return (any(user.layer == op.layer and user.kind in _TABLES for user in op.users),)
+    return ("q4",) if op.labels.get("storage") == "q4" and _clamps(values[0]) else ()
+
+
+def _clamps(value: Value) -> bool:
+    return value.special or value.size > FP16_SLICE_SAT

@@ -1,0 +1,195 @@
+"""Two chips: every layer in which they can give different numbers, by how much at most, and why.
+
+Both programs are walked with intervals and errors. A value that both compute by the same steps from the same numbers
+is equal, whatever it is. Another can differ by no more than both errors together, counted from the last values that
+are equal, and by no more than both intervals are wide. Where the chips' ways differ but the range of the data keeps
+both on the same path, the layer is listed as excluded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aneforge.anec.ir import Op
+from aneforge.compiler.compile import compile_target, resolve_target
+from aneforge.gate.preflight import preflight
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.numerics.identity import Digests, digests
+from aneforge.numerics.ranges import Ranges, known_values
+from aneforge.numerics.transfer import Walk, by_node, walk
+from aneforge.numerics.values import Value
+from aneforge.numerics.why import causes_of
+from aneforge.report import text
+from aneforge.sim.engine import Engine
+from aneforge.targets.chip import Target
+
+__all__ = ["Divergence", "Divergences", "diverges"]
+
+_RESAMPLING = ("resize", "upsample", "resample", "affine", "crop_resize")
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """One layer of a graph on two chips."""
+
+    node: str
+    op: str
+    bound: float
+    """The most that two elements can differ; infinite where one chip may lose a number that the other keeps."""
+    causes: tuple[str, ...]
+    """What differs in the layer itself; empty where it only inherits."""
+    inherited: bool
+    """What it reads may differ already."""
+    excluded: bool
+    """The chips' ways differ here, and the range of the data keeps both on the same one."""
+    ranges: tuple[Value, Value]
+    """What it can be on each of the two."""
+
+    @property
+    def may_be_lost(self) -> bool:
+        return math.isinf(self.bound)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "op": self.op,
+            "bound": None if math.isinf(self.bound) else self.bound,
+            "may_be_lost": self.may_be_lost,
+            "causes": list(self.causes),
+            "inherited": self.inherited,
+            "excluded": self.excluded,
+            "ranges": [[each.low, each.high, each.special] for each in self.ranges],
+        }
+
+
+class Divergences(list[Divergence]):
+    """Those of one graph, in the order of the first chip's program."""
+
+    def __init__(self, found: Sequence[Divergence], targets: tuple[Target, Target], compared: int) -> None:
+        super().__init__(found)
+        self.targets = targets
+        self.compared = compared
+        """Nodes that both programs show."""
+
+    @property
+    def real(self) -> list[Divergence]:
+        """Those that the ranges do not exclude."""
+        return [each for each in self if not each.excluded]
+
+    @property
+    def first(self) -> Divergence | None:
+        return next(iter(self.real), None)
+
+    def of(self, node: str) -> Divergence | None:
+        return next((each for each in self if each.node == node), None)
+
+    def to_json(self) -> dict[str, Any]:
+        names = [each.name for each in self.targets]
+        return {"targets": names, "compared": self.compared, "layers": [each.to_json() for each in self]}
+
+    def __str__(self) -> str:
+        one, two = (each.name for each in self.targets)
+        if not self:
+            return f"{one} and {two} give the same bits in all {self.compared} nodes that both show"
+        rows = [(each.node, each.op, _most(each), _told(each.ranges[0]), _why(each)) for each in self]
+        head = f"{one} against {two}: {len(self.real)} of {self.compared} nodes can differ"
+        return "\n".join([head, text.columns(("node", "op", "at most", "range", "why"), rows)])
+
+
+def _most(each: Divergence) -> str:
+    return "lost" if each.may_be_lost else f"{each.bound:.3g}"
+
+
+def _told(value: Value) -> str:
+    return f"{value.low:.4g} to {value.high:.4g}" + (", or infinite" if value.special else "")
+
+
+def _why(each: Divergence) -> str:
+    if each.excluded:
+        return f"excluded by its range: {'; '.join(each.causes)}"
+    return "; ".join([*each.causes, *(["inherited"] if each.inherited else [])])
+
+
+def diverges(
+    out: Tensor | Sequence[Tensor] | Graph,
+    a: str | int | Target,
+    b: str | int | Target,
+    ranges: Ranges = None,
+) -> Divergences:
+    """Every node whose numbers can differ between two chips, in the order of the first one's program.
+
+    ``ranges`` says what the inputs can be: one bound on all magnitudes, or by input a bound, a pair of ends or data;
+    and, by the name of a node, what was measured of it (:func:`aneforge.numerics.calibrate`).
+    Without it they are any finite fp16 numbers, and nearly every sum can be lost. A node that is not listed has the
+    same bits on both chips, for every input in its range.
+    """
+    graph = Graph.of(out)
+    chips = resolve_target(a), resolve_target(b)
+    programs = [compile_target(graph, chip) for chip in chips]
+    vague = frozenset().union(*(_rewritten(graph, chip) for chip in chips))
+    known = known_values(graph, ranges)
+    walks = [walk(Engine.of(each.target), each.module, known, vague) for each in programs]
+    alike = [digests(each) for each in walks]
+    shared = set(alike[0].values()) & set(alike[1].values())
+    for i, each in enumerate(walks):
+        common = frozenset(op for op, digest in alike[i].items() if digest in shared)
+        walks[i] = walk(each.engine, each.module, known, vague, common)
+    first, second = (by_node(each.module) for each in walks)
+    found = []
+    for node in (each for each in first if each in second):
+        ops = first[node], second[node]
+        if ops[0].shape == ops[1].shape:
+            found.append(_divergence(node, ops, walks, alike))
+    return Divergences([each for each in found if each is not None], (chips[0], chips[1]), len(found))
+
+
+def _rewritten(graph: Graph, chip: Target) -> frozenset[str]:
+    """Nodes that a chip computes by other ops, which need not give their exact meaning: what the gate rewrites, and
+    resampling, whose weights may be rounded."""
+    names = graph.names()
+    found = {names[node.uid] for node in graph.nodes if node.op.startswith(_RESAMPLING)}
+    if chip.family5 is not None:
+        found |= {each.name for each in preflight(graph, chip).decompose}
+    return frozenset(found)
+
+
+def _divergence(node: str, ops: tuple[Op, Op], walks: Sequence[Walk], alike: Sequence[Digests]) -> Divergence | None:
+    """None where the node has the same bits and no way of the chips differs in it."""
+    same = alike[0][ops[0]] == alike[1][ops[1]]
+    causes = causes_of(node, walks)
+    if same and not causes:
+        return None
+    values = walks[0].values[ops[0]], walks[1].values[ops[1]]
+    bound = 0.0 if same else _apart(*values)
+    return Divergence(node, ops[0].kind, bound, causes, not same and _reads_others(ops, alike), same, values)
+
+
+def _reads_others(ops: tuple[Op, Op], alike: Sequence[Digests]) -> bool:
+    """Whether what two ops read differs: inputs of the node as a whole, through the ops of its own."""
+    known = set().union(*(alike[1][each] for each in _entering(ops[1])))
+    return any(digest not in known for each in _entering(ops[0]) for digest in alike[0][each])
+
+
+def _entering(op: Op) -> list[Op]:
+    """What a node's ops read from other nodes."""
+    own, stack, found = {op}, [op], []
+    while stack:
+        for each in stack.pop().operands:
+            if each.kind == "const_in" or each in own:
+                continue
+            if each.sources[-1:] == op.sources[-1:] and each.layer is not None:
+                own.add(each)
+                stack.append(each)
+            else:
+                found.append(each)
+    return found
+
+
+def _apart(one: Value, two: Value) -> float:
+    if one.special or two.special:
+        return math.inf
+    return min(one.error + two.error, max(one.high, two.high) - min(one.low, two.low))

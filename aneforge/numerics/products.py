@@ -1,0 +1,209 @@
+"""Bounds of convolutions and matrix products, from the numbers of their weights and the chip's way of adding.
+
+A product is rounded to 2^-16 or, where its exponents are small, dropped; an accumulator that reaches 2^15 on the way
+is infinite for good. So the sum of magnitudes decides whether a result can be lost, and the count of terms bounds what
+the fixed point costs. The Winograd form adds two roundings to fp16, of the transformed map and of the transformed
+kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from aneforge.anec.interpret import named_constants
+from aneforge.anec.interpret_contraction import unpacked
+from aneforge.anec.ir import Module, Op
+from aneforge.numerics.values import ANYTHING, Value, product_error, rounded, rounding, scaled
+from aneforge.sim.convolution import winograd_fits, winograd_kernels
+from aneforge.sim.engine import Engine
+from aneforge.sim.executor import _stored
+from aneforge.sim.half import decoded
+from aneforge.sim.int8 import integer_operands
+from aneforge.sim.mac import CEILING
+from aneforge.sim.rules.contraction import _decoded, _passes_no_accumulator, _replicates, _stored_as_int8, _window
+from aneforge.sim.tiles import LANES, LOSSY_FROM
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+
+__all__ = ["arithmetic", "largest_sum", "product"]
+
+Array = np.ndarray
+_DROPPED = 2.0**-15  # more than any product that is rounded or dropped loses
+_SUBNORMAL = 2.0**-14
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """Stored weights as rows of terms, one for each output, as the chip reads them and as they were meant."""
+
+    rows: Array
+    meant: Array
+    winograd: list[Array] | None = None
+    transformed: list[Array] | None = None
+    """The four exact transforms, beside those that were rounded."""
+
+
+def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None) -> tuple[object, ...]:
+    """What of a chip's arithmetic decides the bits of this op, given what its operands can be."""
+    if op.kind == "sdpa":
+        return engine.flush_subnormals, engine.tile_losses, engine.tables
+    integers = op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None
+    clamped = engine.int8_activations_q4 and _stored_as_int8(op) and _beyond(value, FP16_SLICE_SAT)
+    planar = op.kind == "convolution" and _passes_no_accumulator(engine, op)
+    winograd = op.kind == "convolution" and engine.winograd and winograd_fits(_window(op))
+    weight = other.size if other is not None else math.inf
+    tiles = engine.tile_losses and (value.special or LANES * value.size * weight >= LOSSY_FROM)
+    return engine.flush_subnormals, tiles, integers, clamped, planar, winograd
+
+
+def _beyond(value: Value, limit: float) -> bool:
+    return value.special or value.size > limit
+
+
+def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Value:
+    """The value of a convolution, deconvolution, linear layer or matrix product."""
+    if any(each.special for each in values):
+        return ANYTHING
+    if op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
+        return ANYTHING
+    if engine.int8_activations_q4 and _stored_as_int8(op) and values[0].size > FP16_SLICE_SAT:
+        return ANYTHING
+    bias = values[2] if len(values) > 2 else Value(0.0, 0.0)
+    if op.kind == "matmul" or op.operands[1].kind != "const_in":
+        return _computed(engine, op, values[0], values[1], bias)
+    kernel = _kernel(engine, module, op)
+    x = values[0]
+    if op.kind == "deconvolution" or (any(op.attrs.get("explicit_padding", ())) and not _replicates(op)):
+        x = x.with_zero()
+    if op.kind == "convolution" and _passes_no_accumulator(engine, op):
+        return _planar(kernel, x, bias)
+    return _summed(engine, kernel, x, bias, _starts(module, op, len(kernel.rows)))
+
+
+def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> float:
+    """The largest magnitude that an accumulator of a product can reach on the way."""
+    if op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
+        return 0.0
+    x, bias = values[0], (values[2].size if len(values) > 2 else 0.0)
+    if op.kind == "matmul" or op.operands[1].kind != "const_in":
+        return _depth(op) * x.size * values[1].size + bias
+    kernel = _kernel(engine, module, op)
+    if kernel.winograd is not None:
+        sizes = np.sum([np.abs(each).sum(axis=1) for each in kernel.winograd], axis=0)
+        return float(sizes.max()) * 2 * x.size + bias
+    return float(np.abs(kernel.rows).sum(axis=1).max(initial=0.0)) * x.size + bias
+
+
+def _starts(module: Module, op: Op, outputs: int) -> Array:
+    """The bias of each output where it is stored, else zero: its interval is added apart."""
+    if len(op.operands) > 2 and op.operands[2].kind == "const_in":
+        return np.abs(decoded(np.ascontiguousarray(_stored(module, op.operands[2]))).reshape(-1))
+    return np.zeros(outputs)
+
+
+def _kernel(engine: Engine, module: Module, op: Op) -> _Kernel:
+    stored, named = _stored(module, op.operands[1]), named_constants(module, op)
+    outputs = 0 if op.kind == "convolution" else 2
+    read = np.ascontiguousarray(_decoded(op, stored, outputs, named))
+    meant = unpacked(op, stored.astype(np.float64), outputs, **named) if named else stored.astype(np.float64)
+    wide = decoded(read, engine.flush_subnormals)
+    rows, exact = (_rows(op, each) for each in (wide, meant))
+    if op.kind == "convolution" and engine.winograd and winograd_fits(_window(op)):
+        shaped = read.reshape(read.shape[0], -1, *read.shape[3:])
+        turned = [decoded(np.ascontiguousarray(each)).reshape(len(each), -1) for each in winograd_kernels(shaped)[0]]
+        return _Kernel(rows, exact, turned, _transforms(decoded(shaped)))
+    return _Kernel(rows, exact)
+
+
+def _transforms(kernel: Array) -> list[Array]:
+    first, middle, last = kernel[..., 0], kernel[..., 1], kernel[..., 2]
+    made = (first, (first + middle + last) / 2, (first - middle + last) / 2, last)
+    return [each.reshape(len(each), -1) for each in made]
+
+
+def _rows(op: Op, kernel: Array) -> Array:
+    """One row of terms for each output."""
+    if op.kind == "linear":
+        return kernel[0, 0, :, 0, :]
+    if op.kind == "deconvolution":
+        groups, inputs = op.attrs["groups"], kernel.shape[0] // op.attrs["groups"]
+        split = kernel.reshape(groups, inputs, *kernel.shape[1:])  # groups, inputs, depths, outputs, rows, columns
+        return split.transpose(0, 3, 1, 2, 4, 5).reshape(groups * kernel.shape[2], -1)
+    return kernel.reshape(kernel.shape[0], -1)
+
+
+def _summed(engine: Engine, kernel: _Kernel, x: Value, bias: Value, starts: Array) -> Value:
+    rows, terms = kernel.rows, kernel.rows.shape[1]
+    positive, negative = np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1)
+    weight = positive - negative
+    fixed = terms * _DROPPED + (weight * _SUBNORMAL).max(initial=0.0) * engine.flush_subnormals
+    decoding = np.abs(rows - kernel.meant).sum(axis=1)
+    if decoding.any() and math.isinf(x.error):
+        return ANYTHING
+    inside = decoding * (x.size + x.error) if decoding.any() else decoding
+    reach = weight * x.size
+    if kernel.winograd is not None:
+        assert kernel.transformed is not None
+        step, most = rounding(2 * x.size), 2 * x.size
+        fixed = 4 * terms / 3 * _DROPPED
+        reach = np.zeros(len(rows))
+        for turned, exact in zip(kernel.winograd, kernel.transformed, strict=True):
+            size = np.abs(turned).sum(axis=1)
+            inside = inside + most * np.abs(turned - exact).sum(axis=1) + step * size
+            reach = reach + size * (most + step)
+    elif engine.tile_losses and LANES * x.size * np.abs(rows).max(initial=0.0) >= LOSSY_FROM:
+        inside = inside + reach * 2.0**-9
+    if (reach + inside + fixed + starts + bias.size).max(initial=0.0) >= CEILING:
+        return ANYTHING
+    spread = (
+        np.where(weight > 0, weight * x.error, 0.0) if math.isfinite(x.error) else np.where(weight > 0, math.inf, 0)
+    )
+    error = (spread + inside + fixed).max(initial=0.0) + bias.error
+    off = float((inside + fixed).max(initial=0.0))
+    high = float((positive * x.high + negative * x.low).max(initial=-math.inf)) + bias.high + off
+    low = float((positive * x.low + negative * x.high).min(initial=math.inf)) + bias.low - off
+    return rounded(low, high, float(error))
+
+
+def _planar(kernel: _Kernel, x: Value, bias: Value) -> Value:
+    """One input channel and one element: a product and a sum of the elementwise path."""
+    corners = [w * v for w in (float(kernel.rows.min()), float(kernel.rows.max())) for v in (x.low, x.high)]
+    weight = float(np.abs(kernel.rows).max())
+    off = scaled(float(np.abs(kernel.rows - kernel.meant).max()), x.size + x.error)
+    made = rounded(min(corners), max(corners), scaled(weight, x.error) + off)
+    if made.special:
+        return ANYTHING
+    return rounded(made.low + bias.low, made.high + bias.high, made.error + bias.error)
+
+
+def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value) -> Value:
+    """Both sides are computed: every term may be as large as the largest of both."""
+    terms = _depth(op)
+    padded = op.kind != "matmul"
+    a = a.with_zero() if padded else a
+    reach = terms * a.size * b.size
+    fixed = terms * (_DROPPED + _SUBNORMAL * max(a.size, b.size) * engine.flush_subnormals)
+    if engine.tile_losses and LANES * a.size * b.size >= LOSSY_FROM:
+        fixed += reach * 2.0**-9
+    if op.kind == "convolution" and engine.winograd and winograd_fits(_window(op)):
+        # Transformed kernels are at most three halves of the kernel, transformed maps twice the map.
+        most, held = 2 * a.size, 1.5 * b.size
+        fixed += 4 * terms / 3 * (rounding(most) * (held + rounding(held)) + most * rounding(held) + _DROPPED)
+        reach = 4 * terms / 3 * (most + rounding(most)) * (held + rounding(held))
+    if reach + fixed + bias.size >= CEILING:
+        return ANYTHING
+    corners = [one * two for one in (a.low, a.high) for two in (b.low, b.high)]
+    error = terms * product_error(a, b) + fixed + bias.error
+    low, high = terms * min(corners) - fixed + bias.low, terms * max(corners) + fixed + bias.high
+    return rounded(low, high, error)
+
+
+def _depth(op: Op) -> int:
+    left, right = op.operands[0].shape, op.operands[1].shape
+    if op.kind == "matmul":
+        return left[2] if op.attrs.get("transpose_lhs") else left[4]
+    if op.kind == "linear":
+        return left[4]
+    return math.prod(right) // right[0] if op.kind == "convolution" else right[0] * right[1] * right[3] * right[4]

@@ -1,0 +1,121 @@
+"""Between which numbers the inputs of a graph lie: what a user says, or what calibration data show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import AneforgeError, nearest
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.model import compile as compile_model
+from aneforge.numerics.values import ANYTHING, Value
+from aneforge.sim.compare import by_node as node_values
+from aneforge.sim.half import LARGEST
+from aneforge.targets.chip import Target
+
+__all__ = ["Ranges", "calibrate", "known_values"]
+
+Ranges = Mapping[str, Any] | Sequence[Any] | float | int | None
+
+
+def known_values(graph: Graph, ranges: Ranges) -> dict[str, Value]:
+    """What is known of each input of a graph, and of the nodes that ``ranges`` names, by name.
+
+    ``ranges`` is one bound on all magnitudes, or for each input (by name, or in order) a bound, a pair of ends, or an
+    array of data whose ends are taken. Where it is silent, what the input itself promises (``max_abs``) counts;
+    without any of that an input may be any finite fp16 number.
+    """
+    names = graph.names()
+    inputs = {names[node.uid]: node for node in graph.nodes if node.op in ("input", "image_input")}
+    promised = {name: node.attrs.get("max_abs") for name, node in inputs.items()}
+    if isinstance(ranges, (int, float)) and not isinstance(ranges, bool):
+        return {name: _value(name, ranges) for name in inputs}
+    named = {} if ranges is None else _by_name(list(inputs), ranges)
+    missing = [name for name in inputs if name not in named and promised[name] is None]
+    if missing and ranges is not None:
+        raise AneforgeError(
+            f"no range for input {missing[0]!r}; give each of {', '.join(inputs)} a bound on its magnitude, a pair "
+            "(low, high) or data, or give one bound for all"
+        )
+    known = set(names.values())
+    unknown = [name for name in named if name not in known]
+    if unknown:
+        near = ", ".join(nearest(unknown[0], known)) or ", ".join(inputs)
+        raise AneforgeError(f"no input or node {unknown[0]!r} to have a range; nearest: {near}")
+    found = {name: _promised(node) for name, node in inputs.items()}
+    return {**found, **{name: _value(name, given) for name, given in named.items()}}
+
+
+def _promised(node: Tensor) -> Value:
+    if node.op == "image_input":
+        return Value(0.0, 255.0)
+    bound = node.attrs.get("max_abs")
+    return Value(-LARGEST, LARGEST) if bound is None else _value("input", bound)
+
+
+def _by_name(inputs: Sequence[str], ranges: Any) -> dict[str, Any]:
+    if isinstance(ranges, Mapping):
+        return dict(ranges)
+    given = [ranges] if isinstance(ranges, np.ndarray) else list(ranges)
+    if len(given) != len(inputs):
+        raise AneforgeError(f"{len(given)} ranges for {len(inputs)} inputs: {', '.join(inputs)}")
+    return dict(zip(inputs, given, strict=True))
+
+
+def calibrate(
+    out: Tensor | Sequence[Tensor] | Graph,
+    targets: Sequence[str | int | Target],
+    samples: Sequence[Mapping[str, Any]],
+    margin: float = 1.5,
+) -> dict[str, tuple[float, float]]:
+    """Ranges of inputs and nodes as samples show them on some chips, wider by a margin.
+
+    What rests on them holds for data like these, not for all data: that is what makes deep graphs say something.
+    """
+    if not samples or not targets:
+        raise AneforgeError("calibrate needs at least one target and one sample: inputs by name")
+    if not margin >= 1:
+        raise AneforgeError(f"the margin is {margin!r}; it is how much wider than the data, 1 or more")
+    found: dict[str, tuple[float, float]] = {}
+    for chip in targets:
+        model = compile_model(out, target=chip)
+        for sample in samples:
+            for name, given in sample.items():
+                _widen(found, name, np.asarray(given, np.float64))
+            for node, entry in node_values(model.run(dict(sample), trace=True).trace).items():
+                _widen(found, node, entry.value.astype(np.float64))
+    return {name: _with_margin(low, high, margin) for name, (low, high) in found.items()}
+
+
+def _widen(found: dict[str, tuple[float, float]], name: str, numbers: np.ndarray) -> None:
+    finite = numbers[np.isfinite(numbers)]
+    if finite.size:
+        low, high = found.get(name, (math.inf, -math.inf))
+        found[name] = min(low, float(finite.min())), max(high, float(finite.max()))
+
+
+def _with_margin(low: float, high: float, margin: float) -> tuple[float, float]:
+    middle, half = (low + high) / 2, (high - low) / 2
+    reach = max(half * margin, abs(middle) * (margin - 1))
+    return max(middle - reach, -LARGEST), min(middle + reach, LARGEST)
+
+
+def _value(name: str, given: Any) -> Value:
+    ends = np.asarray(given, np.float64)
+    if ends.ndim == 0:
+        if ends < 0:
+            raise AneforgeError(f"the bound on {name!r} is {given!r}; a magnitude is zero or more")
+        ends = np.array([-float(ends), float(ends)])
+    if not ends.size or np.isnan(ends).any():
+        raise AneforgeError(f"the range of {name!r} is {given!r}; it is a magnitude, a pair (low, high) or data")
+    low, high = float(ends.min()), float(ends.max())
+    if isinstance(given, (tuple, list)) and len(given) == 2 and np.ndim(given[0]) == 0 and given[0] > given[1]:
+        raise AneforgeError(f"the range of {name!r} begins at {given[0]!r} and ends at {given[1]!r}: turn it round")
+    if not math.isfinite(low) or not math.isfinite(high) or max(-low, high) > LARGEST:
+        return ANYTHING
+    half = np.array([low, high]).astype(np.float16).astype(np.float64)  # as the host rounds what it is given
+    return Value(min(low, float(half[0])), max(high, float(half[1])))

@@ -1,0 +1,254 @@
+"""``risks``: where a graph can lose numbers or digits on a chip, within the ranges that are known of its data.
+
+A walk through the compiled program gives what every op can read. Each rule looks at one kind of op, and says what its
+operands can reach, which limit that passes, and what to write instead. Only the first loss of a chain is told: what
+comes after an infinite number is no risk of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aneforge.anec.ir import Op
+from aneforge.compiler.compile import compile_target, resolve_target
+from aneforge.compiler.program import Program
+from aneforge.gate.preflight import preflight
+from aneforge.graph.graph import Graph
+from aneforge.graph.tensor import Tensor
+from aneforge.numerics.products import largest_sum
+from aneforge.numerics.ranges import Ranges, known_values
+from aneforge.numerics.transfer import Walk, walk
+from aneforge.numerics.values import Value
+from aneforge.report import text
+from aneforge.sim.engine import Engine
+from aneforge.sim.half import LARGEST
+from aneforge.sim.mac import CEILING
+from aneforge.sim.rules.contraction import _stored_as_int8
+from aneforge.targets.chip import Target
+from aneforge.targets.families import Family
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+
+__all__ = ["Risk", "Risks", "precision_risk", "risks"]
+
+_PRODUCTS = ("convolution", "deconvolution", "linear", "matmul")
+_LONG = 1024  # numbers in a sum from which roundings of both signs matter
+_E = math.log(LARGEST)
+
+
+@dataclass(frozen=True)
+class Risk:
+    """One layer that can lose something."""
+
+    node: str
+    op: str
+    kind: str
+    """``accumulator``, ``crop-route``, ``overflow``, ``cancellation``, ``int8-activations``, ``variance``,
+    ``division`` or the name of a rule of the gate."""
+    reaches: float
+    """How large the number at risk can get; infinite where nothing bounds it."""
+    limit: float
+    """What the chip holds."""
+    range: Value | None
+    """Of what the layer reads."""
+    message: str
+    suggestion: str
+    rewrite: str | None = None
+    """The safe rewrite of :func:`aneforge.numerics.rewritten` that removes it, where there is one."""
+
+    def to_json(self) -> dict[str, Any]:
+        ends = None if self.range is None else [self.range.low, self.range.high, self.range.special]
+        finite = self.reaches if math.isfinite(self.reaches) else None
+        return {**self.__dict__, "range": ends, "reaches": finite}
+
+
+class Risks(list[Risk]):
+    """Those of one graph on one chip, in the order of the program."""
+
+    def __init__(self, found: Sequence[Risk], target: Target) -> None:
+        super().__init__(found)
+        self.target = target
+
+    def to_json(self) -> dict[str, Any]:
+        return {"target": self.target.name, "risks": [each.to_json() for each in self]}
+
+    def __str__(self) -> str:
+        if not self:
+            return f"{self.target.name}: nothing can be lost within these ranges"
+        rows = [(each.node, each.kind, _number(each.reaches), _number(each.limit), each.message) for each in self]
+        lines = [
+            f"{self.target.name}: {len(self)} risks",
+            text.columns(("node", "kind", "reaches", "limit", "what"), rows),
+        ]
+        cures = dict.fromkeys(f"  {each.kind}: {each.suggestion}" for each in self)
+        return "\n".join([*lines, "what to do", *cures])
+
+
+def _number(value: float) -> str:
+    return "any" if math.isinf(value) else f"{value:.4g}"
+
+
+def risks(
+    out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target | None = None, ranges: Ranges = None
+) -> Risks:
+    """What can be lost on a chip.
+
+    ``ranges`` as for :func:`aneforge.numerics.diverges`; without it inputs are any finite fp16 numbers, which nearly
+    every sum can lose.
+    """
+    graph, chip = Graph.of(out), resolve_target(target)
+    program = compile_target(graph, chip)
+    made = _walked(program, known_values(graph, ranges))
+    found = [risk for op in program.module.ops if op.layer is not None for risk in _of_op(made, op)]
+    return Risks([*_once(found), *_of_gate(graph, chip)], chip)
+
+
+def precision_risk(
+    out: Tensor | Sequence[Tensor] | Graph,
+    verbose: bool = False,
+    target: str | int | Target | None = None,
+    ranges: Ranges = None,
+) -> dict[str, Any]:
+    """The risks of a graph as plain data; ``verbose`` prints them."""
+    found = risks(out, target, ranges)
+    if verbose:
+        print(found)
+    return found.to_json()
+
+
+def _walked(program: Program, known: dict[str, Value]) -> Walk:
+    return walk(Engine.of(program.target), program.module, known)
+
+
+def _once(found: Sequence[Risk]) -> list[Risk]:
+    """One for each node and kind: the pieces of a layer that was cut share it."""
+    largest: dict[tuple[str, str], Risk] = {}
+    for each in found:
+        key = each.node, each.kind
+        if key not in largest or each.reaches > largest[key].reaches:
+            largest[key] = each
+    return list(largest.values())
+
+
+def _of_gate(graph: Graph, chip: Target) -> Iterator[Risk]:
+    """What the gate knows to be wrong on silicon, such as the sizes of the attention layer."""
+    if chip.family5 is None or chip.family5 == Family.OLDER:
+        return
+    for each in preflight(graph, chip).risk:
+        if each.rule == "slice-saturation":  # the walk knows the range of the slice
+            continue
+        limit = math.nan if each.limit is None else float(each.limit)
+        yield Risk(each.name, each.op, each.rule or "gate", math.inf, limit, None, each.message, each.hint or "")
+
+
+def _of_op(made: Walk, op: Op) -> Iterator[Risk]:
+    given = [made.values[each] for each in op.operands]
+    if not op.sources or any(each.special for each in given):
+        return
+    if op.kind in _PRODUCTS:
+        yield from _product(made, op, given)
+    elif op.labels.get("storage") == "q4":
+        yield from _cropped(op, given)
+    elif op.kind in _RULES:
+        yield from _RULES[op.kind](made, op, given)
+
+
+def _risk(op: Op, kind: str, reaches: float, limit: float, value: Value, message: str, **more: Any) -> Risk:
+    return Risk(op.sources[-1], op.kind, kind, reaches, limit, value, message, **more)
+
+
+def _product(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+    if made.engine.int8_activations_q4 and _stored_as_int8(op) and given[0].size > FP16_SLICE_SAT:
+        yield _risk(
+            op, "int8-activations", given[0].size, FP16_SLICE_SAT, given[0],
+            "activations above 4094 are infinite in front of 8-bit weights",
+            suggestion="scale the activations down, or store these weights as fp16 or in a palette",
+        )  # fmt: skip
+    reach = largest_sum(made.engine, made.module, op, given)
+    if reach >= CEILING:
+        yield _risk(
+            op, "accumulator", reach, CEILING, given[0],
+            "a sum whose magnitude reaches 32768 on the way stays infinite",
+            suggestion="scale an operand down before the product and the result up behind it, or split the sum",
+            rewrite="scaled-attention" if op.kind == "matmul" else None,
+        )  # fmt: skip
+
+
+def _cropped(op: Op, given: list[Value]) -> Iterator[Risk]:
+    if given[0].size > FP16_SLICE_SAT:
+        yield _risk(
+            op, "crop-route", given[0].size, FP16_SLICE_SAT, given[0],
+            "a slice that does not begin at zero of the width makes magnitudes above 4094 infinite",
+            suggestion="slice another axis (transpose, slice, transpose back), or scale the data below 4094 before it",
+            rewrite="slice-off-width",
+        )  # fmt: skip
+
+
+def _overflow(limit: float, what: str, suggestion: str) -> Callable[[Walk, Op, list[Value]], Iterator[Risk]]:
+    def rule(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+        if made.values[op].special:
+            yield _risk(op, "overflow", given[0].size, limit, given[0], what, suggestion=suggestion)
+
+    return rule
+
+
+def _paired(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+    if made.values[op].special:
+        sizes = [each.size for each in given]
+        reach = math.prod(sizes) if op.kind == "mult" else sum(sizes)
+        yield _risk(op, "overflow", reach, LARGEST, given[0], f"the result of {op.kind} can exceed 65504",
+                    suggestion="scale an operand down, or clip it to the range that is meant")  # fmt: skip
+
+
+def _divided(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+    below = given[1]
+    if below.low <= 0.0 <= below.high:
+        yield _risk(op, "division", math.inf, LARGEST, below, "the divisor can be zero",
+                    suggestion="add a small number to the divisor, or clip it away from zero")  # fmt: skip
+
+
+def _summed(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+    count = math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"])
+    value = given[0]
+    if made.values[op].special:
+        yield _risk(op, "overflow", count * value.size, LARGEST, value, f"a sum of {count} numbers can exceed 65504",
+                    suggestion="scale the numbers down first, or take the mean as a product with a small column",
+                    rewrite="sum-as-product")  # fmt: skip
+    elif count >= _LONG and value.low < 0 < value.high:
+        off = made.values[op].error
+        message = f"{count} numbers of both signs are added with roundings: up to {off:.3g} off, whatever the sum is"
+        yield _risk(op, "cancellation", off, 0.0, value, message,
+                    suggestion="add through a product with ones: the accumulators add exactly",
+                    rewrite="sum-as-product")  # fmt: skip
+
+
+def _normed(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+    count = math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"]) // op.attrs.get("groups", 1)
+    reach = count * min(2 * given[0].size, given[0].width) ** 2
+    if reach >= LARGEST:
+        yield _risk(op, "variance", reach, LARGEST, given[0],
+                    f"the sum of {count} squares can exceed 65504; the result is then zero",
+                    suggestion="scale the input of the norm down: its result does not change")  # fmt: skip
+
+
+_RULES: dict[str, Callable[[Walk, Op, list[Value]], Iterator[Risk]]] = {
+    "exp2": _overflow(_E, "the power exceeds 65504 from an exponent of 11.09 on (16 for powers of two)",
+                      "subtract the largest exponent first, or clip it"),
+    "square": _overflow(math.sqrt(LARGEST), "the square of a number above 255.9 is infinite", "scale it down first"),
+    "sqr": _overflow(math.sqrt(LARGEST), "the square of a number above 255.9 is infinite", "scale it down first"),
+    "gain_offset_control": _overflow(CEILING, "in front of a table the accumulators add, and end at 32768: softplus "
+                                     "breaks near 10.4", "clip the exponent, or use the function for large arguments"),
+    "invert": _overflow(0.0, "the reciprocal of zero is infinite", "keep the divisor away from zero"),
+    "r_sqrt": _overflow(0.0, "the reciprocal root of zero is infinite", "add a small number first"),
+    "log2": _overflow(0.0, "the logarithm of zero is not finite", "add a small number first"),
+    "add": _paired,
+    "sub": _paired,
+    "mult": _paired,
+    "div": _divided,
+    "reduce_sum": _summed,
+    "reduce_avg": _summed,
+    "layer_norm": _normed,
+    "instance_norm": _normed,
+}  # fmt: skip

@@ -1,0 +1,313 @@
+"""What each backend op makes of values: intervals and errors through a whole program, for one chip.
+
+An op that is not listed here may give anything, which is always true and says nothing. Where two programs compute an
+op by the same steps from the same numbers, their results are equal whatever is known of them (``identity``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aneforge.anec.ir import Module, Op
+from aneforge.numerics.products import product
+from aneforge.numerics.unary import through
+from aneforge.numerics.values import ANYTHING, Value, hull, of_array, product_error, rounded, rounding, scaled
+from aneforge.sim.engine import Engine
+from aneforge.sim.executor import _stored
+from aneforge.sim.half import LARGEST
+from aneforge.sim.mac import CEILING
+from aneforge.sim.rules.moves import MOVES
+from aneforge.sim.rules.planar import _TABLES
+from aneforge.targets.assumed import constant
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+
+__all__ = ["Walk", "by_node", "walk"]
+
+_TRUTH = Value(0.0, 1.0)
+_PRODUCTS = ("convolution", "deconvolution", "linear", "matmul")
+_COMPARED = frozenset(
+    (
+        *("equal", "not_equal", "less_than", "less_than_equal", "greater_than", "greater_than_equal", "equal_zero"),
+        *("not_equal_zero", "less_than_zero", "less_than_equal_zero", "greater_than_zero", "greater_than_equal_zero"),
+    )
+)
+_ALONE = frozenset((*_TABLES, "swish", "leaky_relu", "clamped_relu", "n_relu", "relu", "abs", "square", "sqr"))
+"""Functions of one number, where they have no other operand."""
+_FILLED = ("padding", "ring_buffer_reader", "ring_buffer_writer", "batch_to_space", "space_to_batch")
+"""Moves that may put numbers of their own beside those they move."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A program's values, by op, and what they were made with."""
+
+    engine: Engine
+    module: Module
+    values: Mapping[Op, Value]
+
+
+def walk(
+    engine: Engine,
+    module: Module,
+    known: Mapping[str, Value],
+    vague: frozenset[str] = frozenset(),
+    common: frozenset[Op] = frozenset(),
+) -> Walk:
+    """Every op in order.
+
+    ``known`` are the ranges of inputs, and of nodes where somebody has measured them: there the interval is the
+    narrower of the two. ``vague`` are nodes whose steps do not give the node's exact meaning, so that their error is
+    unknown. ``common`` are ops that another program computes to the bit: errors are counted from their results on.
+    """
+    values: dict[Op, Value] = {}
+    last = set(by_node(module).values())
+    for op in module.ops:
+        if op.kind == "live_out":
+            continue
+        found = _value(engine, module, op, values, known)
+        if vague.intersection(op.sources[-1:]):
+            found = replace(found, error=math.inf)
+        if op in common:
+            found = replace(found, error=0.0)
+        if op in last and op.sources[-1] in known:
+            found = _within(found, known[op.sources[-1]])
+        values[op] = found
+    return Walk(engine, module, values)
+
+
+def by_node(module: Module) -> dict[str, Op]:
+    """The op that gives each of the user's nodes, as a trace shows it."""
+    found: dict[str, Op] = {}
+    for op in module.ops:
+        if op.kind in ("const_in", "live_in", "state", "live_out") or op.layer is None or not op.sources:
+            continue
+        if op.type is None or op.type.dtype == "i1":
+            continue
+        found.pop(op.sources[-1], None)
+        found[op.sources[-1]] = op
+    return found
+
+
+def _within(found: Value, told: Value) -> Value:
+    low, high = max(found.low, told.low), min(found.high, told.high)
+    return replace(found, low=min(low, high), high=max(low, high), special=found.special and told.special)
+
+
+def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], ports: Mapping[str, Value]) -> Value:
+    if op.kind == "const_in":
+        return of_array(_stored(module, op))
+    if op.kind in ("live_in", "state"):
+        return ports.get(op.attrs["name"], ANYTHING)
+    given = [values[each] for each in op.operands]
+    if op.kind in _PRODUCTS:
+        return product(engine, module, op, given)
+    if op.kind in _ALONE and len(given) == 1:
+        return through(engine, op, given[0])
+    if op.kind in _COMPARED:
+        return replace(_TRUTH, error=1.0 if any(each.error or each.special for each in given) else 0.0)
+    if op.kind in MOVES:
+        return _moved(op, given)
+    rule = _RULES.get(op.kind)
+    return ANYTHING if rule is None else rule(engine, op, *given)
+
+
+def _moved(op: Op, given: list[Value]) -> Value:
+    """Numbers stay what they are, but on the crop route's fixed point."""
+    if op.kind == "select":
+        chosen = hull(given[1:])
+        found = replace(chosen, error=max(chosen.error, chosen.width + chosen.error)) if given[0].error else chosen
+    elif op.kind == "gather_nd":
+        found = given[0] if not given[1].error else replace(given[0], error=given[0].width + given[0].error)
+    else:
+        found = hull(given)
+    if op.kind in _FILLED:
+        fills = [float(each) for name, each in op.attrs.items() if "value" in name and isinstance(each, (int, float))]
+        found = hull([found.with_zero(), *(Value(each, each) for each in fills)])
+    if op.labels.get("storage") == "q4" and (found.special or found.size > FP16_SLICE_SAT):
+        return replace(found, special=True)
+    return found
+
+
+def _paired(engine: Engine, op: Op, a: Value, b: Value) -> Value:
+    if a.special or b.special:
+        return ANYTHING
+    if op.kind == "mult":
+        return _product_of(a, b)
+    if op.kind == "add":
+        return rounded(a.low + b.low, a.high + b.high, a.error + b.error)
+    return rounded(a.low - b.high, a.high - b.low, a.error + b.error)
+
+
+def _divided(engine: Engine, op: Op, a: Value, b: Value) -> Value:
+    least = min(abs(b.low), abs(b.high))
+    if a.special or b.special or b.low <= 0.0 <= b.high or least <= b.error:
+        return ANYTHING
+    if engine.reciprocal_divide:
+        ends = 1 / b.low, 1 / b.high
+        inverse = rounded(min(ends), max(ends), b.error / (least * (least - b.error)))
+        return _product_of(a, inverse)
+    corners = [one / two for one in (a.low, a.high) for two in (b.low, b.high)]
+    error = (a.error + scaled(a.size, b.error) / least) / (least - b.error)
+    return rounded(min(corners), max(corners), error)
+
+
+def _product_of(a: Value, b: Value) -> Value:
+    if a.special or b.special:
+        return ANYTHING
+    corners = [one * two for one in (a.low, a.high) for two in (b.low, b.high)]
+    return rounded(min(corners), max(corners), product_error(a, b))
+
+
+def _picked(engine: Engine, op: Op, a: Value, b: Value) -> Value:
+    choose = max if op.kind == "max" else min
+    ends = choose(a.low, b.low), choose(a.high, b.high)
+    return Value(*ends, a.special or b.special, max(a.error, b.error))
+
+
+def _kept(engine: Engine, op: Op, x: Value) -> Value:
+    """The largest or smallest of some numbers is one of them."""
+    return ANYTHING if op.attrs.get("square_input") else x
+
+
+def _pooled(engine: Engine, op: Op, x: Value) -> Value:
+    """Weighted means; a window may count zeros around the map."""
+    if x.special:
+        return ANYTHING
+    wide = x.with_zero()
+    return rounded(wide.low, wide.high, x.error)
+
+
+def _gained(engine: Engine, op: Op, x: Value, *vectors: Value) -> Value:
+    if any(each.special for each in (x, *vectors)):
+        return ANYTHING
+    gain, bias = float(op.attrs.get("gain", 1.0)), float(op.attrs.get("bias", 0.0))
+    scale, offset = _scale_and_offset(op, vectors)
+    factors = [gain * each for each in (scale.low, scale.high)]
+    corners = [one * two for one in factors for two in (x.low, x.high)]
+    low, high = min(corners) + bias + offset.low, max(corners) + bias + offset.high
+    size = max(abs(each) for each in factors)
+    error = scaled(size, x.error) + scaled(abs(gain) * scale.error, x.size + x.error) + offset.error
+    summed = any(user.layer == op.layer and user.kind in _TABLES for user in op.users)
+    if summed and max(abs(low), abs(high)) >= CEILING:
+        return ANYTHING
+    return rounded(low, high, error)
+
+
+def _scale_and_offset(op: Op, vectors: tuple[Value, ...]) -> tuple[Value, Value]:
+    return (vectors[0] if vectors else Value(1.0, 1.0)), (vectors[1] if len(vectors) > 1 else Value(0.0, 0.0))
+
+
+def _count(op: Op) -> int:
+    return math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"])
+
+
+def _sum_of(x: Value, count: int) -> tuple[float, float, float, bool]:
+    """Bounds of a sum on the planar path, its error, and whether a part of it may be lost: trees and runs in fp16,
+    then exactly (U50)."""
+    tree, run = constant("reduction_tree"), constant("reduction_run")
+    group = tree * run
+    wide = x.with_zero() if count % group else x
+    steps = int(math.log2(tree)) + run - 1
+    inside = min(count, group) * wide.size
+    local = steps * rounding(2 * inside) * -(-count // group)
+    lost = inside * (1 + steps * 2.0**-10) >= 65504.0
+    return count * x.low - local, count * x.high + local, count * x.error + local, lost
+
+
+def _entering(op: Op, x: Value) -> Value:
+    return _product_of(x, x) if op.attrs.get("square_input") else x
+
+
+def _summed(engine: Engine, op: Op, x: Value) -> Value:
+    entering = _entering(op, x)
+    if entering.special:
+        return ANYTHING
+    low, high, error, lost = _sum_of(entering, _count(op))
+    return ANYTHING if lost else rounded(low, high, error)
+
+
+def _averaged(engine: Engine, op: Op, x: Value) -> Value:
+    total = _summed(engine, op, x)
+    if total.special:
+        return ANYTHING
+    count = _count(op)
+    share = float(np.float16(1 / count))
+    off = abs(share - 1 / count) * (total.size + total.error)
+    return rounded(total.low * share, total.high * share, total.error * share + off)
+
+
+def _softmax(engine: Engine, op: Op, x: Value) -> Value:
+    """Shares of one: each lies between zero and one but for the roundings of powers, sum and quotient."""
+    return Value(0.0, 1.0 + 2.0**-6, False, 1.0 + 2.0**-6) if not x.special else ANYTHING
+
+
+def _normed(engine: Engine, op: Op, x: Value, *affine: Value) -> Value:
+    """No element of n is further from their mean than root n of their spread; what the roundings add is in the margin.
+
+    Squares that are too small for fp16 count as zero, so that only epsilon divides; a sum of squares that is lost
+    makes the result zero. A mean that is lost makes it infinite.
+    """
+    groups = op.attrs.get("groups", 1)
+    count = math.prod(x_extent for axis, x_extent in enumerate(op.operands[0].shape) if axis in op.attrs["axes"])
+    count //= groups
+    epsilon = float(np.float16(op.attrs["epsilon"]))
+    lost = x.special or epsilon <= 0.0 or _sum_of(x, count)[3] or 1.01 * count * x.size >= LARGEST
+    if lost or any(each.special for each in affine):
+        return ANYTHING
+    reach = 1.1 * math.sqrt(count) + 2.0**-11 * epsilon**-0.5
+    gain = max((each.size for each in affine[:1]), default=1.0)
+    offset = max((each.size for each in affine[1:2]), default=0.0)
+    most = rounded(-reach * gain - offset, reach * gain + offset, 0.0)
+    return replace(most, error=2 * most.high)
+
+
+def _attended(engine: Engine, op: Op, q: Value, k: Value, v: Value, scale: Value, *mask: Value) -> Value:
+    """A mean of the values, with weights that add up to one but for their roundings."""
+    depth, keys = op.operands[0].shape[4], op.operands[1].shape[2]
+    scores = depth * (q.size * k.size + 2.0**-15)
+    if any(each.special for each in (q, k, v, scale, *mask)) or scores >= CEILING or scores * scale.size >= LARGEST:
+        return ANYTHING
+    reach = 1.05 * v.size + keys * 2.0**-15
+    return Value(-reach, reach, False, 2 * reach) if 1.05 * keys * v.size < CEILING else ANYTHING
+
+
+def _dequantised(engine: Engine, op: Op, x: Value) -> Value:
+    scale, zero = float(op.attrs["scale"]), float(op.attrs["zero_point"])
+    ends = (x.low - zero) * scale, (x.high - zero) * scale
+    return ANYTHING if x.special else rounded(min(ends), max(ends), scaled(abs(scale), x.error))
+
+
+def _quantised(engine: Engine, op: Op, x: Value) -> Value:
+    """Codes; an error may move a number over the edge of one."""
+    ends = (0.0, 255.0) if op.attrs["to"] == "ui8" else (-128.0, 127.0)
+    error = 0.0 if x.error == 0.0 else min(x.error / abs(float(op.attrs["scale"])) + 1.0, ends[1] - ends[0])
+    return Value(*ends, False, ends[1] - ends[0] if x.special else error)
+
+
+_RULES: dict[str, Callable[..., Value]] = {
+    "add": _paired,
+    "sub": _paired,
+    "mult": _paired,
+    "div": _divided,
+    "max": _picked,
+    "min": _picked,
+    "reduce_max": _kept,
+    "reduce_min": _kept,
+    "max_pool": _kept,
+    "average_pool": _pooled,
+    "resize": _pooled,
+    "cast": lambda engine, op, x: x,
+    "gain_offset_control": _gained,
+    "reduce_sum": _summed,
+    "reduce_avg": _averaged,
+    "softmax": _softmax,
+    "layer_norm": _normed,
+    "instance_norm": _normed,
+    "sdpa": _attended,
+    "quant": _quantised,
+    "dequant": _dequantised,
+}
