@@ -244,7 +244,7 @@ FUSE = [
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x3x4
         %b = "anec.clamped_relu"(%x) {max_val = 2.0, min_val = -2.0} : (!2x3x4) -> !2x3x4 loc("b")
-        %a = "anec.transpose"(%b) {transpose_list = [[2, 3], [3, 2]]} : (!2x3x4) -> !3x2x4 loc("a")
+        %a = "anec.transpose"(%b) {transpose_list = [[2, 3], [3, 2]]} : (!2x3x4) -> !3x2x4 loc(fused["a", "b"])
         %l = "anec.live_in"() {name = "l"} : () -> !1x1x16385
         %c = "anec.transpose"(%l) {transpose_list = [[2, 4], [4, 2]]} : (!1x1x16385) -> !16385x1x1
         %d = "anec.relu"(%c) : (!16385x1x1) -> !16385x1x1
