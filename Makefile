@@ -67,6 +67,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/sim.py
 	$(BIN)/python bench/load.py
 	$(BIN)/python bench/onnx_coverage.py
+	$(BIN)/python bench/numerics.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed

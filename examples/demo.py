@@ -35,9 +35,7 @@ def main() -> None:
     command("compile", "examples/resnet.py", "--target", "m1", "--explain", "batch_norm_10")
     print("\nThe same numbers in: what do an M1, an M2, an M5 and an M6 give, and where do they part?")
     command("run", "examples/unet_block.py", "--target", "m1,m2,m5,m6")
-    print(
-        "\nA detector that works on an M5 and gives a wrong answer on an M1. Which layer, why, and what to write instead?"
-    )
+    print("\nA detector that works on an M5 and is wrong on an M1. Which layer, why, and what to write instead?")
     command("risks", "examples/breaks_on_m1.py", "--target", "m1", allowed=(1,))
     command("diverges", "examples/breaks_on_m1.py", "--targets", "m1,m5")
     print("\nHow long does a call take on each chip, and what does that rest on?")

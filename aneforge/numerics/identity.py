@@ -17,9 +17,9 @@ import numpy as np
 from aneforge.anec.interpret import named_constants
 from aneforge.anec.ir import Op
 from aneforge.numerics.products import arithmetic
+from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
 from aneforge.numerics.values import Value
-from aneforge.sim.executor import _stored
 from aneforge.sim.rules.planar import _TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
@@ -84,8 +84,9 @@ def _digest(made: Walk, op: Op, found: Digests) -> tuple[Digest, ...]:
         places = [op.attrs["offset"] + op.attrs["step"] * i for i in range(op.attrs["size"])]
         return tuple(read[0][place] for place in places)
     if op.kind in _BY_CHANNEL and all(len(each) in (1, channels) for each in read):
+        start = _hash(*steps)
         return tuple(
-            _hash(*steps, *(each[channel if len(each) > 1 else 0] for each in read)) for channel in range(channels)
+            _hash(start, *(each[channel if len(each) > 1 else 0] for each in read)) for channel in range(channels)
         )
     if op.kind == "convolution" and op.operands[1].kind == "const_in":
         return _outputs(made, op, steps, read)
@@ -94,25 +95,32 @@ def _digest(made: Walk, op: Op, found: Digests) -> tuple[Digest, ...]:
 
 
 def _constant(made: Walk, op: Op) -> tuple[Digest, ...]:
-    numbers = np.ascontiguousarray(_stored(made.module, op))
-    rows = np.moveaxis(numbers, _CHANNELS, 0)
+    if op.users and all(user.kind == "convolution" and user.operands[1] is op for user in op.users):
+        return ()  # a kernel: its readers digest it row by row
+    key = ("channels", op.attrs["weight"], op.shape)
+    return remembered(key, lambda: _digests_of(np.moveaxis(numbers_of(made.module, op), _CHANNELS, 0)))
+
+
+def _digests_of(rows: np.ndarray) -> tuple[Digest, ...]:
     return tuple(_hash(row.shape, np.ascontiguousarray(row).tobytes()) for row in rows)
 
 
 def _outputs(made: Walk, op: Op, steps: tuple[Any, ...], read: Sequence[tuple[Digest, ...]]) -> tuple[Digest, ...]:
     """A convolution: each output of its own row of the kernel, and of its group of the map."""
-    kernel = np.ascontiguousarray(_stored(made.module, op.operands[1]))
+    kernel = op.operands[1]
     groups, outputs = op.attrs["groups"], kernel.shape[0]
-    named = named_constants(made.module, op)
-    scales = {name: np.ascontiguousarray(each) for name, each in named.items()}
+    rows = remembered(
+        ("rows", kernel.attrs["weight"], kernel.shape), lambda: _digests_of(numbers_of(made.module, kernel))
+    )
+    named = [np.ascontiguousarray(each) for _, each in sorted(named_constants(made.module, op).items())]
     inputs = len(read[0]) // groups
     maps = [_hash(*read[0][group * inputs : (group + 1) * inputs]) for group in range(groups)]
+    shared = [_hash(*steps, each) for each in maps]
     found = []
     for output in range(outputs):
-        rows = [_row(each, output, outputs).tobytes() for _, each in sorted(scales.items())]
+        scales = [_row(each, output, outputs).tobytes() for each in named]
         start = [each[output if len(each) == outputs else 0] for each in read[2:]]
-        group = maps[output * groups // outputs]
-        found.append(_hash(*steps, group, kernel[output].tobytes(), kernel.shape[1:], *rows, *start))
+        found.append(_hash(shared[output * groups // outputs], rows[output], *scales, *start))
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aneforge.anec.ir import Op
-from aneforge.compiler.compile import compile_target, resolve_target
+from aneforge.compiler.compile import compile_all, resolve_target
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
@@ -129,7 +129,8 @@ def diverges(
     """
     graph = Graph.of(out)
     chips = resolve_target(a), resolve_target(b)
-    programs = [compile_target(graph, chip) for chip in chips]
+    compiled = compile_all(graph, chips)
+    programs = [compiled[chip.name] for chip in chips]
     vague = frozenset().union(*(_rewritten(graph, chip) for chip in chips))
     known = known_values(graph, ranges)
     walks = [walk(Engine.of(each.target), each.module, known, vague) for each in programs]

@@ -16,10 +16,10 @@ import numpy as np
 from aneforge.anec.interpret import named_constants
 from aneforge.anec.interpret_contraction import unpacked
 from aneforge.anec.ir import Module, Op
+from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.values import ANYTHING, Value, product_error, rounded, rounding, scaled
 from aneforge.sim.convolution import winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
-from aneforge.sim.executor import _stored
 from aneforge.sim.half import decoded
 from aneforge.sim.int8 import integer_operands
 from aneforge.sim.mac import CEILING
@@ -36,13 +36,25 @@ _SUBNORMAL = 2.0**-14
 
 @dataclass(frozen=True)
 class _Kernel:
-    """Stored weights as rows of terms, one for each output, as the chip reads them and as they were meant."""
+    """Stored weights by output: sums over the terms of each, as the chip reads them."""
 
-    rows: Array
-    meant: Array
-    winograd: list[Array] | None = None
-    transformed: list[Array] | None = None
-    """The four exact transforms, beside those that were rounded."""
+    terms: int
+    positive: Array
+    negative: Array
+    decoding: Array
+    """How far they are from what was meant, in all."""
+    low: float
+    high: float
+    winograd: tuple[tuple[Array, Array], ...] = ()
+    """For each of the four transformed kernels: its magnitudes, and what its rounding changes."""
+
+    @property
+    def magnitudes(self) -> Array:
+        return self.positive - self.negative
+
+    @property
+    def largest(self) -> float:
+        return max(-self.low, self.high)
 
 
 def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None) -> tuple[object, ...]:
@@ -79,7 +91,7 @@ def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Valu
         x = x.with_zero()
     if op.kind == "convolution" and _passes_no_accumulator(engine, op):
         return _planar(kernel, x, bias)
-    return _summed(engine, kernel, x, bias, _starts(module, op, len(kernel.rows)))
+    return _summed(engine, kernel, x, bias, _starts(module, op, len(kernel.positive)))
 
 
 def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> float:
@@ -90,31 +102,48 @@ def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> 
     if op.kind == "matmul" or op.operands[1].kind != "const_in":
         return _depth(op) * x.size * values[1].size + bias
     kernel = _kernel(engine, module, op)
-    if kernel.winograd is not None:
-        sizes = np.sum([np.abs(each).sum(axis=1) for each in kernel.winograd], axis=0)
+    if kernel.winograd:
+        sizes = np.sum([size for size, _ in kernel.winograd], axis=0)
         return float(sizes.max()) * 2 * x.size + bias
-    return float(np.abs(kernel.rows).sum(axis=1).max(initial=0.0)) * x.size + bias
+    return float(kernel.magnitudes.max(initial=0.0)) * x.size + bias
 
 
 def _starts(module: Module, op: Op, outputs: int) -> Array:
     """The bias of each output where it is stored, else zero: its interval is added apart."""
     if len(op.operands) > 2 and op.operands[2].kind == "const_in":
-        return np.abs(decoded(np.ascontiguousarray(_stored(module, op.operands[2]))).reshape(-1))
+        return np.abs(decoded(np.ascontiguousarray(numbers_of(module, op.operands[2]))).reshape(-1))
     return np.zeros(outputs)
 
 
 def _kernel(engine: Engine, module: Module, op: Op) -> _Kernel:
-    stored, named = _stored(module, op.operands[1]), named_constants(module, op)
+    names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
+    form = engine.winograd and op.kind == "convolution" and winograd_fits(_window(op))
+    key = op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups"), form
+    flow, flush = op.labels.get("weight_flow"), engine.flush_subnormals
+    return remembered(("kernel", *key, flow, flush), lambda: _summed_up(engine, module, op, form))
+
+
+def _summed_up(engine: Engine, module: Module, op: Op, form: bool) -> _Kernel:
+    stored, named = numbers_of(module, op.operands[1]), named_constants(module, op)
     outputs = 0 if op.kind == "convolution" else 2
     read = np.ascontiguousarray(_decoded(op, stored, outputs, named))
-    meant = unpacked(op, stored.astype(np.float64), outputs, **named) if named else stored.astype(np.float64)
-    wide = decoded(read, engine.flush_subnormals)
-    rows, exact = (_rows(op, each) for each in (wide, meant))
-    if op.kind == "convolution" and engine.winograd and winograd_fits(_window(op)):
+    rows = _rows(op, decoded(read, engine.flush_subnormals))
+    meant = _rows(op, unpacked(op, stored.astype(np.float64), outputs, **named)) if named else _rows(op, decoded(read))
+    transformed: tuple[tuple[Array, Array], ...] = ()
+    if form:
         shaped = read.reshape(read.shape[0], -1, *read.shape[3:])
         turned = [decoded(np.ascontiguousarray(each)).reshape(len(each), -1) for each in winograd_kernels(shaped)[0]]
-        return _Kernel(rows, exact, turned, _transforms(decoded(shaped)))
-    return _Kernel(rows, exact)
+        pairs = zip(turned, _transforms(decoded(shaped)), strict=True)
+        transformed = tuple((np.abs(one).sum(axis=1), np.abs(one - two).sum(axis=1)) for one, two in pairs)
+    return _Kernel(
+        terms=rows.shape[1],
+        positive=np.maximum(rows, 0).sum(axis=1),
+        negative=np.minimum(rows, 0).sum(axis=1),
+        decoding=np.abs(rows - meant).sum(axis=1),
+        low=float(rows.min(initial=0.0)),
+        high=float(rows.max(initial=0.0)),
+        winograd=transformed,
+    )
 
 
 def _transforms(kernel: Array) -> list[Array]:
@@ -135,44 +164,37 @@ def _rows(op: Op, kernel: Array) -> Array:
 
 
 def _summed(engine: Engine, kernel: _Kernel, x: Value, bias: Value, starts: Array) -> Value:
-    rows, terms = kernel.rows, kernel.rows.shape[1]
-    positive, negative = np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1)
-    weight = positive - negative
-    fixed = terms * _DROPPED + (weight * _SUBNORMAL).max(initial=0.0) * engine.flush_subnormals
-    decoding = np.abs(rows - kernel.meant).sum(axis=1)
-    if decoding.any() and math.isinf(x.error):
-        return ANYTHING
-    inside = decoding * (x.size + x.error) if decoding.any() else decoding
+    weight = kernel.magnitudes
+    fixed = kernel.terms * _DROPPED + float(weight.max(initial=0.0)) * _SUBNORMAL * engine.flush_subnormals
+    inside = np.zeros(len(weight))
+    if kernel.decoding.any():
+        if math.isinf(x.error):
+            return ANYTHING
+        inside = kernel.decoding * (x.size + x.error)
     reach = weight * x.size
-    if kernel.winograd is not None:
-        assert kernel.transformed is not None
+    if kernel.winograd:
         step, most = rounding(2 * x.size), 2 * x.size
-        fixed = 4 * terms / 3 * _DROPPED
-        reach = np.zeros(len(rows))
-        for turned, exact in zip(kernel.winograd, kernel.transformed, strict=True):
-            size = np.abs(turned).sum(axis=1)
-            inside = inside + most * np.abs(turned - exact).sum(axis=1) + step * size
+        fixed = 4 * kernel.terms / 3 * _DROPPED
+        reach = np.zeros(len(weight))
+        for size, gap in kernel.winograd:
+            inside = inside + most * gap + step * size
             reach = reach + size * (most + step)
-    elif engine.tile_losses and LANES * x.size * np.abs(rows).max(initial=0.0) >= LOSSY_FROM:
+    elif engine.tile_losses and LANES * x.size * kernel.largest >= LOSSY_FROM:
         inside = inside + reach * 2.0**-9
     if (reach + inside + fixed + starts + bias.size).max(initial=0.0) >= CEILING:
         return ANYTHING
-    spread = (
-        np.where(weight > 0, weight * x.error, 0.0) if math.isfinite(x.error) else np.where(weight > 0, math.inf, 0)
-    )
-    error = (spread + inside + fixed).max(initial=0.0) + bias.error
     off = float((inside + fixed).max(initial=0.0))
-    high = float((positive * x.high + negative * x.low).max(initial=-math.inf)) + bias.high + off
-    low = float((positive * x.low + negative * x.high).min(initial=math.inf)) + bias.low - off
-    return rounded(low, high, float(error))
+    error = scaled(float(weight.max(initial=0.0)), x.error) + off + bias.error
+    high = float((kernel.positive * x.high + kernel.negative * x.low).max(initial=-math.inf)) + bias.high + off
+    low = float((kernel.positive * x.low + kernel.negative * x.high).min(initial=math.inf)) + bias.low - off
+    return rounded(low, high, error)
 
 
 def _planar(kernel: _Kernel, x: Value, bias: Value) -> Value:
     """One input channel and one element: a product and a sum of the elementwise path."""
-    corners = [w * v for w in (float(kernel.rows.min()), float(kernel.rows.max())) for v in (x.low, x.high)]
-    weight = float(np.abs(kernel.rows).max())
-    off = scaled(float(np.abs(kernel.rows - kernel.meant).max()), x.size + x.error)
-    made = rounded(min(corners), max(corners), scaled(weight, x.error) + off)
+    corners = [weight * number for weight in (kernel.low, kernel.high) for number in (x.low, x.high)]
+    off = scaled(float(kernel.decoding.max()), x.size + x.error)
+    made = rounded(min(corners), max(corners), scaled(kernel.largest, x.error) + off)
     if made.special:
         return ANYTHING
     return rounded(made.low + bias.low, made.high + bias.high, made.error + bias.error)

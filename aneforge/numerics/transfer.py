@@ -14,10 +14,10 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op
 from aneforge.numerics.products import product
+from aneforge.numerics.stored import remembered, weight_of
 from aneforge.numerics.unary import through
 from aneforge.numerics.values import ANYTHING, Value, hull, of_array, product_error, rounded, rounding, scaled
 from aneforge.sim.engine import Engine
-from aneforge.sim.executor import _stored
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.moves import MOVES
@@ -99,7 +99,8 @@ def _within(found: Value, told: Value) -> Value:
 
 def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], ports: Mapping[str, Value]) -> Value:
     if op.kind == "const_in":
-        return of_array(_stored(module, op))
+        weight = weight_of(module, op)
+        return remembered(("ends", weight.key), lambda: of_array(weight.array))
     if op.kind in ("live_in", "state"):
         return ports.get(op.attrs["name"], ANYTHING)
     given = [values[each] for each in op.operands]
