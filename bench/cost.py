@@ -104,8 +104,8 @@ def page(rows: Sequence[dict[str, Any]], found: dict[str, np.ndarray], data: str
         f"Written by `python bench/cost.py FOLDER --markdown` from {len(rows)} public measurements "
         f"({data}; rows whose quality says that something else was measured are left out). Every "
         "table but the first line of this one is about rows that the fit did not see. The rank is Spearman's within "
-        "a source, chip and scope of at least four rows; a pair has equal FLOPs in one of them and times at least a "
-        "tenth apart.",
+        "sources of at least four rows, weighted by their rows; a pair has equal FLOPs in one source, chip and scope, "
+        "and times at least a tenth apart.",
         "",
         f"| left out | {' | '.join(HEAD)} |",
         "| --- " + "| ---: " * len(HEAD) + "|",

@@ -22,7 +22,7 @@ CHIP: dict[str, tuple[tuple[float, ...], float, str]] = {
     "host_in": ((8e3, 12e3, 14e3, 22e3, 24e3, 20e3), 0.12, "streaming rates of the machines"),
     "host_out": ((8e3, 7e3, 9e3, 22e3, 24e3, 20e3), 0.12, "streaming rates of the machines"),
     "coreml_io": ((20e3, 20e3, 25e3, 35e3, 40e3, 60e3), 0.12, "faster than a host's copies"),
-    "macs": ((5.8e6, 5.9e6, 8e6, 9e6, 10e6, 9.9e6), 0.3, "published slopes: 12, 15.8, 19.6 and 20.6 TFLOPS"),
+    "macs": ((5.8e6, 5.9e6, 8e6, 9e6, 10e6, 9.9e6), 1.0, "published slopes: 12, 15.8, 19.6 and 20.6 TFLOPS"),
     "linear": ((0.8, 0.8, 0.7, 0.87, 0.87, 0.95), 0.5, "large products against convolutions of the same machine"),
     "integers": ((1, 1, 1, 1.89, 1.89, 1.6), 0.12, "none before the M4; 35.1 over 18.6 on it"),
     "weights": ((60e3, 60e3, 60e3, 90e3, 150e3, 145e3), 0.12, "published streams: 51, 145 and 150 GB/s"),
@@ -30,7 +30,7 @@ CHIP: dict[str, tuple[tuple[float, ...], float, str]] = {
     "planar": ((50e3, 50e3, 60e3, 90e3, 100e3, 250e3), 0.6, "the M6's chains, the others by clock and engines"),
     "norms": ((20e3, 30e3, 30e3, 40e3, 50e3, 50e3), 0.12, "half of the planar rate"),
     "spill": ((20e3, 24e3, 30e3, 40e3, 40e3, 80e3), 0.12, "activation streams: 24 GB/s on an M1, 35 to 40 on an M6"),
-    "l2": ((200e3, 200e3, 250e3, 400e3, 400e3, 1.5e6), 0.12, "chains of wide layers on the M6, the others by clock"),
+    "l2": ((400e3, 400e3, 600e3, 1.2e6, 1.3e6, 1.8e6), 0.4, "chains of wide layers on the M6, the others by clock"),
     "layer": ((1.0, 1.0, 0.8, 0.4, 0.25, 0.15), 0.2, "chains of many small layers"),
     "int8_bytes": ((2.0, 2.0, 1.1, 1.4, 2.0, 1.0), 0.12, "2 where the weights are folded to fp16"),
     "palette_bytes": ((2.0, 2.0, 2.0, 2.0, 2.0, 1.1), 0.12, "int4 is 1.6 to 2.4 times faster, not four"),
@@ -123,7 +123,7 @@ EXTRAPOLATION: list[dict[str, Any]] = [
         "generations": [17],
         "from": "h17",
         "constants": PUBLISHED["h16g"],
-        "taken": {"coreml_call": "h18g", "device_task": "h18g", "coreml_io": "h18g", "layer": "h18g",
+        "taken": {"coreml_call": "h18g", "device_task": "h18g", "coreml_io": "h18g", "layer": "h18g", "l2": "h18g",
                   "host_in": "h13g", "host_out": "h13g", "host_call": "h17s"},
         "rule": "the M5's constants with the products and weight reads that are published for an M4; the Core ML call "
         "as on an M6, which the same study measured; a host's copies as on the M1 Max, whose published streaming rate "

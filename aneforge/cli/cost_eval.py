@@ -26,9 +26,7 @@ def run(file: str, every: bool, as_json: bool) -> None:
     for key, found in groups.items():
         print()
         print(text.columns((key, *_HEADERS), [(name, *_row(each)) for name, each in found.items()]))
-    print(
-        "\nrank: Spearman's within source, chip and scope; pairs: of equal FLOPs and a tenth apart, in the right order"
-    )
+    print("\nrank: Spearman's within sources; pairs: of equal FLOPs and a tenth apart, in the right order")
     if len(kept) < len(rows):
         print(f"\n{len(rows) - len(kept)} rows left out whose quality says that something else was measured (--all)")
 

@@ -119,9 +119,9 @@ def equal_flop_pairs(rows: Sequence[Mapping[str, Any]], times: Sequence[tuple[fl
 
 
 def _rank_within_sources(rows: Sequence[Mapping[str, Any]], pairs: Sequence[tuple[float, float]]) -> float:
-    groups: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    groups: dict[Any, list[tuple[float, float]]] = {}
     for row, pair in zip(rows, pairs, strict=True):
-        groups.setdefault((row.get("source"), row.get("chip"), row.get("scope")), []).append(pair)
+        groups.setdefault(row.get("source"), []).append(pair)
     large = [each for each in groups.values() if len(each) >= 4]
     total = sum(len(each) for each in large)
     return sum(len(each) * _spearman(each) for each in large) / total if total else 1.0
