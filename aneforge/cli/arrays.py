@@ -18,6 +18,9 @@ def read_arrays(file: str) -> dict[str, np.ndarray]:
     """The arrays of an ``.npz`` file by name."""
     try:
         with open(file, "rb") as stream:  # ours to close: NumPy leaves a broken one open
+            if not zipfile.is_zipfile(stream):
+                raise ValueError("it is no archive, as np.savez writes it")
+            stream.seek(0)
             held = np.load(stream, allow_pickle=False)
             if not isinstance(held, np.lib.npyio.NpzFile):
                 raise ValueError("it holds one array without a name")
