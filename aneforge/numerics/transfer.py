@@ -186,7 +186,8 @@ def _gained(engine: Engine, op: Op, x: Value, *vectors: Value) -> Value:
     if any(each.special for each in (x, *vectors)):
         return ANYTHING
     gain, bias = float(op.attrs.get("gain", 1.0)), float(op.attrs.get("bias", 0.0))
-    scale, offset = _scale_and_offset(op, vectors)
+    scale = vectors[0] if vectors else Value(1.0, 1.0)
+    offset = vectors[1] if len(vectors) > 1 else Value(0.0, 0.0)
     factors = [gain * each for each in (scale.low, scale.high)]
     corners = [one * two for one in factors for two in (x.low, x.high)]
     low, high = min(corners) + bias + offset.low, max(corners) + bias + offset.high
@@ -196,10 +197,6 @@ def _gained(engine: Engine, op: Op, x: Value, *vectors: Value) -> Value:
     if summed and max(abs(low), abs(high)) >= CEILING:
         return ANYTHING
     return rounded(low, high, error)
-
-
-def _scale_and_offset(op: Op, vectors: tuple[Value, ...]) -> tuple[Value, Value]:
-    return (vectors[0] if vectors else Value(1.0, 1.0)), (vectors[1] if len(vectors) > 1 else Value(0.0, 0.0))
 
 
 def _count(op: Op) -> int:
@@ -253,8 +250,7 @@ def _normed(engine: Engine, op: Op, x: Value, *affine: Value) -> Value:
     makes the result zero. A mean that is lost makes it infinite.
     """
     groups = op.attrs.get("groups", 1)
-    count = math.prod(x_extent for axis, x_extent in enumerate(op.operands[0].shape) if axis in op.attrs["axes"])
-    count //= groups
+    count = _count(op) // groups
     epsilon = float(np.float16(op.attrs["epsilon"]))
     lost = x.special or epsilon <= 0.0 or _sum_of(x, count)[3] or 1.01 * count * x.size >= LARGEST
     if lost or any(each.special for each in affine):
