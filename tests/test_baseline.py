@@ -30,7 +30,7 @@ from aneforge.baseline import (
     observe,
     save_baseline,
 )
-from aneforge.baseline.file import baseline_text, write_whole
+from aneforge.baseline.file import baseline_text
 from aneforge.baseline.inputs import drawn_inputs
 from aneforge.baseline.junit import junit_text
 from aneforge.baseline.record import Apart, OutputRecord
@@ -40,6 +40,7 @@ from aneforge.cli.gate import Options, run
 from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph.graph import Graph
+from aneforge.report.files import write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 NET = """\

@@ -27,7 +27,7 @@ from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import Value, rounded, rounding
 from aneforge.sim.compare import differences
 from aneforge.sim.engine import Engine
-from aneforge.sim.executor import _stored
+from aneforge.sim.executor import stored_constant
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel
 
@@ -140,10 +140,10 @@ def exact_and_simulated(program, feeds):
         if op.kind == "live_out":
             continue
         if op.kind in ("const_in", "live_in"):
-            made[op] = _stored(module, op) if op.kind == "const_in" else feeds.reshape(op.shape)
+            made[op] = stored_constant(module, op) if op.kind == "const_in" else feeds.reshape(op.shape)
             exact[op] = made[op].astype(np.float64)
             continue
-        kernel = _stored(module, op.operands[1]) if has_stored_kernel(op) else None
+        kernel = stored_constant(module, op.operands[1]) if has_stored_kernel(op) else None
         named = named_constants(module, op)
         rule = prepared(engine, op, kernel, named)
         made[op] = rule.call(*(made[each] for each in rule.reads))

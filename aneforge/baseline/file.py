@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from contextlib import suppress
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from aneforge.baseline.record import CHECKS, FORMAT, Baseline
 from aneforge.errors import AneforgeError, first_line
+from aneforge.report.files import write_whole
 from aneforge.targets.chip import target_names
 
-__all__ = ["BaselineError", "baseline_text", "load_baseline", "save_baseline", "write_whole"]
+__all__ = ["BaselineError", "baseline_text", "load_baseline", "save_baseline"]
 
 KIND = "aneforge baseline"
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a record"}
@@ -41,24 +41,6 @@ def save_baseline(baseline: Baseline, path: str | Path, overwrite: bool = False)
     if not overwrite and (file.exists() or file.is_symlink()):
         raise AneforgeError(f"{file} is there already and stays as it is; --update replaces it")
     write_whole(file, baseline_text(baseline))
-
-
-def write_whole(path: str | Path, content: str) -> None:
-    """Beside the file first, so that a failure leaves the old one, and no half of a new one."""
-    given = Path(path)
-    try:
-        file = given.resolve() if given.is_symlink() else given  # the file that a link names, not the link
-        scratch = file.with_name(f".{file.name}.part")
-    except (OSError, RuntimeError, ValueError) as error:  # a link to itself; a name such as "."
-        raise AneforgeError(f"{path}: no name for a file ({first_line(error)})") from None
-    try:
-        scratch.write_bytes(content.encode("utf-8"))
-        scratch.replace(file)
-    except OSError as error:
-        raise AneforgeError(f"{path}: cannot be written ({error.strerror or error})") from None
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
 
 
 def load_baseline(path: str | Path) -> Baseline:

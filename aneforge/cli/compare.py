@@ -11,11 +11,12 @@ import numpy as np
 
 from aneforge.cli.arrays import read_arrays, samples_of
 from aneforge.cli.model_file import ModelFile, load_model
-from aneforge.cli.plot import writable, write_text
+from aneforge.cli.plot import writable
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.numerics.comparison import Comparison, compare
 from aneforge.report import text
+from aneforge.report.files import write_whole
 from aneforge.sim import native
 from aneforge.sim.compare import SEED, drawn_inputs
 from aneforge.targets.listed import chip_list
@@ -51,7 +52,7 @@ def run(model: str | ModelFile, chips: str, options: Options) -> int:
     else:
         print(found)
     if picture is not None:
-        write_text(picture, found.heatmap_svg(f"{Path(str(model)).name}: where chips part"))
+        write_whole(picture, found.heatmap_svg(f"{Path(str(model)).name}: where chips part"))
         print(f"wrote {picture}", file=sys.stderr)
     _say_failed(found, above, options)
     return 1 if above else 0

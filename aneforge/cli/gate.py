@@ -11,7 +11,7 @@ from typing import Any
 
 from aneforge import __version__
 from aneforge.baseline.compare import Limits, compare, over_budget
-from aneforge.baseline.file import BaselineError, load_baseline, save_baseline, write_whole
+from aneforge.baseline.file import BaselineError, load_baseline, save_baseline
 from aneforge.baseline.observe import Named, Observed, Plan, observe
 from aneforge.baseline.outcome import Report
 from aneforge.baseline.record import CHECKS, Baseline
@@ -20,6 +20,7 @@ from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
 from aneforge.report import text
+from aneforge.report.files import write_whole
 from aneforge.sim import native
 from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label

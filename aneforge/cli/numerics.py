@@ -50,7 +50,7 @@ def run_risks(
             raise AneforgeError(f"{save}: the rewritten graph is saved as NAME.aneforge")
         other = rewritten(graph, found, chip)
         other.save(save)
-        left = risks(other, chip, max_abs)
+        left = risks(other, chip, _ranges(other, [chip], max_abs, data))
         made = {"saved": save, "left": len(left)}
     if as_json:
         print(text.as_json({**found.to_json(), **made}))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from aneforge.cli.estimate import estimated
 from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError
+from aneforge.report.files import write_whole
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 
 # The chips of each picture where none are named.
@@ -34,7 +34,7 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
     if file is None:
         print(made, end="")
     else:
-        write_text(file, made)
+        write_whole(file, made)
         print(f"wrote {file}")
 
 
@@ -48,15 +48,3 @@ def writable(out: str) -> Path:
     if file.is_dir():
         raise AneforgeError(f"{out}: this is a folder; give the name of a file in it")
     return file
-
-
-def write_text(file: Path, text: str) -> None:
-    """Whole or not at all: under another name beside it, then renamed."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="ascii", newline="\n")
-        os.replace(draft, file)
-    except OSError as error:
-        raise AneforgeError(f"{file}: cannot write here: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)

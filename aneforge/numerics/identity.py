@@ -20,7 +20,7 @@ from aneforge.numerics.products import arithmetic
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
 from aneforge.numerics.values import Value
-from aneforge.sim.rules.planar import _TABLES
+from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 __all__ = ["Digests", "digests"]
@@ -31,7 +31,7 @@ _CHANNELS = 2
 _PRODUCTS = ("convolution", "deconvolution", "linear", "matmul", "sdpa")
 _BY_CHANNEL = frozenset(
     (
-        *_TABLES,
+        *TABLES,
         *(
             "swish",
             "leaky_relu",
@@ -144,12 +144,12 @@ def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:
     engine, values = made.engine, [made.values[each] for each in op.operands]
     if op.kind in _PRODUCTS:
         return arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
-    if op.kind in _TABLES or op.kind in ("swish", "softmax", "layer_norm", "instance_norm", "unit"):
+    if op.kind in TABLES or op.kind in ("swish", "softmax", "layer_norm", "instance_norm", "unit"):
         return (engine.tables,)
     if op.kind == "div":
         return (engine.reciprocal_divide,)
     if op.kind == "gain_offset_control":  # in front of a table the accumulators add, which end at 2^15
-        return (any(user.layer == op.layer and user.kind in _TABLES for user in op.users),)
+        return (any(user.layer == op.layer and user.kind in TABLES for user in op.users),)
     return ("q4",) if op.labels.get("storage") == "q4" and _clamps(values[0]) else ()
 
 

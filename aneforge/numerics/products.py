@@ -23,7 +23,13 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.half import decoded
 from aneforge.sim.int8 import integer_operands
 from aneforge.sim.mac import CEILING
-from aneforge.sim.rules.contraction import _decoded, _passes_no_accumulator, _replicates, _stored_as_int8, _window
+from aneforge.sim.rules.contraction import (
+    decoded_kernel,
+    passes_no_accumulator,
+    replicates_edges,
+    stored_as_int8,
+    window_of,
+)
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
@@ -62,9 +68,9 @@ def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None)
     if op.kind == "sdpa":
         return engine.flush_subnormals, engine.tile_losses, engine.tables
     integers = op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None
-    clamped = engine.int8_activations_q4 and _stored_as_int8(op) and _beyond(value, FP16_SLICE_SAT)
-    planar = op.kind == "convolution" and _passes_no_accumulator(engine, op)
-    winograd = op.kind == "convolution" and engine.winograd and winograd_fits(_window(op))
+    clamped = engine.int8_activations_q4 and stored_as_int8(op) and _beyond(value, FP16_SLICE_SAT)
+    planar = op.kind == "convolution" and passes_no_accumulator(engine, op)
+    winograd = op.kind == "convolution" and engine.winograd and winograd_fits(window_of(op))
     weight = other.size if other is not None else math.inf
     tiles = engine.tile_losses and (value.special or LANES * value.size * weight >= LOSSY_FROM)
     return engine.flush_subnormals, tiles, integers, clamped, planar, winograd
@@ -80,16 +86,16 @@ def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Valu
         return ANYTHING
     if op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
         return ANYTHING
-    if engine.int8_activations_q4 and _stored_as_int8(op) and values[0].size > FP16_SLICE_SAT:
+    if engine.int8_activations_q4 and stored_as_int8(op) and values[0].size > FP16_SLICE_SAT:
         return ANYTHING
     bias = values[2] if len(values) > 2 else Value(0.0, 0.0)
     if op.kind == "matmul" or op.operands[1].kind != "const_in":
         return _computed(engine, op, values[0], values[1], bias)
     kernel = _kernel(engine, module, op)
     x = values[0]
-    if op.kind == "deconvolution" or (any(op.attrs.get("explicit_padding", ())) and not _replicates(op)):
+    if op.kind == "deconvolution" or (any(op.attrs.get("explicit_padding", ())) and not replicates_edges(op)):
         x = x.with_zero()
-    if op.kind == "convolution" and _passes_no_accumulator(engine, op):
+    if op.kind == "convolution" and passes_no_accumulator(engine, op):
         return _planar(kernel, x, bias)
     return _summed(engine, kernel, x, bias, _starts(module, op, len(kernel.positive)))
 
@@ -117,7 +123,7 @@ def _starts(module: Module, op: Op, outputs: int) -> Array:
 
 def _kernel(engine: Engine, module: Module, op: Op) -> _Kernel:
     names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
-    form = engine.winograd and op.kind == "convolution" and winograd_fits(_window(op))
+    form = engine.winograd and op.kind == "convolution" and winograd_fits(window_of(op))
     key = op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups"), form
     flow, flush = op.labels.get("weight_flow"), engine.flush_subnormals
     return remembered(("kernel", *key, flow, flush), lambda: _summed_up(engine, module, op, form))
@@ -126,7 +132,7 @@ def _kernel(engine: Engine, module: Module, op: Op) -> _Kernel:
 def _summed_up(engine: Engine, module: Module, op: Op, form: bool) -> _Kernel:
     stored, named = numbers_of(module, op.operands[1]), named_constants(module, op)
     outputs = 0 if op.kind == "convolution" else 2
-    read = np.ascontiguousarray(_decoded(op, stored, outputs, named))
+    read = np.ascontiguousarray(decoded_kernel(op, stored, outputs, named))
     rows = _rows(op, decoded(read, engine.flush_subnormals))
     meant = _rows(op, unpacked(op, stored.astype(np.float64), outputs, **named)) if named else _rows(op, decoded(read))
     transformed: tuple[tuple[Array, Array], ...] = ()
@@ -209,7 +215,7 @@ def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value) -> Value:
     fixed = terms * (_DROPPED + _SUBNORMAL * max(a.size, b.size) * engine.flush_subnormals)
     if engine.tile_losses and LANES * a.size * b.size >= LOSSY_FROM:
         fixed += reach * 2.0**-9
-    if op.kind == "convolution" and engine.winograd and winograd_fits(_window(op)):
+    if op.kind == "convolution" and engine.winograd and winograd_fits(window_of(op)):
         # Transformed kernels are at most three halves of the kernel, transformed maps twice the map.
         most, held = 2 * a.size, 1.5 * b.size
         fixed += 4 * terms / 3 * (rounding(most) * (held + rounding(held)) + most * rounding(held) + _DROPPED)

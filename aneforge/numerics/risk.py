@@ -26,7 +26,7 @@ from aneforge.report import text
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
-from aneforge.sim.rules.contraction import _stored_as_int8
+from aneforge.sim.rules.contraction import stored_as_int8
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
@@ -160,7 +160,7 @@ def _risk(op: Op, kind: str, reaches: float, limit: float, value: Value, message
 
 
 def _product(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
-    if made.engine.int8_activations_q4 and _stored_as_int8(op) and given[0].size > FP16_SLICE_SAT:
+    if made.engine.int8_activations_q4 and stored_as_int8(op) and given[0].size > FP16_SLICE_SAT:
         yield _risk(
             op, "int8-activations", given[0].size, FP16_SLICE_SAT, given[0],
             "activations above 4094 are infinite in front of 8-bit weights",

@@ -21,7 +21,7 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.moves import MOVES
-from aneforge.sim.rules.planar import _TABLES
+from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.assumed import constant
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
@@ -35,7 +35,7 @@ _COMPARED = frozenset(
         *("not_equal_zero", "less_than_zero", "less_than_equal_zero", "greater_than_zero", "greater_than_equal_zero"),
     )
 )
-_ALONE = frozenset((*_TABLES, "swish", "leaky_relu", "clamped_relu", "n_relu", "relu", "abs", "square", "sqr"))
+_ALONE = frozenset((*TABLES, "swish", "leaky_relu", "clamped_relu", "n_relu", "relu", "abs", "square", "sqr"))
 """Functions of one number, where they have no other operand."""
 _FILLED = ("padding", "ring_buffer_reader", "ring_buffer_writer", "batch_to_space", "space_to_batch")
 """Moves that may put numbers of their own beside those they move."""
@@ -193,7 +193,7 @@ def _gained(engine: Engine, op: Op, x: Value, *vectors: Value) -> Value:
     low, high = min(corners) + bias + offset.low, max(corners) + bias + offset.high
     size = max(abs(each) for each in factors)
     error = scaled(size, x.error) + scaled(abs(gain) * scale.error, x.size + x.error) + offset.error
-    summed = any(user.layer == op.layer and user.kind in _TABLES for user in op.users)
+    summed = any(user.layer == op.layer and user.kind in TABLES for user in op.users)
     if summed and max(abs(low), abs(high)) >= CEILING:
         return ANYTHING
     return rounded(low, high, error)

@@ -9,13 +9,13 @@ from aneforge.numerics.transfer import Walk
 from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.engine import Engine
 from aneforge.sim.int8 import integer_operands
-from aneforge.sim.rules.contraction import _passes_no_accumulator, _stored_as_int8, _window
-from aneforge.sim.rules.planar import _TABLES
+from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, window_of
+from aneforge.sim.rules.planar import TABLES
 
 __all__ = ["causes_of"]
 
 _PRODUCTS = ("convolution", "deconvolution", "linear", "matmul", "sdpa")
-_READS_TABLES = (*_TABLES, "swish", "softmax", "layer_norm", "instance_norm", "sdpa")
+_READS_TABLES = (*TABLES, "swish", "softmax", "layer_norm", "instance_norm", "sdpa")
 _BY_SET = ("tanh", "gelu", "swish")
 """The activations in which the two sets of tables differ."""
 
@@ -44,14 +44,14 @@ def _of_op(op: Op, engine: Engine) -> list[str]:
         if engine.flush_subnormals:
             found.append("subnormal operands read as zero")
     if op.kind == "convolution":
-        if engine.winograd and winograd_fits(_window(op)):
+        if engine.winograd and winograd_fits(window_of(op)):
             found.append("the Winograd form, rounded in between")
-        if _passes_no_accumulator(engine, op):
+        if passes_no_accumulator(engine, op):
             found.append("one channel that passes no accumulator")
     if op.kind in ("convolution", "linear"):
         if integer_operands(engine, op) is not None:
             found.append("8-bit products added as integers")
-        elif engine.int8_activations_q4 and _stored_as_int8(op):
+        elif engine.int8_activations_q4 and stored_as_int8(op):
             found.append("activations above 4094 infinite in front of 8-bit weights")
     if op.labels.get("storage") == "q4":
         found.append("the crop route, infinite above 4094")

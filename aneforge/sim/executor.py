@@ -27,7 +27,7 @@ from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
 from aneforge.sim.rules.moves import MOVES, PICKS, without_nan
 
-__all__ = ["Plan", "Run", "TraceEntry", "execute"]
+__all__ = ["Plan", "Run", "TraceEntry", "execute", "stored_constant"]
 
 Array = np.ndarray
 Feeds = Mapping[str, Array]
@@ -101,7 +101,7 @@ class Plan:
         steps = self._made()
         wanted = {place for step in steps for place in step.reads} | {place for _, place in self._outputs}
         constants = [op for op in module.ops if op.kind == "const_in" and self._place_of[op] in wanted]
-        self._held = [(self._place_of[op], _stored(module, op)) for op in constants]
+        self._held = [(self._place_of[op], stored_constant(module, op)) for op in constants]
         kept = {place for _, place in self._outputs} | {place for place, _ in self._held}
         self._steps = _dropping(steps, kept)
         self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
@@ -121,7 +121,7 @@ class Plan:
                 continue
             if op in groups and op not in pieces:
                 place = len(module.ops) + len(steps)
-                kernels = [_stored(module, each.operands[1]) for each in groups[op]]
+                kernels = [stored_constant(module, each.operands[1]) for each in groups[op]]
                 reads, call = joined(self.engine, groups[op], kernels)
                 steps.append(_Step(None, place, self._at(reads), call))
                 first = 0
@@ -132,7 +132,7 @@ class Plan:
                 place, channels = pieces[op]
                 steps.append(self._step(op, (place,), partial(_channels, channels)))
             else:
-                kernel = _stored(module, op.operands[1]) if has_stored_kernel(op) else None
+                kernel = stored_constant(module, op.operands[1]) if has_stored_kernel(op) else None
                 rule = prepared(self.engine, op, kernel, named_constants(module, op))
                 steps.append(self._step(op, self._at(rule.reads), rule.call))
         return steps
@@ -216,7 +216,7 @@ def _dropping(steps: Sequence[_Step], kept: set[int]) -> list[_Step]:
     return [replace(step, done=tuple(done.get(number, ()))) for number, step in enumerate(steps)]
 
 
-def _stored(module: Module, op: Op) -> Array:
+def stored_constant(module: Module, op: Op) -> Array:
     """A constant in the layout that its op states."""
     weight = module.weights.get(op.attrs["weight"])
     if weight is None:

@@ -22,7 +22,17 @@ from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
 from aneforge.sim.window import Window
 
-__all__ = ["CONTRACTIONS", "has_stored_kernel", "joined", "joins"]
+__all__ = [
+    "CONTRACTIONS",
+    "decoded_kernel",
+    "has_stored_kernel",
+    "joined",
+    "joins",
+    "passes_no_accumulator",
+    "replicates_edges",
+    "stored_as_int8",
+    "window_of",
+]
 
 Array = np.ndarray
 Made = tuple[tuple[Op, ...], Callable[..., Array]]
@@ -31,7 +41,7 @@ Form = Callable[[Array, "Array | None"], Array]
 Maker = Callable[[Engine, Op, "Array | None", dict[str, Array]], Made]
 
 
-def _decoded(op: Op, weight: Array, outputs: int, named: dict[str, Array]) -> Array:
+def decoded_kernel(op: Op, weight: Array, outputs: int, named: dict[str, Array]) -> Array:
     """A stored kernel as fp16. What streams is decoded by the engine, which rounds half away; what is folded was
     decoded on the host, ties to even."""
     if not named:
@@ -43,7 +53,7 @@ def _decoded(op: Op, weight: Array, outputs: int, named: dict[str, Array]) -> Ar
     return narrowed(wide)
 
 
-def _stored_as_int8(op: Op) -> bool:
+def stored_as_int8(op: Op) -> bool:
     """Whether the kernel is 8-bit numbers; the places of a table are none."""
     kind = op.operands[1].type
     looked_up = any(name.lower().endswith("lut") for name in op.attrs)
@@ -52,7 +62,7 @@ def _stored_as_int8(op: Op) -> bool:
 
 def _activations(engine: Engine, op: Op) -> Callable[[Array], Array]:
     """How activations reach the multipliers: through fixed point in front of 8-bit weights (N17)."""
-    return q4 if engine.int8_activations_q4 and _stored_as_int8(op) else lambda x: x
+    return q4 if engine.int8_activations_q4 and stored_as_int8(op) else lambda x: x
 
 
 # Convolutions.
@@ -62,7 +72,7 @@ def _convolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, 
     integers = integer_operands(engine, op)
     if integers is not None and kernel is not None and _reads_planes(op):
         return _integer_convolution(op, kernel, named, integers)
-    form = _one_channel if _passes_no_accumulator(engine, op) else _laid_kernels
+    form = _one_channel if passes_no_accumulator(engine, op) else _laid_kernels
     return _with_kernel(engine, op, kernel, named, form, outputs=0)
 
 
@@ -82,12 +92,12 @@ def joins(op: Op) -> tuple[Any, ...] | None:
         return None
     geometry = tuple(op.attrs[name] for name in ("kernel_sizes", "strides", "dilation_rates", "explicit_padding"))
     mode = op.attrs.get("padding_mode", "Zero")
-    return (op.operands[0].uid, len(op.operands), _stored_as_int8(op), mode, *geometry)
+    return (op.operands[0].uid, len(op.operands), stored_as_int8(op), mode, *geometry)
 
 
 def joined(engine: Engine, ops: Sequence[Op], kernels: Sequence[Array]) -> Made:
     """One convolution for several that read the same map; its result holds theirs one after the other."""
-    form = _one_channel if _passes_no_accumulator(engine, ops[0]) else _laid_kernels
+    form = _one_channel if passes_no_accumulator(engine, ops[0]) else _laid_kernels
     shape = (*ops[0].shape[:2], sum(op.shape[2] for op in ops), *ops[0].shape[3:])
     ready = form(engine, ops[0], np.concatenate(kernels), shape)
     entering = _activations(engine, ops[0])
@@ -110,7 +120,7 @@ def _with_kernel(
             return form(engine, op, kernel, op.shape)(entering(x), None if bias is None else bias.reshape(-1))
 
         return tuple(op.operands), call
-    ready = form(engine, op, _decoded(op, stored, outputs, named), op.shape)
+    ready = form(engine, op, decoded_kernel(op, stored, outputs, named), op.shape)
     return _without_kernel(op), lambda x, bias=None: ready(entering(x), None if bias is None else bias.reshape(-1))
 
 
@@ -118,7 +128,7 @@ def _without_kernel(op: Op) -> tuple[Op, ...]:
     return (op.operands[0], *op.operands[2:])
 
 
-def _passes_no_accumulator(engine: Engine, op: Op) -> bool:
+def passes_no_accumulator(engine: Engine, op: Op) -> bool:
     """One input channel and one element: a planar product on some chips (N06)."""
     attrs = op.attrs
     plain = set(attrs["kernel_sizes"]) == set(attrs["strides"]) == {1} and not any(attrs["explicit_padding"])
@@ -135,14 +145,14 @@ def _one_channel(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     return call
 
 
-def _replicates(op: Op) -> bool:
+def replicates_edges(op: Op) -> bool:
     return op.attrs.get("padding_mode", "Zero") == "Replication"
 
 
-def _window(op: Op) -> Window:
+def window_of(op: Op) -> Window:
     """What a convolution reads of a plane; edges that are repeated are laid around it before."""
     attrs = op.attrs
-    pads = (0,) * 6 if _replicates(op) else attrs["explicit_padding"]
+    pads = (0,) * 6 if replicates_edges(op) else attrs["explicit_padding"]
     size, stride, dilation = (tuple(attrs[name][1:]) for name in ("kernel_sizes", "strides", "dilation_rates"))
     return Window(size, stride, dilation, (pads[2], pads[4]), (pads[3], pads[5]))
 
@@ -151,9 +161,9 @@ def _laid_kernels(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     """Every image and output depth is a plane; the depths that a kernel reads are stacked as channels."""
     attrs = op.attrs
     pads, groups = attrs["explicit_padding"], attrs["groups"]
-    replicated = _replicates(op)
+    replicated = replicates_edges(op)
     around = ((0, 0), tuple(pads[0:2]), (0, 0), tuple(pads[2:4]), tuple(pads[4:6]))
-    window = _window(op)
+    window = window_of(op)
     form = _plane_form(engine, kernel, window, groups)
     depths, step, reach = attrs["kernel_sizes"][0], attrs["strides"][0], attrs["dilation_rates"][0]
     plain = depths == step == 1 and not any(pads[0:2]) and not replicated
@@ -193,13 +203,13 @@ def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int) -> F
 def _reads_planes(op: Op) -> bool:
     """Whether a convolution stays in one depth and pads with zeros: what integer sums are known for."""
     attrs = op.attrs
-    return attrs["kernel_sizes"][0] == 1 and not _replicates(op) and not any(attrs["explicit_padding"][0:2])
+    return attrs["kernel_sizes"][0] == 1 and not replicates_edges(op) and not any(attrs["explicit_padding"][0:2])
 
 
 def _integer_convolution(op: Op, kernel: Array, named: dict[str, Array], given: Integers) -> Made:
     """Two 8-bit operands (N16)."""
     groups, outputs = op.attrs["groups"], kernel.shape[0]
-    window = _window(op)
+    window = window_of(op)
     codes, scale = given.kernel(kernel.reshape(outputs, -1).T, named)
     matrices = list(codes.T.reshape(groups, outputs // groups, -1))
 

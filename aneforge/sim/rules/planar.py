@@ -14,7 +14,7 @@ from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.reductions import REDUCTIONS, averaged, summed
 from aneforge.sim.tables import activation, look_up
 
-__all__ = ["PLANAR", "weighed"]
+__all__ = ["PLANAR", "TABLES", "weighed"]
 
 Array = np.ndarray
 Rule = Callable[..., Array]
@@ -62,7 +62,7 @@ def _table(engine: Engine, op: Op, x: Array) -> Array:
 def _gain_offset(engine: Engine, op: Op, x: Array, scale: Array | None = None, offset: Array | None = None) -> Array:
     """One rounding for gain and offset together (U48). In front of a table of its own layer it is the accumulators
     that add the offset, and they are infinite from 2^15 on (U49)."""
-    summed = any(user.layer == op.layer and user.kind in _TABLES for user in op.users)
+    summed = any(user.layer == op.layer and user.kind in TABLES for user in op.users)
     attrs = op.attrs
     return gained(x, scale, offset, attrs.get("gain", 1.0), attrs.get("bias", 0.0), CEILING if summed else np.inf)
 
@@ -104,7 +104,7 @@ def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Ar
     return found if beta is None else paired("add", found, beta)
 
 
-_TABLES = (
+TABLES = (
     *("sigmoid", "high_precision_sigmoid", "tanh", "erf", "exp2", "log2", "sqrt", "r_sqrt", "invert", "gelu"),
     *("sin", "cos", "elu", "floor", "ceil", "trunc", "round_nearest", "sign"),
 )
@@ -124,5 +124,5 @@ PLANAR: dict[str, Rule] = {
     "swish": _swish,
     **REDUCTIONS,
     "gain_offset_control": _gain_offset,
-    **dict.fromkeys(_TABLES, _table),
+    **dict.fromkeys(TABLES, _table),
 }
