@@ -58,7 +58,7 @@ def run_risks(
     print(found)
     _say_what_they_rest_on(max_abs, data)
     if save is not None:
-        print(f"wrote {save}, rewritten where that is safe: {made['left']} risks are left")
+        print(f"wrote {save}, rewritten where that is safe: {made['left']} left")
     return not found
 
 

@@ -34,6 +34,7 @@ from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 __all__ = ["Risk", "Risks", "precision_risk", "risks"]
 
 _PRODUCTS = ("convolution", "deconvolution", "linear", "matmul")
+_HEADERS = ("node", "kind", "reaches", "limit", "what")
 _LONG = 1024  # numbers in a sum from which roundings of both signs matter
 _E = math.log(LARGEST)
 
@@ -78,12 +79,9 @@ class Risks(list[Risk]):
         if not self:
             return f"{self.target.name}: nothing can be lost within these ranges"
         rows = [(each.node, each.kind, _number(each.reaches), _number(each.limit), each.message) for each in self]
-        lines = [
-            f"{self.target.name}: {len(self)} risks",
-            text.columns(("node", "kind", "reaches", "limit", "what"), rows),
-        ]
+        head = f"{self.target.name}: {len(self)} risk{'s' if len(self) > 1 else ''}"
         cures = dict.fromkeys(f"  {each.kind}: {each.suggestion}" for each in self)
-        return "\n".join([*lines, "what to do", *cures])
+        return "\n".join([head, text.columns(_HEADERS, rows), "what to do", *cures])
 
 
 def _number(value: float) -> str:

@@ -40,7 +40,7 @@ def _of_op(op: Op, engine: Engine) -> list[str]:
     found = []
     if op.kind in _PRODUCTS:
         if engine.tile_losses:
-            found.append("tiles of four terms that add in fp16 from 4096 on")
+            found.append("tiles of four terms that add in fp16 above 4096")
         if engine.flush_subnormals:
             found.append("subnormal operands read as zero")
     if op.kind == "convolution":
