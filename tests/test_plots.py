@@ -505,7 +505,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     file = tmp_path / "old.svg"
     file.write_text("old", encoding="utf-8")
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(AneforgeError, match="cannot be written .No space left on device"):
+    with pytest.raises(AneforgeError, match="cannot be written"):
         plot.run(str(EXAMPLES / "resnet.py"), "chips", "m1", "coreml_call", str(file))
     assert file.read_text(encoding="utf-8") == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["old.svg"]
