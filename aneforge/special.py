@@ -7,7 +7,7 @@ fp16 and nothing is wider in between, so a formula is chosen by what survives th
 * Constants are few-bit numbers where a product must be exact, and pairs (value, rest) where one fp16 is too coarse.
 * A branch that is not selected may hold anything, but no branch divides by zero for an argument in its domain.
 
-The errors are measured over every fp16 argument with every node rounded (``aneforge.gate.retarget.bounds``), taking
+The errors are measured over every fp16 argument with every node rounded (phase 0 of the compiler states them), taking
 the engine's own ``exp``, ``log``, ``sqrt`` and ``atan`` as correctly rounded; a table look-up that is coarser than
 that adds its own error.
 """

@@ -28,7 +28,11 @@ Row = dict[str, Any]
 
 def forget() -> None:
     """Let the rules read the data again."""
-    for name in ("aneforge.gate.rules.base", "aneforge.gate.rules.status", "aneforge.gate.judge"):
+    for name in (
+        "aneforge.compiler.legal.rules.base",
+        "aneforge.compiler.legal.rules.status",
+        "aneforge.compiler.legal.judge",
+    ):
         for each in vars(import_module(name)).values():
             if hasattr(each, "cache_clear"):
                 each.cache_clear()

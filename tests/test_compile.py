@@ -322,10 +322,10 @@ def test_the_pipeline_is_the_four_phases_in_order():
 def test_a_pass_cannot_read_what_it_did_not_declare(monkeypatch):
     def nosy(module, chip):
         """Looks at a field it did not declare."""
-        return chip["0x138"]
+        return chip["max_tensor_width"]
 
     monkeypatch.setitem(PASSES, "drop-copies", replace(PASSES["drop-copies"], apply=nosy))
-    with pytest.raises(AneforgeError, match=r"0x138.*without declaring"):
+    with pytest.raises(AneforgeError, match=r"max_tensor_width.*without declaring"):
         af.compile(small(), target="m1")
 
 

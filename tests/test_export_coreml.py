@@ -12,10 +12,10 @@ import test_graph_ops
 from test_lower import built
 
 import aneforge as af
+from aneforge.compiler.legal.rewrites import decompositions
 from aneforge.errors import AneforgeError
 from aneforge.exports import ExportError
 from aneforge.exports.ops import REFUSED, RULES
-from aneforge.gate.retarget import decompositions
 from aneforge.graph import definitions
 from aneforge.graph.encoding import Encoded
 

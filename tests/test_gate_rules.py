@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aneforge import target
+from aneforge.compiler.legal.query import SYMBOLIC
+from aneforge.compiler.legal.rules import RULES
+from aneforge.compiler.legal.rules.base import rule_records
+from aneforge.compiler.legal.rules.placement import estimate_us, placed
+from aneforge.compiler.legal.rules.status import known_names
 from aneforge.errors import AneforgeError
 from aneforge.gate import Query, judge
-from aneforge.gate.query import SYMBOLIC
-from aneforge.gate.rules import RULES
-from aneforge.gate.rules.base import rule_records
-from aneforge.gate.rules.placement import estimate_us, placed
-from aneforge.gate.rules.status import known_names
 from aneforge.targets import sources, store
 
 X = ((1, 8, 64, 64),)

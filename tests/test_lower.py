@@ -17,10 +17,10 @@ import aneforge as af
 from aneforge.anec import parse, rank5, verify
 from aneforge.anec.interpret import interpret
 from aneforge.compiler import LoweringError, lower
+from aneforge.compiler.legal.rewrites import retarget
+from aneforge.compiler.legal.rewrites.registry import decompositions
 from aneforge.compiler.lower import retargeted_ops
 from aneforge.compiler.lower.builder import rules
-from aneforge.gate.retarget import retarget
-from aneforge.gate.retarget.registry import decompositions
 from aneforge.graph import Graph, definitions
 
 RNG = np.random.default_rng(22)

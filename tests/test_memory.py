@@ -70,7 +70,7 @@ def test_the_search_stops_at_the_chips_bound():
 
 
 def footprint(chip="h13"):
-    return Footprint(facts_of(target(chip), ("0x1c0", "0x1c8", "0x1f8")))
+    return Footprint(facts_of(target(chip), ("dram_alignment", "l2_bank_align", "max_l2_dst_stride")))
 
 
 def test_rows_of_equal_length_lie_alike_and_others_do_not():

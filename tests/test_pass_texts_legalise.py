@@ -589,7 +589,7 @@ LEGALISE = [
             " padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 0], [0, 0]]} : (!2x4x4) -> !2x5x4",
             "!2x5x4",
         ),
-        refused="Symmetric needs the support byte 0x81d",
+        refused=r"Symmetric needs the support byte texture_engine \(0x81d\)",
         reject="Architecture does not support padding mode",
     ),
     Case(

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from test_special import FINITE, ROUNDINGS, run16, ulps
 
 import aneforge as af
-from aneforge.errors import AneforgeError, FamilyError, UnknownNameError
-from aneforge.gate.retarget import (
+from aneforge.compiler.legal.rewrites import (
     BOUNDS,
     RejectedOp,
     decomposition,
@@ -18,6 +17,7 @@ from aneforge.gate.retarget import (
     reject_words,
     retarget,
 )
+from aneforge.errors import AneforgeError, FamilyError, UnknownNameError
 from aneforge.graph import Graph, definitions, evaluate
 from aneforge.targets import Family, op_status
 

@@ -292,7 +292,7 @@ def layer_pair():
 
 
 def test_every_disqualifier_has_its_reason():
-    fp = Footprint(facts_of(M1, ("0x1b8", "0x1c0", "0x1c8", "0x1f8")))
+    fp = Footprint(facts_of(M1, ("max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride")))
     conv, soft, abs_ = layer_pair()
     assert co_issue_obstacle(conv, soft, fp, 2 * MB) is None
     assert "planar" in co_issue_obstacle(conv, conv, fp, 2 * MB)

@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.cli.estimate import Estimated, estimated
+from aneforge.compiler.legal.rewrites import decompositions
+from aneforge.compiler.legal.rules import RULES
+from aneforge.compiler.legal.rules.base import rule_records
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
-from aneforge.gate.retarget import decompositions
-from aneforge.gate.rules import RULES
-from aneforge.gate.rules.base import rule_records
 from aneforge.graph import definitions
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 from aneforge.targets import op_routes, store
+from aneforge.targets.assumed import fact_label
 from aneforge.targets.chip import all_targets
 from aneforge.targets.families import Family
 from aneforge.targets.hal import hal_fields
@@ -177,8 +178,8 @@ def rewrites() -> str:
     parts = [
         "# How ops are rewritten for chips that lack them",
         "",
-        "Written by `make docs` from `aneforge/gate/retarget/`. A native op is never touched. Below an op's",
-        "floor, or where no chip has the op, `aneforge.gate.retarget.retarget(graph, chip)` puts these in its",
+        "Written by `make docs` from `aneforge/compiler/legal/`. A native op is never touched. Below an op's",
+        "floor, or where no chip has the op, phase 0 of the compiler puts these in its",
         "place. The error in ulp is the largest distance from the correctly rounded result over every fp16",
         "argument of the domain, every node of the rewrite rounded to fp16 in three ways (half to even, half",
         "away, and the double rounding of small results that silicon shows); the engine's own exp, log, sqrt,",
@@ -207,18 +208,10 @@ def passes() -> str:
         lines += [f"## Phase {number}: {phase}", "", "| pass | what it does | reads |", "| --- | --- | --- |"]
         for name in dict.fromkeys(names):
             each = PASSES[name]
-            reads = ", ".join(_fact(key) for key in each.reads) or "-"
+            reads = ", ".join(map(fact_label, each.reads)) or "-"
             lines.append(f"| `{name}` | {each.purpose.replace('|', '/')} | {reads} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def _fact(key: str) -> str:
-    """A declared fact as people know it: a table field by its name and offset."""
-    if not key.startswith("0x"):
-        return key.replace("limit:", "limit ")
-    field = hal_fields().find(int(key, 16))
-    return f"`{key}` {field.name}"
 
 
 _HOW_READ = """*Native form*: an op of the graph language, or a weight kept as it is stored. *Equivalent*: a graph of

@@ -17,6 +17,7 @@ from aneforge.errors import AneforgeError
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
 from aneforge.report import text
+from aneforge.targets.assumed import fact_label
 from aneforge.targets.chip import compiler_target
 
 
@@ -162,7 +163,12 @@ def _record(compiled: Compiled) -> dict[str, Any]:
             for name, error in compiled.refused.items()
         },
         "passes": [
-            {"pass": each.name, "phase": each.phase, "purpose": each.purpose, "reads": list(each.reads)}
+            {
+                "pass": each.name,
+                "phase": each.phase,
+                "purpose": each.purpose,
+                "reads": [fact_label(key) for key in each.reads],
+            }
             for each in PASSES.values()
         ],
     }

@@ -11,13 +11,19 @@ from aneforge.compiler.passes import PASSES, Pass, run_passes
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.errors import AneforgeError
 from aneforge.report import text
+from aneforge.targets.assumed import fact_label
 from aneforge.targets.names import target as find_target
 
 
 def list_passes(as_json: bool) -> None:
     """Every pass with its phase, purpose and the table fields it reads."""
     records = [
-        {"pass": each.name, "phase": each.phase, "purpose": each.purpose, "reads": list(each.reads)}
+        {
+            "pass": each.name,
+            "phase": each.phase,
+            "purpose": each.purpose,
+            "reads": [fact_label(key) for key in each.reads],
+        }
         for each in sorted(PASSES.values(), key=_place)
     ]
     if as_json:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.anec.ir import Module
+from aneforge.compiler.legal.rewrites import HostInput, RejectedOp, Retargeted, retarget
 from aneforge.compiler.lower import Lowered, LoweringError, lower
 from aneforge.compiler.pipeline import Branch, Watcher, quiet_collector, run_pipeline
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.gate.preflight import preflight
-from aneforge.gate.retarget import HostInput, RejectedOp, Retargeted, retarget
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, derived_weight
@@ -39,7 +39,7 @@ LEGALISED = frozenset(
 )
 
 
-_TABLE = "0x1b8"  # the working set: every table that is known holds it
+_TABLE = "max_operand_bytes"  # the working set: every table that is known holds it
 
 
 class Compiled(Mapping[str, Program]):
@@ -252,7 +252,7 @@ def _rewriting_family(target: Target) -> Family:
 
 
 def _kernel_memory(target: Target) -> Any:
-    return compile_fact(target, "0x200").value
+    return compile_fact(target, "kmem_cap_dense").value
 
 
 def write_build(program: Program, folder: str | Path) -> None:

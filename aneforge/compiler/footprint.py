@@ -13,9 +13,9 @@ class Footprint:
     """Strides and sizes on one chip. A pass that uses it declares 0x1c0, 0x1c8 and 0x1f8."""
 
     def __init__(self, chip: Facts) -> None:
-        self._granule: int = chip["0x1c0"]
-        self._banks: int = chip["0x1c8"]
-        self._widest: int | None = chip.get("0x1f8")
+        self._granule: int = chip["dram_alignment"]
+        self._banks: int = chip["l2_bank_align"]
+        self._widest: int | None = chip.get("max_l2_dst_stride")
         self._strides: dict[TensorType, int] = {}
         self._sizes: dict[TensorType, int] = {}
 

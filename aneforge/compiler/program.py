@@ -292,7 +292,7 @@ class Program:
         for layer in self.layers:
             members.setdefault(layer.partition, []).append(layer)
         peaks = self._peaks()
-        most = budget(facts_of(self.target, ("0x1b8",))["0x1b8"])
+        most = budget(facts_of(self.target, ("max_operand_bytes",))["max_operand_bytes"])
         return tuple(
             ProgramPartition(
                 number, layers[0].segment, tuple(each.number for each in layers), peaks.get(number, 0), most

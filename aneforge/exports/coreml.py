@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from aneforge.compiler.compile import resolve_target
+from aneforge.compiler.legal.rewrites import retarget
 from aneforge.errors import AneforgeError
 from aneforge.exports.mil import Mil, quiet_mil
 from aneforge.exports.ops import REFUSED, RULES
-from aneforge.gate.retarget import retarget
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor

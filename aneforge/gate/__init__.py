@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.gate.judge import Finding, Verdict, judge
-from aneforge.gate.query import ROUTES, Query, QueryError
+from aneforge.compiler.legal.judge import Finding, Verdict, judge
+from aneforge.compiler.legal.query import ROUTES, Query, QueryError
 
 __all__ = ["ROUTES", "Finding", "Query", "QueryError", "Verdict", "judge"]

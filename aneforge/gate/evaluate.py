@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from aneforge.compiler.legal.judge import EFFECTS, Finding, judge, run_time_only
+from aneforge.compiler.legal.query import ROUTES, SYMBOLIC, Query, QueryError
 from aneforge.errors import UnknownNameError
-from aneforge.gate.judge import EFFECTS, Finding, judge, run_time_only
-from aneforge.gate.query import ROUTES, SYMBOLIC, Query, QueryError
 from aneforge.targets import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.targets import target as target_of
 

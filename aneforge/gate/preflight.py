@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from aneforge.compiler.legal.judge import Finding, Verdict, judge
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rewrites import decomposition, retarget
+from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.errors import AneforgeError
-from aneforge.gate.judge import Finding, Verdict, judge
-from aneforge.gate.query import Query
-from aneforge.gate.retarget import decomposition, retarget
-from aneforge.gate.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Node, Signature, located, make
 from aneforge.graph.ops.leaf import const

@@ -191,7 +191,7 @@ def _both(value: bool, one: Fact[Any], other: Fact[Any]) -> Fact[Any]:
 
 def _gather_clamps(target: Target) -> Fact[Any]:
     """Without a texture engine a gather with fixed indices is views; on the width those take the crop route."""
-    clamps, texture = compile_fact(target, "slice_saturates"), compile_fact(target, "0x81d")
+    clamps, texture = compile_fact(target, "slice_saturates"), compile_fact(target, "texture_engine")
     return _both(bool(clamps.value) and not texture.value, clamps, texture)
 
 
@@ -269,7 +269,7 @@ def _has_offset(asked: Question) -> bool:
 @cache
 def _own_strides() -> frozenset[int]:
     """Strides above one that a convolution has on every chip; others are computed at stride one or in steps (U36)."""
-    listed = (compile_fact(each, "0x730").value for each in all_targets())
+    listed = (compile_fact(each, "factor_list").value for each in all_targets())
     return frozenset.intersection(*(frozenset(factors) for factors in listed if factors))
 
 
@@ -409,7 +409,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "resize strategy",
-        "0x81d",
+        "texture_engine",
         _kinds("resize"),
         "saturation",
         "one side resizes in its texture engine, the other by deconvolutions or products, which round otherwise, hold "
@@ -423,7 +423,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "reduce-then-square",
-        "0x494",
+        "square_after_reduce",
         REDUCE_THEN_SQUARE,
         "round1",
         "one side fuses the square behind a reduction and so has a rounding less",
@@ -511,7 +511,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "reduction route",
-        "0x3f0",
+        "reduce_transpose_extent",
         REDUCTION | REDUCE_THEN_SQUARE,
         "ulp1",
         "the extent from which a reduction is transposed first differs, which reorders partial sums; measured to "

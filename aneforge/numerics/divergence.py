@@ -234,7 +234,7 @@ def _running(name: Chip) -> Target:
 
 def _with_table(name: Chip) -> Target:
     chip = target(name)
-    if not compile_fact(chip, "0x1b8").known:
+    if not compile_fact(chip, "max_operand_bytes").known:
         raise AneforgeError(f"no table of {chip.name} is known, so nothing can be said about its numbers")
     return chip
 

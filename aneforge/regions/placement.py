@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aneforge.gate.rules.placement import estimate_us
-from aneforge.gate.translate import query_of
+from aneforge.compiler.legal.rules.placement import estimate_us
+from aneforge.compiler.legal.translate import query_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.regions.split import ENGINE, HOST

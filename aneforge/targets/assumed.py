@@ -20,7 +20,7 @@ from aneforge.targets.limits import limit_fact
 from aneforge.targets.numeric_facts import slice_saturates
 from aneforge.targets.streams import stream_fact
 
-__all__ = ["compile_fact", "constant"]
+__all__ = ["compile_fact", "constant", "fact_label"]
 
 
 @cache
@@ -63,11 +63,17 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 
 
 def compile_fact(target: Target, key: str) -> Fact[Any]:
-    """One fact a pass may declare: a HAL offset (``0x1b8``), ``limit:NAME``, ``stream:ENCODING``, ``family8``,
-    ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``, ``kernel_copies`` or ``palette_bits``; the
+    """One fact a pass may declare: the name of a HAL field (``max_operand_bytes``), ``limit:NAME``,
+    ``stream:ENCODING``, ``family8``, ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``, ``kernel_copies`` or ``palette_bits``; the
     simulator asks for those of ``choices.json`` ``arithmetic`` (``winograd``, ``table_set``). An unpublished one is
     assumed where the data say how."""
     return _compile_fact(target.name, key)
+
+
+def fact_label(key: str) -> str:
+    """A fact as listings name it: a table field with its offset, ``max_operand_bytes (0x1b8)``."""
+    field = hal_fields(OLD_BUILD).by_name.get(key)
+    return key.replace(":", " ") if field is None else f"{key} ({field.where})"
 
 
 def constant(name: str) -> Any:
@@ -79,21 +85,22 @@ def constant(name: str) -> Any:
 
 
 def _published(target: Target, key: str) -> Fact[Any]:
-    """The cell at an offset of build 9.509; a target that only a newer build constructs is asked by field name."""
-    field = hal_fields(OLD_BUILD).find(int(key, 16))
+    """The cell of a named field; a newer table may not name it, and some targets have no table at all."""
+    field = hal_fields(OLD_BUILD).find(key)
     try:
         return target.hal[field.name]
-    except (UnknownNameError, UnknownValueError):  # a newer table may not name the field, or not exist at all
-        return Fact(None, about=f"HAL {key} {field.name} of {target.name}")
+    except (UnknownNameError, UnknownValueError):
+        return Fact(None, about=f"HAL {field.where} {field.name} of {target.name}")
 
 
 def _cell(target: Target, key: str) -> Fact[Any]:
-    chosen = store.load("choices")["cells"].get(key)
+    field = hal_fields(OLD_BUILD).find(key)
+    about = f"HAL {field.where} {field.name} of {target.name}"
+    chosen = store.load("choices")["cells"].get(field.where)
     if chosen is None:
-        return Fact(None, about=f"HAL {key} of {target.name}")
+        return Fact(None, about=about)
     value = chosen["by_target"].get(target.name, chosen["v"])
-    record = {"v": value, "src": [], "conf": "inferred", "conflict": chosen["choice"]}
-    return fact(record, about=f"HAL {key} of {target.name}")
+    return fact({"v": value, "src": [], "conf": "inferred", "conflict": chosen["choice"]}, about=about)
 
 
 def _limit(target: Target, name: str) -> Fact[Any]:
@@ -107,7 +114,7 @@ def _kernel_data(target: Target, key: str) -> Fact[Any]:
     document = store.load("compression")
     shared = target.family8 is not None and target.family8 >= Family8.A14
     row = next(row for row in document["kernel_data_paths"] if row["layout"].startswith("shared") == shared)
-    cores = _compile_fact(target.name, "0x238")
+    cores = _compile_fact(target.name, "num_nes")
     copies = 1 if shared else cores.value
     value = ("shared" if shared else "replicated") if key == "kernel_path" else copies
     told = fact({**row, "v": value}, document["evidence"], about=f"{key} of {target.name}")

@@ -43,7 +43,7 @@ def scene_of(graph: Graph, target: Target) -> Scene:
     for node in graph.nodes:
         for operand in node.inputs:
             users[operand.uid] = users.get(operand.uid, 0) + 1
-    return Scene(compile_fact(target, "0x1b8").value, users)
+    return Scene(compile_fact(target, "max_operand_bytes").value, users)
 
 
 def changes_of(graph: Graph, target: Target, rewrites: Iterable[Rewrite]) -> list[Change]:

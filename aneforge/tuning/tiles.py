@@ -18,7 +18,7 @@ from aneforge.tuning.rewrites import applied
 __all__ = ["attention_tiles", "tune_attention"]
 
 CANDIDATES = (1, 2, 3, 4, 5, 6, 8)
-_WORKING_SET = "0x1b8"  # bytes on the chip for a layer's tensors
+_WORKING_SET = "max_operand_bytes"  # bytes on the chip for a layer's tensors
 
 
 def attention_tiles(

@@ -3,7 +3,7 @@ sums in several shorter ones."""
 
 from __future__ import annotations
 
-from aneforge.gate.retarget.pieces import Cut
+from aneforge.compiler.legal.rewrites.pieces import Cut
 from aneforge.graph.ops.contraction import conv, linear
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor

@@ -17,7 +17,7 @@ _STORED_AS = {"kernel_lut": "kernel_palettized_LUT"}  # the product's name for a
 @pass_(
     "products-to-convolutions",
     1,
-    reads=["0x1b8", "0x138"],
+    reads=["max_operand_bytes", "max_tensor_width"],
     ensures=["resident products"],
     only=["linear", "matmul"],
 )
@@ -27,7 +27,7 @@ def products_to_convolutions(module: Module, chip: Facts) -> int:
     The contraction moves to the channel axis and back by two C and W exchanges, which are free or cancel (C25). The
     rows then lie on the width, so a product with more of them than the width holds (0x138) stays as well.
     """
-    limit, widest = chip["0x1b8"], chip["0x138"]
+    limit, widest = chip["max_operand_bytes"], chip["max_tensor_width"]
     walk = Rewriter(module)
     for op in module.ops:
         kernel = _kernel(module, op)
@@ -98,7 +98,7 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
     return walk.emit("anec.transpose", [product], op.type, {"transpose_list": _EXCHANGE}, op.sources)
 
 
-_CAPS = ("limit:batch_extent", "0x158", "limit:channel_extent", "0x140", "0x138")
+_CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
 
 
 @pass_("sink-transposes", 1, reads=_CAPS, only=["transpose"])

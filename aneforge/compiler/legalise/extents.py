@@ -10,7 +10,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
 
-_CAPS = ("limit:batch_extent", "0x158", "limit:channel_extent", "0x140", "0x138")
+_CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
 _WIDE, _CONTRACTED = "limit:transpose_extent_offset_field", "limit:contraction_extent"
 
 

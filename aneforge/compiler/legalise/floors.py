@@ -7,29 +7,30 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
+from aneforge.targets.assumed import fact_label
 from aneforge.targets.families import Family8
 
 # Op or unit type: the support byte that its validator reads (table 22.5, layers.json gate_byte), the layer, and how
 # its words begin where a layer has words for it.
 _GATES: dict[str, tuple[str, str, str | None]] = {
-    "softmax": ("0x815", "Softmax", "Softmax is not"),
-    "instance_norm": ("0x816", "InstanceNorm", "InstanceNorm layer not"),
-    "resample": ("0x81d", "Resample", None),
-    "crop_resize": ("0x81d", "CropResize", "Codegen Error"),
-    "AffineTransform": ("0x81d", "AffineTransform", "affine transform is not"),
-    "Dropout": ("0x4a9", "Dropout", "Dropout layer is not"),
-    "RandomGenerator": ("0x4a9", "Random", "Random layer is not"),
-    "LocalResponseNormalization": ("0x81a", "LRN", "LRN is not"),
-    "Symmetric": ("0x81d", "Pad", "Architecture does not"),
-    "Reflective": ("0x81d", "Pad", "Architecture does not"),
-    "resize": ("0x81d", "Resize", "failed to map"),
+    "softmax": ("softmax", "Softmax", "Softmax is not"),
+    "instance_norm": ("instance_norm", "InstanceNorm", "InstanceNorm layer not"),
+    "resample": ("texture_engine", "Resample", None),
+    "crop_resize": ("texture_engine", "CropResize", "Codegen Error"),
+    "AffineTransform": ("texture_engine", "AffineTransform", "affine transform is not"),
+    "Dropout": ("rng", "Dropout", "Dropout layer is not"),
+    "RandomGenerator": ("rng", "Random", "Random layer is not"),
+    "LocalResponseNormalization": ("lrn", "LRN", "LRN is not"),
+    "Symmetric": ("texture_engine", "Pad", "Architecture does not"),
+    "Reflective": ("texture_engine", "Pad", "Architecture does not"),
+    "resize": ("texture_engine", "Resize", "failed to map"),
 }
 
 
 @pass_(
     "check-floors",
     2,
-    reads=["family8", "0x4a9", "0x815", "0x816", "0x81a", "0x81d"],
+    reads=["family8", "rng", "softmax", "instance_norm", "lrn", "texture_engine"],
     requires=["layers", "family forms", "mapped resizes", "mapped gathers"],
     ensures=["floors"],
 )
@@ -48,7 +49,9 @@ def check_floors(module: Module, chip: Facts) -> int:
             raise Refused(op, f"{op.name} starts at family {needed}, this target is {index.name}", _words(gate))
         if gate is not None and not chip[gate[0]]:
             raise Refused(
-                op, f"{_feature(op)} needs the support byte {gate[0]}, which this target lacks", _words(gate)
+                op,
+                f"{_feature(op)} needs the support byte {fact_label(gate[0])}, which this target lacks",
+                _words(gate),
             )
     return 0
 

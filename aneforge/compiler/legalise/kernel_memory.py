@@ -33,7 +33,7 @@ def _tiles_overlap(op: Op, working_set: int) -> bool:
 
 def kernel_cap(chip: Facts, streams: bool) -> int:
     """The streamed cap where the weight streams and the chip's streaming master is set, else the dense one."""
-    return chip["0x210"] if streams and chip["0x48f"] else chip["0x200"]
+    return chip["kmem_cap_streamed"] if streams and chip["kernel_stream_master"] else chip["kmem_cap_dense"]
 
 
 def kernel_demand(op: Op) -> int:
@@ -47,4 +47,4 @@ def kernel_demand(op: Op) -> int:
 def exceeds(op: Op, chip: Facts) -> bool:
     """ExceedKmemSizeLimit: whether a layer's weight has to be split."""
     demand = kernel_demand(op)
-    return demand > 0 and kernel_cap(chip, streamable(op, chip["0x1b8"])) < demand
+    return demand > 0 and kernel_cap(chip, streamable(op, chip["max_operand_bytes"])) < demand

@@ -15,7 +15,7 @@ from aneforge.compiler.refusal import Refused
 @pass_(
     "split-kernel-memory",
     2,
-    reads=["0x48f", "0x200", "0x210", "0x1b8"],
+    reads=["kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed", "max_operand_bytes"],
     requires=["layers", "mapped resizes", "native strides", "native groups", "kernel modes"],
     ensures=["kernel memory"],
     only=KERNELS,
@@ -39,7 +39,7 @@ def _has_weight(module: Module, op: Op) -> bool:
 
 
 def _pieces(op: Op, chip: Facts) -> list[Piece]:
-    cap = kernel_cap(chip, streamable(op, chip["0x1b8"]))
+    cap = kernel_cap(chip, streamable(op, chip["max_operand_bytes"]))
     outputs = op.shape[output_axis(op)]
     each = kernel_demand(op) // outputs
     if each > cap:

@@ -20,7 +20,7 @@ _REWRITTEN = range(9, 16)  # fusion.json conv_kernel_rewrite: widths 9 to 15
 @pass_(
     "large-kernels",
     2,
-    reads=["0x38", "limit:conv_kernel_h", "large_kernel_rewrite"],
+    reads=["max_f16_conv_kernel_dim_x", "limit:conv_kernel_h", "large_kernel_rewrite"],
     requires=["layers", "native strides", "native groups"],
     ensures=["kernel modes"],
     only=["convolution", "deconvolution"],
@@ -31,7 +31,7 @@ def large_kernels(module: Module, chip: Facts) -> int:
     The rewrite is that of fusion.json ``conv_kernel_rewrite``, on the targets that were seen to use it (U26): two
     copies of the weights, one shifted by a column, give the even and the odd columns.
     """
-    widest, tallest = chip["0x38"], min(chip["limit:conv_kernel_h"])
+    widest, tallest = chip["max_f16_conv_kernel_dim_x"], min(chip["limit:conv_kernel_h"])
 
     def large(op: Op) -> bool:
         if op.kind not in ("convolution", "deconvolution"):

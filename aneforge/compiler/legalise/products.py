@@ -10,7 +10,9 @@ from aneforge.compiler.passes import pass_
 _HEIGHT = 3
 
 
-@pass_("slice-products", 2, reads=["0x1b8"], requires=["layers"], ensures=["sliced products"], only=["matmul"])
+@pass_(
+    "slice-products", 2, reads=["max_operand_bytes"], requires=["layers"], ensures=["sliced products"], only=["matmul"]
+)
 def slice_products(module: Module, chip: Facts) -> int:
     """SliceMatMulAlongHeight: a product is cut along the height until each right-hand side fits HAL 0x1b8 (U32).
 
@@ -18,7 +20,7 @@ def slice_products(module: Module, chip: Facts) -> int:
     """
     walk = Relayer(module)
     for op in module.ops:
-        slices = _slices(module, op, chip["0x1b8"])
+        slices = _slices(module, op, chip["max_operand_bytes"])
         if len(slices) < 2:
             walk.keep(op)
             continue

@@ -19,7 +19,14 @@ _UPSAMPLES = (("NearestNeighbor", "Default"), ("NearestNeighbor", "UnalignedCorn
 @pass_(
     "resize-strategies",
     2,
-    reads=["0x81d", "0x812", "0x38", "0x138", "0x140", "limit:channel_extent"],
+    reads=[
+        "texture_engine",
+        "one_by_one_upsample",
+        "max_f16_conv_kernel_dim_x",
+        "max_tensor_width",
+        "max_tensor_height",
+        "limit:channel_extent",
+    ],
     requires=["layers"],
     ensures=["mapped resizes"],
     rounds=True,
@@ -34,7 +41,7 @@ def resize_strategies(module: Module, chip: Facts) -> int:
     for op in module.ops:
         if op.kind != "resize":
             walk.keep(op)
-        elif chip["0x81d"]:
+        elif chip["texture_engine"]:
             op.labels["route"] = "texture"
             walk.changes += 1
             walk.keep(op)
@@ -67,17 +74,17 @@ def _upsample_factors(op: Op, chip: Facts) -> tuple[int, int] | None:
         return None
     if rows % height or columns % width:
         return None
-    if (height, width) == (1, 1) and not chip["0x812"]:  # U25
+    if (height, width) == (1, 1) and not chip["one_by_one_upsample"]:  # U25
         return None
     factors = rows // height, columns // width
-    small = all(kernel_size(factor, method == "Linear") <= chip["0x38"] for factor in factors)
+    small = all(kernel_size(factor, method == "Linear") <= chip["max_f16_conv_kernel_dim_x"] for factor in factors)
     return factors if small else None
 
 
 def _check_turned(op: Op, chip: Facts) -> None:
     """The channels lie on each resized axis in turn, and that axis on the channels."""
     x, mode = op.operands[0], op.attrs["sampling_modes"]
-    for axis, cap in ((3, chip["0x140"]), (4, chip["0x138"])):
+    for axis, cap in ((3, chip["max_tensor_height"]), (4, chip["max_tensor_width"])):
         size, out = x.shape[axis], op.shape[axis]
         if passes_through(size, out, mode):
             continue

@@ -66,7 +66,7 @@ def factors(stride: int, allowed: Sequence[int]) -> tuple[int, int] | None:
 @pass_(
     "large-strides",
     2,
-    reads=["0x730", "limit:conv_kernel_w_fp16", "limit:conv_kernel_h", "limit:channel_extent"],
+    reads=["factor_list", "limit:conv_kernel_w_fp16", "limit:conv_kernel_h", "limit:channel_extent"],
     requires=["layers"],
     ensures=["native strides"],
     only=["convolution"],
@@ -78,7 +78,7 @@ def large_strides(module: Module, chip: Facts) -> int:
     the stride of a convolution with the kernel regrouped. Any other stride, and one over a live kernel, is computed
     at stride one and read by a strided view (U36).
     """
-    native = (1, *chip["0x730"])
+    native = (1, *chip["factor_list"])
 
     def large(op: Op) -> bool:
         return op.kind == "convolution" and any(step not in native for step in op.attrs["strides"][1:])
@@ -88,7 +88,7 @@ def large_strides(module: Module, chip: Facts) -> int:
 
 def _plan(module: Module, op: Op, chip: Facts) -> tuple[Axis, Axis]:
     """Both axes with their factors, as far as the kernel and the map can be regrouped."""
-    rows, columns = (_axis(op, axis, chip["0x730"]) for axis in (1, 2))
+    rows, columns = (_axis(op, axis, chip["factor_list"]) for axis in (1, 2))
     channels = op.operands[0].shape[2] * rows.first * columns.first
     if not _plain(module, op) or channels > chip["limit:channel_extent"]:
         return _by_view(rows), _by_view(columns)

@@ -14,7 +14,7 @@ from aneforge.compiler.passes import pass_
 @pass_(
     "multi-pass-transposes",
     2,
-    reads=["0x468", "0x470"],
+    reads=["max_transpose_h", "max_transpose_w"],
     requires=["layers", "family forms", "mapped resizes"],
     ensures=["native transposes"],
     only=["transpose"],
@@ -27,7 +27,7 @@ def multi_pass_transposes(module: Module, chip: Facts) -> int:
     """
 
     def beyond(op: Op) -> bool:
-        return op.kind == "transpose" and not _native(op, chip["0x468"], chip["0x470"])
+        return op.kind == "transpose" and not _native(op, chip["max_transpose_h"], chip["max_transpose_w"])
 
     return rewritten(module, beyond, _in_passes)
 

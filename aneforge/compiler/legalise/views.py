@@ -20,7 +20,12 @@ _EXCHANGE = pairs_of((0, 1, 2, 4, 3))  # H and W
 
 
 @pass_(
-    "gather-gate", 2, reads=["0x81d"], requires=["layers"], ensures=["mapped gathers"], only=["gather_nd", "padding"]
+    "gather-gate",
+    2,
+    reads=["texture_engine"],
+    requires=["layers"],
+    ensures=["mapped gathers"],
+    only=["gather_nd", "padding"],
 )
 def gather_gate(module: Module, chip: Facts) -> int:
     """IsValidForH13: without a texture engine a gather fits the software envelope, or fixed indices become views.
@@ -28,7 +33,7 @@ def gather_gate(module: Module, chip: Facts) -> int:
     A pad that mirrors is a gather of that kind (table 22.5: these modes need the texture engine as well), which the
     gate calls the software route.
     """
-    texture = chip["0x81d"]
+    texture = chip["texture_engine"]
     walk = Relayer(module)
     for op in module.ops:
         if not texture and op.kind == "padding" and op.attrs["padding_modes"] in _MIRRORS:

@@ -3,7 +3,7 @@
 A value of the user's shape is laid out as NDCHW (:func:`aneforge.anec.rank5`); an op whose operands lie otherwise
 than the engine wants them gets reshapes and transposes around it, which phase 1 folds or cancels. Every op made
 carries the name of the user's node. What a chip cannot run is not decided here: the gate and
-:func:`aneforge.gate.retarget.retarget` come before, the legalisation after.
+:func:`aneforge.compiler.legal.rewrites.retarget` come before, the legalisation after.
 """
 
 from __future__ import annotations

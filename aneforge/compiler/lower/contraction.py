@@ -85,7 +85,7 @@ def _matmul(b: Builder, node: Tensor) -> Op:
 
 def _check_matmul(b: Builder, node: Tensor, columns: int) -> None:
     """Listing 22.1: one row of A (an output channel) is a kernel and has to fit the kernel memory."""
-    most = None if b.target is None else compile_fact(b.target, "0x200").value
+    most = None if b.target is None else compile_fact(b.target, "kmem_cap_dense").value
     if most is not None and 2 * columns > most:
         message = f"a row of {columns} numbers takes {2 * columns} bytes, kernel memory holds {most}"
         raise b.refuse(node, message, reject_string("MatrixMult", "can not fit"))

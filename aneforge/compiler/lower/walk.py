@@ -96,7 +96,9 @@ def lower(
             continue
         found = known.get(name)
         if found is None:
-            raise build.refuse(node, "no engine has this op; retarget the graph first (aneforge.gate.retarget)")
+            raise build.refuse(
+                node, "no engine has this op; retarget the graph first (aneforge.compiler.legal.rewrites)"
+            )
         first = len(build.ops)
         build.values[node.uid] = found(build, node)
         if node.signature.op.native_layer:

@@ -46,14 +46,14 @@ def allocation_of(chained: bool, dependent: bool, in_place: bool, ring: bool, on
 @pass_(
     "assign-allocations",
     4,
-    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
     requires=["partitions", "joined concats"],
     ensures=["allocations"],
 )
 def assign_allocations(module: Module, chip: Facts) -> int:
     """Tag every result with its allocation type (table 22.2), elementwise ones in place; counts what stays on chip."""
     graph = LayerGraph.of_module(module)
-    live = Liveness(graph, Footprint(chip), budget(chip["0x1b8"]))
+    live = Liveness(graph, Footprint(chip), budget(chip["max_operand_bytes"]))
     owners = {layer.result: layer for layer in graph.layers}
     resident = 0
     for layer in graph.layers:

@@ -18,7 +18,7 @@ _BATCH, _WIDTH = 0, 4
 @pass_(
     "join-widths",
     4,
-    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
     requires=["partitions", "folded pads"],
     ensures=["joined concats"],
     only=["concat"],
@@ -31,12 +31,12 @@ def join_widths(module: Module, chip: Facts) -> int:
     """
     graph = LayerGraph.of_module(module)
     footprint = Footprint(chip)
-    most = budget(chip["0x1b8"])
+    most = budget(chip["max_operand_bytes"])
     live = Liveness(graph, footprint, most)
     pressure = _Pressure(live)
     joined = 0
     for layer in graph.layers:
-        pieces = _pieces(graph, layer, chip["0x1c0"])
+        pieces = _pieces(graph, layer, chip["dram_alignment"])
         if pieces and _affordable(live, pressure, layer, pieces, most):
             _join(layer, pieces, footprint)
             joined += 1

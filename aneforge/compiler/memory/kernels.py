@@ -21,7 +21,16 @@ def kernel_of(op: Op) -> Op | None:
 @pass_(
     "pack-kernels",
     4,
-    reads=["0x48f", "0x200", "0x210", "0x1b8", "kernel_path", "kernel_copies", "stream:sparse", "stream:blockwise"],
+    reads=[
+        "kernel_stream_master",
+        "kmem_cap_dense",
+        "kmem_cap_streamed",
+        "max_operand_bytes",
+        "kernel_path",
+        "kernel_copies",
+        "stream:sparse",
+        "stream:blockwise",
+    ],
     requires=["partitions"],
     ensures=["packed weights"],
 )
@@ -39,7 +48,7 @@ def pack_kernels(module: Module, chip: Facts) -> int:
             encoding = _encoding(module, op, kernel, chip)
             if encoding != "fp16":
                 kernel.labels["encoding"] = encoding
-            streams = streamable(op, chip["0x1b8"]) and kernel_cap(chip, True) != kernel_cap(chip, False)
+            streams = streamable(op, chip["max_operand_bytes"]) and kernel_cap(chip, True) != kernel_cap(chip, False)
             flows[kernel] = "stream" if streams and flows.get(kernel) != "fold" else "fold"
     address = 0
     for op in module.ops:

@@ -92,7 +92,7 @@ def pack(buffers: Iterable[Buffer], capacity: int | None) -> tuple[dict[Buffer, 
 @pass_(
     "lay-out-buffers",
     4,
-    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
     requires=["allocations"],
     ensures=["addresses"],
 )
@@ -103,7 +103,7 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
     """
     graph = LayerGraph.of_module(module)
     footprint = Footprint(chip)
-    live = Liveness(graph, footprint, budget(chip["0x1b8"]))
+    live = Liveness(graph, footprint, budget(chip["max_operand_bytes"]))
     owners = {layer.result: layer for layer in graph.layers}
     buffers = live.buffers()
     inside: dict[int, list[Buffer]] = {}
@@ -113,7 +113,7 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
     spilled: list[Buffer] = []
     addresses: dict[Buffer, int] = {}
     for members in inside.values():
-        placed, homeless, _ = pack(members, chip["0x1b8"])
+        placed, homeless, _ = pack(members, chip["max_operand_bytes"])
         addresses |= placed
         spilled += homeless
     on_chip = set(addresses)

@@ -12,12 +12,12 @@ from aneforge.compiler.schedule.layers import LayerGraph
 @pass_(
     "dedicate-buffers",
     4,
-    reads=["0x1f0", "0x491", "0x1c0", "0x1c8", "0x1f8"],
+    reads=["l2_resident_threshold", "resident_buffer_gate", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
     requires=["addresses"],
 )
 def dedicate_buffers(module: Module, chip: Facts) -> int:
     """AllocateOutputDMADefaultBuffer: a convolution's result up to 0x1f0 bytes gets a buffer of its own (U30)."""
-    threshold = chip["0x1f0"] if chip["0x491"] & 1 else 0
+    threshold = chip["l2_resident_threshold"] if chip["resident_buffer_gate"] & 1 else 0
     footprint = Footprint(chip)
     dedicated = 0
     for layer in LayerGraph.of_module(module).layers:

@@ -15,13 +15,13 @@ __all__ = ["chain_obstacle", "chained_into"]
 _COMPUTE = ("NE", "PE")
 
 
-@pass_("discover-chains", 3, reads=["0x8bc", "0x1b8"], requires=["schedule"], ensures=["chains"])
+@pass_("discover-chains", 3, reads=["chaining_enable", "max_operand_bytes"], requires=["schedule"], ensures=["chains"])
 def discover_chains(module: Module, chip: Facts) -> int:
     """IsChainable: mark the producer of every pair of neighbours that meets all conditions (allocation type 2)."""
     layers = LayerGraph.of_module(module).layers
     found = 0
     for producer, consumer in pairwise(layers):
-        if chain_obstacle(producer, consumer, bool(chip["0x8bc"]), chip["0x1b8"]) is None:
+        if chain_obstacle(producer, consumer, bool(chip["chaining_enable"]), chip["max_operand_bytes"]) is None:
             producer.primary.labels["chained"] = True
             found += 1
     return found

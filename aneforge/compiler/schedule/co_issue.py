@@ -18,11 +18,17 @@ __all__ = ["co_issue_obstacle"]
 _OTHER = {"NE": "PE", "PE": "NE"}
 
 
-@pass_("discover-co-issue", 3, reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"], requires=["chains"], ensures=["co-issue"])
+@pass_(
+    "discover-co-issue",
+    3,
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    requires=["chains"],
+    ensures=["co-issue"],
+)
 def discover_co_issue(module: Module, chip: Facts) -> int:
     """Pair layers of the two engines that nothing keeps apart; the later one moves beside the earlier (U37)."""
     graph = LayerGraph.of_module(module)
-    pairs = _pairs(graph.layers, Footprint(chip), chip["0x1b8"])
+    pairs = _pairs(graph.layers, Footprint(chip), chip["max_operand_bytes"])
     for first, second in pairs.items():
         first.primary.labels["co_issue"], second.primary.labels["co_issue"] = second.number, first.number
     if pairs:

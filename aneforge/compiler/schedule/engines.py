@@ -9,7 +9,13 @@ from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.layers import Layer, LayerGraph, engine_class, is_view
 
 
-@pass_("assign-engines", 3, reads=["0x1c0", "0x1c8", "0x1f8"], requires=["layers"], ensures=["engines"])
+@pass_(
+    "assign-engines",
+    3,
+    reads=["dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    requires=["layers"],
+    ensures=["engines"],
+)
 def assign_engines(module: Module, chip: Facts) -> int:
     """Give every layer its engine: NE, PE, TE, DMA, or view where nothing has to be done."""
     graph = LayerGraph.of_module(module)

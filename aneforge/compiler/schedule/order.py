@@ -37,14 +37,14 @@ class Branch:
 @pass_(
     "schedule-layers",
     3,
-    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
     requires=["engines", "segments"],
     ensures=["schedule"],
 )
 def schedule_layers(module: Module, chip: Facts) -> int:
     """The greedy priority-queue list scheduler: linearise the layers; counts those that change their place."""
     graph = LayerGraph.of_module(module)
-    order = list_schedule(graph, Footprint(chip), chip["0x1b8"])
+    order = list_schedule(graph, Footprint(chip), chip["max_operand_bytes"])
     moved = sum(layer.place != place for place, layer in enumerate(order))
     graph.write_order(order)
     return moved

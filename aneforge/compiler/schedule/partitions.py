@@ -32,14 +32,14 @@ def steps_of(layers: list[Layer]) -> list[list[Layer]]:
 @pass_(
     "close-partitions",
     3,
-    reads=["0x1b8", "0x1c0", "0x1c8", "0x1f8"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
     requires=["chains", "co-issue"],
     ensures=["partitions"],
 )
 def close_partitions(module: Module, chip: Facts) -> int:
     """Close a partition when the next layer would push the peak on-chip pressure past the scaled working set."""
     graph = LayerGraph.of_module(module)
-    walk = _Pressure(graph, Footprint(chip), budget(chip["0x1b8"]))
+    walk = _Pressure(graph, Footprint(chip), budget(chip["max_operand_bytes"]))
     for step in steps_of(graph.layers):
         walk.take(step)
     for layer in graph.layers:

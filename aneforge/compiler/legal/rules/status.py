@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from aneforge.compiler.legal.rules.base import matches
 from aneforge.errors import UnknownNameError, nearest
-from aneforge.gate.rules.base import matches
 from aneforge.targets import Fact, Family, Target, op_names, op_routes, store
 from aneforge.targets.evidence import fact
 from aneforge.targets.ops import mil_row

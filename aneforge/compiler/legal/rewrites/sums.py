@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aneforge.gate.retarget.pieces import Cut
-from aneforge.gate.retarget.registry import Context, rule
+from aneforge.compiler.legal.rewrites.pieces import Cut
+from aneforge.compiler.legal.rewrites.registry import Context, rule
 from aneforge.graph.ops.contraction import matmul
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

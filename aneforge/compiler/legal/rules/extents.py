@@ -7,8 +7,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from aneforge.gate.query import SYMBOLIC, Query
-from aneforge.gate.rules.base import ANY, Limit, Over, rule
+from aneforge.compiler.legal.query import SYMBOLIC, Query
+from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
 from aneforge.targets import Family
 from aneforge.targets.limits import axis_limit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.base import Limit, Over, rule
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import Limit, Over, rule
 from aneforge.targets import limit_fact
 
 CONVS = ("conv", "conv_transpose", "conv2d", "dynamic_conv", "Conv")

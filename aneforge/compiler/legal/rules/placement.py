@@ -13,8 +13,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.extents import MATMULS, contraction
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.extents import MATMULS, contraction
 from aneforge.targets import store
 
 __all__ = ["estimate_us", "placed"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aneforge.gate.query import Query
+from aneforge.compiler.legal.query import Query
 from aneforge.graph.node import Signature
 
 __all__ = ["query_of", "route_of"]

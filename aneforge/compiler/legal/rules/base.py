@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from aneforge.compiler.legal.query import CHAIN, Query
 from aneforge.errors import DataError
-from aneforge.gate.query import CHAIN, Query
 from aneforge.targets import Fact, Target, global_limit, limit_fact, store
 from aneforge.targets.evidence import fact
 

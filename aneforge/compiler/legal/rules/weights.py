@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from aneforge.gate.query import Query
+from aneforge.compiler.legal.query import Query
 from aneforge.targets import Target, stream_fact
 
 __all__ = ["fold_finding"]

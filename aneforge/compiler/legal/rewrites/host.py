@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.gate.retarget.registry import Context, rule
+from aneforge.compiler.legal.rewrites.registry import Context, rule
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aneforge import special
-from aneforge.gate.retarget.bounds import Bound
-from aneforge.gate.retarget.registry import Context, Result, rule
+from aneforge.compiler.legal.rewrites.bounds import Bound
+from aneforge.compiler.legal.rewrites.registry import Context, Result, rule
 from aneforge.graph.tensor import Tensor
 
 _NAMES = {

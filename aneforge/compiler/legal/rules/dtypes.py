@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.base import ANY, Limit, rule
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import ANY, Limit, rule
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint16", "uint32")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.base import ANY, Limit, Over, rule
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
 from aneforge.targets import store
 
 _SDPA = ("SDPA", "sdpa", "scaled_dot_product_attention")

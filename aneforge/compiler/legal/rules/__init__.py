@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aneforge.gate.rules import chains, conv, dtypes, extents, layers, movement, norms, values
-from aneforge.gate.rules.base import RULES, Limit, Rule, applicable
+from aneforge.compiler.legal.rules import chains, conv, dtypes, extents, layers, movement, norms, values
+from aneforge.compiler.legal.rules.base import RULES, Limit, Rule, applicable
 
 __all__ = [
     "RULES",

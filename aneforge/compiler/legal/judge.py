@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from aneforge.compiler.legal.query import CHAIN, ROUTES, Query, QueryError
+from aneforge.compiler.legal.rules import Limit, Rule, applicable
+from aneforge.compiler.legal.rules.base import Over
+from aneforge.compiler.legal.rules.placement import placed
+from aneforge.compiler.legal.rules.status import op_answer
+from aneforge.compiler.legal.rules.weights import fold_finding
 from aneforge.errors import UnknownNameError, nearest
-from aneforge.gate.query import CHAIN, ROUTES, Query, QueryError
-from aneforge.gate.rules import Limit, Rule, applicable
-from aneforge.gate.rules.base import Over
-from aneforge.gate.rules.placement import placed
-from aneforge.gate.rules.status import op_answer
-from aneforge.gate.rules.weights import fold_finding
 from aneforge.targets import Fact, Target
 
 __all__ = ["EFFECTS", "Finding", "Verdict", "judge", "run_time_only"]
@@ -114,7 +114,7 @@ def judge(query: Query, target: Target, route: str = "conversion") -> Verdict:
 
 def run_time_only(finding: Finding) -> bool:
     """Whether a finding shows only when the program runs, so that compiling alone does not meet it."""
-    from aneforge.gate.rules.base import rule_records
+    from aneforge.compiler.legal.rules.base import rule_records
 
     records = rule_records().get(finding.rule, ())
     return bool(records) and all(record.get("stage") == "run" for record in records)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.base import Limit, Over, rule
-from aneforge.gate.rules.conv import pair
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import Limit, Over, rule
+from aneforge.compiler.legal.rules.conv import pair
 
 
 @rule("gather-envelope", "gather", "gather_nd", "Gather")

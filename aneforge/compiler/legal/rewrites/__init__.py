@@ -7,11 +7,11 @@ compiler's own words.
 
 from __future__ import annotations
 
-from aneforge.gate.retarget.bounds import BOUNDS, Bound
-from aneforge.gate.retarget.host import HostInput
-from aneforge.gate.retarget.registry import Rule, decomposition, decompositions
-from aneforge.gate.retarget.rejection import RejectedOp, reject_words
-from aneforge.gate.retarget.walk import Change, Retargeted, retarget
+from aneforge.compiler.legal.rewrites.bounds import BOUNDS, Bound
+from aneforge.compiler.legal.rewrites.host import HostInput
+from aneforge.compiler.legal.rewrites.registry import Rule, decomposition, decompositions
+from aneforge.compiler.legal.rewrites.rejection import RejectedOp, reject_words
+from aneforge.compiler.legal.rewrites.walk import Change, Retargeted, retarget
 
 __all__ = [
     "BOUNDS",

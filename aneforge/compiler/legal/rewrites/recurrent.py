@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aneforge.gate.retarget.pieces import joined
-from aneforge.gate.retarget.registry import Context, rule
+from aneforge.compiler.legal.rewrites.pieces import joined
+from aneforge.compiler.legal.rewrites.registry import Context, rule
 from aneforge.graph.ops.contraction import linear
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from aneforge.gate.retarget.bounds import Bound
-from aneforge.gate.retarget.movement import take
-from aneforge.gate.retarget.registry import Context, Result, rule
+from aneforge.compiler.legal.rewrites.bounds import Bound
+from aneforge.compiler.legal.rewrites.movement import take
+from aneforge.compiler.legal.rewrites.registry import Context, Result, rule
 from aneforge.graph.ops.contraction import matmul
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

@@ -7,8 +7,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.base import ANY, Limit, rule
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import ANY, Limit, rule
 
 
 @rule("chain-depth", ANY, oversize=True)

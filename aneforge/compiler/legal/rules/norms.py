@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.base import Limit, rule
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import Limit, rule
 
 
 def _rank4_body(query: Query) -> bool:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.compiler.legal.rewrites.bounds import Bound
+from aneforge.compiler.legal.rewrites.host import HostInput
+from aneforge.compiler.legal.rewrites.registry import Context, Result, Rule, decompositions
+from aneforge.compiler.legal.rewrites.rejection import RejectedOp, reject_words
 from aneforge.errors import FamilyError
-from aneforge.gate.retarget.bounds import Bound
-from aneforge.gate.retarget.host import HostInput
-from aneforge.gate.retarget.registry import Context, Result, Rule, decompositions
-from aneforge.gate.retarget.rejection import RejectedOp, reject_words
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import OpDef, Shape, definition, make
 from aneforge.graph.ops.leaf import input as graph_input

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from aneforge.gate.retarget.bounds import Bound, bound_of
+from aneforge.compiler.legal.rewrites.bounds import Bound, bound_of
 from aneforge.graph.node import definitions
 from aneforge.graph.tensor import Tensor
 
@@ -28,7 +28,7 @@ class Context:
     node: Tensor
     inputs: tuple[Tensor, ...]
     host: Callable[..., Tensor]
-    """Makes an input that the host must supply (see :mod:`aneforge.gate.retarget.host`)."""
+    """Makes an input that the host must supply (see :mod:`aneforge.compiler.legal.rewrites.host`)."""
     native: Callable[[str], bool]
     """Whether the chip has a graph op, for rules with a shorter form on newer chips."""
 
@@ -63,7 +63,7 @@ def rule(op: str, name: str) -> Callable[[Callable[..., Tensor | Result]], Calla
 
 def decompositions() -> Mapping[str, Rule]:
     """Every rewrite, by graph op."""
-    from aneforge.gate.retarget import elementwise, host, movement, recurrent, resampling, sums
+    from aneforge.compiler.legal.rewrites import elementwise, host, movement, recurrent, resampling, sums
 
     _ = elementwise, host, movement, recurrent, resampling, sums  # importing them registers their rules
     return _RULES

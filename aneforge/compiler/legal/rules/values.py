@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aneforge.gate.query import Query
-from aneforge.gate.rules.base import Limit, Over, rule
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import Limit, Over, rule
 
 _SUMS = ("matmul", "linear", "conv", "conv_transpose", "bmm", "einsum", "conv2d", "dynamic_conv")
 _SLICES = ("slice_by_size", "slice_by_index", "crop")

@@ -7,8 +7,8 @@ from itertools import groupby
 
 import numpy as np
 
-from aneforge.gate.retarget.pieces import Cut, joined
-from aneforge.gate.retarget.registry import Context, rule
+from aneforge.compiler.legal.rewrites.pieces import Cut, joined
+from aneforge.compiler.legal.rewrites.registry import Context, rule
 from aneforge.graph.ops.elementwise import select
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
