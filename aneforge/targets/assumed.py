@@ -64,9 +64,9 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: the name of a HAL field (``max_operand_bytes``), ``limit:NAME``,
-    ``stream:ENCODING``, ``family8``, ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``, ``kernel_copies`` or ``palette_bits``; the
-    simulator asks for those of ``choices.json`` ``arithmetic`` (``winograd``, ``table_set``). An unpublished one is
-    assumed where the data say how."""
+    ``stream:ENCODING``, ``family8``, ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``,
+    ``kernel_copies`` or ``palette_bits``; the simulator asks for those of ``choices.json`` ``arithmetic``
+    (``winograd``, ``table_set``). An unpublished one is assumed where the data say how."""
     return _compile_fact(target.name, key)
 
 
