@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,13 @@ import numpy as np
 
 from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
-from aneforge.anec.ir import Module
 from aneforge.compiler.compile import (
     compile_target,
-    lowered_for,
     refuse_options,
     resolve_target,
     write_build,
 )
 from aneforge.compiler.explain import Explanation, History
-from aneforge.compiler.passes import Pass, PassLog
-from aneforge.compiler.pipeline import Watcher
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
@@ -70,14 +66,8 @@ class Model:
     def explain(self, node: str | None = None) -> Any:
         """Why each node became what it is, pass by pass; one node's story by its name."""
         history = History()
-        moved, lowered = lowered_for(self.graph, self.target)
-        history.start(lowered.module)
         program = compile_target(self.graph, self.target, watch=history)
-        names = self.graph.names()
-        rewritten: dict[str, list[str]] = {}
-        for change in moved.changes:
-            rewritten.setdefault(names[change.node.uid], []).append(str(change))
-        told = Explanation(self.graph, program, history, rewritten)
+        told = Explanation(self.graph, program, history)
         return told if node is None else told[node]
 
     def reference(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
@@ -158,19 +148,6 @@ class SegmentedModel(Model):
         return sum(segment.kind == "native" for segment in self.program.segments)
 
 
-def _validator(graph: Graph, chip: Target) -> Watcher:
-    """Checks every pass. It starts behind the first one, so that what the gate refuses is refused and never run."""
-
-    @cache
-    def started() -> Validator:
-        return Validator(lowered_for(graph, chip)[1].module)
-
-    def watch(each: Pass, entry: PassLog, module: Module) -> None:
-        started()(each, entry, module)
-
-    return watch
-
-
 def compile(  # noqa: A001 - the name users call
     out: Tensor | Sequence[Tensor] | Graph,
     int8: bool = False,
@@ -197,7 +174,7 @@ def compile(  # noqa: A001 - the name users call
     graph = Graph.of(out)
     chip = resolve_target(target)
     warn_slices(graph, chip, stacklevel=3)
-    program = compile_target(graph, chip, watch=_validator(graph, chip) if validate else None)
+    program = compile_target(graph, chip, watch=Validator() if validate else None)
     if build_dir is not None:
         write_build(program, build_dir)
     native = any(segment.kind == "native" for segment in program.segments)

@@ -213,7 +213,7 @@ def main() -> None:
         for chip in CHIPS:
             verdict = "ok" if af.preflight(out, chip).ok else "refused"
             start = time.perf_counter()
-            module = lower(out, chip).module
+            module = lower(out).module
             lowered, before = time.perf_counter() - start, len(module)
             start = time.perf_counter()
             run_passes(module, af.target(chip), FUSION)

@@ -339,7 +339,7 @@ def test_a_chip_that_no_longer_takes_the_model(home, capsys):
 def test_a_model_with_no_program_keeps_its_verdicts_and_getting_one_is_a_note(home, capsys):
     write(**WIDE)
     status, printed = gate(capsys, write=True, targets="m1,m5")
-    assert "h13 (M1): no program, so verdicts only; gate: stem: oversize conv-kernel-width" in printed
+    assert "h13 (M1): no program, so verdicts only; check-legality: stem: oversize conv-kernel-width" in printed
     assert gate(capsys)[0] == 0
     edited = json.loads(Path("net.py.baseline.json").read_text())
     assert edited["targets"]["h13"]["numerics"] is None
@@ -367,7 +367,10 @@ def test_a_chip_below_the_gate_that_refuses_for_another_reason(home, capsys):
     # An A12 is below the floor of conversion: its programs are refused by the passes, not by the gate.
     write(**WIDE)
     gate(write=True, targets="h11")
-    assert json.loads(Path("net.py.baseline.json").read_text())["targets"]["h11"]["verdict"]["refused"]["by"] != "gate"
+    assert (
+        json.loads(Path("net.py.baseline.json").read_text())["targets"]["h11"]["verdict"]["refused"]["by"]
+        == "check-legality"
+    )
     write(size=64, kernel=32, stride=32)
     capsys.readouterr()
     status, found = outcomes(capsys)
@@ -378,10 +381,10 @@ def test_a_chip_below_the_gate_that_refuses_for_another_reason(home, capsys):
 
 def test_a_refusal_is_recorded_without_the_line():
     from aneforge.baseline.observe import _refusal
-    from aneforge.compiler.refusal import CompileError
+    from aneforge.compiler.refusal import CompileError, Refusal
 
     texts = [f"conv [1, 2] at net.py:{line}: too wide" for line in (5, 50)]
-    found = {_refusal(CompileError("h11", "lower", each, ("stem",)), {}).why for each in texts}
+    found = {_refusal(CompileError("h11", "lower", [Refusal("stem", "extent", each)]), {}).why for each in texts}
     assert found == {"conv [1, 2]: too wide"}
 
 

@@ -254,7 +254,7 @@ def test_opt_runs_passes_on_text(tmp_path):
     assert 'slot = "primary"' in result.stdout
     assert "// label-layers" in result.stderr
     assert "label-layers" in out("opt")
-    assert json.loads(out("opt", "--json"))[0]["phase"] == 1
+    assert json.loads(out("opt", "--json"))[0]["phase"] == 0
     for words, told in (
         (("opt", str(path), "--pass", "drop-copy"), "nearest: drop-copies"),
         (("opt", str(path), "--pass", "nope"), "lists them"),
@@ -275,7 +275,7 @@ def test_lower_prints_the_model_for_a_chip(model):
     result = run("lower", f"{model}:wave", "--target", "m1", "--pass", "fuse", "--log")
     assert result.returncode == 0
     assert 'slot = "post_activation"' in result.stdout
-    assert "// retargeted sin" in result.stderr
+    assert "// rewritten wave: sin-horner" in result.stderr
     refused = run("lower", f"{model}:sampled", "--target", "m1")
     assert refused.returncode == 2
     assert "affine transform is not supported on this architecture" in refused.stderr

@@ -113,8 +113,8 @@ def test_the_gate_hears_of_the_encoding():
     table = np.linspace(-1, 1, 64)
     weight = Encoded.palette(RNG.integers(0, 64, (32, 32)).astype(np.uint8), table, 6)
     out = af.input((1, 32)).linear(weight)
-    found = [each for each in af.preflight(out, "m1").decompose if "palette of 6 index bits" in each.message]
-    assert [each.op for each in found] == ["linear"]
+    found = af.preflight(out, "m1").decompose
+    assert [(each.op, each.rewrite) for each in found] == [("linear", "expand-palette")]
     assert not [each for each in af.preflight(out, "m5").decompose if "palette" in each.message]
 
 

@@ -1328,7 +1328,7 @@ def net(x):
 def test_the_legal_program_means_the_same(chip):
     x = af.input((1, 4, 48, 60), name="x")
     out = net(x)
-    lowered = lower(out, chip)
+    lowered = lower(out)
     data = np.random.default_rng(0).normal(size=x.shape)
     feeds = [lowered.inputs[0].to_ndchw(data)]
     name = lowered.outputs[0].name

@@ -7,7 +7,7 @@ import pytest
 
 import aneforge as af
 from aneforge import special
-from aneforge.compiler.legal.rewrites import BOUNDS
+from aneforge.compiler.legal.bounds import BOUNDS
 from aneforge.graph import Graph, Tensor, evaluate
 from aneforge.targets import Family, op_status
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.cli.estimate import Estimated, estimated
-from aneforge.compiler.legal.rewrites import decompositions
 from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.legal.rules.base import rule_records
+from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.graph import definitions
@@ -185,11 +185,11 @@ def rewrites() -> str:
         "away, and the double rounding of small results that silicon shows); the engine's own exp, log, sqrt,",
         "atan and tanh count as correctly rounded.",
         "",
-        "| op | rewrite | how | error |",
-        "| --- | --- | --- | --- |",
+        "| op | rewrite | decided by | pass | into | error |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    for op, rule in sorted(decompositions().items()):
-        cells = [f"`{op}`", rule.name, rule.doc, str(rule.bound)]
+    for row in REWRITES.values():
+        cells = [f"`{row.op}`", f"`{row.name}`", fact_label(row.because), f"`{row.run_by}`", row.into, str(row.bound)]
         parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(parts) + "\n"
 
@@ -204,7 +204,7 @@ def passes() -> str:
         "`aneforge opt FILE --pass NAME --target h13` runs one pass on backend code in text form.",
         "",
     ]
-    for number, (phase, names) in enumerate(PHASES.items(), 1):
+    for number, (phase, names) in enumerate(PHASES.items()):
         lines += [f"## Phase {number}: {phase}", "", "| pass | what it does | reads |", "| --- | --- | --- |"]
         for name in dict.fromkeys(names):
             each = PASSES[name]

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from aneforge.anec.lineage import Standing, retire
 from aneforge.anec.spec import OpSpec, spec
 from aneforge.errors import AneforgeError
 from aneforge.graph.weights import Weight
@@ -79,7 +80,20 @@ class Op:
     later phases decided about the op (:data:`aneforge.anec.spec.LABELS`); no label changes what the op means.
     """
 
-    __slots__ = ("attrs", "kind", "labels", "layer", "name", "operands", "slot", "sources", "type", "uid", "users")
+    __slots__ = (
+        "attrs",
+        "kind",
+        "labels",
+        "layer",
+        "name",
+        "operands",
+        "slot",
+        "sources",
+        "stands",
+        "type",
+        "uid",
+        "users",
+    )
 
     def __init__(
         self,
@@ -100,6 +114,8 @@ class Op:
         self.layer: int | None = None
         self.slot: str | None = None
         self.labels: dict[str, Any] = {}
+        self.stands: list[Standing] = []
+        """The user's nodes whose value the result is."""
         self.uid = next(_numbers)
         for operand in self.operands:
             operand.users[self] = operand.users.get(self, 0) + 1
@@ -133,6 +149,19 @@ class Op:
             user.operands = [value if operand is self else operand for operand in user.operands]
             value.users[user] = value.users.get(user, 0) + count
         self.users = {}
+        self.hand_over(value)
+
+    def hand_over(self, value: Op) -> None:
+        """The user's nodes whose value this was are in another value now, which is the same."""
+        if self.stands:
+            for standing in self.stands:
+                standing.op = value
+            value.stands += self.stands
+            self.stands = []
+
+    def detached(self) -> Op:
+        """The op without operands and readers, to remember what it did."""
+        return Op(self.name, (), self.type, self.attrs, self.sources)
 
     def drop(self) -> None:
         """Stop reading operands; the op must have no readers left."""
@@ -162,6 +191,14 @@ class Module:
         self.ops = list(ops)
         self.weights: dict[str, Weight] = dict(weights) if weights else {}
         self.target = target
+        self.lineage: dict[str, Standing] = {}
+        """Where the value of each of the user's nodes is."""
+        self.lowered_to: dict[str, set[str]] = {}
+        """The kinds of ops that each of the user's nodes was lowered to."""
+        self.records: list[Any] = []
+        """What was rewritten behind the user's nodes."""
+        self.losing = "no reader was left"
+        """What is told of values that go now: set for the pass that runs."""
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
         self.derived: object = None
         """What a pass has worked out from the ops and the next may use, for as long as the list stays the same."""
@@ -200,6 +237,7 @@ class Module:
             if op.users or op.name in ("anec.live_out", "anec.live_in"):
                 kept.append(op)
             else:
+                retire(op, self.losing)
                 op.drop()
                 gone += 1
         kept.reverse()
@@ -213,7 +251,11 @@ class Module:
             operands = [made[operand.uid] for operand in op.operands]
             copy = made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
             copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
-        return Module(made.values(), self.weights, self.target)
+        module = Module(made.values(), self.weights, self.target)
+        known: dict[int, Standing] = {}
+        module.lineage = {name: each.copied(made, known) for name, each in self.lineage.items()}
+        module.lowered_to, module.records = self.lowered_to, list(self.records)
+        return module
 
     def __str__(self) -> str:
         from aneforge.anec.text import write

@@ -182,7 +182,7 @@ def _refusal(error: CompileError | None, nodes: Mapping[str, str]) -> Refusal | 
     """Without line numbers, which move with every edit."""
     if error is None:
         return None
-    judged = [nodes[name] for name in error.sources if name in nodes] if error.refused_by == "gate" else []
+    judged = [nodes[name] for name in error.sources if error.rule in nodes.get(name, "")]
     why = judged[0] if judged else error.reject or re.sub(r" at [^\s:]+:\d+", "", error.reason)
     return Refusal(error.refused_by, error.sources, why)
 

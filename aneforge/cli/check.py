@@ -65,7 +65,8 @@ def _grouped(results: PreflightAll) -> list[tuple[list[str], Preflight]]:
     """Chips with the same outcome share a line."""
     groups: dict[str, tuple[list[str], Preflight]] = {}
     for name, result in results.items():
-        key = repr([(status, [str(each) for each in _worth_telling(result, status)]) for status in GRADES])
+        told = ((status, each) for status in GRADES for each in _worth_telling(result, status))
+        key = repr([(status, each.name, each.rule, each.message) for status, each in told])
         key = key.replace(result.target.name, "?") + repr(result.counts)
         groups.setdefault(key, ([], result))[0].append(chip_label(name))
     return list(groups.values())

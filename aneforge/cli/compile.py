@@ -61,7 +61,7 @@ def _one(model: Model, explain: str | None, as_json: bool) -> None:
 def phase_lines(program: Program) -> list[str]:
     """What each phase did: the passes that changed something."""
     lines = []
-    for number, name in enumerate(PHASES, 1):
+    for number, name in enumerate(PHASES):
         done = [f"{each.name} {each.changes}" for each in program.log if each.phase == number and each.changes]
         told = f"phase {number} ({name}): {', '.join(done) or 'nothing to do'}"
         lines += textwrap.wrap(told, 116, subsequent_indent="  ")

@@ -13,14 +13,14 @@ from aneforge.targets.names import target as find_target
 
 
 def run(model: str | ModelFile, chip: str, passes: str, log: bool) -> None:
-    """Retarget, lower, run passes, print."""
+    """Phase 0, then the passes that were asked for; print."""
     found = find_target(chip)
-    retargeted, lowered = lowered_for(load_model(model), found)
+    draft = lowered_for(load_model(model), found)
     names, given = pass_names(passes)
-    entries = run_passes(lowered.module, found, names, given)
-    print(write(lowered.module), end="")
+    entries = run_passes(draft.code, found, names, given)
+    print(write(draft.code), end="")
     if log:
-        for change in retargeted.changes:
-            print(f"// retargeted {change}", file=sys.stderr)
+        for record in draft.records:
+            print(f"// rewritten {record}", file=sys.stderr)
         for entry in entries:
             print(f"// {entry}", file=sys.stderr)

@@ -43,6 +43,11 @@ def pass_names(asked: str) -> tuple[list[str], list[str]]:
     names: list[str] = []
     for part in (part.strip() for part in asked.split(",")):
         names += PHASES.get(part, (part,) if part else ())
+    graphs = [name for name in names if name in PHASES["legal"]]
+    if graphs:
+        raise AneforgeError(
+            f"{graphs[0]}: a pass over graphs, and this is backend code; choose passes of phases 1 to 4"
+        )
     return names, [each for known in PASSES.values() for each in known.ensures]
 
 

@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aneforge.anec.ir import Module
-from aneforge.compiler.legal.rewrites import HostInput, RejectedOp, Retargeted, retarget
-from aneforge.compiler.lower import Lowered, LoweringError, lower
-from aneforge.compiler.pipeline import Branch, Watcher, quiet_collector, run_pipeline
+from aneforge.compiler.draft import Draft
+from aneforge.compiler.pipeline import Watcher, quiet_collector, run_pipeline
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
-from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.graph.weights import Weight, derived_weight
-from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target, all_targets, compiler_target
-from aneforge.targets.families import Family
 from aneforge.targets.host import detect_family
 from aneforge.targets.names import arch_for_family
 from aneforge.targets.names import target as find_target
 
 __all__ = ["Compiled", "compile_all", "compile_target", "lowered_for", "programs_for", "resolve_target"]
-
-# The gate rewrites these for chips without a texture engine; the compiler itself has passes for them.
-LEGALISED = frozenset(
-    {
-        "gather",
-        "resize_bilinear",
-        "resize_nearest_neighbor",
-        "upsample_bilinear",
-        "upsample_nearest_neighbor",
-    }
-)
-
-
-_TABLE = "max_operand_bytes"  # the working set: every table that is known holds it
 
 
 class Compiled(Mapping[str, Program]):
@@ -91,21 +70,6 @@ class Compiled(Mapping[str, Program]):
         return f"<{len(self)} programs, {self.distinct} distinct, {len(self.refused)} targets refused>"
 
 
-@dataclass
-class _Start:
-    """The code that the phases begin with; asked again, it is made again."""
-
-    graph: Graph
-    target: Target
-    lowered: Lowered
-    used: bool = False
-
-    def __call__(self) -> Module:
-        lowered = lowered_for(self.graph, self.target)[1] if self.used else self.lowered
-        self.used = True
-        return lowered.module
-
-
 def resolve_target(target: str | int | Target | None) -> Target:
     """A compile target by any name; None is the host's family, or the H13 floor with a warning."""
     if isinstance(target, Target):
@@ -150,109 +114,25 @@ def compile_target(graph: Graph, target: Target, watch: Watcher | None = None) -
 
 def programs_for(graph: Graph, targets: Sequence[Target], watch: Watcher | None = None) -> Compiled:
     """The programs of a graph, by target."""
+    refused: dict[str, CompileError] = {}
+    found: dict[str, Program] = {}
     with quiet_collector():
-        refused: dict[str, CompileError] = {}
-        found: dict[str, Program] = {}
-        for members, lowered in _starts(graph, targets, refused):
-            start = _Start(graph, members[0], lowered)
-            for branch in run_pipeline(start, members, watch):
-                _collect(branch, lowered, found, refused)
+        for branch in run_pipeline(lambda: Draft.of(graph), targets, watch):
+            for target in branch.targets:
+                if branch.error is None:
+                    found[target.name] = Program.of(target, branch.draft, branch.log)
+                else:
+                    refused[target.name] = branch.error.on(target.name)
     order = [target.name for target in targets]
     return Compiled({name: found[name] for name in order if name in found}, refused, order)
 
 
-def _collect(branch: Branch, lowered: Lowered, found: dict[str, Program], refused: dict[str, CompileError]) -> None:
-    for target in branch.targets:
-        if branch.error is None:
-            found[target.name] = Program(target, branch.module, lowered.inputs, lowered.outputs, branch.log)
-        else:
-            error = branch.error
-            told = CompileError(target.name, error.refused_by, error.reason, error.sources, error.reject)
-            refused[target.name] = told
-
-
-def _starts(
-    graph: Graph, targets: Sequence[Target], refused: dict[str, CompileError]
-) -> Iterator[tuple[list[Target], Lowered]]:
-    """The gate, retargeting and lowering, once for all targets that agree on what they read there."""
-    groups: dict[tuple[Any, ...], list[Target]] = {}
-    for target in targets:
-        error = _gate(graph, target)
-        if error is None:
-            groups.setdefault((target.family5, _kernel_memory(target)), []).append(target)
-        else:
-            refused[target.name] = error
-    for members in groups.values():
-        try:
-            yield members, lowered_for(graph, members[0])[1]
-        except (RejectedOp, LoweringError) as error:
-            refused |= {each.name: _refusal(each, error, graph) for each in members}
-
-
-def lowered_for(graph: Graph, target: Target) -> tuple[Retargeted, Lowered]:
-    """A graph rewritten for a target and in the engine's language; the gate is not asked.
-
-    What the host has to draw, since the chip cannot, enters by a port of its own that holds the reference's numbers.
-    """
-    off = _off_engine(graph, target)
-    if off is not None:
-        raise off
-    moved = retarget(graph, _rewriting_family(target), keep=LEGALISED)
-    names = moved.names(graph) | {each.tensor.uid: each.name for each in moved.host_inputs} if moved.origins else None
-    lowered = lower(moved.graph, target, names)
-    drawn = {each.name: _drawn(each) for each in moved.host_inputs}
-    lowered.inputs = tuple(replace(port, initial=drawn.get(port.name, port.initial)) for port in lowered.inputs)
-    return moved, lowered
-
-
-def _drawn(host: HostInput) -> Weight:
-    return derived_weight(f"drawn by the host: {sorted(host.to_json().items())}", (), host.shape, host.values)
-
-
-def _refusal(target: Target, error: RejectedOp | LoweringError, graph: Graph) -> CompileError:
-    if isinstance(error, RejectedOp):
-        sources = (graph.names()[error.node.uid],)
-        return CompileError(target.name, "retarget", str(error), sources, error.words.strip('"'))
-    return CompileError(target.name, "lower", str(error), error.sources, error.reject)
-
-
-def _off_engine(graph: Graph, target: Target) -> CompileError | None:
-    """What came in as the host's has no form in the engine's language, on no target."""
-    off = next((each for each in graph.nodes if each.op == "host" or each.dtype == "int32"), None)
-    if off is None:
-        return None
-    reason = "whole numbers and ops of the host have no place in a program; aneforge partition splits the graph"
-    return CompileError(target.name, "lower", reason, (graph.names()[off.uid],))
-
-
-def _gate(graph: Graph, target: Target) -> CompileError | None:
-    """What preflight refuses has no program. Families below the MIL floor are reached by direct authoring only, and
-    the reference profiles belong to no family: there the floors and tables of phase 2 decide alone. Of a name that
-    no build constructs not even a table is known."""
-    if not compile_fact(target, _TABLE).known:
-        return CompileError(target.name, "gate", f"the name {target.name} is known, but no build constructs it")
-    if target.family5 is None or target.family5 == Family.OLDER:
-        return _off_engine(graph, target)
-    report = preflight(graph, target)
-    if report.ok:
-        return None
-    first = next(iter(report.reject), None) or next(iter(report.oversize))
-    hint = f" {first.hint}" if first.hint else ""
-    reason = f"{first.op} {list(first.shape)} at {first.where}: {first.message}{hint} {first.evidence.label()}"
-    return CompileError(target.name, "gate", reason, (first.name,))
-
-
-def _rewriting_family(target: Target) -> Family:
-    """The family whose missing ops are rewritten before lowering. Older chips take the M1's rewrites; what these need
-    and the chip lacks is refused at its floor in phase 2."""
-    family = target.family5
-    if family is None:
-        return Family.A16
-    return max(family, Family.A13)
-
-
-def _kernel_memory(target: Target) -> Any:
-    return compile_fact(target, "kmem_cap_dense").value
+def lowered_for(graph: Graph, target: Target) -> Draft:
+    """A graph behind phase 0 for one target: rewritten, checked and in the engine's language."""
+    branch = run_pipeline(lambda: Draft.of(graph), [target], until="legal")[0]
+    if branch.error is not None:
+        raise branch.error
+    return branch.draft
 
 
 def write_build(program: Program, folder: str | Path) -> None:

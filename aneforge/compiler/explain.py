@@ -9,9 +9,11 @@ from typing import Any
 from aneforge.anec.ir import Module
 from aneforge.compiler.passes import Pass, PassLog
 from aneforge.compiler.program import Program, ProgramLayer
+from aneforge.compiler.record import Record
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
+from aneforge.targets.assumed import compile_fact
 
 __all__ = ["Explanation", "History", "NodeStory", "Step"]
 
@@ -48,7 +50,7 @@ class NodeStory:
 
     def __str__(self) -> str:
         lines = [f"{self.name} ({self.op} {list(self.shape)}, {self.where})"]
-        lines += [f"  retarget: {each}" for each in self.why_rewritten]
+        lines += [f"  rewritten: {each}" for each in self.why_rewritten]
         for step in self.steps:
             lines.append(f"  {step}")
             if step.purpose:
@@ -70,7 +72,7 @@ class NodeStory:
             "op": self.op,
             "shape": list(self.shape),
             "where": self.where,
-            "retarget": list(self.why_rewritten),
+            "rewritten": list(self.why_rewritten),
             "steps": steps,
             "layers": list(self.layers),
             "places": list(self.places),
@@ -84,12 +86,10 @@ class History:
         self.steps: dict[str, list[Step]] = {}
         self._last: dict[str, tuple[str, ...]] = {}
 
-    def start(self, module: Module) -> None:
-        """What lowering made."""
-        self._note("lower", "Lowering: the node in the engine's language.", module, slots=False)
-
     def __call__(self, each: Pass, entry: PassLog, module: Module) -> None:
-        if entry.changes or each.name == "label-layers":
+        if each.name == "lower":
+            self._note(each.name, "Lowering: the node in the engine's language.", module, slots=False)
+        elif entry.changes or each.name == "label-layers":
             self._note(each.name, each.purpose, module, slots=each.phase > 1 or each.name == "label-layers")
 
     def _note(self, name: str, purpose: str, module: Module, slots: bool) -> None:
@@ -122,10 +122,18 @@ def _place(layer: ProgramLayer) -> str:
     return f"layer {layer}, partition {layer.partition}, result {state} in {layer.buffer.space}"
 
 
+def _rewritten(record: Record, program: Program) -> str:
+    fact = compile_fact(program.target, record.row.because)
+    return f"{record.rewrite}: {record.row.into}; {record.bound} {fact.label()}"
+
+
 class Explanation:
     """The stories of all nodes, in the order of the graph."""
 
-    def __init__(self, graph: Graph, program: Program, history: History, rewritten: dict[str, list[str]]) -> None:
+    def __init__(self, graph: Graph, program: Program, history: History) -> None:
+        rewritten: dict[str, list[str]] = {}
+        for record in program.rewrites:
+            rewritten.setdefault(record.node, []).append(_rewritten(record, program))
         layers: dict[str, list[int]] = {}
         for layer in program.layers:
             for source in layer.sources:

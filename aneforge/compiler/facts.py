@@ -7,7 +7,7 @@ equal get the same code from it, and a compile for many targets runs the pass on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from aneforge.errors import AneforgeError
@@ -40,10 +40,19 @@ class Facts:
         self.get(key)
         return self._facts[key]
 
-    @property
+    @cached_property
     def signature(self) -> tuple[str, ...]:
         """Equal for targets that a pass cannot tell apart."""
         return tuple(repr(value) for value in self._values.values())
+
+    def __eq__(self, other: object) -> bool:
+        """Facts are equal where nothing that was declared differs, so what is worked out from them can be shared."""
+        if not isinstance(other, Facts):
+            return NotImplemented
+        return self is other or (self.signature == other.signature and self._values.keys() == other._values.keys())
+
+    def __hash__(self) -> int:
+        return hash(self.signature)
 
 
 @cache

@@ -1,44 +1,78 @@
 """What a pass is, and how a list of them is run.
 
-A pass is a function over a module with a name, one line that says what it is for, the table fields it reads, and
-what it requires and ensures. The order is a list that anybody can read; before anything runs, each requirement is
-checked against what earlier passes ensure. After every pass the module is verified, and the log says what it did.
+A pass is a function over a draft (phase 0) or a module (later phases) with a name, one line that says what it is for,
+the facts of a chip it reads, and what it requires and ensures. The order is a list that anybody can read; before
+anything runs, each requirement is checked against what earlier passes ensure. The log says what each pass did.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.verify import verify
 from aneforge.compiler.facts import Facts, facts_of
-from aneforge.compiler.refusal import CompileError, Refused
+from aneforge.compiler.legal.bounds import Bound
+from aneforge.compiler.legal.table import rewrite as find_rewrite
+from aneforge.compiler.record import Record
+from aneforge.compiler.refusal import CompileError, Refusal, Refused, RefusedNodes
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.weights import Weight, intern_weight
 from aneforge.targets.chip import Target
 
-__all__ = ["PASSES", "Pass", "PassLog", "Rewriter", "checked_order", "pass_", "run_pass", "run_passes"]
+if TYPE_CHECKING:
+    from aneforge.compiler.draft import Draft
 
-Apply = Callable[[Module, Facts], int]
+__all__ = [
+    "PASSES",
+    "Pass",
+    "PassLog",
+    "Rewriter",
+    "checked_order",
+    "graph_pass",
+    "node_of",
+    "pass_",
+    "run_draft",
+    "run_pass",
+    "run_passes",
+]
+
+Apply = Callable[[Any, Facts], int]
+Lazily = Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One step of the compiler."""
+    """One step of the compiler. Passes of phase 0 take a draft, all others a module."""
 
     name: str
     phase: int
     purpose: str
-    reads: tuple[str, ...]
     requires: frozenset[str]
     ensures: frozenset[str]
-    rounds: bool
-    """Whether it works out stored constants anew, which rounds them to fp16 once more."""
-    only: frozenset[str]
-    """The kinds of ops it does something about; empty for any. Without one of them it has nothing to do."""
     apply: Apply
+    rounds: bool = False
+    """Whether it works out stored constants anew, which rounds them to fp16 once more."""
+    checks: bool = False
+    """Whether it only looks: it refuses, and changes nothing."""
+    loses: str = ""
+    """What became of a value that it does away with, for those who ask where it is."""
+    declared_reads: Lazily = tuple
+    declared_only: Lazily = tuple
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The facts of a chip that it may look at."""
+        return tuple(self.declared_reads())
+
+    @cached_property
+    def only(self) -> frozenset[str]:
+        """The kinds of ops it does something about; empty for any. Without one of them it has nothing to do."""
+        return frozenset(self.declared_only())
 
 
 @dataclass(frozen=True)
@@ -67,16 +101,48 @@ def pass_(
     ensures: Sequence[str] = (),
     rounds: bool = False,
     only: Sequence[str] = (),
+    checks: bool = False,
+    loses: str = "",
 ) -> Callable[[Apply], Apply]:
-    """Register a function as a pass; the first line of its docstring is its purpose. It returns its changes."""
+    """Register a function over a module as a pass; the first line of its docstring is its purpose. It returns its
+    changes."""
 
     def register(apply: Apply) -> Apply:
-        purpose = (apply.__doc__ or "").strip().partition("\n")[0]
-        held = frozenset(requires), frozenset(ensures)
-        PASSES[name] = Pass(name, phase, purpose, tuple(reads), *held, rounds, frozenset(only), apply)
+        PASSES[name] = Pass(
+            name,
+            phase,
+            _purpose(apply),
+            frozenset(requires),
+            frozenset(ensures),
+            apply,
+            rounds,
+            checks,
+            loses,
+            lambda: reads,
+            lambda: only,
+        )
         return apply
 
     return register
+
+
+def graph_pass(
+    name: str, reads: Lazily = tuple, only: Lazily = tuple, ensures: Sequence[str] = (), checks: bool = False
+) -> Callable[[Apply], Apply]:
+    """Register a function over a draft as a pass of phase 0. What it reads and which graph ops it is about come from
+    tables, which are looked at when they are first needed."""
+
+    def register(apply: Apply) -> Apply:
+        PASSES[name] = Pass(
+            name, 0, _purpose(apply), frozenset(), frozenset(ensures), apply, False, checks, "", reads, only
+        )
+        return apply
+
+    return register
+
+
+def _purpose(apply: Apply) -> str:
+    return (apply.__doc__ or "").strip().partition("\n")[0]
 
 
 def checked_order(names: Sequence[str], given: Sequence[str] = ()) -> list[Pass]:
@@ -116,19 +182,42 @@ def run_passes(
     return entries
 
 
+def run_draft(draft: Draft, target: Target, each: Pass) -> PassLog:
+    """Run one pass on a draft, whatever its phase."""
+    if each.phase:
+        return run_pass(draft.code, target, each, check=False)
+    before, start = draft.size, time.perf_counter()
+    idle = bool(each.only) and each.only.isdisjoint(draft.graph.kinds)
+    try:
+        changes = 0 if idle else each.apply(draft, facts_of(target, each.reads))
+    except RefusedNodes as refused:
+        raise CompileError(target.name, each.name, refused.refusals) from None
+    return PassLog(each.name, each.phase, changes, before, draft.size, time.perf_counter() - start)
+
+
 def run_pass(module: Module, target: Target, each: Pass, check: bool = True) -> PassLog:
     """Run one pass; a refusal names it, and so does code that it has broken."""
     before, start = len(module), time.perf_counter()
     idle = bool(each.only) and each.only.isdisjoint(module.kinds)
+    module.losing = each.loses or f"replaced in pass {each.name}"
     try:
         changes = 0 if idle else each.apply(module, facts_of(target, each.reads))
     except Refused as refused:
-        sources = refused.op.sources
-        raise CompileError(target.name, each.name, refused.reason, sources, refused.reject) from None
+        raise CompileError(target.name, each.name, [_refusal(module, refused)]) from None
     seconds = time.perf_counter() - start
     if check:
         verify(module, after=each.name)
     return PassLog(each.name, each.phase, changes, before, len(module), seconds)
+
+
+def _refusal(module: Module, refused: Refused) -> Refusal:
+    op = refused.op
+    return Refusal(node_of(module, op), refused.rule, refused.reason, refused.oversize, (), refused.reject, op.sources)
+
+
+def node_of(module: Module, op: Op) -> str:
+    """The user's node that an op is there for: of several that went into it, the one that was lowered to its kind."""
+    return next((name for name in op.sources if op.kind in module.lowered_to.get(name, ())), (*op.sources, "")[0])
 
 
 class Rewriter:
@@ -171,6 +260,11 @@ class Rewriter:
         op.replace_with(value)
         op.drop()
         self.changes += 1
+
+    def record(self, op: Op, rewrite: str, bound: Bound | None = None) -> None:
+        """Say that a row of the table of rewrites was applied to the node behind an op."""
+        row = find_rewrite(rewrite)
+        self.module.records.append(Record(node_of(self.module, op), rewrite, bound or row.bound))
 
     def finish(self) -> int:
         """Put the new list in place, without ops that nothing reads; a walk that did nothing leaves the old one."""

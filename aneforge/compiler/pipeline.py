@@ -1,7 +1,7 @@
-"""The four phases as one list of passes, and how many targets go through it together.
+"""All phases as one list of passes, and how many targets go through it together.
 
 A pass sees only the facts it declares, so targets with equal facts share its run: the walk forks where two targets
-first differ, and not before.
+first differ, and not before. A pass that only checks never forks: it parts the targets that it refuses from the rest.
 """
 
 from __future__ import annotations
@@ -13,62 +13,74 @@ from dataclasses import dataclass, field
 
 from aneforge.anec.ir import Module
 from aneforge.anec.verify import problems, verify
+from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.fuse import FUSION
+from aneforge.compiler.legal.passes import LEGALITY
 from aneforge.compiler.legalise import LEGALISATION
 from aneforge.compiler.memory import MEMORY
-from aneforge.compiler.passes import Pass, PassLog, checked_order, run_pass
+from aneforge.compiler.passes import Pass, PassLog, checked_order, run_draft
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.targets.chip import Target
 
-__all__ = ["PHASES", "PIPELINE", "Branch", "quiet_collector", "run_pipeline"]
+__all__ = ["CODE_PASSES", "PHASES", "PIPELINE", "Branch", "Watcher", "quiet_collector", "run_pipeline"]
 
 PHASES: dict[str, tuple[str, ...]] = {
+    "legal": LEGALITY,
     "fuse": FUSION,
     "legalise": LEGALISATION,
     "schedule": SCHEDULE,
     "memory": MEMORY,
 }
-"""The passes of each phase, by the phase's name."""
+"""The passes of each phase, by the phase's name; their place is the phase's number."""
+
+CODE_PASSES: tuple[str, ...] = tuple(name for phase, passes in PHASES.items() if phase != "legal" for name in passes)
+"""The passes over backend code, in order: what can run on code in text form."""
 
 PIPELINE: tuple[str, ...] = tuple(name for passes in PHASES.values() for name in passes)
 """Every pass of a compile, in order."""
 
 Watcher = Callable[[Pass, PassLog, Module], None]
+"""Called behind every pass once there is backend code."""
 
 
 @dataclass
 class Branch:
-    """Targets that have had the same code so far."""
+    """Targets that have had the same draft so far."""
 
-    module: Module
+    draft: Draft
     targets: list[Target]
     log: list[PassLog] = field(default_factory=list)
     error: CompileError | None = None
 
 
-def run_pipeline(start: Callable[[], Module], targets: Sequence[Target], watch: Watcher | None = None) -> list[Branch]:
-    """Run all phases on what ``start`` gives; returns one branch for each different outcome, refusals included.
+def run_pipeline(
+    start: Callable[[], Draft], targets: Sequence[Target], watch: Watcher | None = None, until: str | None = None
+) -> list[Branch]:
+    """Run all phases, or those up to one, on what ``start`` gives; one branch for each outcome, refusals included.
 
     The finished code is verified. If that fails, or a pass stumbles over what an earlier one left, the phases run
     again on a fresh start with a check behind every pass, so that the error names the pass that broke it.
     """
-    passes = checked_order(PIPELINE)
-    module = start()
+    passes = checked_order(_names(until))
     finished: list[Branch] = []
-    open_: list[tuple[int, Branch]] = [(0, Branch(module, list(targets)))]
+    open_: list[tuple[int, Branch]] = [(0, Branch(start(), list(targets)))]
     while open_:
         place, branch = open_.pop()
         for number in range(place, len(passes)):
-            each = passes[number]
-            groups = _apart(branch.targets, each)
-            if len(groups) > 1:
-                rest = groups[1:]
-                open_ += [(number, Branch(branch.module.clone(), group, list(branch.log))) for group in reversed(rest)]
+            step = passes[number]
+            groups = _apart(branch.targets, step)
+            if len(groups) > 1 and step.checks:
+                finished += _refused(branch, step, groups)
+                if not branch.targets:
+                    break
+            elif len(groups) > 1:
+                later = [Branch(branch.draft.fork(), group, list(branch.log)) for group in groups[1:]]
+                open_ += [(number, each) for each in reversed(later)]
                 branch.targets = groups[0]
             try:
-                entry = run_pass(branch.module, branch.targets[0], each, check=False)
+                entry = run_draft(branch.draft, branch.targets[0], step)
             except CompileError as error:
                 branch.error = error
                 break
@@ -76,23 +88,47 @@ def run_pipeline(start: Callable[[], Module], targets: Sequence[Target], watch: 
                 _blame(start(), branch.targets[0], passes[:number])
                 raise
             branch.log.append(entry)
-            if watch is not None:
-                watch(each, entry, branch.module)
-        if branch.error is None and problems(branch.module):
+            if watch is not None and branch.draft.module is not None:
+                watch(step, entry, branch.draft.module)
+        if not branch.targets:
+            continue
+        if branch.error is None and until is None and problems(branch.draft.code):
             _blame(start(), branch.targets[0], passes)
-            verify(branch.module, after=passes[-1].name)
+            verify(branch.draft.code, after=passes[-1].name)
         finished.append(branch)
     return finished
 
 
-def _blame(module: Module, target: Target, passes: list[Pass]) -> None:
+def _names(until: str | None) -> tuple[str, ...]:
+    if until is None:
+        return PIPELINE
+    phases = list(PHASES)
+    return tuple(name for phase in phases[: phases.index(until) + 1] for name in PHASES[phase])
+
+
+def _refused(branch: Branch, step: Pass, groups: list[list[Target]]) -> list[Branch]:
+    """A check of several groups: those that it refuses leave, the others stay together."""
+    gone: list[Branch] = []
+    branch.targets = []
+    for group in groups:
+        try:
+            run_draft(branch.draft, group[0], step)
+            branch.targets += group
+        except CompileError as error:
+            gone.append(Branch(branch.draft, group, list(branch.log), error))
+    return gone
+
+
+def _blame(draft: Draft, target: Target, passes: list[Pass]) -> None:
     for each in passes:
-        run_pass(module, target, each, check=True)
+        run_draft(draft, target, each)
+        if draft.module is not None:
+            verify(draft.module, after=each.name)
 
 
 def _apart(targets: list[Target], each: Pass) -> list[list[Target]]:
     """The targets in groups that the pass cannot tell apart."""
-    if len(targets) == 1:
+    if len(targets) == 1 or not each.reads:
         return [targets]
     groups: dict[tuple[str, ...], list[Target]] = {}
     for target in targets:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isinf
 from typing import Any
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.lineage import Standing
+from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
+from aneforge.compiler.legal.check import check_reads, program_route
 from aneforge.compiler.legalise.segments import is_bridge
 from aneforge.compiler.lower import Port
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.memory.kernels import stored_size
 from aneforge.compiler.passes import PASSES, PassLog
+from aneforge.compiler.record import Record
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.partitions import budget, steps_of
 from aneforge.targets.chip import Target
@@ -238,13 +242,35 @@ class Program:
     """A compiled graph for one target."""
 
     def __init__(
-        self, target: Target, module: Module, inputs: tuple[Port, ...], outputs: tuple[Port, ...], log: list[PassLog]
+        self,
+        target: Target,
+        module: Module,
+        inputs: tuple[Port, ...],
+        outputs: tuple[Port, ...],
+        log: Sequence[PassLog],
+        rewrites: Sequence[Record] = (),
+        route: str = "conversion",
     ) -> None:
         self.target = target
         self.module = module
         self.inputs = inputs
         self.outputs = outputs
         self.log = tuple(log)
+        self.rewrites = tuple(rewrites)
+        """The rows of the table of rewrites that were applied, by node."""
+        self.route = route
+        """``direct`` where the chip is below the floor of the model language and is reached by authoring only."""
+
+    @classmethod
+    def of(cls, target: Target, draft: Draft, log: Sequence[PassLog]) -> Program:
+        """What a finished draft is for one of its targets."""
+        route = program_route(facts_of(target, check_reads()), draft.route)
+        return cls(target, draft.code, draft.inputs, draft.outputs, log, draft.all_records, route)
+
+    @property
+    def lineage(self) -> dict[str, Standing]:
+        """Where the value of each of the user's nodes is, or why it is nowhere."""
+        return self.module.lineage
 
     @cached_property
     def _graph(self) -> LayerGraph:

@@ -2,28 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
 from aneforge.anec.ir import Op
+from aneforge.compiler.legal.rules.base import CHIP
+from aneforge.compiler.legal.words import reject_words, why_not
 from aneforge.errors import AneforgeError
+from aneforge.graph.node import located
+from aneforge.targets.evidence import Fact
 
-__all__ = ["CompileError", "Refused"]
+if TYPE_CHECKING:
+    from aneforge.compiler.legal.check import Ruling
+    from aneforge.compiler.legal.judge import Finding
+    from aneforge.graph.tensor import Tensor
+
+__all__ = ["CompileError", "Refusal", "Refused", "RefusedNodes"]
 
 
-class CompileError(AneforgeError, ValueError):
-    """No program results. ``sources`` names the user's nodes, ``reject`` holds the compiler's own words if known."""
+_BY_NAME = ("op-route", "op-record", "sweep")
+"""Rules that know an op by its name only: the layer of that name may have words of its own."""
 
-    def __init__(
-        self, target: str, refused_by: str, reason: str, sources: tuple[str, ...] = (), reject: str | None = None
-    ) -> None:
-        self.target, self.refused_by, self.reason = target, refused_by, reason
-        self.sources, self.reject = sources, reject
-        said = f'; the compiler says "{reject}"' if reject and reject not in reason else ""
-        where = f"{', '.join(sources)}: " if sources else ""
-        super().__init__(f"{where}{reason}{said} (target {target}, refused by {refused_by})")
+
+@dataclass(frozen=True)
+class Refusal:
+    """One node that a target does not take, and the rule that says so."""
+
+    node: str
+    rule: str
+    reason: str
+    """One sentence for people, with a mark where the chip's name belongs."""
+    oversize: bool = False
+    findings: tuple[Finding, ...] = ()
+    """What the rules of phase 0 said; empty for what a later phase refuses."""
+    reject: str | None = None
+    """The vendor's own words, where they are known."""
+    sources: tuple[str, ...] = ()
+    """All nodes that went into what was refused, where a fused op was."""
+
+    @classmethod
+    def by_rules(cls, name: str, node: Tensor, ruling: Ruling) -> Refusal:
+        first = ruling.findings[0]
+        by_name = first.rule in _BY_NAME
+        sentences = [each.message for each in ruling.findings] + ([why_not(node.op)] if by_name else [])
+        message = " ".join(f"{each.rstrip('.')}." for each in sentences if each)
+        hint = f" {first.hint}" if first.hint else ""
+        where = f"{node.op} {list(node.shape)} at {located(node.where)}"
+        reason = f"{where}: {message}{hint} {first.evidence.label()}"
+        words = reject_words(node.op) if by_name else None
+        return cls(name, first.rule, reason, ruling.oversize, ruling.findings, words, (name,))
+
+    def of(self, node: str) -> Refusal:
+        """The same of a node that is alike."""
+        return replace(self, node=node, sources=(node,))
+
+    def on(self, chip: str) -> Refusal:
+        """The same with the chip's name filled in."""
+        findings = tuple(each.on(chip) for each in self.findings)
+        return replace(self, reason=self.reason.replace(CHIP, chip), findings=findings)
+
+
+class RefusedNodes(AneforgeError, ValueError):  # noqa: N818 - caught by the pass manager, which names the pass
+    """Raised inside a pass: nodes that cannot be made legal on this target."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        self.refusals = tuple(refusals)
+        super().__init__(refusals[0].reason)
 
 
 class Refused(AneforgeError, ValueError):  # noqa: N818 - caught by the pass manager, which names the pass
-    """Raised inside a pass: this op cannot be made legal on this target."""
+    """Raised inside a pass: this op cannot be made legal on this target. ``rule`` names why, as in phase 0."""
 
-    def __init__(self, op: Op, reason: str, reject: str | None = None) -> None:
-        self.op, self.reason, self.reject = op, reason, reject
+    def __init__(self, op: Op, rule: str, reason: str, reject: str | None = None, oversize: bool = False) -> None:
+        self.op, self.rule, self.reason, self.reject, self.oversize = op, rule, reason, reject, oversize
         super().__init__(reason)
+
+
+class CompileError(AneforgeError, ValueError):
+    """No program results. The first of ``refusals`` is told; ``refused_by`` is the pass that found them."""
+
+    def __init__(self, target: str, refused_by: str, refusals: Sequence[Refusal]) -> None:
+        self.target, self.refused_by = target, refused_by
+        self.unnamed = tuple(refusals)
+        self.refusals = tuple(each.on(target) for each in refusals)
+        first = self.refusals[0]
+        self.reason, self.reject, self.rule = first.reason, first.reject, first.rule
+        self.sources = first.sources
+        said = f'; the compiler says "{first.reject}"' if first.reject and first.reject not in first.reason else ""
+        where = f"{', '.join(first.sources)}: " if first.sources else ""
+        more = len(self.refusals) - 1
+        others = f" and {more} more node{'s' if more > 1 else ''}" if more else ""
+        super().__init__(f"{where}{first.reason}{said} (target {target}, refused by {refused_by}{others})")
+
+    def on(self, target: str) -> CompileError:
+        """The same refusal of another target whose facts agree."""
+        return CompileError(target, self.refused_by, self.unnamed)
+
+    @property
+    def evidence(self) -> Fact[Any] | None:
+        findings = self.refusals[0].findings
+        return findings[0].evidence if findings else None

@@ -18,15 +18,23 @@ SEED = 4
 
 
 class Validator:
-    """Watches a pipeline: a pass that changes what the program means is named."""
+    """Watches a pipeline: a pass that changes what the program means is named. What lowering gives is the measure."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self) -> None:
+        self._feeds: dict[str, np.ndarray] = {}
+        self._before: dict[str, np.ndarray] = {}
+        self.checked = 0
+
+    def start(self, module: Module) -> None:
+        """Take what a module means for the measure."""
         rng = np.random.default_rng(SEED)
         self._feeds = {op.attrs["name"]: _sample(rng, op.shape, _dtype(op)) for op in module.inputs}
         self._before = interpret(module, self._feeds)
-        self.checked = 0
 
     def __call__(self, each: Pass, entry: PassLog, module: Module) -> None:
+        if each.name == "lower":
+            self.start(module)
+            return
         if not entry.changes:
             return
         after = interpret(module, self._feeds)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.compiler.compile import resolve_target
-from aneforge.compiler.legal.rewrites import retarget
+from aneforge.compiler.legal.passes import rewritten_for
 from aneforge.errors import AneforgeError
 from aneforge.exports.mil import Mil, quiet_mil
 from aneforge.exports.ops import REFUSED, RULES
@@ -82,13 +82,14 @@ def export_coreml(
     else:
         graph, chip = Graph.of(model), None if target is None else resolve_target(target)
     _refuse_host_ops(graph)
-    moved = retarget(graph, chip or Family.A16, keep=frozenset() if chip else frozenset(RULES))
-    if moved.host_inputs:
-        raise ExportError(f"{moved.host_inputs[0].name}: numbers drawn at run time; make them an input")
-    if not moved.graph.inputs:
+    keep = frozenset() if chip else frozenset(RULES)
+    draft = rewritten_for(graph, chip or resolve_target(Family.A16), keep)
+    if draft.host_inputs:
+        raise ExportError(f"{draft.host_inputs[0].name}: numbers drawn at run time; make them an input")
+    if not draft.graph.inputs:
         raise ExportError("the graph has no inputs: it is a constant and needs no package")
-    written = _Writer(quiet_mil(), moved.graph, moved.names(graph), graph.states).package(file)
-    changes = tuple(str(change) for change in moved.changes)
+    written = _Writer(quiet_mil(), draft.graph, draft.names, graph.states).package(file)
+    changes = tuple(str(record) for record in draft.records)
     return Exported(file, written.ops, changes, written.encodings, written.names)
 
 

@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ class Graph:
     def operations(self) -> tuple[Tensor, ...]:
         """Nodes that compute something."""
         return tuple(each for each in self.nodes if not each.definition.leaf)
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The ops that occur."""
+        return frozenset(each.op for each in self.nodes)
 
     def names(self) -> dict[int, str]:
         """A distinct name for every node: the user's own, else the op and a number."""

@@ -86,7 +86,7 @@ class Question:
     kind: str
     shape: tuple[int, ...]
     begin: int = 0
-    """Where a slice, or one run of a gather, starts on the last axis."""
+    """Where a slice starts on the last axis."""
     max_abs: float | None = None
     """A bound on the numbers it reads; infinity where nothing is known, None where nobody said."""
     weight_max: float | None = None
@@ -189,12 +189,6 @@ def _both(value: bool, one: Fact[Any], other: Fact[Any]) -> Fact[Any]:
     return Fact(value, source, _weakest(one, other), conflict_id=one.conflict_id or other.conflict_id)
 
 
-def _gather_clamps(target: Target) -> Fact[Any]:
-    """Without a texture engine a gather with fixed indices is views; on the width those take the crop route."""
-    clamps, texture = compile_fact(target, "slice_saturates"), compile_fact(target, "texture_engine")
-    return _both(bool(clamps.value) and not texture.value, clamps, texture)
-
-
 def _int8_clamps(target: Target) -> Fact[Any]:
     """Only weights that stream reach the multipliers as 8-bit numbers; folded ones are fp16 before."""
     fixed, streams = compile_fact(target, "int8_activations_q4"), compile_fact(target, "stream:int8")
@@ -216,7 +210,6 @@ def _divides(target: Target) -> Fact[Any]:
 
 
 _COMPUTED: dict[str, Callable[[Target], Fact[Any]]] = {
-    "gather_clamps": _gather_clamps,
     "int8_clamps": _int8_clamps,
     "seed_slice_clamps": _seed_clamps,
     "divides_by_reciprocal": _divides,
@@ -336,18 +329,6 @@ RULES: tuple[Rule, ...] = (
         "infinity where |x| > 4094, nothing elsewhere",
         _KEEP_SMALL,
         bases=("fields",),
-        geometry=_has_offset,
-        limit=FP16_SLICE_SAT,
-    ),
-    Rule(
-        "gather route",
-        "gather_clamps",
-        _kinds("gather"),
-        "saturation",
-        "without a texture engine a gather along the last axis is slices, which take the fixed-point copy there",
-        "infinity where |x| > 4094, nothing elsewhere",
-        "keep |x| <= 4094 in front of it, or gather along another axis (transpose first)",
-        records=("N18", "N20"),
         geometry=_has_offset,
         limit=FP16_SLICE_SAT,
     ),

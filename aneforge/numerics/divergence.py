@@ -416,17 +416,6 @@ def _reversed(node: Tensor, asked: Question) -> Question:
     return replace(asked, begin=node.shape[-1] - 1 if last in node.attrs["axes"] else 0)
 
 
-def _gathered(node: Tensor, asked: Question) -> Question:
-    """Runs of consecutive indices are slices; one that starts inside the axis has an offset."""
-    indices, axis = node.attrs["indices"], node.attrs["axis"]
-    extent = node.inputs[0].shape[axis]
-    if axis != len(node.shape) - 1 or tuple(indices) == tuple(range(extent)):
-        return asked
-    places = [index % extent for index in indices]
-    starts = (now for before, now in zip((None, *places), places, strict=False) if before is None or now != before + 1)
-    return replace(asked, begin=max(starts, default=0))
-
-
 def _stored(node: Tensor, asked: Question) -> Question:
     """How a product's constant operand is stored and how large it gets; nothing where both are computed."""
     held = next((each for each in node.inputs[:2] if each.weight is not None), None)
@@ -471,7 +460,6 @@ _DETAILS: dict[str, Callable[[Any, Question], Question]] = {
     "crop": lambda node, asked: replace(asked, begin=int(node.attrs["left"])),
     "input_view": lambda node, asked: replace(asked, begin=int(node.attrs["offset"])),
     "reverse": _reversed,
-    "gather": _gathered,
     **dict.fromkeys(("conv", "dynamic_conv", "conv_transpose"), _convolved),
     **dict.fromkeys(("linear", "matmul", "einsum"), _multiplied),
     **dict.fromkeys(("rnn", "lstm", "gru"), _recurrent),

@@ -56,15 +56,14 @@ def warn_slices(graph: Graph, target: Target, stacklevel: int = 2) -> int:
     clamps = compile_fact(target, "slice_saturates")
     if not clamps.value:
         return 0
-    from aneforge.numerics.axes import SLICE, axis_fact
+    from aneforge.numerics.axes import SLICE
     from aneforge.numerics.divergence import questions
 
-    kinds = SLICE | {"gather"} if axis_fact(target, "gather_clamps").value else SLICE
     names = graph.names()
     nodes = [
         names[node.uid]
         for node, asked in questions(graph)
-        if asked.kind in kinds and asked.begin and (asked.max_abs is None or asked.max_abs > FP16_SLICE_SAT)
+        if asked.kind in SLICE and asked.begin and (asked.max_abs is None or asked.max_abs > FP16_SLICE_SAT)
     ]
     if nodes:
         text = (

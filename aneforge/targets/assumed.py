@@ -6,6 +6,7 @@ A compiler cannot stop at a cell that nobody has printed. The assumptions are da
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -16,8 +17,9 @@ from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.evidence import Fact, fact
 from aneforge.targets.families import Family, Family8
 from aneforge.targets.hal import OLD_BUILD, hal_fields
-from aneforge.targets.limits import limit_fact
+from aneforge.targets.limits import axis_limit, limit_fact
 from aneforge.targets.numeric_facts import slice_saturates
+from aneforge.targets.ops import op_routes
 from aneforge.targets.streams import stream_fact
 
 __all__ = ["compile_fact", "constant", "fact_label"]
@@ -30,13 +32,10 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     kind, _, rest = key.partition(":")
     if kind == "limit":
         found = _limit(target, rest)
-    elif key == "family8":
-        return target["family8"]
+    elif kind in _PLAIN:
+        return _PLAIN[kind](target, rest)
     elif key == "slice_saturates":
         found = _saturates(target)
-    elif key == "large_kernel_rewrite":
-        chosen = store.load("choices")["large_kernel_rewrite"]
-        return fact({**chosen, "v": name in chosen["targets"]}, about=about)
     elif key in store.load("choices")["arithmetic"]:
         chosen = store.load("choices")["arithmetic"][key]
         return fact({**chosen, "v": _of_generation(target, chosen)}, about=about)
@@ -44,8 +43,6 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
         return _kernel_data(target, key)
     elif kind == "stream":
         found = Fact(None, about=about) if target.family5 is None else stream_fact(rest, target.family5)
-    elif key == "palette_bits":
-        return _palette_bits(target)
     else:
         found = _published(target, key)
         if not found.known:
@@ -66,7 +63,10 @@ def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: the name of a HAL field (``max_operand_bytes``), ``limit:NAME``,
     ``stream:ENCODING``, ``family8``, ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``,
     ``kernel_copies`` or ``palette_bits``; the simulator asks for those of ``choices.json`` ``arithmetic``
-    (``winograd``, ``table_set``). An unpublished one is assumed where the data say how."""
+    (``winograd``, ``table_set``). An unpublished one is assumed where the data say how.
+
+    Rules ask for ``tier`` (the five-tier family), ``generation``, ``constructible`` and ``cap:NAME``, phase 0 for
+    ``op:NAME`` (native, decompose or reject): of these an unpublished one stays unknown."""
     return _compile_fact(target.name, key)
 
 
@@ -135,7 +135,27 @@ def _saturates(target: Target) -> Fact[Any]:
     return slice_saturates(target.family5)
 
 
-def _palette_bits(target: Target) -> Fact[Any]:
+def _tier(target: Target, _: str) -> Fact[Any]:
+    family = target.family5
+    return replace(target["family5"], value=None if family is None else family.name)
+
+
+def _cap(target: Target, name: str) -> Fact[Any]:
+    """A limit as published for the tier; ``cap:spatial:width`` is that of an axis of an op class."""
+    if target.family5 is None:
+        return Fact(None, about=f"limit {name} of {target.name}")
+    op_class, _, axis = name.partition(":")
+    return axis_limit(op_class, axis, target.family5) if axis else limit_fact(name, target.family5)
+
+
+def _op_status(target: Target, op: str) -> Fact[Any]:
+    """What becomes of an op. Chips below A13 take the M1's rewrites, and the floors of phase 2 refuse what these need
+    and the chip lacks; a reference profile has no family, so only what no family has is rewritten (U31)."""
+    family = Family.A16 if target.family5 is None else max(target.family5, Family.A13)
+    return op_routes(op).main[family]
+
+
+def _palette_bits(target: Target, _: str) -> Fact[Any]:
     """The index widths that a palette may have as it is stored: 4 and 8 up to A13, 3 and 6 too on later families."""
     palette = store.load("compression")["palette"]
     early = target.family5 is None or target.family5 <= Family.A13
@@ -145,3 +165,21 @@ def _palette_bits(target: Target) -> Fact[Any]:
 
 def _elder(target: Target) -> dict[str, str] | None:
     return store.load("choices")["tables"].get(target.name)
+
+
+def _rewrites_large_kernels(target: Target, _: str) -> Fact[Any]:
+    chosen = store.load("choices")["large_kernel_rewrite"]
+    return fact({**chosen, "v": target.name in chosen["targets"]}, about=f"wide kernels of {target.name}")
+
+
+_PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
+    "tier": _tier,
+    "generation": lambda target, _: target["td_generation"],
+    "constructible": lambda target, _: target["constructible"],
+    "family8": lambda target, _: target["family8"],
+    "large_kernel_rewrite": _rewrites_large_kernels,
+    "palette_bits": _palette_bits,
+    "cap": _cap,
+    "op": _op_status,
+}
+"""Facts that are what they are: nothing is assumed where they are unknown."""

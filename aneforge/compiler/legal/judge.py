@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
+from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.query import CHAIN, ROUTES, Query, QueryError
 from aneforge.compiler.legal.rules import Limit, Rule, applicable
-from aneforge.compiler.legal.rules.base import Over
+from aneforge.compiler.legal.rules.base import CHIP, Over, rule_reads
 from aneforge.compiler.legal.rules.placement import placed
 from aneforge.compiler.legal.rules.status import op_answer
-from aneforge.compiler.legal.rules.weights import fold_finding
+from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import Fact, Target
 
-__all__ = ["EFFECTS", "Finding", "Verdict", "judge", "run_time_only"]
+__all__ = ["EFFECTS", "Finding", "Verdict", "judge", "judged", "legality_reads", "run_time_only"]
 
 # What weighs more when several rules speak; the worst is the verdict.
 EFFECTS = ("decompose", "wrong_result", "cpu", "reject")
@@ -34,6 +35,10 @@ class Finding:
     evidence: Fact[Any]
     oversize: bool
     hint: str
+
+    def on(self, chip: str) -> Finding:
+        """The same with the chip's name filled in."""
+        return replace(self, message=self.message.replace(CHIP, chip)) if CHIP in self.message else self
 
     def __str__(self) -> str:
         return f"{self.message} {self.evidence.label()}" + (f"; {self.hint}" if self.hint else "")
@@ -62,6 +67,10 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     placed: str | None = None
 
+    def on(self, chip: str) -> Verdict:
+        """The same with the chip's name filled in."""
+        return replace(self, findings=tuple(finding.on(chip) for finding in self.findings)) if self.findings else self
+
     @property
     def runs(self) -> bool:
         return self.verdict in ("accept", "decompose", "wrong_result")
@@ -86,10 +95,24 @@ class _Plan:
     rules: tuple[tuple[Rule, Limit], ...]
 
 
+@cache
+def legality_reads() -> tuple[str, ...]:
+    """Every fact of a chip that a verdict may depend on."""
+    return (*rule_reads(), *FOLD_READS)
+
+
 def judge(query: Query, target: Target, route: str = "conversion") -> Verdict:
     """The verdict for one operation on one chip; ``route`` is conversion, direct or coreml_placement."""
-    plan = _plan(query.op, target.name, target, route)
-    findings = list(plan.fixed)
+    return judged(query, facts_of(target, legality_reads()), route).on(target.name)
+
+
+def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdict:
+    """The verdict for all chips with these facts; messages have a mark where a chip's name belongs.
+
+    Without ``by_name`` only sizes and attributes are judged, and not whether the route has an op of that name.
+    """
+    plan = _plan(query.op, chip, route)
+    findings = list(plan.fixed) if by_name else []
     each = None
     try:
         for each, limit in plan.rules:
@@ -99,7 +122,7 @@ def judge(query: Query, target: Target, route: str = "conversion") -> Verdict:
     except (TypeError, ValueError, AttributeError, IndexError) as error:
         name = each.id if each is not None else "no rule"
         raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
-    fold = fold_finding(query, target, route, Finding)
+    fold = fold_finding(query, chip, route, Finding)
     if fold is not None:
         findings.append(fold)
     if not findings:
@@ -120,33 +143,33 @@ def run_time_only(finding: Finding) -> bool:
     return bool(records) and all(record.get("stage") == "run" for record in records)
 
 
-@lru_cache(maxsize=65536)
-def _plan(op: str, name: str, target: Target, route: str) -> _Plan:
+@lru_cache(maxsize=16384)
+def _plan(op: str, chip: Facts, route: str) -> _Plan:
     if route not in ROUTES:
         near = ", ".join(nearest(route, ROUTES)) or ", ".join(ROUTES)
         raise UnknownNameError(f"no route {route!r}; the gate answers for {near}")
     if not isinstance(op, str) or not op.removeprefix(CHAIN):
         raise QueryError(f"op: expected an operation's name, not {op!r}")
-    fixed = [*_constructible(target, route), *_answered(op, target, route)]
-    return _Plan(tuple(fixed), applicable(op, target, route))
+    fixed = [*_constructible(chip, route), *_answered(op, chip, route)]
+    return _Plan(tuple(fixed), applicable(op, chip, route))
 
 
-def _constructible(target: Target, route: str) -> list[Finding]:
-    known = target["constructible"]
+def _constructible(chip: Facts, route: str) -> list[Finding]:
+    known = chip.fact("constructible")
     if known.value is not False:
         return []
-    message = f"{target.name}: the compiler knows the name and builds no such target (compile status 22)"
+    message = f"{CHIP}: the compiler knows the name and builds no such target (compile status 22)"
     hint = "aim at a name that 'aneforge targets' lists as constructible"
     return [Finding("target-name", _by_route("reject", route, {}, False), message, True, False, known, False, hint)]
 
 
-def _answered(op: str, target: Target, route: str) -> list[Finding]:
+def _answered(op: str, chip: Facts, route: str) -> list[Finding]:
     if op.startswith(CHAIN):  # a chain is what it is made of; only the floor of the route holds for it by name
-        answer = op_answer("relu", target, "conversion" if route == "direct" else route)
+        answer = op_answer("relu", chip, "conversion" if route == "direct" else route)
         if answer.rule != "mil-floor":
             return []
     else:
-        answer = op_answer(op, target, route)
+        answer = op_answer(op, chip, route)
     if answer.value == "accept":
         return []
     effect = _by_route(answer.value, route, {}, False)
@@ -167,7 +190,7 @@ def _finding(each: Rule, limit: Limit, extent: Any, query: Query, route: str) ->
     bound = limit.value
     if isinstance(extent, Over):
         extent, bound = extent
-    words = {"op": query.op, "extent": _say(extent), "limit": _say(bound), "chip": limit.target.name}
+    words = {"op": query.op, "extent": _say(extent), "limit": _say(bound), "chip": CHIP}
     message = each.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
     effect = _by_route(record.get("effect", each.effect), route, record, query.is_chain)
     return Finding(each.id, effect, message, bound, extent, limit.evidence, each.oversize, limit.hint)

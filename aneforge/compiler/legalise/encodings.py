@@ -8,9 +8,11 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.legal.bounds import EXACT
 from aneforge.compiler.legalise.kernel_memory import KERNELS
 from aneforge.compiler.legalise.pieces import stored_names
-from aneforge.compiler.passes import pass_
+from aneforge.compiler.passes import node_of, pass_
+from aneforge.compiler.record import Record
 from aneforge.graph.weights import Weight, derived_weight
 
 __all__ = ["expand_encodings"]
@@ -35,6 +37,8 @@ def expand_encodings(module: Module, chip: Facts) -> int:
     ops: list[Op] = []
     for op in module.ops:
         if op.kind in KERNELS and stored_names(op) and not _streams(op, chip):
+            if _is_unread_palette(op, chip):
+                module.records.append(Record(node_of(module, op), "expand-palette", EXACT))
             ops.append(_expand(module, op))
         ops.append(op)
     changes = len(ops) - len(module.ops)
@@ -62,6 +66,13 @@ def _streams(op: Op, chip: Facts) -> bool:
     if any(name in op.attrs for name in _TABLES):
         return chip.get("stream:int4") == "stream" and int(kernel.type.dtype[2:]) in chip["palette_bits"]
     return chip.get("stream:int8") == "stream"
+
+
+def _is_unread_palette(op: Op, chip: Facts) -> bool:
+    """A palette whose index width the chip cannot read; other weights that fold are folded when a program is built."""
+    kernel = op.operands[1].type
+    looked_up = any(name in op.attrs for name in _TABLES)
+    return looked_up and kernel is not None and int(kernel.dtype[2:]) not in chip["palette_bits"]
 
 
 def _expanded(module: Module, op: Op) -> Weight:

@@ -20,6 +20,7 @@ _WIDE, _CONTRACTED = "limit:transpose_extent_offset_field", "limit:contraction_e
     reads=[*_CAPS, _WIDE, _CONTRACTED],
     requires=["layers", "floors", "native transposes", "routed views"],
     ensures=["legal"],
+    checks=True,
 )
 def check_extents(module: Module, chip: Facts) -> int:
     """Dimension legalisation: refuse an axis that exceeds the cap of the chip (rank five is what the language has).
@@ -41,7 +42,8 @@ def check_extents(module: Module, chip: Facts) -> int:
                 sound.add((tensor.shape, turned))
         for extent in _contracted(op):
             if extent > chip[_CONTRACTED]:
-                raise Refused(op, f"a contraction or output extent of {extent} exceeds the cap of {chip[_CONTRACTED]}")
+                reason = f"a contraction or output extent of {extent} exceeds the cap of {chip[_CONTRACTED]}"
+                raise Refused(op, "contraction-extent", reason, oversize=True)
     return 0
 
 
@@ -65,7 +67,8 @@ def _check(op: Op, tensor: Op, caps: tuple[int, ...]) -> None:
     for axis, extent, cap in zip(AXES, tensor.shape, caps, strict=True):
         if extent > cap:
             what = "gives" if tensor is op else "reads"
-            raise Refused(op, f"{op.name} {what} {list(tensor.shape)}: axis {axis} is {extent}, the cap is {cap}")
+            reason = f"{op.name} {what} {list(tensor.shape)}: axis {axis} is {extent}, the cap is {cap}"
+            raise Refused(op, "extent", reason, oversize=True)
 
 
 def _contracted(op: Op) -> Iterator[int]:

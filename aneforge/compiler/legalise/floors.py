@@ -33,6 +33,7 @@ _GATES: dict[str, tuple[str, str, str | None]] = {
     reads=["family8", "rng", "softmax", "instance_norm", "lrn", "texture_engine"],
     requires=["layers", "family forms", "mapped resizes", "mapped gathers"],
     ensures=["floors"],
+    checks=True,
 )
 def check_floors(module: Module, chip: Facts) -> int:
     """MinimumFamily: refuse an op below its floor, or one whose support byte is clear (listing 24.2, table 22.5).
@@ -46,13 +47,11 @@ def check_floors(module: Module, chip: Facts) -> int:
         floor = None if op.spec.floor is None else op.spec.floor.value
         if index is not None and floor is not None and index < floor:
             needed = Family8(floor).name
-            raise Refused(op, f"{op.name} starts at family {needed}, this target is {index.name}", _words(gate))
+            reason = f"{op.name} starts at family {needed}, this target is {index.name}"
+            raise Refused(op, "minimum-family", reason, _words(gate))
         if gate is not None and not chip[gate[0]]:
-            raise Refused(
-                op,
-                f"{_feature(op)} needs the support byte {fact_label(gate[0])}, which this target lacks",
-                _words(gate),
-            )
+            reason = f"{_feature(op)} needs the support byte {fact_label(gate[0])}, which this target lacks"
+            raise Refused(op, "support-byte", reason, _words(gate))
     return 0
 
 

@@ -44,5 +44,5 @@ def _pieces(op: Op, chip: Facts) -> list[Piece]:
     each = kernel_demand(op) // outputs
     if each > cap:
         reason = f"the kernel of one output channel takes {each} bytes, kernel memory holds {cap}"
-        raise Refused(op, reason, reject_string("MatrixMult", "can not fit"))
+        raise Refused(op, "kernel-memory", reason, reject_string("MatrixMult", "can not fit"))
     return pieces_of(outputs, op.attrs.get("groups", 1), cap // each)

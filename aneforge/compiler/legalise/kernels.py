@@ -43,6 +43,7 @@ def large_kernels(module: Module, chip: Facts) -> int:
         tall = op.attrs["kernel_sizes"][1] > tallest
         made = op
         if chip["large_kernel_rewrite"] and _rewritable(op) and held(module, op.operands[1]) is not None:
+            walk.record(op, "wide-kernel-even-odd")
             made = _to_stride_two(walk, op)
         else:
             walk.keep(op)
@@ -83,11 +84,16 @@ def _to_stride_two(walk: Relayer, op: Op) -> Op:
     type_ = TensorType((n, d, 2 * c, h, half), typed(op).dtype)
     made = walk.layer(op.kind, operands, type_, attrs, op.sources)
     made.labels = dict(op.labels)
-    value = walk.again(kept, made, lambda constant: _twice(walk, constant, together))
+    last = walk.again(kept, made, lambda constant: _twice(walk, constant, together))
     rearrange = "pixel_shuffle" if together else "channel_to_space"
-    spread = with_extents(typed(value), {2: c, 4: 2 * half})
-    value = walk.layer(rearrange, [value], spread, {"factors": (1, 1, 2)}, op.sources)
-    walk.settle(op, kept, walk.view(value, 4, 0, w, op.sources))
+    factors = {"factors": (1, 1, 2)}
+    value = walk.layer(rearrange, [last], with_extents(typed(last), {2: c, 4: 2 * half}), factors, op.sources)
+
+    def spread(parts: list[Op]) -> Op:
+        type_ = with_extents(typed(parts[0]), {2: c, 4: 2 * half})
+        return walk.ghost_view(walk.emit(f"anec.{rearrange}", parts, type_, factors), 4, 0, w)
+
+    walk.settle(op, kept, walk.view(value, 4, 0, w, op.sources), [last], spread)
     return made
 
 

@@ -47,10 +47,13 @@ def legacy_forms(module: Module, chip: Facts) -> int:
         if op.kind not in _RULES or family not in _rule(op.kind)["families"]:
             walk.keep(op)
         elif op.kind == "reshape":
+            walk.record(op, "flatten-for-reshape")
             _flatten(walk, op)
         elif op.kind == "broadcast":
+            walk.record(op, "ones-and-zeros-for-broadcast")
             _stretch(walk, op)
         else:
+            walk.record(op, "reciprocal-for-divide")
             _multiply(walk, op)
     return walk.finish()
 
@@ -63,7 +66,7 @@ def _flatten(walk: Relayer, op: Op) -> None:
     place = next((axis for axis in (2, 3, 4) if op.shape == with_extents(_point(n), {axis: line}).shape), None)
     if place is None:
         reason = f"a reshape of {list(x.shape)} to {list(op.shape)} is no line for each image"
-        raise Refused(op, reason, _rule("reshape")["reject"])
+        raise Refused(op, "legacy-reshape", reason, _rule("reshape")["reject"])
     type_ = TensorType((n, 1, line, 1, 1), typed(op).dtype)
     value = x if x.shape == type_.shape else walk.layer("flatten", [x], type_, {"flatten_mode": "NCHW"}, op.sources)
     if place != _CHANNELS:
@@ -81,7 +84,8 @@ def _stretch(walk: Relayer, op: Op) -> None:
     """The channels by a product with ones, every other axis by a sum with zeros."""
     x = op.operands[0]
     if typed(op).dtype != "f16":
-        raise Refused(op, f"a broadcast of {typed(op).dtype}: this family broadcasts fp16 only")
+        reason = f"a broadcast of {typed(op).dtype}: this family broadcasts fp16 only"
+        raise Refused(op, "legacy-broadcast", reason)
     grown = {axis: extent for axis, extent in enumerate(op.shape) if extent != x.shape[axis]}
     value = x
     others = {axis: extent for axis, extent in grown.items() if axis != _CHANNELS}
@@ -107,7 +111,8 @@ def _filled(walk: Relayer, op: Op, value: float, type_: TensorType) -> Op:
 def _multiply(walk: Relayer, op: Op) -> None:
     x, divisor = op.operands
     if divisor.kind != "const_in" or typed(divisor).dtype != "f16":
-        raise Refused(op, "no match: this family divides by a stored fp16 constant only, this divisor is computed")
+        reason = "no match: this family divides by a stored fp16 constant only, this divisor is computed"
+        raise Refused(op, "legacy-divide", reason)
     weight = held(walk.module, divisor)
     if weight is None:  # a text without its numbers
         walk.keep(op)
@@ -116,7 +121,8 @@ def _multiply(walk: Relayer, op: Op) -> None:
         lost = np.isinf(_reciprocal(weight.array.astype(np.float64)).astype(np.float16)) & (weight.array != 0)
     if lost.any():
         smallest = float(np.abs(weight.array[lost]).min())
-        raise Refused(op, f"this family multiplies by the reciprocal, and fp16 holds none of the divisor {smallest:g}")
+        reason = f"this family multiplies by the reciprocal, and fp16 holds none of the divisor {smallest:g}"
+        raise Refused(op, "legacy-divide", reason)
     inverse = derived_weight("reciprocal", (weight,), weight.shape, _reciprocal)
     constant = walk.stored(inverse, typed(divisor), divisor.sources)
     walk.take_over(op, walk.layer("mult", [x, constant], typed(op), None, op.sources))

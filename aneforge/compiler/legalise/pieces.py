@@ -54,7 +54,8 @@ def split(walk: Relayer, op: Op, pieces: Sequence[Piece], numbered: bool = False
         made.labels = {**op.labels, "piece": (number, len(pieces))} if numbered else dict(op.labels)
         cut = {axis: (piece.start, piece.size)}
         results.append(walk.again(kept, made, lambda constant, cut=cut: walk.part(constant, cut)))
-    walk.settle(op, kept, walk.joined(results, axis, op.sources))
+    joined = walk.joined(results, axis, op.sources)
+    walk.settle(op, kept, joined, results, lambda parts: walk.ghost_join(parts, axis))
 
 
 def _piece(walk: Relayer, op: Op, piece: Piece, views: dict[Span, Op]) -> Op:

@@ -26,7 +26,8 @@ def slice_products(module: Module, chip: Facts) -> int:
             continue
         kept = walk.recut(op)
         parts = [_slice(walk, op, kept, rows) for rows in slices]
-        walk.settle(op, kept, walk.joined(parts, _HEIGHT, op.sources))
+        joined = walk.joined(parts, _HEIGHT, op.sources)
+        walk.settle(op, kept, joined, parts, lambda values: walk.ghost_join(values, _HEIGHT))
     return walk.finish()
 
 

@@ -137,9 +137,24 @@ class Relayer(Rewriter):
         made.layer, made.slot, made.labels = op.layer, op.slot, dict(op.labels)
         self.replace(op, made)
 
-    def settle(self, op: Op, kept: Sequence[Op], result: Op) -> None:
-        """Readers of a layer that was made anew, with what stayed in its slots, read the result; the old one goes."""
+    def settle(
+        self,
+        op: Op,
+        kept: Sequence[Op],
+        result: Op,
+        ends: Sequence[Op] = (),
+        joined: Callable[[list[Op]], Op] | None = None,
+    ) -> None:
+        """Readers of a layer that was made anew, with what stayed in its slots, read the result; the old one goes.
+
+        ``ends`` are the last ops of what was made in its place, and ``joined`` tells how their values together are the
+        old one: so the values inside the layer, which the ops before those ends have, are not lost to who asks.
+        """
         self.keep(op)  # the sweep takes it, after the ops behind it
+        stages = [op, *kept]
+        for depth, stage in enumerate(stages[:-1]):
+            if stage.stands and joined is not None:
+                stage.hand_over(joined([_before(end, len(kept) - depth) for end in ends]))
         (kept[-1] if kept else op).replace_with(result)
         self.changes += 1
 
@@ -154,6 +169,16 @@ class Relayer(Rewriter):
             made.layer, made.slot, made.labels = host.layer, op.slot, dict(op.labels)
             value = made
         return value
+
+    def ghost_view(self, x: Op, axis: int, start: int, size: int, step: int = 1) -> Op:
+        """A view that no layer makes: the sweep takes it away and remembers what it shows."""
+        attrs = {"dimension": axis, "offset": start, "size": size, "step": step}
+        return self.emit("anec.input_view", [x], with_extents(typed(x), {axis: size}), attrs)
+
+    def ghost_join(self, parts: Sequence[Op], axis: int) -> Op:
+        """A concat that no layer makes."""
+        type_ = with_extents(typed(parts[0]), {axis: sum(part.shape[axis] for part in parts)})
+        return self.emit("anec.concat", parts, type_, {"axis": axis})
 
     # Shares of tensors.
 
@@ -194,6 +219,13 @@ class Relayer(Rewriter):
             raise AnecError(f"weight {operand.attrs['weight']!r} is not in the module, so it cannot be cut")
         type_ = with_extents(typed(operand), {axis: size for axis, (_, size) in cuts.items()})
         return self.stored(_share(weight, operand.shape, type_.shape, cuts), type_, operand.sources)
+
+
+def _before(end: Op, steps: int) -> Op:
+    """The op so many slots before the last of a layer."""
+    for _ in range(steps):
+        end = end.operands[0]
+    return end
 
 
 def _share(weight: Weight, shape: tuple[int, ...], sizes: tuple[int, ...], cuts: Mapping[int, Span]) -> Weight:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.legal.bounds import REORDERED, rounded_weights
 from aneforge.compiler.legalise.relabel import Relayer
-from aneforge.compiler.legalise.upsampling import deconvolved, kernel_size, mixed, passes_through
+from aneforge.compiler.legalise.upsampling import (
+    deconvolved,
+    exact_upsampling,
+    kernel_size,
+    mixed,
+    passes_through,
+    rounded_axes,
+)
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
@@ -57,10 +65,14 @@ def _decompose(walk: Relayer, op: Op, chip: Facts) -> None:
         raise _unmapped(op, f"sampling {op.attrs['sampling_methods']} on the grid {mode} is not published")
     factors = _upsample_factors(op, chip)
     if factors is not None:
-        made = deconvolved(walk, op, factors, op.attrs["sampling_methods"] == "Linear")
+        linear = op.attrs["sampling_methods"] == "Linear"
+        walk.record(op, "resize-deconvolution", REORDERED if exact_upsampling(factors, linear) else None)
+        made = deconvolved(walk, op, factors, linear)
         walk.attach(walk.behind(op), made)
     else:
         _check_turned(op, chip)
+        rounded = rounded_axes(op)
+        walk.record(op, "resize-products", rounded_weights(rounded) if rounded else REORDERED)
         made = mixed(walk, op)
         walk.detach(walk.behind(op))
     walk.replace(op, made)
@@ -96,5 +108,8 @@ def _check_turned(op: Op, chip: Facts) -> None:
 
 def _unmapped(op: Op, reason: str) -> Refused:
     return Refused(
-        op, f"no way to resize without a texture engine: {reason}", reject_string("Resize", "failed to map")
+        op,
+        "resize-unmapped",
+        f"no way to resize without a texture engine: {reason}",
+        reject_string("Resize", "failed to map"),
     )

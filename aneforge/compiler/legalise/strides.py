@@ -131,9 +131,11 @@ def _plain(module: Module, op: Op) -> bool:
 
 def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
     rows, columns = axes
+    blocks = rows.first * columns.first > 1
+    walk.record(op, "stride-blocks" if blocks else "stride-view")
     x, weight, *bias = op.operands
     attrs = dict(op.attrs)
-    if rows.first * columns.first > 1:
+    if blocks:
         x, weight = _unshuffled(walk, op, axes), _regrouped(walk, op, axes)
         attrs.pop("channel_wise", None)
     attrs["strides"] = (attrs["strides"][0], rows.second, columns.second)
@@ -148,11 +150,20 @@ def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
         return
     kept = walk.recut(op)
     made.labels = dict(op.labels)
-    result = walk.again(kept, made)
+    last = walk.again(kept, made)
+    result = last
     for place, axis in ((3, rows), (4, columns)):
         if axis.step > 1:
             result = walk.view(result, place, 0, axis.out, op.sources, axis.step)
-    walk.settle(op, kept, result)
+
+    def picked(parts: list[Op]) -> Op:
+        value = parts[0]
+        for place, axis in ((3, rows), (4, columns)):
+            if axis.step > 1:
+                value = walk.ghost_view(value, place, 0, axis.out, axis.step)
+        return value
+
+    walk.settle(op, kept, result, [last], picked)
 
 
 def _unshuffled(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:

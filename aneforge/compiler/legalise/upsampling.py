@@ -12,7 +12,15 @@ from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
 from aneforge.graph.weights import Weight, derived_weight
 
-__all__ = ["deconvolved", "interpolation", "kernel_size", "mixed", "passes_through"]
+__all__ = [
+    "deconvolved",
+    "exact_upsampling",
+    "interpolation",
+    "kernel_size",
+    "mixed",
+    "passes_through",
+    "rounded_axes",
+]
 
 _CHANNELS, _HEIGHT, _WIDTH = 2, 3, 4
 _PLAIN = {
@@ -87,6 +95,23 @@ def _line(factor: int, linear: bool) -> np.ndarray:
         return np.ones(size)
     places = np.arange(size) - factor // 2
     return 1 - np.abs((places + 0.5) / factor - 0.5)
+
+
+def _fits_fp16(numbers: np.ndarray) -> bool:
+    return bool((numbers.astype(np.float16) == numbers).all())
+
+
+def exact_upsampling(factors: tuple[int, int], linear: bool) -> bool:
+    """Whether fp16 holds every weight of the deconvolution as it is: powers of two divide evenly."""
+    return _fits_fp16(np.outer(*(_line(factor, linear) for factor in factors)))
+
+
+def rounded_axes(op: Op) -> int:
+    """Along how many axes the interpolation weights have to be rounded to fp16."""
+    method, mode = op.attrs["sampling_methods"], op.attrs["sampling_modes"]
+    sizes = [(op.operands[0].shape[axis], op.shape[axis]) for axis in (_HEIGHT, _WIDTH)]
+    mixing = [pair for pair in sizes if not passes_through(*pair, mode)]
+    return sum(not _fits_fp16(interpolation(size, out, method, mode)) for size, out in mixing)
 
 
 def _kernel_type(kernel: Weight) -> TensorType:

@@ -37,6 +37,7 @@ def gather_gate(module: Module, chip: Facts) -> int:
     walk = Relayer(module)
     for op in module.ops:
         if not texture and op.kind == "padding" and op.attrs["padding_modes"] in _MIRRORS:
+            walk.record(op, "mirror-views")
             walk.replace(op, _mirrored(walk, op))
         elif op.kind != "gather_nd" or (not texture and _in_envelope(op)):
             walk.keep(op)
@@ -45,6 +46,7 @@ def gather_gate(module: Module, chip: Facts) -> int:
             walk.changes += 1
             walk.keep(op)
         else:
+            walk.record(op, "gather-views")
             walk.replace(op, _by_views(walk, op))
     return walk.finish()
 
@@ -63,6 +65,7 @@ def _by_views(walk: Relayer, op: Op) -> Op:
         what = "indices that arrive at run time" if len(op.operands) > 1 else f"axes {list(axes)}"
         raise Refused(
             op,
+            "gather-envelope",
             f"a gather with {what} needs the texture engine, or three axes of one image with three index channels",
             reject_string("Gather", "Cannot decompose"),
         )

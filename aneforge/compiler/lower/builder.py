@@ -18,7 +18,6 @@ from aneforge.graph.node import Shape, located
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import FP16_MAX, Weight, derived_weight, intern_weight
 from aneforge.targets import store
-from aneforge.targets.chip import Target
 
 __all__ = [
     "AXES_OF_RANK",
@@ -108,10 +107,9 @@ def rules() -> Mapping[str, Rule]:
 class Builder:
     """One lowering in progress."""
 
-    def __init__(self, graph: Graph, target: Target | None, names: Mapping[int, str] | None = None) -> None:
+    def __init__(self, graph: Graph, names: Mapping[int, str] | None = None) -> None:
         self.graph = graph
         self.names = graph.names() if names is None else names
-        self.target = target
         self.ops: list[Op] = []
         self.weights: dict[str, Weight] = {}
         self.values: dict[int, Op] = {}

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 from aneforge.anec import Op
-from aneforge.compiler.lower.builder import MOST_CHANNELS, Builder, layout, reject_string, rule
-from aneforge.errors import UnknownValueError
+from aneforge.compiler.lower.builder import MOST_CHANNELS, Builder, layout, rule
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.limits import axis_limit, limit_fact
 
 _ROWS_TO_CHANNELS = (0, 1, 3, 2, 4)  # C and H exchanged: rows on C, the inner batch on H
 _MATRIX = 2
@@ -22,7 +18,6 @@ _MATRIX = 2
 def _conv(b: Builder, node: Tensor) -> Op:
     x, weight, *bias = node.inputs
     attrs = dict(node.signature.attrs)
-    _check_conv(b, node, weight.shape, attrs["groups"])
     stride, dilation, pad = attrs["stride"], attrs["dilation"], attrs["pad"]
     settings: dict[str, Any] = {
         "strides": (1, *stride),
@@ -42,53 +37,13 @@ def _conv(b: Builder, node: Tensor) -> Op:
     return b.emit(kind, operands, layout(node.shape), settings)
 
 
-def _check_conv(b: Builder, node: Tensor, weight: Shape, groups: int) -> None:
-    """What listing 22.2 checks before lowering; the graph itself keeps ranks and padded extents right."""
-    channels = node.inputs[0].shape[1], node.shape[1]
-    if any(count % groups for count in channels):
-        raise b.refuse(
-            node, f"{channels[0]} to {channels[1]} channels in {groups} groups", reject_string("Conv", "input/output")
-        )
-    if b.target is None or b.target.family5 is None:
-        return
-    height, width = weight[2:]
-    for axis, extent in (("height", height), ("width", width)):
-        most = _kernel_limit(axis, int(b.target.family5))
-        if most is None or extent <= most:
-            continue
-        square = limit_fact("conv_square_kernel", int(b.target.family5)).value
-        if square is not None and height == width <= square:
-            continue  # 16 x 16 compiles where 1 x 16 does not (C16)
-        words = reject_string("Conv", "Invalid conv kernel").replace("%zd", "%d") % (axis, extent, 1, most)
-        raise b.refuse(node, f"the kernel is {extent} along the {axis}, {b.target.name} takes {most}", words)
-
-
-@cache
-def _kernel_limit(axis: str, family: int) -> int | None:
-    """The longest fp16 kernel along one axis; the height has one limit for large kernels and one for small."""
-    try:
-        most = axis_limit("conv_kernel", axis, family).value
-    except UnknownValueError:
-        return None  # nobody has published it: the gate says so
-    return max(most) if isinstance(most, list) else most
-
-
 @rule("matmul")
 def _matmul(b: Builder, node: Tensor) -> Op:
     left, right = node.inputs
     batch = node.shape[:-2]
-    _check_matmul(b, node, left.shape[-1])
     if math.prod(right.shape[:-2]) == 1 and left.shape[:-2] in (batch, batch[len(batch) - len(left.shape) + 2 :]):
         return _flat_product(b, node, left, right)
     return _batched_product(b, node, left, right)
-
-
-def _check_matmul(b: Builder, node: Tensor, columns: int) -> None:
-    """Listing 22.1: one row of A (an output channel) is a kernel and has to fit the kernel memory."""
-    most = None if b.target is None else compile_fact(b.target, "kmem_cap_dense").value
-    if most is not None and 2 * columns > most:
-        message = f"a row of {columns} numbers takes {2 * columns} bytes, kernel memory holds {most}"
-        raise b.refuse(node, message, reject_string("MatrixMult", "can not fit"))
 
 
 def _turned(node: Tensor) -> bool:
@@ -188,5 +143,4 @@ def _linear(b: Builder, node: Tensor) -> Op:
 def _einsum(b: Builder, node: Tensor) -> Op:
     """nchw,nwhu->nchu is the product itself: channels by width, height and batch alongside."""
     left, right = node.inputs
-    _check_matmul(b, node, left.shape[-1])
     return b.emit("matmul", (b.value(left), b.value(right)), layout(node.shape))

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from aneforge.anec import AnecError, Module, Op, TensorType
+from aneforge.anec.lineage import Standing
 from aneforge.compiler.lower.builder import DTYPES, Builder, layout, rules
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, definitions
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight
-from aneforge.targets.chip import Target, all_targets
-from aneforge.targets.families import as_family
-from aneforge.targets.names import target as find_target
 
-__all__ = ["Lowered", "Port", "lower", "retargeted_ops"]
+__all__ = ["Lowered", "Port", "lower", "output_names", "rewritten_ops"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,10 @@ class Port:
     dtype: str
     initial: Weight | None = None
     """The value a trainable parameter starts with, or what the host draws; None for an input that the user feeds."""
+
+    def starting(self, value: Weight | None) -> Port:
+        """The same with a value to start with, where there is one."""
+        return self if value is None else replace(self, initial=value)
 
     def to_ndchw(self, array: np.ndarray) -> np.ndarray:
         """A value of the user's shape as the program takes it."""
@@ -58,8 +60,8 @@ class Lowered:
     outputs: tuple[Port, ...]
 
 
-def retargeted_ops() -> frozenset[str]:
-    """Graph ops without any form in the engine's language: retargeting replaces each of them."""
+def rewritten_ops() -> frozenset[str]:
+    """Graph ops without any form in the engine's language: phase 0 replaces each of them."""
     known = rules()
     return frozenset(name for name in definitions() if not _is_port(name) and name not in known and name != "host")
 
@@ -70,17 +72,18 @@ def _is_port(name: str) -> bool:
 
 def lower(
     out: Tensor | Sequence[Tensor] | Graph,
-    target: str | int | Target | None = None,
     names: Mapping[int, str] | None = None,
+    stands: Mapping[int, tuple[str, ...]] | None = None,
+    source: Graph | None = None,
 ) -> Lowered:
-    """The graph as backend ops, the user's shapes as NDCHW.
+    """The graph as backend ops, the user's shapes as NDCHW. No chip is asked: what it takes is decided before, by the
+    rules of phase 0, and after, by phase 2.
 
-    ``target`` (a target, a chip's name or a five-tier family) adds the limits that are checked before lowering;
-    without one only what holds everywhere is checked. ``names`` gives the lineage of a graph that was rewritten: the
-    user's node behind each node, by uid. Ops that no engine has must be gone: retarget first.
+    A graph that was rewritten comes with its lineage: ``names`` gives the user's node behind each node by uid,
+    ``stands`` those whose value it is, ``source`` the graph whose outputs name the results.
     """
     graph = Graph.of(out)
-    build = Builder(graph, _target(target), names)
+    build = Builder(graph, names)
     names = build.names
     known = rules()
     inputs: list[Port] = []
@@ -96,14 +99,13 @@ def lower(
             continue
         found = known.get(name)
         if found is None:
-            raise build.refuse(
-                node, "no engine has this op; retarget the graph first (aneforge.compiler.legal.rewrites)"
-            )
+            raise build.refuse(node, "no engine has this op; phase 0 comes first")
         first = len(build.ops)
         build.values[node.uid] = found(build, node)
         if node.signature.op.native_layer:
             _mark_bridge(build.ops[first:])
-    module, outputs = _finish(build)
+    standing = {uid: (name,) for uid, name in names.items()} if stands is None else stands
+    module, outputs = _finish(build, standing, graph if source is None else source)
     return Lowered(module, tuple(inputs), outputs)
 
 
@@ -115,31 +117,37 @@ def _mark_bridge(made: list[Op]) -> None:
             return
 
 
-def _finish(build: Builder) -> tuple[Module, tuple[Port, ...]]:
+def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph) -> tuple[Module, tuple[Port, ...]]:
     build.sources = ()
-    outputs: list[Port] = []
-    results: list[Op] = []
-    labels: set[str] = set()
-    for node in build.graph.outputs:
-        label = build.names[node.uid]
-        while label in labels:  # one tensor may be asked for twice
-            label += "_again"
-        labels.add(label)
-        results.append(build.value(node))
-        outputs.append(Port(label, node.shape, layout(node.shape), DTYPES[node.dtype]))
-    build.ops.append(Op("anec.live_out", results, None, {"names": tuple(port.name for port in outputs)}))
-    module = Module(build.ops, build.weights, None if build.target is None else build.target.name)
+    results = [build.value(node) for node in build.graph.outputs]
+    labels = output_names(source)
+    outputs = tuple(
+        Port(label, node.shape, layout(node.shape), DTYPES[node.dtype])
+        for label, node in zip(labels, build.graph.outputs, strict=True)
+    )
+    build.ops.append(Op("anec.live_out", results, None, {"names": labels}))
+    module = Module(build.ops, build.weights)
+    for uid, value in build.values.items():
+        for name in stands.get(uid, ()):
+            module.lineage[name] = standing = Standing(value)
+            value.stands.append(standing)
+    for op in build.ops:
+        for name in op.sources:
+            module.lowered_to.setdefault(name, set()).add(op.kind)
+    module.losing = "part of how its reader was lowered"
     module.sweep()  # transposes that became flags
     for port, op in zip(outputs, results, strict=True):
         if op.type != TensorType(port.ndchw_shape, port.dtype):
             raise AnecError(f"{port.name} was lowered to {op.type}, not to {list(port.ndchw_shape)} {port.dtype}")
-    return module, tuple(outputs)
+    return module, outputs
 
 
-def _target(target: str | int | Target | None) -> Target | None:
-    if target is None or isinstance(target, Target):
-        return target
-    if isinstance(target, int):  # a five-tier family: its first target stands for it
-        family = as_family(target)
-        return next(each for each in all_targets(only_28=True) if each.family5 == family)
-    return find_target(target)
+def output_names(graph: Graph) -> tuple[str, ...]:
+    """The user's names of the outputs, told apart where one tensor is asked for twice."""
+    names, labels = graph.names(), []
+    for node in graph.outputs:
+        label = names[node.uid]
+        while label in labels:
+            label += "_again"
+        labels.append(label)
+    return tuple(labels)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.compiler.legal.rewrites.registry import Context, rule
+from aneforge.compiler.legal.rewrites.context import Context
 from aneforge.graph.node import Shape
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.weights import Weight, derived_weight
 
 __all__ = ["HostInput"]
 
@@ -35,6 +36,10 @@ class HostInput:
             return draw.normal(first, second, self.shape)
         return (draw.random(self.shape) >= first) * second
 
+    def drawn(self) -> Weight:
+        """The numbers of the reference, as what a port starts with; made when somebody reads them."""
+        return derived_weight(f"drawn by the host: {sorted(self.to_json().items())}", (), self.shape, self.values)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -45,7 +50,6 @@ class HostInput:
         }
 
 
-@rule("dropout", "dropout-host-mask")
 def dropout(context: Context) -> Tensor:
     """x times a mask of 0 and 1 / (1 - rate) that the host draws; rate 0 is x itself.
 
@@ -59,7 +63,6 @@ def dropout(context: Context) -> Tensor:
     return context.inputs[0] * context.host("mask", context.node.shape, (rate, scale), attrs["seed"], scale)
 
 
-@rule("random_uniform", "random-host-uniform")
 def random_uniform(context: Context) -> Tensor:
     """An input of uniform numbers that the host draws."""
     attrs = context.node.attrs
@@ -67,7 +70,6 @@ def random_uniform(context: Context) -> Tensor:
     return context.host("uniform", context.node.shape, (low, high), attrs["seed"], max(abs(low), abs(high)))
 
 
-@rule("random_normal", "random-host-normal")
 def random_normal(context: Context) -> Tensor:
     """An input of normal numbers that the host draws."""
     attrs = context.node.attrs

@@ -7,8 +7,8 @@ from itertools import groupby
 
 import numpy as np
 
+from aneforge.compiler.legal.rewrites.context import Context
 from aneforge.compiler.legal.rewrites.pieces import Cut, joined
-from aneforge.compiler.legal.rewrites.registry import Context, rule
 from aneforge.graph.ops.elementwise import select
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -43,14 +43,12 @@ def take(x: Tensor, indices: Sequence[int], axis: int) -> Tensor:
     return cut.whole(joined(parts, cut.axis))
 
 
-@rule("gather", "gather-slices")
 def gather(context: Context) -> Tensor:
     """Slices joined along the axis, consecutive indices as one slice."""
     attrs = context.node.attrs
     return take(context.inputs[0], attrs["indices"], attrs["axis"])
 
 
-@rule("scatter", "scatter-slices")
 def scatter(context: Context) -> Tensor:
     """Slices of x and of the updates joined in order; duplicates are added one layer after the other."""
     x, updates = context.inputs
@@ -90,7 +88,6 @@ def _placed(x: Tensor, updates: Tensor, positions: dict[int, int], axis: int, ad
     return target.whole(joined(parts, target.axis))
 
 
-@rule("reverse_sequence", "reverse-sequence-slices")
 def reverse_sequence(context: Context) -> Tensor:
     """Per run of sequences of one length: the head reversed, the tail kept, joined."""
     attrs = context.node.attrs
@@ -118,7 +115,6 @@ def _head_reversed(x: Tensor, length: int, axis: int) -> Tensor:
     return cut.whole(joined(parts, cut.axis))
 
 
-@rule("one_hot", "one-hot-compare")
 def one_hot(context: Context) -> Tensor:
     """Equal to a stored range, then a select."""
     attrs = context.node.attrs
@@ -131,7 +127,6 @@ def one_hot(context: Context) -> Tensor:
     return select(column.equal(const(numbers)), attrs["on"], attrs["off"])
 
 
-@rule("band_part", "band-part-select")
 def band_part(context: Context) -> Tensor:
     """A stored mask and a select: a product with zero would turn infinity into NaN."""
     attrs = context.node.attrs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aneforge.compiler.legal.rewrites.context import Context
 from aneforge.compiler.legal.rewrites.pieces import joined
-from aneforge.compiler.legal.rewrites.registry import Context, rule
 from aneforge.graph.ops.contraction import linear
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -41,7 +41,6 @@ def _unrolled(context: Context, gates: int, cell: Callable[..., tuple[Tensor, ..
     return joined(outputs, 0)
 
 
-@rule("rnn", "rnn-unrolled")
 def rnn(context: Context) -> Tensor:
     """tanh(input part + recurrent part), step after step."""
 
@@ -51,7 +50,6 @@ def rnn(context: Context) -> Tensor:
     return _unrolled(context, 1, cell)
 
 
-@rule("lstm", "lstm-unrolled")
 def lstm(context: Context) -> Tensor:
     """Gates input, forget, cell, output as sigmoid and tanh of sums, step after step."""
 
@@ -63,7 +61,6 @@ def lstm(context: Context) -> Tensor:
     return _unrolled(context, 4, cell)
 
 
-@rule("gru", "gru-unrolled")
 def gru(context: Context) -> Tensor:
     """Gates reset, update, new; the reset multiplies the recurrent product."""
 

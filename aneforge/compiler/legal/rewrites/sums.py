@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from aneforge.compiler.legal.rewrites.context import Context
 from aneforge.compiler.legal.rewrites.pieces import Cut
-from aneforge.compiler.legal.rewrites.registry import Context, rule
 from aneforge.graph.ops.contraction import matmul
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -17,7 +17,6 @@ def _upper(extent: int) -> Tensor:
     return const(np.triu(np.ones((extent, extent), np.float16)))
 
 
-@rule("cumsum", "cumsum-triangle")
 def cumsum(context: Context) -> Tensor:
     """The axis last, times an upper triangle of ones; long axes in blocks, with the sums of earlier blocks added."""
     x, axis = context.inputs[0], context.node.attrs["axis"]
@@ -49,7 +48,6 @@ def _last_axis(x: Tensor) -> Tensor:
     return flat.reshape(x.shape)
 
 
-@rule("prod", "prod-halving")
 def prod(context: Context) -> Tensor:
     """The first half times the second, again and again; an odd element waits until the end."""
     x = context.inputs[0]

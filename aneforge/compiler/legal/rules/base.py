@@ -4,6 +4,9 @@ A rule is a small function. It gets the :class:`Query` and the :class:`Limit` th
 chip and route, and answers ``None`` or the extent that is too much. Its docstring is the sentence the user gets,
 with ``{op} {extent} {limit} {chip} {string}`` filled in. Where no record of ``gate_limits.json`` matches the chip
 and route, the rule is not run at all, so a chip-dependent choice is always a record, never an ``if``.
+
+A rule sees its chip through declared facts, as a pass does: the tier and the descriptor generation that records
+match by, the limits that records name, and what it declares itself with ``reads``.
 """
 
 from __future__ import annotations
@@ -14,15 +17,31 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import CHAIN, Query
 from aneforge.errors import DataError
-from aneforge.targets import Fact, Target, global_limit, limit_fact, store
+from aneforge.targets import Fact, global_limit, store
 from aneforge.targets.evidence import fact
 
-__all__ = ["ANY", "RULES", "Limit", "Over", "Rule", "applicable", "limits_for", "matches", "rule", "rule_records"]
+__all__ = [
+    "ANY",
+    "CHIP",
+    "RULES",
+    "Limit",
+    "Over",
+    "Rule",
+    "applicable",
+    "limits_for",
+    "matches",
+    "rule",
+    "rule_reads",
+    "rule_records",
+]
 
 ANY = "*"
 """Registered for every op."""
+CHIP = "{chip}"
+"""Stands in a message for the chip's name: rules are asked once for all chips whose facts agree."""
 
 Extent = Any
 
@@ -41,7 +60,7 @@ class Limit:
     value: Any
     evidence: Fact[Any]
     record: Mapping[str, Any]
-    target: Target
+    chip: Facts
 
     @property
     def hint(self) -> str:
@@ -59,6 +78,8 @@ class Rule:
     oversize: bool
     chains: bool
     template: str
+    reads: tuple[str, ...] = ()
+    """Facts of the chip that the check asks for beyond its record."""
 
     def concerns(self, op: str) -> bool:
         if ANY in self.ops or op in self.ops:
@@ -70,13 +91,18 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(
-    name: str, *ops: str, effect: str = "reject", oversize: bool = False, chains: bool = True
+    name: str,
+    *ops: str,
+    effect: str = "reject",
+    oversize: bool = False,
+    chains: bool = True,
+    reads: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Query, Limit], Extent | None]], Callable[[Query, Limit], Extent | None]]:
     """Register a rule for the op names it concerns; ``chains`` also for ``chain:`` of those names."""
 
     def register(check: Callable[[Query, Limit], Extent | None]) -> Callable[[Query, Limit], Extent | None]:
         template = " ".join(inspect.cleandoc(check.__doc__ or "").split())
-        RULES[name] = Rule(name, check, ops, effect, oversize, chains, template)
+        RULES[name] = Rule(name, check, ops, effect, oversize, chains, template, reads)
         return check
 
     return register
@@ -91,47 +117,56 @@ def rule_records() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
     return {name: tuple(records) for name, records in found.items()}
 
 
-def matches(record: Mapping[str, Any], op: str, target: Target, route: str) -> bool:
+@cache
+def rule_reads() -> tuple[str, ...]:
+    """Every fact of a chip that the rules may look at."""
+    records = [record for records in rule_records().values() for record in records]
+    limits = [f"cap:{record['limit']}" for record in records if "limit" in record]
+    fields = [record["fact"] for record in records if "fact" in record]
+    extra = [key for each in RULES.values() for key in each.reads]
+    return tuple(dict.fromkeys(("tier", "generation", "constructible", *limits, *fields, *extra)))
+
+
+def matches(record: Mapping[str, Any], op: str, chip: Facts, route: str) -> bool:
     """Whether a record speaks about this op on this chip by this route; absent keys match everything."""
-    family = target.family5
     tiers, generations = record.get("tiers"), record.get("generations")
     return (
         ("ops" not in record or op in record["ops"])
         and ("routes" not in record or route in record["routes"])
-        and (tiers is None or (family is not None and family.name in tiers))
-        and (generations is None or target.td_generation in generations)
+        and (tiers is None or chip.get("tier") in tiers)
+        and (generations is None or chip.get("generation") in generations)
     )
 
 
-def limits_for(name: str, op: str, target: Target, route: str) -> tuple[Limit, ...]:
+def limits_for(name: str, op: str, chip: Facts, route: str) -> tuple[Limit, ...]:
     """Every record of a rule that applies, most specific first."""
-    return tuple(
-        _limit(record, target) for record in rule_records().get(name, ()) if matches(record, op, target, route)
-    )
+    return tuple(_limit(record, chip) for record in rule_records().get(name, ()) if matches(record, op, chip, route))
 
 
-def _limit(record: Mapping[str, Any], target: Target) -> Limit:
+def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
     name = record.get("limit")
     if "global" in record:
         known = global_limit(record["global"])
-        return Limit(record.get("v", known.value), known, record, target)
+        return Limit(record.get("v", known.value), known, record, chip)
+    if "fact" in record:  # a field of the chip's table
+        known = chip.fact(record["fact"])
+        return Limit(known.value, known, record, chip)
     if name is None:
-        return Limit(record["v"], fact(record, about=f"gate rule {record['rule']}"), record, target)
-    family = target.family5
-    if family is None:  # records with a limit list their tiers, so a target without one never gets here
+        return Limit(record["v"], fact(record, about=f"gate rule {record['rule']}"), record, chip)
+    if chip.get("tier") is None:  # records with a limit list their tiers, so a target without one never gets here
         raise DataError(f"gate_limits.json: rule {record['rule']} takes limit {name} but names no tiers")
-    known = replace(limit_fact(name, family), note=record.get("note"))
+    known = replace(chip.fact(f"cap:{name}"), note=record.get("note"))
     if "basis" in record:  # the limit is published; that it decides here is somebody's reading
         known = replace(known, source=(*known.source, *record["basis"]), confidence=record["basis_conf"])
-    return Limit(known.value, known, record, target)
+    return Limit(known.value, known, record, chip)
 
 
-def applicable(op: str, target: Target, route: str) -> tuple[tuple[Rule, Limit], ...]:
+def applicable(op: str, chip: Facts, route: str) -> tuple[tuple[Rule, Limit], ...]:
     """The rules to run for an op on a chip by a route, each with its limit."""
     found = []
     for each in RULES.values():
         if each.concerns(op):
-            limits = limits_for(each.id, op, target, route)
+            limits = limits_for(each.id, op, chip, route)
             if each.id == "chain-pattern":  # patterns are independent of one another; every one is tried
                 found += [(each, limit) for limit in limits]
             elif limits and limits[0].value is not None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import Limit, Over, rule
-from aneforge.targets import limit_fact
 
 CONVS = ("conv", "conv_transpose", "conv2d", "dynamic_conv", "Conv")
 POOLS = ("max_pool", "avg_pool", "l2_pool", "Pooling", "Pool")
@@ -31,16 +30,15 @@ def kernel_hw(query: Query) -> tuple[int, int] | None:
     return pair(kernel) if kernel else None
 
 
-@rule("conv-kernel-width", *CONVS, "CrossCorrelation", oversize=True)
+@rule("conv-kernel-width", *CONVS, "CrossCorrelation", oversize=True, reads=("cap:conv_square_kernel",))
 def conv_kernel_width(query: Query, limit: Limit) -> Any:
-    """{op}: the kernel is {extent} columns wide and {chip} takes at most {limit} ("Invalid conv kernel %s = %zd,
-    It should be in [%zd,%zd]")."""
+    """{op}: the kernel is {extent} columns wide and {chip} takes at most {limit} ("Invalid conv kernel width =
+    {extent}, It should be in [1,{limit}]")."""
     size = kernel_hw(query)
     if size is None or size[1] <= limit.value:
         return None
     # A square kernel goes one further where that was seen: 16 x 16 compiles, 1 x 16 does not (C16, M6.disp).
-    family = limit.target.family5
-    square = limit_fact("conv_square_kernel", family).value if family is not None else None
+    square = limit.chip.get("cap:conv_square_kernel")
     if square is not None and size[0] == size[1] <= square:
         return None
     return size[1]
@@ -48,8 +46,8 @@ def conv_kernel_width(query: Query, limit: Limit) -> Any:
 
 @rule("conv-kernel-height", *CONVS, "CrossCorrelation", oversize=True)
 def conv_kernel_height(query: Query, limit: Limit) -> Any:
-    """{op}: the kernel is {extent} rows high and {chip} takes at most {limit} ("Invalid conv kernel %s = %zd, It
-    should be in [%zd,%zd]")."""
+    """{op}: the kernel is {extent} rows high and {chip} takes at most {limit} ("Invalid conv kernel height =
+    {extent}, It should be in [1,{limit}]")."""
     size = kernel_hw(query)
     return size[0] if size is not None and size[0] > limit.value else None
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import SYMBOLIC, Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
-from aneforge.targets import Family
-from aneforge.targets.limits import axis_limit
 
 MATMULS = ("matmul", "linear", "bmm", "ne_matmul", "MatrixMultiplication", "Linear", "bmm_weight")
 _RANK_AXES = {
@@ -23,13 +22,13 @@ _RANK_AXES = {
 _CHANNEL_SECOND = ("conv", "conv_transpose", "avg_pool", "max_pool", "l2_pool", "batch_norm", "instance_norm")
 
 
-@cache
-def axis_caps(op_class: str, rank: int, channel_second: bool, family: Family) -> tuple[int | None, ...]:
+@lru_cache(maxsize=4096)
+def axis_caps(op_class: str, rank: int, channel_second: bool, chip: Facts) -> tuple[int | None, ...]:
     """The cap of each axis of a tensor (limits.json; an unpublished cell caps nothing)."""
     axes = _RANK_AXES[rank]
     if channel_second and rank == 3:  # 1-D convolution: [N, C, W]
         axes = ("batch", "channel", "width")
-    return tuple(axis_limit(op_class, axis, family).value for axis in axes)
+    return tuple(chip.get(f"cap:{op_class}:{axis}") for axis in axes)
 
 
 @rule("rank", ANY)
@@ -64,14 +63,16 @@ def zero_size(query: Query, limit: Limit) -> Any:
     return next((shape for shape in query.known_shapes if 0 in shape), None)
 
 
-@rule("extent", ANY, oversize=True)
+@rule(
+    "extent",
+    ANY,
+    oversize=True,
+    reads=tuple(f"cap:{kind}:{axis}" for kind in ("spatial", "transpose") for axis in _RANK_AXES[5]),
+)
 def extent(query: Query, limit: Limit) -> Any:
     """{op}: an axis of {extent} exceeds the {limit} that {chip} takes there ("Tensor dimensions ... are not within
     supported range")."""
-    family = limit.target.family5
     base = query.base
-    if family is None:
-        return None
     op_class = "transpose" if base in ("transpose", "Transpose") else "spatial"
     second = base in _CHANNEL_SECOND
     shapes = query.known_shapes
@@ -80,7 +81,7 @@ def extent(query: Query, limit: Limit) -> Any:
         shapes = (*shapes, tuple(target))
     for shape in shapes:
         if 0 < len(shape) <= 5:
-            for size, cap in zip(shape, axis_caps(op_class, len(shape), second, family), strict=True):
+            for size, cap in zip(shape, axis_caps(op_class, len(shape), second, limit.chip), strict=True):
                 if cap is not None and size > cap:
                     return Over(size, cap)
     return None
@@ -111,6 +112,15 @@ def matmul_runtime_contraction(query: Query, limit: Limit) -> Any:
     sizes = contraction(query)
     runtime = len(query.known_shapes) > 1
     return sizes[0] if sizes is not None and runtime and sizes[0] > limit.value else None
+
+
+@rule("matmul-row", "matmul", "einsum", oversize=True, chains=False)
+def matmul_row(query: Query, limit: Limit) -> Any:
+    """{op}: a row of the left operand takes {extent} bytes and kernel memory of {chip} holds {limit} ("{string}";
+    listing 22.1: a row is a kernel)."""
+    left = query.shape()
+    size = 2 * left[-1] if left else 0
+    return size if size > limit.value else None
 
 
 @rule("group-norm-extent", "group_norm", oversize=True)

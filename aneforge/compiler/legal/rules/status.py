@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from aneforge.compiler.legal.rules.base import matches
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.legal.rules.base import CHIP, matches
 from aneforge.errors import UnknownNameError, nearest
-from aneforge.targets import Fact, Family, Target, op_names, op_routes, store
+from aneforge.targets import Fact, Family, op_names, op_routes, store
 from aneforge.targets.evidence import fact
 from aneforge.targets.ops import mil_row
 
@@ -48,23 +49,23 @@ def known_names() -> frozenset[str]:
     return frozenset((*op_names(), *tags, *swept, *_own()))
 
 
-def op_answer(op: str, target: Target, route: str) -> OpAnswer:
+def op_answer(op: str, chip: Facts, route: str) -> OpAnswer:
     """The answer for the name alone. An unknown name is rejected, never taken for native."""
     if op not in known_names():
         near = nearest(op, known_names())
         hint = f"nearest known names: {', '.join(near)}" if near else "'aneforge ops' lists the known names"
         return OpAnswer("reject", "unknown-op", f"{op} is no operation that is known of", Fact(None), hint)
     for find in (_record, _segmenter, _sweep):
-        found = find(op, target, route)
+        found = find(op, chip, route)
         if found is not None:
             return found
-    return _routes(op, target, route)
+    return _routes(op, chip, route)
 
 
-def _record(op: str, target: Target, route: str) -> OpAnswer | None:
+def _record(op: str, chip: Facts, route: str) -> OpAnswer | None:
     for record in _own().get(op, ()):
-        if matches(record, op, target, route):
-            why = f"{op} is not taken by {target.name} through the {route} route"
+        if matches(record, op, chip, route):
+            why = f"{op} is not taken by {CHIP} through the {route} route"
             return OpAnswer(
                 record["v"], "op-record", why, fact(record, about=f"gate answer for {op}"), _hint(record, op)
             )
@@ -86,13 +87,13 @@ def _segmenter_refuses() -> tuple[frozenset[str], Fact[Any]]:
     return frozenset(plain), evidence
 
 
-def _segmenter(op: str, target: Target, route: str) -> OpAnswer | None:
+def _segmenter(op: str, chip: Facts, route: str) -> OpAnswer | None:
     if route != "coreml_placement":
         return None
     refused, evidence = _segmenter_refuses()
     if op not in refused:
         return None
-    if target.family5 is not Family.A16:
+    if chip.get("tier") != Family.A16.name:
         evidence = replace(evidence, confidence="predicted")
     why = f"Core ML's planner does not call {op} eligible for the engine"
     return OpAnswer("reject", "segmenter", why, evidence, _hint({}, op))
@@ -103,10 +104,10 @@ def _sweep_only() -> Mapping[str, Mapping[str, Any]]:
     return {row["mil"]: row for row in store.load("ops")["mil_sweep_only"]}
 
 
-def _sweep(op: str, target: Target, route: str) -> OpAnswer | None:
+def _sweep(op: str, chip: Facts, route: str) -> OpAnswer | None:
     """The vocabulary sweep ran on an M5, so it speaks for the A16 tier by conversion."""
     row = mil_row(op) or _sweep_only().get(op)
-    if route != "conversion" or target.family5 is not Family.A16 or row is None or "m5_sweep" not in row:
+    if route != "conversion" or chip.get("tier") != Family.A16.name or row is None or "m5_sweep" not in row:
         return None
     cell = row["m5_sweep"]
     evidence = fact({**cell, "v": cell["class"]}, store.load("ops")["evidence"], about=f"{op} in the vocabulary sweep")
@@ -116,9 +117,10 @@ def _sweep(op: str, target: Target, route: str) -> OpAnswer | None:
     return OpAnswer("reject", "sweep", why, evidence, _hint({}, op))
 
 
-def _routes(op: str, target: Target, route: str) -> OpAnswer:
+def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
     """The target database, read as "does the vendor's compiler take it": our own rewrites are not counted."""
-    family = target.family5
+    tier = chip.get("tier")
+    family = None if tier is None else Family[tier]
     try:
         routes = op_routes(op)
     except UnknownNameError:  # a layer tag or a sweep-only name
@@ -143,8 +145,8 @@ def _routes(op: str, target: Target, route: str) -> OpAnswer:
     if family is Family.OLDER:
         # Below A13 no model-language program compiles; Core ML reached those chips by an older path.
         value = "accept" if route == "coreml_placement" and value == "reject" else value
-        return OpAnswer(value, "mil-floor", f"{target.name}: {found.note}", found, "target H13 or newer")
+        return OpAnswer(value, "mil-floor", f"{CHIP}: {found.note}", found, "target H13 or newer")
     if value == "decompose" and route == "coreml_placement":
         value = "accept"
-    why = f"{op} is {'rewritten to other ops' if value == 'decompose' else 'not taken'} on {target.name} by {way}"
+    why = f"{op} is {'rewritten to other ops' if value == 'decompose' else 'not taken'} on {CHIP} by {way}"
     return OpAnswer(value, "op-route", why, found, _hint({}, op))

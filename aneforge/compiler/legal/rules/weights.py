@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import Query
-from aneforge.targets import Target, stream_fact
+from aneforge.compiler.legal.rules.base import CHIP
 
-__all__ = ["fold_finding"]
+__all__ = ["FOLD_READS", "fold_finding"]
 
 F = TypeVar("F")
 _STREAMS = {"int8": "int8", "int8_affine": "int8", "blockwise": "blockwise"}
+FOLD_READS = tuple(f"stream:{encoding}" for encoding in sorted(set(_STREAMS.values())))
 
 
-def fold_finding(query: Query, target: Target, route: str, make: Callable[..., F]) -> F | None:
+def fold_finding(query: Query, chip: Facts, route: str, make: Callable[..., F]) -> F | None:
     """A finding where the question is about the encoding (no shapes given) and the chip folds it to fp16.
 
     With shapes the op itself is native whatever the weight's form: expansion happens when the program is built and
     costs bandwidth, not the engine (compression.json, G07).
     """
     encoding = query.weights.get("encoding")
-    family = target.family5
     if encoding not in _STREAMS or route != "conversion" or query.shapes is not None or query.is_chain:
         return None
-    if family is None or query.values:
+    if chip.get("tier") is None or query.values:
         return None
-    known: Any = stream_fact(_STREAMS[encoding], family)
+    known: Any = chip.fact(f"stream:{_STREAMS[encoding]}")
     if known.value != "fold":
         return None
-    message = f"{query.op}: {encoding} weights are expanded to fp16 when a program for {target.name} is built"
+    message = f"{query.op}: {encoding} weights are expanded to fp16 when a program for {CHIP} is built"
     hint = "use an encoding that streams there (aneforge.targets.native_streams)"
     return make("weight-fold", "decompose", message, "stream", "fold", known, False, hint)

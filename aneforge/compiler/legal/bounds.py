@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BOUNDS", "EXACT", "Bound", "bound_of"]
+__all__ = ["BOUNDS", "EXACT", "REORDERED", "TAN_OF_ENGINE", "Bound", "rounded_weights"]
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,17 @@ BOUNDS: dict[str, Bound] = {
     "rnn": Bound("", _ROUND, relative=False),
     "lstm": Bound("", _ROUND, relative=False),
     "gru": Bound("", _ROUND, relative=False),
-    "upsample_nearest_neighbor": EXACT,
-    "resize_nearest_neighbor": EXACT,
-    "upsample_bilinear": Bound("finite x", _ROUND, relative=False, note="relative to the largest |x|"),
-    "resize_bilinear": Bound("finite x", _ROUND, relative=False, note="relative to the largest |x|"),
 }
-"""By graph op. Sizes at which a rule falls back to a looser form give their own bound with the change."""
+"""By graph op. A rewrite whose form depends on the chip or on sizes gives its own bound with each record."""
 
 
-def bound_of(op: str) -> Bound:
-    """The bound of one op's rewrite."""
-    return BOUNDS[op]
+TAN_OF_ENGINE = Bound("every finite fp16 x", _ROUND, 2)
+"""Of a tangent by the engine's own sine and cosine."""
+REORDERED = Bound("finite x", _ROUND, relative=False, note="another order of the same sum; relative to its terms")
+
+
+def rounded_weights(count: int) -> Bound:
+    """Of a form with ``count`` products in a row whose weights are not fp16 numbers: each rounds by half a step."""
+    return Bound(
+        "finite x", count * 2.0**-11, relative=False, note="weights rounded to fp16; relative to the largest |x|"
+    )

@@ -1,0 +1,98 @@
+"""Where the value of each of the user's nodes is, while passes rewrite the code.
+
+Every op carries the standings of the nodes whose value its result is. Rewrites keep them right without knowing of
+them: a replacement hands them over, and an op that is swept away either leaves a known move from a value that is still
+there (a transpose that was folded into its reader), or the reason why the value is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from aneforge.anec.ir import Op
+
+__all__ = ["MOVES", "Standing", "retire"]
+
+T = TypeVar("T")
+
+MOVES = frozenset(
+    (
+        *("reshape", "transpose", "flatten", "unflatten", "input_view", "tile", "broadcast", "concat", "padding"),
+        *("pixel_shuffle", "pixel_unshuffle", "space_to_channel", "channel_to_space", "space_to_batch"),
+        *("batch_to_space", "gather_nd"),
+    )
+)
+"""Ops that put numbers elsewhere and change none: what one of them gave can be told from what it read."""
+
+
+class Standing:
+    """The value of one node: an op's result, a move of such values, or gone for a reason."""
+
+    __slots__ = ("lost", "move", "op", "parts")
+
+    def __init__(self, op: Op | None) -> None:
+        self.op = op
+        """The op whose result it is."""
+        self.move: Op | None = None
+        """An op that is not in the code any more, and gave it from ``parts``."""
+        self.parts: list[Standing] = []
+        self.lost: str | None = None
+        """Why the value is not there at all."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why the value cannot be had; None if it can."""
+        return self.lost or next((each.reason for each in self.parts if each.reason), None)
+
+    def ops(self) -> Iterator[Op]:
+        """The ops in the code that it is made of."""
+        if self.op is not None:
+            yield self.op
+        for part in self.parts:
+            yield from part.ops()
+
+    def value(self, of: Callable[[Op], T], moved: Callable[[Op, list[T]], T]) -> T:
+        """Its value, given those of ops and how a move acts on them."""
+        if self.op is not None:
+            return of(self.op)
+        assert self.move is not None, self.lost
+        return moved(self.move, [part.value(of, moved) for part in self.parts])
+
+    def copied(self, ops: Mapping[int, Op], known: dict[int, Standing]) -> Standing:
+        """The same over the copies of ops, for a module that is copied."""
+        found = known.get(id(self))
+        if found is None:
+            found = known[id(self)] = Standing(None if self.op is None else ops[self.op.uid])
+            found.move, found.lost = self.move, self.lost
+            found.parts = [part.copied(ops, known) for part in self.parts]
+            if found.op is not None:
+                found.op.stands.append(found)
+        return found
+
+    def __repr__(self) -> str:
+        if self.lost:
+            return f"<gone: {self.lost}>"
+        return f"<{self.op}>" if self.op is not None else f"<{self.move} of {self.parts}>"
+
+
+def retire(op: Op, reason: str) -> None:
+    """An op goes, and with it the values that stood in its result, unless they can be told from what it read."""
+    if not op.stands:
+        return
+    told = op.kind in MOVES and op.operands and all(operand.kind != "const_in" for operand in op.operands)
+    told = told and op.labels.get("storage") != "q4"  # a route that clamps changes numbers
+    parts: list[Standing] = []
+    if told and op.type is not None and all(operand.type is not None for operand in op.operands):
+        for operand in op.operands:
+            part = Standing(operand)
+            operand.stands.append(part)
+            parts.append(part)
+    for standing in op.stands:
+        standing.op = None
+        if parts:
+            standing.move, standing.parts = op.detached(), parts
+        else:
+            standing.lost = reason
+    op.stands = []

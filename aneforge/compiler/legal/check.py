@@ -1,0 +1,217 @@
+"""What a chip refuses of a graph, and what it may compute wrongly: every node asked of the rules, once per signature.
+
+Nodes that are the same op on the same shapes share a signature, and chips whose declared facts agree share an answer,
+so a rule is asked once for each distinct pair. What depends on a node's place in the graph is asked of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.legal.judge import Finding, Verdict, judged, legality_reads
+from aneforge.compiler.legal.patterns import matched_patterns
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.translate import query_of, route_of
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import Signature
+from aneforge.graph.tensor import Tensor
+from aneforge.targets.evidence import Fact
+from aneforge.targets.limits import global_limit
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT
+
+__all__ = ["Judgement", "Ruling", "check_reads", "has_width_offset", "judgements", "program_route", "ruling"]
+
+_COMPUTED_LEAVES = ("random_uniform", "random_normal")
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What the rules say of a signature on the chips with some facts."""
+
+    status: str
+    """``native``, ``risk`` (it runs, the numbers may be unusable) or ``reject``."""
+    findings: tuple[Finding, ...] = ()
+    route: str = "conversion"
+
+    @property
+    def oversize(self) -> bool:
+        """Nothing but extents speaks against it: in smaller pieces it would run."""
+        refused = [finding for finding in self.findings if finding.effect == "reject"]
+        return self.status == "reject" and bool(refused) and all(finding.oversize for finding in refused)
+
+    @property
+    def evidence(self) -> Fact[Any] | None:
+        return self.findings[0].evidence if self.findings else None
+
+
+_NATIVE = {route: Ruling("native", (), route) for route in ("conversion", "direct")}
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """A node of the graph that is not plainly native."""
+
+    node: Tensor
+    ruling: Ruling
+    by_place: bool = False
+    """Whether it depends on what stands before or behind the node."""
+
+
+@cache
+def check_reads() -> tuple[str, ...]:
+    """Every fact of a chip that a judgement may depend on."""
+    return (*legality_reads(), "slice_saturates", "max_operand_bytes")
+
+
+def program_route(chip: Facts, asked: str | None) -> str:
+    """How a program reaches a chip: by conversion, and by direct authoring below the floor of the model language."""
+    return asked or ("direct" if chip.get("tier") == "OLDER" else "conversion")
+
+
+def judgements(graph: Graph, chip: Facts, asked: str | None = None) -> list[Judgement]:
+    """Everything that a chip refuses or may compute wrongly, in the order of the graph."""
+    route = program_route(chip, asked)
+    unknown = _unknown_table(chip)
+    found: list[Judgement] = []
+    for node in graph.nodes:
+        if node.definition.leaf and node.op not in _COMPUTED_LEAVES:
+            continue
+        ruled = unknown or ruling(node.signature, chip, route)
+        if ruled.status != "native":
+            found.append(Judgement(node, ruled))
+    refused = {each.node.uid for each in found if each.ruling.status == "reject"}
+    if route == "conversion" and unknown is None:
+        found += _slices(graph, chip)
+        found += _surfaces(graph, chip)
+        found += _sequences(graph, chip)
+        found += _results(graph, chip, refused)
+    found.sort(key=lambda each: each.node.uid)
+    return found
+
+
+def _unknown_table(chip: Facts) -> Ruling | None:
+    """Of a name that no build constructs not even a table is known."""
+    if chip.fact("max_operand_bytes").known:
+        return None
+    message = "the name {chip} is known, but no build constructs it"
+    hint = "aim at a name that 'aneforge targets' lists as constructible"
+    evidence = chip.fact("constructible")
+    return Ruling("reject", (Finding("target-name", "reject", message, True, False, evidence, False, hint),))
+
+
+@lru_cache(maxsize=65536)
+def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
+    """The answer for one signature: what every rule says that concerns it."""
+    if signature.op.name == "host" or signature.dtype == "int32" or _reads_integers(signature):
+        return Ruling("reject", (_host_finding(signature),))
+    route = "direct" if program == "direct" else route_of(signature)
+    # What is authored directly as ordinary layers is gated by the floors of phase 2, not by its name here.
+    by_name = program == "conversion" or signature.op.native_layer
+    return _ruling(judged(query_of(signature), chip, route, by_name), route)
+
+
+def _ruling(verdict: Verdict, route: str) -> Ruling:
+    """Rewrites of the vendor's compiler are its own business; what stays is what is refused and what is wrong."""
+    findings = tuple(each for each in verdict.findings if each.effect in ("reject", "wrong_result"))
+    if not findings:
+        return _NATIVE[route]
+    return Ruling("reject" if verdict.verdict == "reject" else "risk", findings, route)
+
+
+def _reads_integers(signature: Signature) -> bool:
+    return any(dtype == "int32" for _, dtype, _ in signature.inputs)
+
+
+def _host_finding(signature: Signature) -> Finding:
+    """An op that came in as one of the host, or one on whole numbers: no chip takes it."""
+    attrs = dict(signature.attrs)
+    kind = attrs.get("kind", signature.op.name)
+    reason = attrs.get("reason", "the engine computes no integers")
+    whole = signature.dtype == "int32" or _reads_integers(signature)
+    evidence = global_limit("program_input_dtypes") if whole else Fact("host", confidence="inferred", about=kind)
+    hint = "the rest can still run on the engine: aneforge partition shows the regions"
+    return Finding("host-op", "reject", f"{kind} runs on the host: {reason}", None, None, evidence, False, hint)
+
+
+# What depends on a node's place.
+
+
+def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement]:
+    """A tensor is judged where it is read; what only the caller reads is judged here. A transpose may give more than
+    others take (limits.json ``preflight_axis_rule``)."""
+    for node in dict.fromkeys(graph.outputs):
+        if node.definition.leaf or node.op == "transpose" or node.uid in refused or node.dtype == "int32":
+            continue
+        verdict = judged(Query("identity", (node.shape,), attrs={"interior": True}), chip, "conversion")
+        over = tuple(finding for finding in verdict.findings if finding.effect == "reject" and finding.oversize)
+        if over:
+            yield Judgement(node, Ruling("reject", over), True)
+
+
+def _sequences(graph: Graph, chip: Facts) -> Iterator[Judgement]:
+    """Short sequences that were seen to fail although each op alone runs."""
+    for node, query in matched_patterns(graph):
+        ruled = _ruling(judged(query, chip, "conversion"), "conversion")
+        if ruled.status != "native":
+            yield Judgement(node, ruled, True)
+
+
+def _surfaces(graph: Graph, chip: Facts) -> Iterator[Judgement]:
+    """Rules about a program's own inputs, such as a surface too narrow for the chip."""
+    for node in graph.inputs:
+        verdict = judged(Query("identity", (node.shape,)), chip, "conversion")
+        risky = tuple(finding for finding in verdict.findings if finding.effect == "wrong_result")
+        if risky:
+            yield Judgement(node, Ruling("risk", risky), True)
+
+
+def _slices(graph: Graph, chip: Facts) -> Iterator[Judgement]:
+    """Slices that start inside the width where the chip clamps them, unless the data is known to stay below 4094."""
+    if chip.get("tier") is None or not chip.get("slice_saturates"):
+        return
+    hazard = chip.fact("slice_saturates")
+    for node in graph.nodes:
+        if has_width_offset(node.signature) and not _bounded(node, FP16_SLICE_SAT):
+            yield Judgement(node, Ruling("risk", (_slice_finding(hazard),), route_of(node.signature)), True)
+
+
+def has_width_offset(signature: Signature) -> bool:
+    """Only a nonzero start on the last axis takes the crop route (N20)."""
+    name = signature.op.name
+    if name in ("slice_by_size", "slice_by_index"):
+        return bool(dict(signature.attrs)["begin"][-1])
+    return name == "crop" and bool(dict(signature.attrs)["left"])
+
+
+_MOVERS = frozenset(
+    ("reshape", "transpose", "expand_dims", "squeeze", "slice_by_size", "slice_by_index", "crop", "tile", "reverse")
+)
+
+
+def _bounded(node: Tensor, limit: float) -> bool:
+    """The data comes from an input with a promised bound, through ops that move and do not change it."""
+    source = node.inputs[0]
+    while source.op in _MOVERS:
+        source = source.inputs[0]
+    promised = source.attrs.get("max_abs") if source.op == "input" else None
+    return promised is not None and promised <= limit
+
+
+def _slice_finding(hazard: Fact[bool]) -> Finding:
+    return Finding(
+        rule="slice-saturation",
+        effect="wrong_result",
+        message=(
+            "a slice that starts inside the width goes through a fixed-point copy with a gain of 16: "
+            "any element above 4094 in magnitude becomes infinite"
+        ),
+        limit=FP16_SLICE_SAT,
+        extent=None,
+        evidence=hazard,
+        oversize=False,
+        hint="slice another axis (transpose first), keep |x| <= 4094, or promise it with input(max_abs=...)",
+    )

@@ -1,0 +1,177 @@
+"""Phase 0: ops that a chip lacks are replaced, and what is left is asked of the rules, before anything is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aneforge.compiler.draft import Draft
+from aneforge.compiler.facts import Facts, facts_of
+from aneforge.compiler.legal.bounds import Bound
+from aneforge.compiler.legal.check import check_reads, judgements
+from aneforge.compiler.legal.rewrites.context import Context, Result
+from aneforge.compiler.legal.rewrites.host import HostInput
+from aneforge.compiler.legal.table import Rewrite, graph_rewrites
+from aneforge.compiler.lower.walk import lower
+from aneforge.compiler.passes import PASSES, graph_pass
+from aneforge.compiler.record import Record
+from aneforge.compiler.refusal import Refusal, RefusedNodes
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import Shape, definition, make
+from aneforge.graph.ops.leaf import input as graph_input
+from aneforge.graph.tensor import Tensor
+from aneforge.targets.chip import Target
+
+__all__ = ["LEGALITY", "rewritten_for"]
+
+LEGALITY = (
+    "draw-on-host",
+    "unroll-recurrent",
+    "rewrite-sums",
+    "rewrite-movement",
+    "rewrite-functions",  # last: the others may leave functions behind, none leaves what they replace
+    "check-legality",
+    "lower",
+)
+"""The passes of phase 0 in order."""
+
+
+def _reads(run_by: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row.because for row in graph_rewrites(run_by).values()))
+
+
+def _rewriting(run_by: str, purpose: str) -> None:
+    def apply(draft: Draft, chip: Facts) -> int:
+        return _Walk(draft, chip, graph_rewrites(run_by)).run()
+
+    apply.__doc__ = purpose
+    graph_pass(run_by, reads=lambda: _reads(run_by), only=lambda: graph_rewrites(run_by))(apply)
+
+
+_rewriting("draw-on-host", "Random numbers where a chip has no generator: inputs of the program that the host fills.")
+_rewriting("unroll-recurrent", "Recurrent cells, which no chip has: one small product for each gate and step.")
+_rewriting("rewrite-sums", "Running sums and products along an axis: products with triangles, and halving.")
+_rewriting("rewrite-movement", "Elements picked or placed by fixed positions: slices, joins and selects.")
+_rewriting("rewrite-functions", "Functions below their floor: polynomials and identities of ops that the chip has.")
+
+
+@graph_pass("check-legality", reads=check_reads, checks=True)
+def check_legality(draft: Draft, chip: Facts) -> int:
+    """Ask every rule about every node that is left; refuse what a rule refuses, all of it at once."""
+    refused: list[Refusal] = []
+    for each in judgements(draft.graph, chip, draft.route):
+        if each.ruling.status == "reject":
+            refused.append(Refusal.by_rules(draft.names[each.node.uid], each.node, each.ruling))
+    if refused:
+        raise RefusedNodes(refused)
+    return 0
+
+
+@graph_pass("lower", ensures=["backend code"])
+def lower_graph(draft: Draft, chip: Facts) -> int:
+    """The graph in the engine's language, most ops one to one (listings 22.1 and 22.2)."""
+    before = len(draft.graph.nodes)
+    lowered = lower(draft.graph, draft.names, draft.stands, draft.source)
+    initial = {each.name: each.drawn() for each in draft.host_inputs}
+    draft.module = lowered.module
+    draft.inputs = tuple(port.starting(initial.get(port.name)) for port in lowered.inputs)
+    draft.outputs = lowered.outputs
+    return before
+
+
+def rewritten_for(graph: Graph, target: Target, keep: frozenset[str] = frozenset()) -> Draft:
+    """A graph with every op that a target lacks replaced, and nothing asked of the rules. ``keep`` names ops to leave,
+    since what the graph is for has them."""
+    draft = Draft.of(graph)
+    for name in LEGALITY:
+        rows = {op: row for op, row in graph_rewrites(name).items() if op not in keep}
+        if rows:
+            _Walk(draft, facts_of(target, PASSES[name].reads), rows).run()
+    return draft
+
+
+class _Walk:
+    """One pass over a graph: every node once, operands first. What nothing below has changed stays the same node."""
+
+    def __init__(self, draft: Draft, chip: Facts, rewrites: Mapping[str, Rewrite]) -> None:
+        self.draft, self.chip, self.rewrites = draft, chip, rewrites
+        self.replaced: dict[int, Tensor] = {}
+        self.current: Tensor | None = None
+
+    def run(self) -> int:
+        draft, replaced, count = self.draft, self.replaced, 0
+        for node in draft.graph.nodes:
+            row = self.rewrites.get(node.op)
+            if row is not None and self.chip.get(row.because) == "decompose":
+                self._rewrite(node, row)
+                count += 1
+            elif replaced and any(operand.uid in replaced for operand in node.inputs):
+                self._copy(node)
+        if count:
+            draft.replaced(replaced.get(each.uid, each) for each in draft.graph.outputs)
+        return count
+
+    def _inputs(self, node: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.replaced.get(each.uid, each) for each in node.inputs)
+
+    def _copy(self, node: Tensor) -> None:
+        """The same op on other operands, under its own name and line."""
+        copied = make(node.definition, self._inputs(node), node.attrs, name=node.name, weight=node.weight)
+        copied.where = node.where
+        self._stand(node, copied)
+
+    def _stand(self, node: Tensor, value: Tensor) -> None:
+        """A node's value is another node's from now on."""
+        draft = self.draft
+        self.replaced[node.uid] = value
+        draft.names.setdefault(value.uid, draft.names[node.uid])
+        draft.stands[value.uid] = (*draft.stands.get(value.uid, ()), *draft.stands.get(node.uid, ()))
+
+    def _rewrite(self, node: Tensor, row: Rewrite) -> None:
+        self.current = node
+        inputs = self._inputs(node)
+        assert row.apply is not None
+        outcome = row.apply(Context(node, inputs, self._host, self._is_native))
+        result = outcome if isinstance(outcome, Result) else Result(outcome)
+        source = self.draft.names[node.uid]
+        for each in _signed(node, row, result.tensor, inputs):
+            self.draft.names[each.uid] = source
+        bound: Bound = result.bound or row.bound
+        self.draft.records.append(Record(source, row.name, bound))
+        self._stand(node, result.tensor)
+
+    def _is_native(self, op: str) -> bool:
+        return self.chip.get(f"op:{definition(op).gate_name}") == "native"
+
+    def _host(
+        self, distribution: str, shape: Shape, parameters: tuple[float, float], seed: int, max_abs: float | None
+    ) -> Tensor:
+        node = self.current
+        assert node is not None
+        name = f"{node.name or node.op}.host{len(self.draft.host_inputs)}"
+        tensor = graph_input(shape, max_abs=max_abs, name=name)
+        self.draft.host_inputs.append(HostInput(tensor, name, shape, distribution, parameters, seed))
+        self.draft.names[tensor.uid] = name
+        return tensor
+
+
+def _signed(node: Tensor, row: Rewrite, result: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """What a rewrite made, given the user's line and names that lead back; the result keeps the user's own."""
+    known = {each.uid for each in inputs}
+    if result.uid in known:
+        return []
+    stem = f"{node.name or node.op}.{row.name}"
+    stack, seen, fresh = [result], {result.uid}, []
+    while stack:
+        tensor = stack.pop()
+        fresh.append(tensor)
+        for operand in tensor.inputs:
+            if operand.uid not in known and operand.uid not in seen:
+                seen.add(operand.uid)
+                stack.append(operand)
+    for number, tensor in enumerate(sorted(fresh, key=lambda tensor: tensor.uid)):
+        tensor.where = node.where
+        if tensor.name is None:
+            tensor.name = f"{stem}.{number}"
+    if result.op != "input":
+        result.name = node.name or stem
+    return [tensor for tensor in fresh if tensor.op != "input"]

@@ -1,0 +1,31 @@
+"""What a rewrite of a graph op is given, and what it may give back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aneforge.compiler.legal.bounds import Bound
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["Context", "Result"]
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a rewrite made: the tensor, and a bound of its own where the general one does not hold."""
+
+    tensor: Tensor
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """The user's node and its operands as they are after rewriting."""
+
+    node: Tensor
+    inputs: tuple[Tensor, ...]
+    host: Callable[..., Tensor]
+    """Makes an input that the host must supply (see :mod:`aneforge.compiler.legal.rewrites.host`)."""
+    native: Callable[[str], bool]
+    """Whether the chip has a graph op, for rewrites with a shorter form on newer chips."""

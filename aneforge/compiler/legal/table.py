@@ -1,0 +1,228 @@
+"""Every rewrite of the compiler: which op, on which chips, into what, and how exact. One table, asked by all.
+
+``aneforge check`` names a rewrite because a pass recorded it, and a pass records only what stands here. Rows of phase
+0 replace ops of the graph: the walk of :mod:`aneforge.compiler.legal.passes` applies one wherever the fact ``op:NAME``
+of the chip says ``decompose``. Rows of phase 2 replace ops of the engine's language: ``chosen_by`` is the function
+that decides, from the op and the facts that its pass declares.
+
+To add a rewrite of a graph op: write a function of a :class:`Context` in ``rewrites/``, add its row here and its bound
+to ``bounds.py``; the tests then hold every form of it against the op's reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, Bound, rounded_weights
+from aneforge.compiler.legal.rewrites import host, movement, recurrent, sums
+from aneforge.compiler.legal.rewrites.context import Context, Result
+from aneforge.compiler.legal.rewrites.functions import special_function, tan
+from aneforge.errors import UnknownNameError
+from aneforge.graph.node import definition
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["REWRITES", "Rewrite", "graph_rewrites", "rewrite"]
+
+Apply = Callable[[Context], "Tensor | Result"]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One row: an op, the fact that decides, and what stands in for it."""
+
+    name: str
+    op: str
+    """A graph op in phase 0, a backend op (``anec.resize``) in phase 2."""
+    run_by: str
+    """The pass that applies it."""
+    because: str
+    """The fact of a chip that decides, as passes declare it."""
+    into: str
+    """What stands in, in a sentence."""
+    bound: Bound
+    """The loosest that holds for every form; a record may state a tighter one."""
+    apply: Apply | None = None
+    """What builds the graph in the op's place; rows of phase 2 are applied by their pass."""
+
+    @property
+    def phase(self) -> int:
+        return 0 if self.apply is not None else 2
+
+
+def _graph(op: str, name: str, run_by: str, apply: Apply) -> Rewrite:
+    into = (apply.__doc__ or "").strip().partition("\n")[0]
+    return Rewrite(name, op, run_by, f"op:{definition(op).gate_name}", into, BOUNDS[op], apply)
+
+
+def _special(op: str, name: str) -> Rewrite:
+    return _graph(op, name, "rewrite-functions", special_function(op))
+
+
+@cache
+def _rows() -> tuple[Rewrite, ...]:
+    return (
+        # Functions that a chip has not: below A15 sine and cosine (table 35.2), the others nowhere (chapter 35).
+        _special("sin", "sin-horner"),
+        _special("cos", "cos-horner"),
+        _graph("tan", "tan-quotient", "rewrite-functions", tan),
+        _special("asin", "asin-half-angle"),
+        _special("acos", "acos-quarter-angle"),
+        _special("atan2", "atan2-octant"),
+        _special("sinh", "sinh-tanh-cosh"),
+        _special("cosh", "cosh-exp"),
+        _special("asinh", "asinh-log"),
+        _special("acosh", "acosh-log"),
+        _special("atanh", "atanh-log"),
+        _special("mod", "mod-floor"),
+        _special("logical_and", "and-min"),
+        _special("logical_or", "or-max"),
+        _special("logical_xor", "xor-not-equal"),
+        # Selecting and placing by positions that the program fixes. Gathers need the texture engine (table 35.4).
+        _graph("gather", "gather-slices", "rewrite-movement", movement.gather),
+        _graph("scatter", "scatter-slices", "rewrite-movement", movement.scatter),
+        _graph("reverse_sequence", "reverse-sequence-slices", "rewrite-movement", movement.reverse_sequence),
+        _graph("one_hot", "one-hot-compare", "rewrite-movement", movement.one_hot),
+        _graph("band_part", "band-part-select", "rewrite-movement", movement.band_part),
+        # Running sums and products of an axis (C43).
+        _graph("cumsum", "cumsum-triangle", "rewrite-sums", sums.cumsum),
+        _graph("prod", "prod-halving", "rewrite-sums", sums.prod),
+        # Recurrent cells: no chip has them.
+        _graph("rnn", "rnn-unrolled", "unroll-recurrent", recurrent.rnn),
+        _graph("lstm", "lstm-unrolled", "unroll-recurrent", recurrent.lstm),
+        _graph("gru", "gru-unrolled", "unroll-recurrent", recurrent.gru),
+        # Random numbers: the block is off below A15 (byte 0x4a9).
+        _graph("dropout", "dropout-host-mask", "draw-on-host", host.dropout),
+        _graph("random_uniform", "random-host-uniform", "draw-on-host", host.random_uniform),
+        _graph("random_normal", "random-host-normal", "draw-on-host", host.random_normal),
+        # Resizing without a texture engine (table 35.3): legalise/resizes.py `strategy`.
+        Rewrite(
+            "resize-deconvolution",
+            "anec.resize",
+            "resize-strategies",
+            "texture_engine",
+            "a channel-wise deconvolution by whole factors, with its edges repeated once for linear sampling",
+            rounded_weights(1),
+        ),
+        Rewrite(
+            "resize-products",
+            "anec.resize",
+            "resize-strategies",
+            "texture_engine",
+            "each resized axis in turn on the channels, mixed there by a 1 x 1 convolution",
+            rounded_weights(2),
+        ),
+        # Gathers and mirrors without a texture engine: legalise/views.py.
+        Rewrite(
+            "gather-views",
+            "anec.gather_nd",
+            "gather-gate",
+            "texture_engine",
+            "views of runs of indices, joined",
+            EXACT,
+        ),
+        Rewrite(
+            "mirror-views",
+            "anec.padding",
+            "gather-gate",
+            "texture_engine",
+            "the tensor between views of itself that run backwards",
+            EXACT,
+        ),
+        # Strides outside the factor list (table 35.3): legalise/strides.py `plan`.
+        Rewrite(
+            "stride-blocks",
+            "anec.convolution",
+            "large-strides",
+            "factor_list",
+            "blocks of pixels on the channels, then a convolution of the regrouped kernel at the rest of the stride",
+            REORDERED,
+        ),
+        Rewrite(
+            "stride-view",
+            "anec.convolution",
+            "large-strides",
+            "factor_list",
+            "the convolution at stride one, of which every so many rows and columns are read",
+            EXACT,
+        ),
+        # Wide kernels where a chip was seen to rewrite them (U26): legalise/kernels.py.
+        Rewrite(
+            "wide-kernel-even-odd",
+            "anec.convolution",
+            "large-kernels",
+            "large_kernel_rewrite",
+            "a convolution at stride two with twice the outputs, whose halves are the even and the odd columns",
+            REORDERED,
+        ),
+        # Kernels in a form that a chip does not read: legalise/encodings.py.
+        Rewrite(
+            "expand-palette",
+            "anec.convolution",
+            "expand-encodings",
+            "palette_bits",
+            "the numbers of a palette whose index width the chip does not read, as a kernel of fp16",
+            EXACT,
+        ),
+        # The two oldest families (chapter 35): legalise/legacy.py.
+        Rewrite(
+            "flatten-for-reshape",
+            "anec.reshape",
+            "legacy-forms",
+            "family8",
+            "a flatten to one line for each image",
+            EXACT,
+        ),
+        Rewrite(
+            "ones-and-zeros-for-broadcast",
+            "anec.broadcast",
+            "legacy-forms",
+            "family8",
+            "a product with ones along the channels, a sum with zeros along the other axes",
+            EXACT,
+        ),
+        Rewrite(
+            "reciprocal-for-divide",
+            "anec.div",
+            "legacy-forms",
+            "family8",
+            "a product with the reciprocal of the stored divisor, which is rounded to fp16 first",
+            Bound("finite x, divisors whose reciprocal fp16 holds to all its digits", 2.0**-11),
+        ),
+    )
+
+
+class _Table(Mapping[str, Rewrite]):
+    """The rows by name; made when somebody first asks, as importing must stay cheap."""
+
+    def __getitem__(self, name: str) -> Rewrite:
+        return _by_name()[name]
+
+    def __iter__(self) -> Any:
+        return iter(_by_name())
+
+    def __len__(self) -> int:
+        return len(_by_name())
+
+
+@cache
+def _by_name() -> dict[str, Rewrite]:
+    return {row.name: row for row in _rows()}
+
+
+REWRITES: Mapping[str, Rewrite] = _Table()
+"""Every row, by name."""
+
+
+def rewrite(name: str) -> Rewrite:
+    if name not in _by_name():
+        raise UnknownNameError(f"no rewrite {name!r}; the table has {', '.join(_by_name())}")
+    return _by_name()[name]
+
+
+@cache
+def graph_rewrites(run_by: str) -> Mapping[str, Rewrite]:
+    """The rows of one pass of phase 0, by graph op."""
+    return {row.op: row for row in _rows() if row.run_by == run_by}

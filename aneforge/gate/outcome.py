@@ -1,0 +1,116 @@
+"""What becomes of a graph on some targets, as far as legality goes: the compiler's own first phases, and nothing else.
+
+A compile stops at what a target refuses. To hear of everything at once, refused nodes are noted, a stand-in takes
+their place, and the phases run again on the rest, until nothing is refused any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from aneforge.compiler.draft import Draft
+from aneforge.compiler.pipeline import quiet_collector, run_pipeline
+from aneforge.compiler.record import Record
+from aneforge.compiler.refusal import CompileError, Refusal
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import definition, make
+from aneforge.graph.tensor import Tensor
+from aneforge.targets.chip import Target
+
+__all__ = ["Outcome", "outcomes"]
+
+
+@dataclass
+class Outcome:
+    """One answer for all targets that no pass told apart."""
+
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    """By node, without a chip's name filled in."""
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    """What was rewritten, by node."""
+    draft: Draft | None = None
+    """Of what is left when refused nodes are taken out; None if nothing is."""
+
+    def note(self, records: Iterable[Record]) -> None:
+        for record in records:
+            known = self.records.setdefault(record.node, [])
+            if record not in known:
+                known.append(record)
+
+
+def outcomes(graph: Graph, targets: Sequence[Target], route: str | None) -> dict[str, Outcome]:
+    """The outcome of every target, by name."""
+    found: dict[str, Outcome] = {}
+    whole = _Rest(graph, graph.names())
+    waiting: list[tuple[_Rest, list[Target], Outcome]] = [(whole, list(targets), Outcome())]
+    with quiet_collector():
+        while waiting:
+            rest, members, so_far = waiting.pop()
+            for branch in run_pipeline(partial(Draft.of, rest.graph, route, rest.names), members, until="legalise"):
+                outcome = Outcome(dict(so_far.refusals), {node: list(each) for node, each in so_far.records.items()})
+                outcome.note(branch.draft.all_records)
+                left = None
+                if branch.error is None:
+                    outcome.draft = branch.draft
+                else:
+                    outcome.refusals |= _refused(rest, branch.error)
+                    left = _without(whole, outcome.refusals)
+                if left is None:
+                    found |= dict.fromkeys((target.name for target in branch.targets), outcome)
+                else:
+                    waiting.append((left, branch.targets, outcome))
+    return found
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """A graph, or what is left of it, under the names of the whole."""
+
+    graph: Graph
+    names: dict[int, str]
+
+
+def _refused(rest: _Rest, error: CompileError) -> dict[str, Refusal]:
+    """Every node of a refusal. A pass past the rules stops at its first op, so what is the same node again is refused
+    along with it."""
+    refusals = {refusal.node: refusal for refusal in error.unnamed}
+    first = error.unnamed[0]
+    if first.findings:
+        return refusals
+    alike = next((node.signature for node in rest.graph.nodes if rest.names[node.uid] == first.node), None)
+    for node in rest.graph.nodes:
+        if alike is not None and node.signature is alike:
+            refusals.setdefault(rest.names[node.uid], first.of(rest.names[node.uid]))
+    return refusals
+
+
+def _without(whole: _Rest, refused: dict[str, Refusal]) -> _Rest | None:
+    """The graph with stand-ins for refused nodes; what these read leaves the program. None if nothing is left."""
+    graph, names = whole.graph, dict(whole.names)
+    replaced: dict[int, Tensor] = {}
+    leaving: dict[int, Tensor] = {}
+    kept = 0
+    for node in graph.nodes:
+        name = names[node.uid]
+        operands = tuple(replaced.get(each.uid, each) for each in node.inputs)
+        if name in refused:
+            leaving |= {each.uid: each for each in operands if not each.definition.leaf}
+            replaced[node.uid] = _stand_in(node, name)
+        elif any(each.uid in replaced for each in node.inputs):
+            replaced[node.uid] = make(node.definition, operands, node.attrs, name=node.name, weight=node.weight)
+            replaced[node.uid].where = node.where
+            kept += 1
+        else:
+            kept += not node.definition.leaf
+    names |= {made.uid: names[uid] for uid, made in replaced.items()}
+    outputs = (replaced.get(each.uid, each) for each in graph.outputs)
+    ends = dict.fromkeys([*(each for each in outputs if not each.definition.leaf), *leaving.values()])
+    return _Rest(Graph(list(ends)), names) if kept and ends else None
+
+
+def _stand_in(node: Tensor, name: str) -> Tensor:
+    stand_in = make(definition("input"), (), {"shape": node.shape, "dtype": node.dtype, "max_abs": None}, name=name)
+    stand_in.where = node.where
+    return stand_in
