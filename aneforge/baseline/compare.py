@@ -142,9 +142,9 @@ def _verdict(name: str, before: TargetRecord, after: TargetRecord, seen: Observe
 
 
 def _refused_by_passes(before: TargetRecord, after: TargetRecord) -> bool:
-    """What the gate refuses is told node by node."""
-    refusals = (before.verdict.refused, after.verdict.refused)
-    return any(each is not None and each.by != "gate" for each in refusals)
+    """What stands among the verdicts of nodes is told there."""
+    pairs = ((each.verdict.refused, each.verdict.nodes.values()) for each in (before, after))
+    return any(refused is not None and refused.why not in verdicts for refused, verdicts in pairs)
 
 
 def _blamed(record: TargetRecord) -> str:

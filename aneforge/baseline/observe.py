@@ -182,9 +182,14 @@ def _refusal(error: CompileError | None, nodes: Mapping[str, str]) -> Refusal | 
     """Without line numbers, which move with every edit."""
     if error is None:
         return None
-    judged = [nodes[name] for name in error.sources if error.rule in nodes.get(name, "")]
+    judged = [nodes[name] for name in error.sources if _first_rule(nodes.get(name, "")) == error.rule]
     why = judged[0] if judged else error.reject or re.sub(r" at [^\s:]+:\d+", "", error.reason)
     return Refusal(error.refused_by, error.sources, why)
+
+
+def _first_rule(verdict: str) -> str:
+    """``oversize conv-kernel-width, extent`` names the rule that decides first."""
+    return verdict.partition(" ")[2].partition(",")[0]
 
 
 def _program(program: Program) -> ProgramRecord:
