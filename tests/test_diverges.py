@@ -28,6 +28,7 @@ from aneforge.numerics.values import Value, rounded, rounding
 from aneforge.sim.compare import differences
 from aneforge.sim.engine import Engine
 from aneforge.sim.executor import stored_constant
+from aneforge.sim.nodes import NodeValues
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel
 
@@ -38,9 +39,10 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 def faults(out, a, b, ranges, feeds):
     """Nodes whose simulated difference is outside of what was predicted."""
     told = {each.node: each for each in diverges(out, a, b, ranges=ranges)}
-    traces = [af.compile(out, target=chip).run(feeds, trace=True).trace for chip in (a, b)]
+    models = [af.compile(out, target=chip) for chip in (a, b)]
+    values = [NodeValues(model.program, model.run(feeds, trace=True)) for model in models]
     found = []
-    for seen in differences(*traces):
+    for seen in differences(*values):
         bound = told[seen.node].bound if seen.node in told else 0.0
         outside = seen.largest > bound or (seen.changed and not bound) or (seen.lost and math.isfinite(bound))
         found += [(seen, bound)] if outside else []

@@ -30,11 +30,13 @@ MOVES = frozenset(
 class Standing:
     """The value of one node: an op's result, a move of such values, or gone for a reason."""
 
-    __slots__ = ("lost", "move", "op", "parts")
+    __slots__ = ("lost", "move", "op", "parts", "shape")
 
-    def __init__(self, op: Op | None) -> None:
+    def __init__(self, op: Op | None, shape: tuple[int, ...] | None = None) -> None:
         self.op = op
         """The op whose result it is."""
+        self.shape = shape
+        """The user's shape of the node."""
         self.move: Op | None = None
         """An op that is not in the code any more, and gave it from ``parts``."""
         self.parts: list[Standing] = []
@@ -64,7 +66,7 @@ class Standing:
         """The same over the copies of ops, for a module that is copied."""
         found = known.get(id(self))
         if found is None:
-            found = known[id(self)] = Standing(None if self.op is None else ops[self.op.uid])
+            found = known[id(self)] = Standing(None if self.op is None else ops[self.op.uid], self.shape)
             found.move, found.lost = self.move, self.lost
             found.parts = [part.copied(ops, known) for part in self.parts]
             if found.op is not None:

@@ -21,6 +21,7 @@ from aneforge.regions import partition
 from aneforge.report import text
 from aneforge.sim import native
 from aneforge.sim.compare import SEED, Difference, differences, drawn_inputs
+from aneforge.sim.nodes import NodeValues
 
 if TYPE_CHECKING:
     from aneforge.sim.executor import Run
@@ -157,7 +158,8 @@ def _compare(compiled: dict[str, Model], feeds: dict[str, np.ndarray], options: 
         raise AneforgeError("--batch, --trace and --output take one target, for instance --target m1")
     runs = {chip: model.run(feeds, trace=True) for chip, model in compiled.items()}
     base, *others = runs
-    found = {chip: differences(runs[base].trace, runs[chip].trace) for chip in others}
+    values = {chip: NodeValues(compiled[chip].program, done) for chip, done in runs.items()}
+    found = {chip: differences(values[base], values[chip]) for chip in others}
     if options.as_json:
         print(text.as_json(_comparison(compiled, runs, found)))
         return

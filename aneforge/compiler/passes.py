@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
+from aneforge.anec.lineage import retire
 from aneforge.anec.verify import verify
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
@@ -265,6 +266,11 @@ class Rewriter:
         """Say that a row of the table of rewrites was applied to the node behind an op."""
         row = find_rewrite(rewrite)
         self.module.records.append(Record(node_of(self.module, op), rewrite, bound or row.bound))
+
+    def drop(self, op: Op) -> None:
+        """An op that nothing reads any more goes at once, so that its operands have one reader less."""
+        retire(op, self.module.losing)
+        op.drop()
 
     def finish(self) -> int:
         """Put the new list in place, without ops that nothing reads; a walk that did nothing leaves the old one."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from aneforge.anec.ir import Op
 from aneforge.compiler.compile import compile_all, resolve_target
+from aneforge.compiler.lower import output_names
 from aneforge.compiler.program import Program
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
@@ -18,10 +19,11 @@ from aneforge.graph.reference import evaluate
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, NonFinite, OutputDifference, Pair
-from aneforge.sim.compare import Lineup, Shown, Tally, drawn_inputs, traced_ops
+from aneforge.sim.compare import Tally, drawn_inputs
 from aneforge.sim.engine import MODES, Engine
 from aneforge.sim.executor import Run, TraceEntry
 from aneforge.sim.fidelity import FIDELITIES, basis
+from aneforge.sim.nodes import NodeValues, node_order
 from aneforge.targets.chip import Target
 
 __all__ = ["FLOAT64", "Comparison", "compare"]
@@ -30,12 +32,6 @@ Array = np.ndarray
 
 FLOAT64 = "float64"
 """The name among the targets for what the graph means, before any chip rounds a number."""
-
-_REASONS = {
-    "fused": "inside a step of another node, or folded away, on one of both or on both",
-    "layout": "held in another order of axes, or in other pieces",
-    "step": "what both hold there are other steps of the node",
-}
 
 
 def compare(
@@ -173,24 +169,32 @@ def _score_axis(shape: tuple[int, ...]) -> int | None:
 class _Machine:
     """Chips with one program and one arithmetic: simulated once for all of them, held against the reference's run."""
 
-    def __init__(self, model: Model, shown: Shown) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.shown = shown
+        self.shown = node_order(model.program)
         self.chips: list[str] = []
-        self._places: dict[str, tuple[int, int]] = {}
+        self._places: dict[str, int] = {}
         self._missing: dict[str, str] = {}
         self._nodes: dict[str, Tally] = {}
-        # By place: a program that rewrote the last node may have another name for what it gives.
         self._outputs = [_Output(each.shape, each.dtype != "bool") for each in model.graph.outputs]
         self._lost: tuple[int, TraceEntry] | None = None
 
-    def hold_against(self, first: _Machine, lineup: Lineup) -> None:
-        self._places, self._missing = lineup.between(first.shown, self.shown)
+    def hold_against(self, first: _Machine) -> None:
+        """Every operation whose value both programs have, in the order of the first; why the others are left out."""
+        names = self.model.graph.names()
+        operations = dict.fromkeys(names[each.uid] for each in self.model.graph.operations)
+        shared = (name for name in first.shown if name in operations and name in self.shown)
+        self._places = {name: first.shown[name] for name in shared}
         self._nodes = {name: Tally() for name in self._places}
+        for name in (each for each in operations if each not in self._places):
+            reasons = [_why_gone(machine, name) for machine in (first, self)]
+            self._missing[name] = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
-    def add(self, sample: int, first: Run, mine: Run, exact: Sequence[Array]) -> None:
-        for name, (one, two) in self._places.items():
-            self._nodes[name].add(first.trace[one].value, mine.trace[two].value)
+    def add(self, sample: int, first: Run, mine: Run, exact: Sequence[Array], base: NodeValues) -> None:
+        own = base if mine is first else NodeValues(self.model.program, mine)
+        for name in self._places:
+            one = base[name]
+            self._nodes[name].add(one, one if mine is first else own[name])
         given = zip(self._outputs, first.outputs.values(), mine.outputs.values(), strict=True)
         for place, (output, one, two) in enumerate(given):
             output.add(one, two)
@@ -207,17 +211,17 @@ class _Machine:
         return NonFinite(at.layer, at.op, at.sources, sample)
 
     def distances(self) -> dict[str, Distance]:
-        names = _output_names(self.model.graph)
+        names = output_names(self.model.graph)
         return {name: output.distance() for name, output in zip(names, self._outputs, strict=True)}
 
     def pair(self, chip: str, first: _Machine, trust: tuple[_Trust, _Trust]) -> Pair:
         nodes = []
-        for name, (one, two) in self._places.items():
-            labels = trust[0].of_node(name, one), trust[1].of_node(name, two)
+        for name, place in self._places.items():
+            labels = trust[0].of_node(name), trust[1].of_node(name)
             figures = _statistics(self._nodes[name])
-            nodes.append(NodeDifference(name, trust[0].kind(one), one, **figures, fidelity=labels))
+            nodes.append(NodeDifference(name, trust[0].kind(name), place, **figures, fidelity=labels))
         outputs = []
-        named = zip(_output_names(self.model.graph), self._outputs, strict=True)
+        named = zip(output_names(self.model.graph), self._outputs, strict=True)
         for place, (name, output) in enumerate(named):
             labels = trust[0].of_output(place), trust[1].of_output(place)
             top1 = output.agree / output.rows if output.rows else None
@@ -233,19 +237,12 @@ class _Machine:
                     top1_axis=output.axis,
                 )
             )
-        missing = {name: _REASONS[why] for name, why in self._missing.items()}
-        return Pair(chip, tuple(nodes), tuple(outputs), missing, self is first)
+        return Pair(chip, tuple(nodes), tuple(outputs), self._missing, self is first)
 
 
-def _output_names(graph: Graph) -> list[str]:
-    """The user's names of the outputs, told apart where one tensor is asked for twice."""
-    names, found = graph.names(), []
-    for each in graph.outputs:
-        name = names[each.uid]
-        while name in found:
-            name += "_again"
-        found.append(name)
-    return found
+def _why_gone(machine: _Machine, name: str) -> str | None:
+    standing = machine.model.program.lineage.get(name)
+    return "it has no value of its own" if standing is None else standing.reason
 
 
 def _statistics(tally: Tally) -> dict[str, Any]:
@@ -264,7 +261,6 @@ def _statistics(tally: Tally) -> dict[str, Any]:
 
 def _machines(graph: Graph, found: dict[str, Program], fidelity: str, base: str) -> list[_Machine]:
     """The reference's first."""
-    lineup = Lineup(graph)
     machines: dict[tuple[Any, ...], _Machine] = {}
     for name in (base, *(each for each in found if each != base)):
         program = found[name]
@@ -272,11 +268,11 @@ def _machines(graph: Graph, found: dict[str, Program], fidelity: str, base: str)
         arithmetic = tuple(getattr(engine, field.name) for field in fields(engine) if field.name != "target")
         key = (program.fingerprint, arithmetic)
         if key not in machines:
-            machines[key] = _Machine(Model(graph, program, fidelity), lineup.shown(program))
+            machines[key] = _Machine(Model(graph, program, fidelity))
         machines[key].chips.append(name)
     made = list(machines.values())
     for each in made:
-        each.hold_against(made[0], lineup)
+        each.hold_against(made[0])
     return made
 
 
@@ -289,9 +285,10 @@ def _simulate(graph: Graph, machines: list[_Machine], given: Iterable[dict[str, 
         first = machines[0].model.run(feeds, trace=True)
         fed = {leaves[name]: value for name, value in feeds.items() if name in leaves}
         exact = evaluate(Graph(graph.outputs), fed) if exact_too else ()
+        base = NodeValues(machines[0].model.program, first)
         for each in machines:
             mine = first if each is machines[0] else each.model.run(feeds, trace=True)
-            each.add(sample, first, mine, exact)
+            each.add(sample, first, mine, exact, base)
         count += 1
     if not count:
         raise AneforgeError("no sample was given; a comparison needs one at least")
@@ -303,10 +300,10 @@ class _Trust:
 
     def __init__(self, program: Program, fast: bool) -> None:
         self._target, self._fast = program.target, fast
-        self._ops = traced_ops(program.module)
+        self._lineage = program.lineage
         self._nodes: dict[str, str] = {}
-        for op in self._ops:
-            if op.sources:
+        for op in program.module.ops:
+            if op.sources and op.layer is not None:
                 known = self._nodes.get(op.sources[-1], FIDELITIES[0])
                 self._nodes[op.sources[-1]] = _weaker(known, self._of(op))
         leading: dict[Op, str] = {}
@@ -319,12 +316,15 @@ class _Trust:
         kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind
         return basis(kind, self._target, self._fast)
 
-    def kind(self, place: int) -> str:
-        return self._ops[place].kind
+    def kind(self, name: str) -> str:
+        """The backend op that completes a node."""
+        *_, last = self._lineage[name].ops()
+        return last.kind
 
-    def of_node(self, name: str, place: int) -> str:
-        """Of the weakest op that ends in a node, and of the one that shows it."""
-        return _weaker(self._of(self._ops[place]), self._nodes.get(name, FIDELITIES[0]))
+    def of_node(self, name: str) -> str:
+        """Of the weakest op that ends in a node, and of those that hold it."""
+        shown = [self._of(op) for op in self._lineage[name].ops() if op.layer is not None]
+        return _weaker(self._nodes.get(name, FIDELITIES[0]), *shown)
 
     def of_output(self, place: int) -> str:
         """Of the weakest op that leads to an output."""

@@ -14,21 +14,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from aneforge.anec.ir import Op
+from aneforge.anec.lineage import Standing
 from aneforge.compiler.compile import compile_all, resolve_target
-from aneforge.gate.preflight import preflight
+from aneforge.compiler.program import Program
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.identity import Digests, digests
 from aneforge.numerics.ranges import Ranges, known_values
-from aneforge.numerics.transfer import Walk, by_node, walk
-from aneforge.numerics.values import Value
+from aneforge.numerics.transfer import Walk, walk
+from aneforge.numerics.values import Value, hull
 from aneforge.numerics.why import causes_of
 from aneforge.report import text
 from aneforge.sim.engine import Engine
+from aneforge.sim.nodes import node_order
 from aneforge.targets.chip import Target
 
 __all__ = ["Divergence", "Divergences", "diverges"]
 
+_CHANNELS = 2
 _RESAMPLING = ("resize", "upsample", "resample", "affine", "crop_resize")
 
 
@@ -131,7 +134,7 @@ def diverges(
     chips = resolve_target(a), resolve_target(b)
     compiled = compile_all(graph, chips)
     programs = [compiled[chip.name] for chip in chips]
-    vague = frozenset().union(*(_rewritten(graph, chip) for chip in chips))
+    vague = _rewritten(graph, programs)
     known = known_values(graph, ranges)
     walks = [walk(Engine.of(each.target), each.module, known, vague) for each in programs]
     alike = [digests(each) for each in walks]
@@ -139,34 +142,63 @@ def diverges(
     for i, each in enumerate(walks):
         common = frozenset(op for op, digest in alike[i].items() if digest in shared)
         walks[i] = walk(each.engine, each.module, known, vague, common)
-    first, second = (by_node(each.module) for each in walks)
-    found = []
-    for node in (each for each in first if each in second):
-        ops = first[node], second[node]
-        if ops[0].shape == ops[1].shape:
-            found.append(_divergence(node, ops, walks, alike))
-    return Divergences([each for each in found if each is not None], (chips[0], chips[1]), len(found))
+    names = graph.names()
+    operations = {names[each.uid] for each in graph.operations}
+    order = (name for name in node_order(programs[0]) if name in operations)
+    compared = [name for name in order if _is_there(programs[1], name)]
+    found = [_divergence(name, programs, walks, alike) for name in compared]
+    return Divergences([each for each in found if each is not None], (chips[0], chips[1]), len(compared))
 
 
-def _rewritten(graph: Graph, chip: Target) -> frozenset[str]:
-    """Nodes that a chip computes by other ops, which need not give their exact meaning: what the gate rewrites, and
-    resampling, whose weights may be rounded."""
+def _is_there(program: Program, name: str) -> bool:
+    standing = program.lineage.get(name)
+    return standing is not None and standing.reason is None
+
+
+def _rewritten(graph: Graph, programs: Sequence[Program]) -> frozenset[str]:
+    """Nodes that a chip computes by other ops, which need not give their exact meaning; resampling among them, whose
+    weights may be rounded."""
     names = graph.names()
     found = {names[node.uid] for node in graph.nodes if node.op.startswith(_RESAMPLING)}
-    if chip.family5 is not None:
-        found |= {each.name for each in preflight(graph, chip).decompose}
-    return frozenset(found)
+    return frozenset(found.union(*((record.node for record in each.rewrites) for each in programs)))
 
 
-def _divergence(node: str, ops: tuple[Op, Op], walks: Sequence[Walk], alike: Sequence[Digests]) -> Divergence | None:
+def _divergence(
+    node: str, programs: Sequence[Program], walks: Sequence[Walk], alike: Sequence[Digests]
+) -> Divergence | None:
     """None where the node has the same bits and no way of the chips differs in it."""
-    same = alike[0][ops[0]] == alike[1][ops[1]]
+    standings = [each.lineage[node] for each in programs]
+    same = _digest(standings[0], alike[0]) == _digest(standings[1], alike[1])
     causes = causes_of(node, walks)
     if same and not causes:
         return None
-    values = walks[0].values[ops[0]], walks[1].values[ops[1]]
-    bound = 0.0 if same else _apart(*values)
-    return Divergence(node, ops[0].kind, bound, causes, not same and _reads_others(ops, alike), same, values)
+    first, second = (_value(standing, made) for standing, made in zip(standings, walks, strict=True))
+    bound = 0.0 if same else _apart(first, second)
+    ops = [list(standing.ops()) for standing in standings]
+    inherits = not same and _reads_others((ops[0][-1], ops[1][-1]), alike)
+    return Divergence(node, ops[0][-1].kind, bound, causes, inherits, same, (first, second))
+
+
+def _digest(standing: Standing, alike: Digests) -> tuple[bytes, ...]:
+    """Of a value that may have been moved: parts beside each other along the channels are the whole."""
+
+    def moved(move: Op, parts: list[tuple[bytes, ...]]) -> tuple[bytes, ...]:
+        if move.kind == "concat" and move.attrs["axis"] == _CHANNELS and not move.attrs.get("interleave"):
+            return tuple(digest for part in parts for digest in part)
+        steps = repr((move.kind, sorted(move.attrs.items()), move.type)).encode()
+        return (steps, *(digest for part in parts for digest in part))
+
+    return standing.value(lambda op: alike[op], moved)
+
+
+def _value(standing: Standing, made: Walk) -> Value:
+    """Of a value that may have been moved: moves change no number, and a pad adds its own."""
+
+    def moved(move: Op, parts: list[Value]) -> Value:
+        fill = [Value(0.0, 0.0)] if move.kind == "padding" else []
+        return hull([*parts, *fill])
+
+    return standing.value(lambda op: made.values[op], moved)
 
 
 def _reads_others(ops: tuple[Op, Op], alike: Sequence[Digests]) -> bool:

@@ -13,8 +13,8 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import compile as compile_model
 from aneforge.numerics.values import ANYTHING, Value
-from aneforge.sim.compare import by_node as node_values
 from aneforge.sim.half import LARGEST
+from aneforge.sim.nodes import NodeValues
 from aneforge.targets.chip import Target
 
 __all__ = ["Ranges", "calibrate", "known_values"]
@@ -86,8 +86,9 @@ def calibrate(
         for sample in samples:
             for name, given in sample.items():
                 _widen(found, name, np.asarray(given, np.float64))
-            for node, entry in node_values(model.run(dict(sample), trace=True).trace).items():
-                _widen(found, node, entry.value.astype(np.float64))
+            values = NodeValues(model.program, model.run(dict(sample), trace=True))
+            for node in (each for each in values if each not in sample):
+                _widen(found, node, values[node].astype(np.float64))
     return {name: _with_margin(low, high, margin) for name, (low, high) in found.items()}
 
 

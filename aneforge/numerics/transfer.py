@@ -25,7 +25,7 @@ from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.assumed import constant
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Walk", "by_node", "walk"]
+__all__ = ["Walk", "walk"]
 
 _TRUTH = Value(0.0, 1.0)
 _PRODUCTS = ("convolution", "deconvolution", "linear", "matmul")
@@ -64,7 +64,10 @@ def walk(
     unknown. ``common`` are ops that another program computes to the bit: errors are counted from their results on.
     """
     values: dict[Op, Value] = {}
-    last = set(by_node(module).values())
+    held: dict[Op, list[str]] = {}
+    for name, standing in module.lineage.items():
+        if standing.op is not None and name in known:
+            held.setdefault(standing.op, []).append(name)
     for op in module.ops:
         if op.kind == "live_out":
             continue
@@ -73,23 +76,10 @@ def walk(
             found = replace(found, error=math.inf)
         if op in common:
             found = replace(found, error=0.0)
-        if op in last and op.sources[-1] in known:
-            found = _within(found, known[op.sources[-1]])
+        for name in held.get(op, ()) if op.kind != "live_in" else ():
+            found = _within(found, known[name])
         values[op] = found
     return Walk(engine, module, values)
-
-
-def by_node(module: Module) -> dict[str, Op]:
-    """The op that gives each of the user's nodes, as a trace shows it."""
-    found: dict[str, Op] = {}
-    for op in module.ops:
-        if op.kind in ("const_in", "live_in", "state", "live_out") or op.layer is None or not op.sources:
-            continue
-        if op.type is None or op.type.dtype == "i1":
-            continue
-        found.pop(op.sources[-1], None)
-        found[op.sources[-1]] = op
-    return found
 
 
 def _within(found: Value, told: Value) -> Value:

@@ -55,6 +55,8 @@ class Run:
 
     outputs: dict[str, Array]
     trace: list[TraceEntry] = field(default_factory=list)
+    values: dict[int, Array] = field(default_factory=dict)
+    """With a trace, what every op and port gave, by the uid of the op."""
     first_non_finite: TraceEntry | None = None
     fidelity: dict[str, int] = field(default_factory=dict)
     """How many ops were exact, modelled or assumed."""
@@ -157,12 +159,16 @@ class Plan:
             fed = feeds.get(port.attrs["name"])
             values[place] = np.zeros(port.shape, np.float16) if fed is None else _port(port, fed)
         result = Run({}, fidelity=dict(self.fidelity))
+        if trace:
+            result.values = {port.uid: values[place] for place, port in self._ports}
         for step in self._steps:
             value = step.call(*[values[place] for place in step.reads])
             if step.op is not None and value.shape != step.op.shape:
                 raise AneforgeError(f"{step.op.name} gave {list(value.shape)}, its type says {list(step.op.shape)}")
-            if trace and step.layer is not None:
-                result.trace.append(step.entry(value))
+            if trace and step.op is not None:
+                result.values[step.op.uid] = value
+                if step.layer is not None:
+                    result.trace.append(step.entry(value))
             if step.watched and result.first_non_finite is None and value.dtype != bool and has_special(value):
                 result.first_non_finite = step.entry(value)
             values[step.place] = value

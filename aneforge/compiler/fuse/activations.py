@@ -18,7 +18,7 @@ def range_of(op: Op) -> tuple[float, float] | None:
     return None
 
 
-@pass_("merge-activations", 1, ensures=["single activations"])
+@pass_("merge-activations", 1, ensures=["single activations"], loses="one activation with the one that reads it")
 def merge_activations(module: Module, chip: Facts) -> int:
     """MergeFusableActivationPairs: a clamp of a clamp is one clamp; relu, abs, sign and rounding twice are once."""
     walk = Rewriter(module)

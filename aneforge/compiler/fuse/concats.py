@@ -40,7 +40,7 @@ def hoist_through_concat(module: Module, chip: Facts) -> int:
             for part, constants in zip(joined.operands, parts, strict=True)
         ]
         walk.replace(op, walk.emit(joined.name, moved, op.type, joined.attrs, joined.sources))
-        joined.drop()  # its operands have one reader again, so the next op may move likewise
+        walk.drop(joined)  # its operands have one reader again, so the next op may move likewise
     return walk.finish()
 
 

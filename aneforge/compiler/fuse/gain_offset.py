@@ -62,7 +62,13 @@ def _gain_and_offset(walk: Rewriter, op: Op, weight: Weight, first: bool) -> tup
     return walk.constant(gain, size, op.sources), walk.constant(offset, size, op.sources)
 
 
-@pass_("merge-gain-offset", 1, requires=["gain and offset"], only=["gain_offset_control"])
+@pass_(
+    "merge-gain-offset",
+    1,
+    requires=["gain and offset"],
+    only=["gain_offset_control"],
+    loses="one gain and offset with what reads it",
+)
 def merge_gain_offset(module: Module, chip: Facts) -> int:
     """A gain and then an offset are one unit: scale, then bias.
 

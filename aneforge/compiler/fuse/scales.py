@@ -61,7 +61,14 @@ def fold_batch_norm(module: Module, chip: Facts) -> int:
     return walk.finish()
 
 
-@pass_("fold-gain-into-weights", 1, requires=["gain and offset"], rounds=True, only=["gain_offset_control"])
+@pass_(
+    "fold-gain-into-weights",
+    1,
+    requires=["gain and offset"],
+    rounds=True,
+    only=["gain_offset_control"],
+    loses="folded: the kernel holds the gain and offset of what reads it",
+)
 def fold_gain_into_weights(module: Module, chip: Facts) -> int:
     """FoldWeightsWithScale: the gain after a convolution with a stored kernel goes into the kernel.
 

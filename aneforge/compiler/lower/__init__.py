@@ -9,6 +9,6 @@ legalisation after.
 from __future__ import annotations
 
 from aneforge.compiler.lower.builder import LoweringError
-from aneforge.compiler.lower.walk import Lowered, Port, lower, rewritten_ops
+from aneforge.compiler.lower.walk import Lowered, Port, lower, output_names, rewritten_ops
 
-__all__ = ["Lowered", "LoweringError", "Port", "lower", "rewritten_ops"]
+__all__ = ["Lowered", "LoweringError", "Port", "lower", "output_names", "rewritten_ops"]

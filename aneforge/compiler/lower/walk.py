@@ -127,9 +127,10 @@ def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph
     )
     build.ops.append(Op("anec.live_out", results, None, {"names": labels}))
     module = Module(build.ops, build.weights)
-    for uid, value in build.values.items():
-        for name in stands.get(uid, ()):
-            module.lineage[name] = standing = Standing(value)
+    for node in build.graph.nodes:
+        value = build.values.get(node.uid)
+        for name in stands.get(node.uid, ()) if value is not None else ():
+            module.lineage[name] = standing = Standing(value, node.shape)
             value.stands.append(standing)
     for op in build.ops:
         for name in op.sources:
