@@ -63,3 +63,45 @@ def _step(rng, y, values):
     if kind == 14:
         return af.pad(y, ((0, 0), (0, 0), (1, 1), (1, 1))).avg_pool(3, 1)
     return y.sigmoid() * y
+
+
+def rewritten_graph(seed: int, steps: int = 6):
+    """A graph in which most nodes are rewritten or refused on some chip; and its input."""
+    rng = np.random.default_rng(seed)
+    x = af.input((1, 6, 8, 8), name="x")
+    y = x
+    for _ in range(steps):
+        name = str(rng.choice(sorted(_LACKING)))
+        y = _LACKING[name](rng, y)
+        if y.shape[2] > 24 or y.shape[3] > 24 or y.shape[2] < 3 or y.shape[3] < 3:
+            y = af.resize_nearest_neighbor(y, 8, 8)
+    return y, x
+
+
+_LACKING = {
+    "sin": lambda rng, y: (y * 3.0).sin(),
+    "tan": lambda rng, y: y.clip(-1.2, 1.2).tan(),
+    "atan2": lambda rng, y: af.atan2(y, y.abs() + 0.5),
+    "cosh": lambda rng, y: y.clip(-2.0, 2.0).cosh(),
+    "gather": lambda rng, y: af.gather(y, [int(i) for i in rng.integers(0, y.shape[3], 5)], axis=3),
+    "cumsum": lambda rng, y: y.cumsum(3) * 0.25,
+    "band": lambda rng, y: af.band_part(y, 1, 2),
+    "bilinear": lambda rng, y: af.upsample_bilinear(y, int(rng.choice([2, 3]))),
+    "resize": lambda rng, y: af.resize_bilinear(y, int(rng.integers(5, 14)), int(rng.integers(5, 14))),
+    "nearest": lambda rng, y: y.upsample(2),
+    "mirror": lambda rng, y: af.pad(y, ((0, 0), (0, 0), (1, 2), (2, 1)), mode="reflect"),
+    "stride": lambda rng, y: af.conv(
+        y, _small(rng, 6, y.shape[1], 3, 3), stride=int(rng.choice([5, 6])), pad=3, bias=_small(rng, 6)
+    ).relu(),
+    "conv": lambda rng, y: af.conv(y, _small(rng, 6, y.shape[1], 3, 3), pad=1).relu(),
+    "wide": lambda rng, y: af.conv(y, _small(rng, 6, y.shape[1], 1, 9), pad=(0, 0, 4, 4)).tanh(),
+    "patch": lambda rng, y: af.conv(
+        af.resize_nearest_neighbor(y, 32, 32), _small(rng, 6, y.shape[1], 16, 16), stride=4
+    ),
+    "divide": lambda rng, y: y / 3.0,
+    "affine": lambda rng, y: af.affine(y, np.array([[1, 0, 0, 0, 1, 0]], float), 8, 8),
+    "softmax": lambda rng, y: y.softmax(3),
+    "matmul": lambda rng, y: (y.transpose([0, 1, 3, 2]) @ y).tanh(),
+    "slice": lambda rng, y: y[:, :, :, 1:].relu(),
+    "dropout": lambda rng, y: af.dropout(y, 0.25, seed=3),
+}

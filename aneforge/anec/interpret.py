@@ -8,14 +8,14 @@ ring buffers), the docstring of its rule says what is assumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
 from aneforge.anec.ir import AnecError, Module, Op
 
-__all__ = ["interpret", "interpreted_names", "laid_out", "named_constants", "rule_of"]
+__all__ = ["interpret", "interpreted_names", "laid_out", "named_constants", "node_meanings", "rule_of"]
 
 Array = np.ndarray
 Rule = Callable[..., Array]
@@ -56,26 +56,53 @@ def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> d
     ``feeds`` gives the inputs by name or in the order of the ``live_in`` ops; a state that is not fed by name starts
     at zero. Values are dropped after their last reader, so memory follows what is live.
     """
-    given = _given(module, feeds)
     left = {op.uid: sum(op.users.values()) for op in module.ops}
     values: dict[int, Array] = {}
-    rules = _rules()
     results: dict[str, Array] = {}
-    for op in module.ops:
-        operands = [values[operand.uid] for operand in op.operands]
-        if op.name == "anec.live_out":
+    for op, operands, value in _meanings(module, _given(module, feeds), values):
+        if value is None:
             results = dict(zip(op.attrs["names"], operands, strict=True))
-            continue
-        value = (
-            _leaf(module, op, given) if op.name in _PORTS else _apply(rules, op, operands, named_constants(module, op))
-        )
-        if left[op.uid]:
+        elif left[op.uid]:
             values[op.uid] = value
         for operand in op.operands:
             left[operand.uid] -= 1
             if not left[operand.uid]:
                 values.pop(operand.uid, None)
     return results
+
+
+def node_meanings(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
+    """The float64 value of every node of the user's graph that the program has, in the user's shape."""
+    values: dict[int, Array] = {}
+    for op, _, value in _meanings(module, _given(module, feeds), values):
+        if value is not None:
+            values[op.uid] = value
+    rules, found = _rules(), {}
+    for name, standing in module.lineage.items():
+        if standing.reason is None and standing.shape is not None:
+            value = standing.value(lambda op: values[op.uid], lambda move, parts: rules[move.name](move, *parts))
+            found[name] = _user_shaped(value, standing.shape)
+    return found
+
+
+def _user_shaped(value: Array, shape: tuple[int, ...]) -> Array:
+    return (value.transpose(0, 2, 1, 3, 4) if len(shape) == 5 else value).reshape(shape)
+
+
+def _meanings(
+    module: Module, given: Mapping[str, Array], values: Mapping[int, Array]
+) -> Iterator[tuple[Op, list[Array], Array | None]]:
+    """Every op with its operands and what it gives, nothing for the op that names the results. The caller keeps the
+    values that are still needed."""
+    rules = _rules()
+    for op in module.ops:
+        operands = [values[operand.uid] for operand in op.operands]
+        if op.name == "anec.live_out":
+            yield op, operands, None
+        elif op.name in _PORTS:
+            yield op, operands, _leaf(module, op, given)
+        else:
+            yield op, operands, _apply(rules, op, operands, named_constants(module, op))
 
 
 def _given(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:

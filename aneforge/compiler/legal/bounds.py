@@ -46,6 +46,8 @@ class Bound:
 EXACT = Bound("", 0.0)
 _ROUND = 1e-12  # float64 rounding of a reordered formula, nothing else
 
+_DRAWN = "the recorded numbers enter as fp16; relative to the largest of them"
+
 BOUNDS: dict[str, Bound] = {
     "sin": Bound("every finite fp16 x", 2e-6, 1, relative=False),
     "cos": Bound("every finite fp16 x", 2e-6, 1, relative=False),
@@ -66,9 +68,9 @@ BOUNDS: dict[str, Bound] = {
     "logical_and": EXACT,
     "logical_or": EXACT,
     "logical_xor": EXACT,
-    "dropout": Bound("", _ROUND, note="given the recorded numbers"),
-    "random_uniform": Bound("", 0.0, note="given the recorded numbers"),
-    "random_normal": Bound("", 0.0, note="given the recorded numbers"),
+    "dropout": Bound("", 2.0**-11, relative=False, note="the mask enters as fp16; relative to the largest |x|"),
+    "random_uniform": Bound("", 2.0**-11, relative=False, note=_DRAWN),
+    "random_normal": Bound("", 2.0**-11, relative=False, note=_DRAWN),
     "prod": Bound("finite x", _ROUND, note="another order of the same products"),
     "cumsum": Bound("finite x", _ROUND, relative=False, note="relative to the sum of |x|"),
     "one_hot": Bound("depth <= 65504", 0.0),
