@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
@@ -141,7 +141,7 @@ def axes_of(
     return found_axes(_question(kind, shape, begin, max_abs, attrs), _with_table(a), _with_table(b), basis)[0]
 
 
-@cache
+@lru_cache(maxsize=16384)
 def _verdict(asked: Question, a: Target, b: Target) -> Verdict:
     axes, notes = found_axes(asked, a, b)
     fields, _ = found_axes(asked, a, b, "fields")
