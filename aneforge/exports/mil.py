@@ -21,7 +21,7 @@ __all__ = ["Mil", "quiet_mil"]
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars, no logs and no warnings of the library; all of these are the process's, so one thread at a time."""
+    """No progress bars, logs or warnings of the library. They belong to the process, so one thread at a time."""
     with quiet_warnings():
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)

@@ -23,7 +23,7 @@ from aneforge.numerics.ranges import Ranges, known_values
 from aneforge.numerics.transfer import Walk, by_node, walk
 from aneforge.numerics.values import Value
 from aneforge.numerics.why import causes_of
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.sim.engine import Engine
 from aneforge.targets.chip import Target
 
