@@ -98,3 +98,14 @@ def test_everything_exported_resolves():
         assert getattr(af, name) is not None
     with pytest.raises(AttributeError, match="no attribute"):
         _ = af.no_such_name
+
+
+def test_builders_hold_every_public_function_that_makes_a_node():
+    """Readers of model files use this namespace; a builder that users have is there for them too."""
+    from aneforge.graph import builders
+
+    listed = [
+        name for home, names in af._HOMES.items() if home.startswith("aneforge.graph.ops") for name in names.split()
+    ]
+    assert sorted(listed) == sorted(builders.__all__)
+    assert all(getattr(builders, name) is getattr(af, name) for name in listed)
