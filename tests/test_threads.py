@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -117,23 +118,74 @@ def test_derived_weights_are_read_by_many_threads(restless):
     assert len(weights._recent) <= weights._recent.most
 
 
-def test_equal_weights_are_one_in_many_threads(restless):
-    contents = np.arange(500, dtype=np.float16)
-    made = in_threads(lambda number: weights.intern_weight(contents[: number // 16 + 1]), range(1600))
-    for first in range(0, 1600, 16):
-        assert len({id(each) for each in made[first : first + 16]}) == 1
+class Meeting:
+    """A call that returns when two threads have come: both have looked and found nothing, and both go on to store."""
+
+    def __init__(self, call):
+        self.call, self.barrier = call, threading.Barrier(2)
+
+    def __call__(self, *arguments, **named):
+        self.barrier.wait(10)
+        return self.call(*arguments, **named)
 
 
-def test_equal_nodes_share_one_signature_in_many_threads(restless):
-    gain = np.arange(1, 9, dtype=np.float16)
+def both(work):
+    with ThreadPoolExecutor(2) as pool:
+        return [each.result() for each in [pool.submit(work), pool.submit(work)]]
 
-    def made(number):
-        x = af.input((number // 16 + 3001, 8))
-        return x.relu().signature, x.layer_norm(gain, gain).signature
 
-    found = in_threads(made, range(1600))
-    for first in range(0, 1600, 16):
-        assert len({tuple(map(id, each)) for each in found[first : first + 16]}) == 1
+def test_two_threads_that_store_the_same_weight_get_one(monkeypatch):
+    monkeypatch.setattr(weights, "Weight", Meeting(weights.Weight))
+    one, two = both(lambda: weights.intern_weight(np.arange(77)[None] + 0.5))
+    assert one is two
+    parent = one
+    one, two = both(lambda: weights.derived_weight("halved", (parent,), (1, 77), lambda a: a / 2))
+    assert one is two
+
+
+def test_two_threads_that_make_the_same_numbers_get_one_array():
+    parent = weights.intern_weight(np.arange(78)[None] + 0.5)
+    derived = weights.derived_weight("met", (parent,), (1, 78), Meeting(lambda a: a / 2))
+    one, two = both(lambda: derived.array)
+    assert one is two
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: x.relu(), lambda x: x.layer_norm(np.linspace(1, 2, 8), np.linspace(0, 1, 8))],
+    ids=["plain", "with values"],
+)
+def test_two_threads_that_infer_the_same_signature_get_one(monkeypatch, make):
+    x = af.input((31, 8))
+    make(x)  # the constants have signatures of their own
+    monkeypatch.setattr(node, "_signatures", SharedCache(64))
+    for each in (np.linspace(1, 2, 8), np.linspace(0, 1, 8)):
+        af.const(each)
+    node._with_values.clear()
+    monkeypatch.setattr(node, "_infer", Meeting(node._infer))
+    one, two = both(lambda: make(x))
+    assert one.signature is two.signature
+
+
+class SlowKey:
+    """Every look-up lets another thread go first."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __hash__(self):
+        time.sleep(0)
+        return self.number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+
+def test_threads_may_fill_a_full_cache():
+    cache = SharedCache(4)
+    keys = [SlowKey(number % 50) for number in range(2000)]
+    assert in_threads(lambda key: cache.keep(key, key.number), keys) == [key.number for key in keys]
+    assert len(cache) <= 4
 
 
 # The first use of anything, by all threads at once.
@@ -236,15 +288,23 @@ def test_many_compiles_at_a_time_leave_the_collector_on(collector, restless):
     assert gc.isenabled()
 
 
-def test_filters_of_warnings_come_back_from_many_threads(restless):
+def test_filters_of_warnings_come_back_when_two_threads_are_quiet():
+    """Python saves and restores one list for all threads: in turns, the filters of one would stay for good."""
     before = list(warnings.filters)
+    entered, leave = threading.Event(), threading.Event()
 
-    def quiet(number):
+    def quiet():
         with quiet_warnings():
-            warnings.warn("nobody hears this", UserWarning, stacklevel=1)
-        return number
+            entered.set()
+            leave.wait(10)
 
-    in_threads(quiet, range(400))
+    other = threading.Thread(target=quiet)
+    with quiet_warnings():
+        warnings.warn("nobody hears this", UserWarning, stacklevel=1)
+        other.start()
+        entered.wait(0.2)  # in vain, where threads come in one by one
+    leave.set()
+    other.join()
     assert list(warnings.filters) == before
 
 
