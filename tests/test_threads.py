@@ -90,6 +90,20 @@ def test_one_graph_for_many_chips_in_many_threads(restless):
     assert in_threads(run, chips) == [alone[chip] for chip in chips]
 
 
+def test_files_are_loaded_by_many_threads(restless, tmp_path):
+    files = []
+    for seed in range(4):
+        files.append(tmp_path / f"{seed}.aneg")
+        af.Graph.of(random_graph(seed)[0]).save(files[-1])
+
+    def told(file):
+        graph = af.load(file)
+        return str(graph), [(each.key, each.array.tobytes()) for each in graph.weights.values()]
+
+    alone = [told(file) for file in files]
+    assert in_threads(told, files * 4) == alone * 4
+
+
 def test_divergence_in_many_threads(restless):
     def told(seed):
         return diverges(random_graph(seed, steps=6)[0], "h13", "h16g").to_json()
