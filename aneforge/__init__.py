@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from aneforge.compiler.refusal import CompileError
     from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate, estimate_provenance
     from aneforge.cost.peak import project_peak
+    from aneforge.divergence.warned import CrossChipFP16Warning, PrecisionWarning
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.exports import export_coreml
-    from aneforge.frontends import LoadError, from_torch, load, load_onnx, onnx_to_tensor
+    from aneforge.frontends import LoadError, from_torch, load, load_graph, load_onnx, onnx_to_tensor
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
-    from aneforge.graph import Graph, Tensor, evaluate, load_graph
+    from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.encoding import Encoded
     from aneforge.graph.ops.blocks import (
         conv2d,
@@ -101,7 +102,6 @@ if TYPE_CHECKING:
     from aneforge.model import Model, SegmentedModel, compile, fidelity
     from aneforge.numerics.cures import reduce_sum_to_matmul
     from aneforge.numerics.risk import precision_risk
-    from aneforge.numerics.warned import CrossChipFP16Warning, PrecisionWarning
     from aneforge.regions import Partition, partition
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
@@ -130,8 +130,8 @@ _HOMES = {
     "aneforge.cost.peak": "project_peak",
     "aneforge.errors": "AneforgeError GraphError",
     "aneforge.exports": "export_coreml",
-    "aneforge.frontends": "LoadError from_torch load load_onnx onnx_to_tensor",
-    "aneforge.graph": "Graph Tensor evaluate load_graph",
+    "aneforge.frontends": "LoadError from_torch load load_graph load_onnx onnx_to_tensor",
+    "aneforge.graph": "Graph Tensor evaluate",
     "aneforge.graph.encoding": "Encoded",
     "aneforge.graph.ops.blocks": (
         "conv2d conv_block conv_param cross_attention einsum geglu group_norm_train mha rope"
@@ -157,7 +157,7 @@ _HOMES = {
     ),
     "aneforge.numerics.cures": "reduce_sum_to_matmul",
     "aneforge.numerics.risk": "precision_risk",
-    "aneforge.numerics.warned": "CrossChipFP16Warning PrecisionWarning",
+    "aneforge.divergence.warned": "CrossChipFP16Warning PrecisionWarning",
     "aneforge.regions": "Partition partition",
     "aneforge.tuning": "attention_tiles tune tune_attention tune_precision",
     "aneforge.targets": "Fact Family Target target",

@@ -25,8 +25,8 @@ def cross_compile_check(out: Any, target: str, int8: bool = False) -> bool:
     """
     from aneforge.compiler.compile import compile_target
     from aneforge.compiler.refusal import CompileError
+    from aneforge.divergence.warned import warn_divergence
     from aneforge.graph.graph import Graph
-    from aneforge.numerics.warned import warn_divergence
 
     family_of_arch(target)
     if int8:

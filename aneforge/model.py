@@ -20,10 +20,10 @@ from aneforge.compiler.compile import (
 from aneforge.compiler.explain import Explanation, History
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
+from aneforge.divergence.warned import warn_slices
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.numerics.warned import warn_slices
 from aneforge.sim.engine import MODES
 from aneforge.sim.executor import Plan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis

@@ -40,7 +40,7 @@ from aneforge.cli.gate import Options, run
 from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph.graph import Graph
-from aneforge.report.files import write_whole
+from aneforge.output.files import write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 NET = """\

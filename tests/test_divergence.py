@@ -17,15 +17,15 @@ import aneforge as af
 from aneforge import _targets as tg
 from aneforge._compile import cross_compile_check
 from aneforge.compiler.compile import programs_for
+from aneforge.divergence import axes
+from aneforge.divergence.axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
+from aneforge.divergence.verdicts import axes_of, graph_verdicts, kind_of, predict_fp16_divergence, verdict
+from aneforge.divergence.warned import CrossChipFP16Warning, PrecisionWarning, warn_slices
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definitions
 from aneforge.model import Model
-from aneforge.numerics import axes
-from aneforge.numerics.axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
-from aneforge.numerics.divergence import axes_of, graph_verdicts, kind_of, predict_fp16_divergence, verdict
-from aneforge.numerics.warned import CrossChipFP16Warning, PrecisionWarning, warn_slices
 from aneforge.targets import store
 from aneforge.targets.chip import all_targets
 from aneforge.targets.evidence import Fact

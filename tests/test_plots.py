@@ -20,8 +20,8 @@ import aneforge as af
 from aneforge.cli import plot
 from aneforge.cost.constants import basis_of
 from aneforge.errors import AneforgeError
+from aneforge.output.svg import Linear, Log, nice_step, shortened, text_width, wrapped
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
-from aneforge.report.svg import Linear, Log, nice_step, shortened, text_width, wrapped
 from aneforge.targets.names import chip_label
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

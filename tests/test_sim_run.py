@@ -192,7 +192,7 @@ def test_run_writes_what_the_model_gives(tmp_path, capsys):
 
 
 def test_probes_hold_where_the_arithmetic_is_known():
-    from aneforge.sim.probes import readings
+    from aneforge.probes import readings
 
     chips = ("h13", "h14", "h16g", "h17", "h18g")
     assert all(each.holds is not False for chip in chips for each in readings(target(chip)))

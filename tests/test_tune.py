@@ -12,6 +12,8 @@ import aneforge as af
 from aneforge.cli import tune as command
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph, load_graph
+from aneforge.rewrites.rewrite import Rewrite, Site, applied, scene_of
+from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.streams import native_streams
 from aneforge.tuning import (
     Limits,
@@ -24,9 +26,6 @@ from aneforge.tuning import (
 from aneforge.tuning.attention import ATTENTION_FORMS, row_bounds
 from aneforge.tuning.checking import distance
 from aneforge.tuning.encoders import encode, encoders_for
-from aneforge.tuning.pricing import scene_of
-from aneforge.tuning.rewrites import Rewrite, Site, applied
-from aneforge.tuning.routes import ROUTE_FORMS
 from aneforge.tuning.search import LEAST_GAIN, forms_for
 from aneforge.tuning.tiling import TILING_FORMS
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from aneforge.baseline.record import CHECKS, FORMAT, Baseline
 from aneforge.errors import AneforgeError, first_line
-from aneforge.report.files import write_whole
+from aneforge.output.files import write_whole
 from aneforge.targets.chip import target_names
 
 __all__ = ["BaselineError", "baseline_text", "load_baseline", "save_baseline"]

@@ -7,7 +7,7 @@ import textwrap
 from aneforge.baseline.outcome import Outcome, Report
 from aneforge.baseline.record import CHECKS
 from aneforge.graph.node import located
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.names import chip_label
 
 __all__ = ["told"]

@@ -9,7 +9,7 @@ from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import OpReport, Preflight, PreflightAll, preflight_all
 from aneforge.graph.graph import Graph
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 

@@ -15,8 +15,8 @@ from aneforge.cli.plot import writable
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.numerics.comparison import Comparison, compare
-from aneforge.report import text
-from aneforge.report.files import write_whole
+from aneforge.output import text
+from aneforge.output.files import write_whole
 from aneforge.sim import native
 from aneforge.sim.compare import SEED, drawn_inputs
 from aneforge.targets.listed import chip_list

@@ -16,7 +16,7 @@ from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.assumed import fact_label
 from aneforge.targets.chip import compiler_target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aneforge.cost.evaluate import NOT_FITTED, Figures, by, figures, read_rows
 from aneforge.errors import AneforgeError
-from aneforge.report import text
+from aneforge.output import text
 
 _HEADERS = ("rows", "median %", "mean %", "90th %", "factor", "bias %", "rank", "pairs")
 

@@ -10,7 +10,7 @@ from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import Estimate, estimate_program
 from aneforge.errors import AneforgeError
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target

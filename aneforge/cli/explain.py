@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aneforge.errors import UnknownNameError, nearest
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets import store
 from aneforge.targets.evidence import conflicts, sources
 

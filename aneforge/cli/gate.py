@@ -19,8 +19,8 @@ from aneforge.baseline.told import counted, told
 from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
-from aneforge.report import text
-from aneforge.report.files import write_whole
+from aneforge.output import text
+from aneforge.output.files import write_whole
 from aneforge.sim import native
 from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label

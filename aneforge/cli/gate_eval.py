@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aneforge.errors import AneforgeError
 from aneforge.gate.evaluate import evaluate
-from aneforge.report import text
+from aneforge.output import text
 
 
 def run(file: str, as_json: bool) -> None:

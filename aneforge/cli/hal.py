@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aneforge.errors import AneforgeError
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.evidence import Fact
 from aneforge.targets.hal import Hal, HalField
 from aneforge.targets.names import target

@@ -13,7 +13,7 @@ from aneforge.numerics.cures import rewritten
 from aneforge.numerics.pairwise import diverges
 from aneforge.numerics.ranges import Ranges, calibrate
 from aneforge.numerics.risk import risks
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.listed import chip_list
 
 

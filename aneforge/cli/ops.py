@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from aneforge.errors import AneforgeError
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact

@@ -10,7 +10,7 @@ from aneforge.anec.verify import verify
 from aneforge.compiler.passes import PASSES, Pass, run_passes
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.errors import AneforgeError
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.assumed import fact_label
 from aneforge.targets.names import target as find_target
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
+from aneforge.output import text
 from aneforge.regions import partition
-from aneforge.report import text
 
 
 def run(model: str | ModelFile, chips: str, by: str, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from aneforge.cli.estimate import estimated
 from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError
-from aneforge.report.files import write_whole
+from aneforge.output.files import write_whole
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 
 # The chips of each picture where none are named.

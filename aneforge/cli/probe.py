@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aneforge.report import text
-from aneforge.sim.probes import Reading, readings
+from aneforge.output import text
+from aneforge.probes import Reading, readings
 from aneforge.targets.names import target as find_target
 
 

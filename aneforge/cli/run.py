@@ -17,8 +17,8 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
+from aneforge.output import text
 from aneforge.regions import partition
-from aneforge.report import text
 from aneforge.sim import native
 from aneforge.sim.compare import SEED, Difference, differences, drawn_inputs
 from aneforge.sim.nodes import NodeValues

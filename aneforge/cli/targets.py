@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.chip import FIELDS, Target, all_targets
 from aneforge.targets.costs import cost_curve, device_info
 from aneforge.targets.evidence import Fact

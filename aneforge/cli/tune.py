@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.tuning.search import Limits, search
 
 

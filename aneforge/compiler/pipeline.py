@@ -6,9 +6,7 @@ first differ, and not before. A pass that only checks never forks: it parts the 
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from aneforge.anec.ir import Module
@@ -22,6 +20,7 @@ from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.passes import Pass, PassLog, checked_order, run_draft
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.schedule import SCHEDULE
+from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target
 
 __all__ = ["CODE_PASSES", "PHASES", "PIPELINE", "Branch", "Watcher", "quiet_collector", "run_pipeline"]
@@ -134,22 +133,3 @@ def _apart(targets: list[Target], each: Pass) -> list[list[Target]]:
     for target in targets:
         groups.setdefault(facts_of(target, each.reads).signature, []).append(target)
     return list(groups.values())
-
-
-@contextmanager
-def quiet_collector() -> Iterator[None]:
-    """No garbage collection inside: a compile makes many small objects, and none of them is garbage yet.
-
-    Afterwards they count as old: otherwise the first collection of the young would walk over every one of them. A
-    caller who has frozen objects of their own keeps them frozen, and pays for that walk.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,21 +14,22 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import AneforgeError
+from aneforge.process import quiet_warnings
 
 __all__ = ["Mil", "quiet_mil"]
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars, no logs and no warnings of the library."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    """No progress bars, logs or warnings of the library. They belong to the process, so one thread at a time."""
+    with quiet_warnings():
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                yield
+        finally:
+            logging.disable(before)
 
 
 def quiet_mil() -> Mil:

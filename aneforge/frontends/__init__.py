@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
+from aneforge.graph.ops.host import Evaluate, register_language
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["FORMATS", "Format", "LoadError", "from_torch", "load", "load_onnx", "onnx_to_tensor"]
+__all__ = ["FORMATS", "Format", "LoadError", "from_torch", "load", "load_graph", "load_onnx", "onnx_to_tensor"]
 
 
 class LoadError(AneforgeError):
@@ -49,6 +51,22 @@ FORMATS: dict[str, Format] = {
     ".net": Format("netplist", "aneforge.frontends.netplist:read", ()),
 }
 """What is read besides our own archive, by the end of the name."""
+
+HOST_OPS = {
+    "onnx": "aneforge.frontends.onnx_host",
+    "torch": "aneforge.frontends.torch_host",
+    "mil": "aneforge.frontends.coreml.host",
+    "coreai": "aneforge.frontends.coreai_rules.host",
+}
+"""The module whose ``evaluate`` computes the host ops of each language."""
+
+
+def _evaluate(module: str) -> Evaluate:
+    return import_module(module).evaluate
+
+
+for _language, _module in HOST_OPS.items():
+    register_language(_language, partial(_evaluate, _module))
 
 
 def load(

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Value
 from aneforge.frontends.values import as_tensor, axis_of, known, without_axes
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["CONTROL", "Walker", "function", "names_read"]

@@ -8,15 +8,14 @@ folded constants need no rules here.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aneforge.errors import AneforgeError
 from aneforge.frontends import LoadError
 from aneforge.graph.graph import Graph
+from aneforge.process import quiet_warnings
 
 __all__ = ["coverage", "from_exported", "from_torch", "read"]
 
@@ -44,7 +43,7 @@ def from_torch(
         raise LoadError(f"a torch.nn.Module was expected, not a {type(module).__name__} object")
     examples = tuple(example_inputs) if isinstance(example_inputs, (list, tuple)) else (example_inputs,)
     what = type(module).__name__
-    with _quiet():
+    with quiet_warnings():
         try:
             program = torch.export.export(module, examples, dict(example_kwargs or {}), dynamic_shapes=dynamic)
         except Exception as error:  # tracing runs the user's own code
@@ -71,7 +70,7 @@ def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph
     _torch(f"{file.name}: ")
     from aneforge.frontends.torch_rules.archive import program_in
 
-    with _quiet():
+    with quiet_warnings():
         program, let_go = program_in(file)
     return _graph(program, file.name, dims, fixed, None, let_go)
 
@@ -92,14 +91,6 @@ def _torch(where: str = "") -> Any:
     return torch
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """PyTorch's own deprecations are no business of who loads a model."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _line(error: BaseException) -> str:
     text = next((line for line in str(error).splitlines() if line.strip()), "no message")
     return f"{type(error).__name__}: {text.strip()[:200]}"
@@ -115,7 +106,7 @@ def _graph(
 ) -> Graph:
     from aneforge.frontends.torch_rules.walker import Walker
 
-    with _quiet():
+    with quiet_warnings():
         try:
             lowered = program.run_decompositions(_decompositions())
         except AneforgeError:

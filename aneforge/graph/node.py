@@ -17,9 +17,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from aneforge.errors import GraphError, nearest
+from aneforge.graph.cache import SharedCache
 from aneforge.graph.weights import Weight
 
 if TYPE_CHECKING:
@@ -142,7 +145,7 @@ def composed(form: Callable[..., Tensor]) -> Callable[..., Sequence[Any]]:
 class Signature:
     """An op with its attributes and operand types: everything that decides its shape and its verdicts."""
 
-    __slots__ = ("attrs", "dtype", "inputs", "op", "shape", "weights")
+    __slots__ = ("__weakref__", "attrs", "dtype", "inputs", "op", "shape", "weights")
 
     def __init__(
         self,
@@ -205,7 +208,10 @@ class Node:
 
 
 _numbers = itertools.count()
-_signatures: dict[tuple[Any, ...], Signature] = {}
+_signatures: SharedCache[Signature] = SharedCache(1 << 16)
+# Some signatures hold constants, because rules read their values: those live as long as a node has them, no longer.
+_with_values: WeakValueDictionary[tuple[Any, ...], Signature] = WeakValueDictionary()
+_with_values_lock = Lock()
 
 
 @dataclass
@@ -233,14 +239,19 @@ def make(
     settings = tuple(attrs.items()) if attrs else ()
     types = tuple([(each.signature.shape, each.signature.dtype, _storage(each)) for each in inputs])
     weights = tuple([each.weight for each in inputs]) if declared.reads_values else ()
-    key = (declared.name, settings, types, weights, None if weight is None else weight.shape)
+    keys = tuple([each and each.key for each in weights])
+    key = (declared.name, settings, types, keys, None if weight is None else weight.shape)
     try:
-        signature = _signatures.get(key)
+        signature = (_with_values if weights else _signatures).get(key)
     except TypeError:
         raise _located(declared.name, f"attribute {_unhashable(settings)} is no plain value") from None
     if signature is None:
         signature = _infer(declared, settings, types, weights, weight)
-        _signatures[key] = signature
+        if weights:
+            with _with_values_lock:
+                signature = _with_values.setdefault(key, signature)
+        else:
+            signature = _signatures.keep(key, signature)
     return factory.tensor(signature, tuple(inputs), name, weight, _caller())
 
 

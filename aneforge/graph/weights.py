@@ -10,12 +10,14 @@ import hashlib
 import math
 import mmap
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from aneforge.errors import GraphError
+from aneforge.graph.cache import SharedCache
 from aneforge.graph.encoding import Encoded
 
 __all__ = ["FP16_MAX", "Weight", "derived_weight", "intern_weight", "moved_weight"]
@@ -52,17 +54,15 @@ class Weight:
         """The numbers; those of a derived weight are made when they are read, and the last few of them are kept."""
         if self._array is not None:
             return self._array
-        return _recent[self.key] if self.key in _recent else self._made()
+        recent = _recent.get(self.key)
+        return self._made() if recent is None else recent
 
     def _made(self) -> np.ndarray:
         assert self._make is not None
         with np.errstate(over="ignore"):
             made = self._make().astype(np.float16, copy=False).reshape(self.shape)
         made.setflags(write=False)
-        _recent[self.key] = made
-        if len(_recent) > _KEPT:
-            del _recent[next(iter(_recent))]
-        return made
+        return _recent.keep(self.key, made)
 
     @property
     def size(self) -> int:
@@ -95,8 +95,10 @@ class Weight:
 
 
 _table: WeakValueDictionary[str, Weight] = WeakValueDictionary()
-_KEPT = 4  # the pieces of one kernel are read in turn, and each of them reads the whole
-_recent: dict[str, np.ndarray] = {}
+_table_lock = Lock()
+_recent: SharedCache[np.ndarray] = SharedCache(
+    4
+)  # the pieces of one kernel are read in turn, and each reads the whole
 _AT_ONCE = 1 << 20  # numbers that are rounded at a time
 _INFINITE = 0x7C00
 
@@ -114,8 +116,14 @@ def intern_weight(values: Any, what: str = "weight") -> Weight:
         if not _lies_in_file(array) and (array is values or np.may_share_memory(array, np.asarray(values))):
             array = array.copy()
         array.setflags(write=False)
-        found = _table[key] = Weight(key, array)
+        found = _interned(Weight(key, array))
     return found
+
+
+def _interned(weight: Weight) -> Weight:
+    """The weight that the table holds under this key: this one, unless another thread was faster."""
+    with _table_lock:
+        return _table.setdefault(weight.key, weight)
 
 
 def _intern_encoded(values: Encoded, what: str) -> Weight:
@@ -124,7 +132,7 @@ def _intern_encoded(values: Encoded, what: str) -> Weight:
     if found is None:
         _as_fp16(values.decoded(), what)  # refuses what fp16 cannot hold, now and not when somebody reads it
         kept = values.frozen()
-        found = _table[key] = Weight(key, None, kept.shape, kept.decoded, kept)
+        found = _interned(Weight(key, None, kept.shape, kept.decoded, kept))
     return found
 
 
@@ -175,7 +183,7 @@ def _derived(
     key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     found = _table.get(key)
     if found is None:
-        found = _table[key] = Weight(key, None, shape, made, encoded)
+        found = _interned(Weight(key, None, shape, made, encoded))
     return found
 
 

@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aneforge.divergence.verdicts import graph_verdicts, predict_fp16_divergence, verdict
     from aneforge.numerics.comparison import Comparison, compare
     from aneforge.numerics.cures import reduce_sum_to_matmul, rewritten
-    from aneforge.numerics.divergence import graph_verdicts, predict_fp16_divergence, verdict
     from aneforge.numerics.pairwise import Divergence, Divergences, diverges
     from aneforge.numerics.ranges import calibrate
     from aneforge.numerics.risk import Risk, Risks, risks
@@ -35,19 +35,19 @@ __all__ = [
     "verdict",
 ]
 
-# Nothing is imported until it is used: the simulator and the compiler are heavy, and some of them import this package.
+# Nothing is imported until it is used: the simulator and the compiler are heavy.
 _HOMES = {
-    "comparison": "Comparison compare",
-    "cures": "reduce_sum_to_matmul rewritten",
-    "divergence": "graph_verdicts predict_fp16_divergence verdict",
-    "pairwise": "Divergence Divergences diverges",
-    "ranges": "calibrate",
-    "risk": "Risk Risks risks",
+    "aneforge.numerics.comparison": "Comparison compare",
+    "aneforge.numerics.cures": "reduce_sum_to_matmul rewritten",
+    "aneforge.divergence.verdicts": "graph_verdicts predict_fp16_divergence verdict",
+    "aneforge.numerics.pairwise": "Divergence Divergences diverges",
+    "aneforge.numerics.ranges": "calibrate",
+    "aneforge.numerics.risk": "Risk Risks risks",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
-        return getattr(import_module(f"aneforge.numerics.{_HOME_OF[name]}"), name)
+        return getattr(import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

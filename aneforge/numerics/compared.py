@@ -8,7 +8,7 @@ from math import isinf
 from typing import Any
 
 from aneforge.errors import AneforgeError
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.sim.fidelity import FIDELITIES
 
 __all__ = ["Comparison", "Distance", "NodeDifference", "NonFinite", "OutputDifference", "Pair"]
@@ -205,7 +205,7 @@ class Comparison:
 
     def heatmap_svg(self, title: str) -> str:
         """Nodes down, chips across, colour by steps of fp16: the text of an SVG file."""
-        from aneforge.report.plots.heatmap import heatmap_svg
+        from aneforge.numerics.heatmap import heatmap_svg
 
         return heatmap_svg(self, title)
 

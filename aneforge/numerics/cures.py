@@ -1,6 +1,6 @@
 """Safe rewrites of what can lose numbers: the same function, by a route that keeps them.
 
-Each is a form of :mod:`aneforge.tuning.rewrites`, applied only where it is asked for, at the nodes that are named.
+Each is a form of :mod:`aneforge.rewrites.rewrite`, applied only where it is asked for, at the nodes that are named.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.risk import Risk
+from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
+from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.names import target as find_target
-from aneforge.tuning.pricing import scene_of
-from aneforge.tuning.rewrites import Rewrite, Scene, Site, applied
-from aneforge.tuning.routes import ROUTE_FORMS
 
 __all__ = ["CURES", "reduce_sum_to_matmul", "rewritten"]
 

@@ -24,7 +24,7 @@ from aneforge.numerics.ranges import Ranges, known_values
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value, hull
 from aneforge.numerics.why import causes_of
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.sim.engine import Engine
 from aneforge.sim.nodes import node_order
 from aneforge.targets.chip import Target

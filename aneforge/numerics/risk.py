@@ -22,7 +22,7 @@ from aneforge.numerics.products import largest_sum
 from aneforge.numerics.ranges import Ranges, known_values
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING

@@ -7,29 +7,26 @@ are read. What is kept is small: sums and digests of rows, not the numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from aneforge.anec.interpret import laid_out
 from aneforge.anec.ir import Module, Op
 from aneforge.errors import AneforgeError
+from aneforge.graph.cache import SharedCache
 from aneforge.graph.weights import Weight
 
 __all__ = ["numbers_of", "remembered", "weight_of"]
 
 T = TypeVar("T")
-_MOST = 16384
-_known: dict[Hashable, object] = {}
+_known: SharedCache[Any] = SharedCache(16384)
 
 
 def remembered(key: Hashable, make: Callable[[], T]) -> T:
-    """What was made for a key before, or is made now; all is forgotten when there is much of it."""
-    if key not in _known:
-        if len(_known) >= _MOST:
-            _known.clear()
-        _known[key] = make()
-    return _known[key]  # type: ignore[return-value]
+    """What was made for a key before, or is made now; of very much, the oldest is forgotten."""
+    found = _known.get(key)
+    return _known.keep(key, make()) if found is None else found
 
 
 def weight_of(module: Module, op: Op) -> Weight:

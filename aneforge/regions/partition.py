@@ -128,7 +128,7 @@ class Partition:
         }
 
     def __str__(self) -> str:
-        from aneforge.report.partition import told
+        from aneforge.regions.listing import told
 
         return told(self)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def look_up(table: Array, values: Array) -> Array:
     return native.looked_up(table, values) if native.available() else table[values.view(np.uint16)]
 
 
-@cache
+@lru_cache(maxsize=256)  # 128 KiB each
 def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables: str = "m6") -> Array:
     """All 65,536 results of an activation, fp16, by the tables of one set."""
     settings = dict(parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from threading import Lock
 
 from aneforge.errors import AneforgeError
 from aneforge.targets.families import MIN_FAMILY, Family
@@ -14,6 +15,7 @@ __all__ = ["ENVIRONMENT", "TargetDetectionWarning", "detect_family"]
 
 ENVIRONMENT = "ANEFORGE_TARGET"
 _warned: set[str] = set()
+_warned_lock = Lock()
 
 
 class TargetDetectionWarning(UserWarning):
@@ -48,9 +50,10 @@ def _family_of(name: str) -> Family:
 
 def _warn_once(brand: str | None) -> None:
     seen = brand or "no CPU brand string"
-    if seen in _warned:
-        return
-    _warned.add(seen)
+    with _warned_lock:
+        if seen in _warned:
+            return
+        _warned.add(seen)
     warnings.warn(
         f"cannot tell this machine's engine ({seen}); assuming family {int(MIN_FAMILY)} (M1), which every newer "
         f"chip runs. Set {ENVIRONMENT}, for instance {ENVIRONMENT}=h16s, to choose.",

@@ -17,7 +17,7 @@ from aneforge.graph.ops.layers import sdpa
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
-from aneforge.tuning.rewrites import Rewrite, Scene, Site
+from aneforge.rewrites.rewrite import Rewrite, Scene, Site
 
 __all__ = ["ATTENTION_FORMS", "TILE_COUNTS", "query_tiles", "row_bounds"]
 

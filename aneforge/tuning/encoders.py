@@ -11,11 +11,11 @@ import numpy as np
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 from aneforge.graph.ops.contraction import conv, linear
 from aneforge.graph.tensor import Tensor
+from aneforge.rewrites.rewrite import Rewrite, Scene, Site
+from aneforge.rewrites.stored import Dense, dense_of, kernel_of
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.streams import native_streams
-from aneforge.tuning.rewrites import Rewrite, Scene, Site
-from aneforge.tuning.stored import Dense, dense_of, kernel_of
 
 __all__ = ["Encoder", "encode", "encoders_for", "encoding_forms"]
 

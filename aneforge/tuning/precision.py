@@ -18,14 +18,14 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
+from aneforge.rewrites.rewrite import Site, applied
+from aneforge.rewrites.stored import dense_of, kernel_of
 from aneforge.targets.chip import Target
 from aneforge.tuning.checking import Check, Checker, Inputs
 from aneforge.tuning.encoders import encode, encoders_for, encoding_forms
 from aneforge.tuning.pricing import Change, changes_of, figure
 from aneforge.tuning.records import Candidate, Figure, Tuning
-from aneforge.tuning.rewrites import Site, applied
 from aneforge.tuning.search import Limits, tuned_model
-from aneforge.tuning.stored import dense_of, kernel_of
 
 __all__ = ["tune_precision"]
 

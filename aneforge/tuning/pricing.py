@@ -11,13 +11,12 @@ from aneforge.cost.estimate import Estimate, estimate_program
 from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
-from aneforge.targets.assumed import compile_fact
+from aneforge.rewrites.rewrite import Rewrite, Site, alone, scene_of
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.tuning.records import Figure
-from aneforge.tuning.rewrites import Rewrite, Scene, Site, alone
 
-__all__ = ["Change", "changes_of", "figure", "in_order", "joined", "risks_of", "scene_of"]
+__all__ = ["Change", "changes_of", "figure", "in_order", "joined", "risks_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +35,6 @@ class Change:
 
 def figure(estimate: Estimate) -> Figure:
     return Figure(estimate.us, estimate.interval)
-
-
-def scene_of(graph: Graph, target: Target) -> Scene:
-    users: dict[int, int] = {each.uid: 1 for each in graph.outputs}
-    for node in graph.nodes:
-        for operand in node.inputs:
-            users[operand.uid] = users.get(operand.uid, 0) + 1
-    return Scene(compile_fact(target, "max_operand_bytes").value, users)
 
 
 def changes_of(graph: Graph, target: Target, rewrites: Iterable[Rewrite]) -> list[Change]:

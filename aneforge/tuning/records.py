@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aneforge.graph.graph import Graph
-from aneforge.report import text
+from aneforge.output import text
 from aneforge.targets.chip import Target
 
 __all__ = ["Candidate", "Figure", "Tuning"]

@@ -19,14 +19,14 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
+from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
+from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.chip import Target
 from aneforge.tuning.attention import ATTENTION_FORMS
 from aneforge.tuning.checking import Check, Checker, Inputs
 from aneforge.tuning.encoders import encoding_forms
 from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined, risks_of
 from aneforge.tuning.records import Candidate, Figure, Tuning
-from aneforge.tuning.rewrites import Rewrite, Site, applied, covered
-from aneforge.tuning.routes import ROUTE_FORMS
 from aneforge.tuning.tiling import TILING_FORMS
 
 __all__ = ["Limits", "forms_for", "search", "tune"]

@@ -9,11 +9,10 @@ from aneforge.cost.estimate import estimate_program
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import input as graph_input
+from aneforge.rewrites.rewrite import applied, scene_of
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.tuning.attention import query_tiles
-from aneforge.tuning.pricing import scene_of
-from aneforge.tuning.rewrites import applied
 
 __all__ = ["attention_tiles", "tune_attention"]
 

@@ -7,9 +7,9 @@ from aneforge.compiler.legal.rewrites.pieces import Cut
 from aneforge.graph.ops.contraction import conv, linear
 from aneforge.graph.ops.shape import concat
 from aneforge.graph.tensor import Tensor
+from aneforge.rewrites.rewrite import Rewrite, Scene, Site
+from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
 from aneforge.tuning.attention import row_bounds
-from aneforge.tuning.rewrites import Rewrite, Scene, Site
-from aneforge.tuning.stored import Dense, Kernel, dense_of, kernel_of
 
 __all__ = ["TILING_FORMS"]
 

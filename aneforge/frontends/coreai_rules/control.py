@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreai_rules.op import Handle, Held, Op, Token, as_condition, as_number
 from aneforge.frontends.coreai_rules.records import Operation
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreai_rules.op import Op, Rule, as_condition, as_number
 from aneforge.frontends.coreai_rules.products import biased
 from aneforge.frontends.coreai_rules.records import is_whole
 from aneforge.frontends.coreai_rules.spatial import averaged
 from aneforge.frontends.values import Value
+from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 

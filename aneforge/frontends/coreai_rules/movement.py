@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreai_rules.op import Op, Rule, as_number, shaped
 from aneforge.frontends.coreai_rules.records import Block
@@ -23,6 +22,7 @@ from aneforge.frontends.forms import (
     transposed,
 )
 from aneforge.frontends.values import Value, axis_of
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]

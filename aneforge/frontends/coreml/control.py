@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Held, Listed, Op, State, shaped
 from aneforge.frontends.coreml.program import Operation, Stored
 from aneforge.frontends.coreml.rules.elementwise import as_condition, as_number
 from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def model_proto(file: Path) -> Any:
     if _PACKAGE not in sys.modules:
         package = types.ModuleType(_PACKAGE)
         package.__path__ = [str(Path(place) / "proto") for place in places]
-        sys.modules[_PACKAGE] = package
+        sys.modules.setdefault(_PACKAGE, package)  # another thread may have been faster
     try:
         return importlib.import_module(f"{_PACKAGE}.Model_pb2")
     except (ImportError, TypeError, AttributeError) as error:  # no protobuf, or one that its classes do not fit

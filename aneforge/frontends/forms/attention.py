@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.movement import gathered, parts
 from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["as_heads", "as_line", "attention", "causal_mask", "rotary"]

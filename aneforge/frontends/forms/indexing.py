@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["gathered_elements", "gathered_nd", "scattered_elements", "scattered_nd"]

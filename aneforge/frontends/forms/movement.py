@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["broadcast_to", "gathered", "padded", "parts", "sliced"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends.values import Value, as_tensor, known
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.values import Value, along_axis, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 

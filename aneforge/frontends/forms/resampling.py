@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.values import along_axis
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["Sampling", "affine_grid", "grid_sample", "resampled", "resize_weights", "roi_align"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.movement import padded
 from aneforge.frontends.values import Value, known
+from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.shapes import window
 from aneforge.graph.tensor import Tensor

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.errors import AneforgeError
 from aneforge.frontends import LoadError
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["Network", "Rule", "Unit", "extent"]

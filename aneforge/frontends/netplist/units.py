@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.netplist.network import Network, Rule, Unit, extent
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "UNREAD"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms.attention import as_heads, as_line, attention, causal_mask, rotary
 from aneforge.frontends.forms.norms import whitened
@@ -16,6 +15,7 @@ from aneforge.frontends.onnx_rules import elementwise, products, spatial
 from aneforge.frontends.onnx_rules.elementwise import gelu_by_tanh
 from aneforge.frontends.onnx_rules.logic import numbers
 from aneforge.frontends.values import as_tensor, known, whole_numbers
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["CONTRIB", "RULES"]

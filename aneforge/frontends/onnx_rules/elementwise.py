@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.onnx_rules import logic
 from aneforge.frontends.onnx_rules.logic import cut_off, is_whole, masks, numbers
 from aneforge.frontends.values import as_tensor, number
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

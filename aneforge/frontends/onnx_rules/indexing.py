@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms.reductions import EXACT
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor, axis_of, known, number, whole_numbers
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import forms
 from aneforge.frontends.forms.norms import whitened
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor, axis_of
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]

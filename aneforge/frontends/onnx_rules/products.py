@@ -6,10 +6,10 @@ import string
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor, axis_of, number
+from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 

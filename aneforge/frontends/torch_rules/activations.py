@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.torch_rules.elementwise import compared
 from aneforge.frontends.torch_rules.node import Node, Rule
 from aneforge.frontends.torch_rules.values import axes_of, numeric, scaled, shifted
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

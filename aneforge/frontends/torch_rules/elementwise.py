@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.torch_rules.hosted import RANDOM
 from aneforge.frontends.torch_rules.node import Node, Rule
 from aneforge.frontends.torch_rules.values import LARGEST, fp16_exact, numeric, scalar, scaled, shifted
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import broadcast_to, gathered, sliced
 from aneforge.frontends.torch_rules.elementwise import condition
 from aneforge.frontends.torch_rules.movement import moved
 from aneforge.frontends.torch_rules.node import HostOnlyError, Node, Rule, held
 from aneforge.frontends.torch_rules.values import axes_of, numeric, shaped
+from aneforge.graph import builders as af
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 

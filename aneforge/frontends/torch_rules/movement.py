@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import broadcast_to, gathered, padded, parts, sliced
 from aneforge.frontends.torch_rules.deep import Deep
@@ -15,6 +14,7 @@ from aneforge.frontends.torch_rules.elementwise import condition, truncated
 from aneforge.frontends.torch_rules.node import Node, Rule, held
 from aneforge.frontends.torch_rules.values import axes_of, numeric, plain, shaped
 from aneforge.frontends.values import as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

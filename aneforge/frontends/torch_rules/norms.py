@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.torch_rules.elementwise import known_power
 from aneforge.frontends.torch_rules.node import Node, Rule
 from aneforge.frontends.torch_rules.products import stored
 from aneforge.frontends.torch_rules.values import axes_of, numeric, scaled, shaped
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]

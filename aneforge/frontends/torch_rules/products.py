@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import broadcast_to, convolution, cumulative_sum, linear, matmul, same_pads
 from aneforge.frontends.forms import transposed_convolution as turned_convolution
 from aneforge.frontends.torch_rules.node import Node, Rule, held
 from aneforge.frontends.torch_rules.values import LARGEST, axes_of, numeric, pair_of, plain, scaled
+from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

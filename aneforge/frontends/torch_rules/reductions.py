@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends.forms import position
 from aneforge.frontends.torch_rules.elementwise import condition
 from aneforge.frontends.torch_rules.node import HostOnlyError, Node, Rule
 from aneforge.frontends.torch_rules.values import axes_of, numeric, shaped
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

@@ -1,14 +1,13 @@
 """What the engine has no form for: ops of a model file that the host computes in float32, between engine regions.
 
-Such an op keeps its source: a language (whose evaluator a frontend has) and a body in it. Integers exist here only.
+Such an op keeps its source: a language and a body in it. Whoever reads a language says how its ops are computed, with
+:func:`register_language`; a graph can be built and saved without that. Integers exist here only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,16 +18,12 @@ from aneforge.graph.ops.leaf import shape_of
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["EVALUATORS", "host"]
+__all__ = ["Evaluate", "host", "register_language"]
 
-EVALUATORS = {
-    "onnx": "aneforge.frontends.onnx_host",
-    "torch": "aneforge.frontends.torch_host",
-    "mil": "aneforge.frontends.coreml.host",
-    "coreai": "aneforge.frontends.coreai_rules.host",
-}
-"""Which module computes the ops of each language: ``evaluate(kind, body, operands, output) -> array``."""
+Evaluate = Callable[[str, str, list[np.ndarray], int], np.ndarray]
+"""Computes one result of an op: its kind, its body, the operands, and which of its results."""
 
+_languages: dict[str, Callable[[], Evaluate]] = {}
 _HOLDS = {"fp16": np.float32, "bool": np.bool_, "int32": np.int64, "uint8": np.uint8}
 
 
@@ -48,11 +43,18 @@ class HOST:
         return found.astype(_HOLDS[dtype])
 
 
-@lru_cache
-def _evaluator(language: str) -> Any:
-    if language not in EVALUATORS:
-        raise GraphError(f"no evaluator for {language!r}; there is {', '.join(EVALUATORS)}")
-    return import_module(EVALUATORS[language]).evaluate
+def register_language(language: str, load: Callable[[], Evaluate]) -> None:
+    """Say who computes the host ops of a language. ``load`` is called when one is computed, and not before: what
+    computes it may be a large library."""
+    _languages[language] = load
+
+
+def _evaluator(language: str) -> Evaluate:
+    load = _languages.get(language)
+    if load is None:
+        known = ", ".join(_languages) or "none: load the model with af.load or af.load_graph"
+        raise GraphError(f"no evaluator for {language!r}; there is {known}")
+    return load()
 
 
 @entry
@@ -69,7 +71,5 @@ def host(
 ) -> Tensor:
     """One result of an op that runs on the host: ``kind`` as the model's own language calls it, ``body`` all else that
     its evaluator needs, ``reason`` why it cannot be on the engine."""
-    if language not in EVALUATORS:
-        raise GraphError(f"no evaluator for {language!r}; there is {', '.join(EVALUATORS)}")
     attrs = {"language": language, "kind": kind, "body": body, "shape": shape_of(shape)}
     return make(HOST, operands, {**attrs, "dtype": dtype, "output": int(output), "reason": reason})

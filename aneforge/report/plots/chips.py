@@ -8,19 +8,9 @@ from math import isfinite
 
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
-from aneforge.report.plots.common import (
-    GREY,
-    GRID,
-    MARGIN,
-    SMALL,
-    WIDTH,
-    basis_text,
-    count,
-    sheet,
-    totals,
-    us_text,
-)
-from aneforge.report.svg import Box, Drawing, Linear, Spot, shortened, text_width
+from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.svg import Box, Drawing, Linear, Spot, shortened, text_width
+from aneforge.report.plots.common import GRID, basis_text, totals, us_text
 
 __all__ = ["chips_svg"]
 

@@ -1,4 +1,4 @@
-"""What all pictures of estimates share: the sheet, the colours, and numbers in words."""
+"""What all pictures of estimates share: the colours, and numbers in words."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from aneforge.cost.estimate import Estimate, LayerEstimate
 from aneforge.errors import AneforgeError
-from aneforge.report.svg import Drawing, Spot, shortened
+from aneforge.output.sheet import SMALL, count
+from aneforge.output.svg import shortened
 from aneforge.targets.names import chip_label
 
 MOST_PANELS = 4
 """Chips that a roofline or a timeline shows at most; more would not be read."""
 
-WIDTH = 900.0
-MARGIN = 20.0
 # Okabe and Ito's colours, which the common kinds of colour blindness keep apart.
 _COLOURS = {"compute": "#0072B2", "weights": "#D55E00", "activations": "#009E73", "dispatch": "#CC79A7"}
 _OTHER_COLOURS = ("#E69F00", "#56B4E9", "#000000")
 CALL = "#999999"
 GRID = "#e4e4e4"
-GREY = "#555555"
-SMALL = 11.0
-BOLD = 1.13  # how much wider bold text is
 
 
 def by_chip(given: Estimate | Mapping[str, Estimate], picture: str) -> dict[str, Estimate]:
@@ -40,12 +36,6 @@ def colours_of(estimates: Sequence[Estimate]) -> dict[str, str]:
     named = {bound: colour for bound, colour in _COLOURS.items() if bound in found}
     others = sorted(found - set(_COLOURS))
     return {**named, **{bound: _OTHER_COLOURS[i % len(_OTHER_COLOURS)] for i, bound in enumerate(others)}}
-
-
-def sheet(title: str, description: str) -> tuple[Drawing, float]:
-    drawing = Drawing(WIDTH, title, description)
-    drawing.text(Spot(MARGIN, 32), shortened(title, 18 * BOLD, WIDTH - 2 * MARGIN), 18, font_weight="bold")
-    return drawing, 44.0
 
 
 def us_text(value: float) -> str:
@@ -90,7 +80,3 @@ def shares(each: Estimate) -> str:
 
 def percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.005 else "below 1%"
-
-
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

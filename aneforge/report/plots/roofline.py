@@ -6,23 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, hypot, sqrt
 
 from aneforge.cost.estimate import Estimate, LayerEstimate
-from aneforge.report.plots.common import (
-    BOLD,
-    GREY,
-    GRID,
-    MARGIN,
-    SMALL,
-    WIDTH,
-    by_chip,
-    colours_of,
-    count,
-    hover,
-    layer_name,
-    sheet,
-    totals,
-    us_text,
-)
-from aneforge.report.svg import Box, Drawing, Log, Room, Spot, shortened, text_width
+from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.svg import Box, Drawing, Log, Room, Spot, shortened, text_width
+from aneforge.report.plots.common import GRID, by_chip, colours_of, hover, layer_name, totals, us_text
 
 __all__ = ["roofline_svg"]
 

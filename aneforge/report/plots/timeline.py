@@ -7,25 +7,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from aneforge.cost.estimate import Estimate
-from aneforge.report.plots.common import (
-    BOLD,
-    CALL,
-    GREY,
-    GRID,
-    MARGIN,
-    SMALL,
-    WIDTH,
-    by_chip,
-    colours_of,
-    count,
-    hover,
-    layer_name,
-    shares,
-    sheet,
-    totals,
-    us_text,
-)
-from aneforge.report.svg import Box, Drawing, Linear, Room, Spot, nice_step, shortened
+from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.svg import Box, Drawing, Linear, Room, Spot, nice_step, shortened
+from aneforge.report.plots.common import CALL, GRID, by_chip, colours_of, hover, layer_name, shares, totals, us_text
 
 __all__ = ["timeline_svg"]
 

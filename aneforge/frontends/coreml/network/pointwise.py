@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.host import on_host
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
@@ -18,6 +17,7 @@ from aneforge.frontends.coreml.op import Op, shaped
 from aneforge.frontends.coreml.program import TensorType
 from aneforge.frontends.coreml.rules.reductions import where_extreme
 from aneforge.frontends.values import as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

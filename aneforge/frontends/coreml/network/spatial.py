@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
@@ -17,6 +16,7 @@ from aneforge.frontends.coreml.rules.norms import l2_normalised
 from aneforge.frontends.coreml.rules.products import deconvolved
 from aneforge.frontends.forms import average_pool, convolution, linear, max_pool, padded, same_pads, sliced
 from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

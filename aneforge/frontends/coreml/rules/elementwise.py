@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Op, Rule, is_whole
 from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

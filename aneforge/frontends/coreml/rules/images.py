@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import OnHost, Op, Rule, shaped
 from aneforge.frontends.forms import sliced
 from aneforge.frontends.values import along_axis, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "boxed", "enlarged", "grid", "resized"]

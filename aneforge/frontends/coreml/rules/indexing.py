@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import OnHost, Op, Rule, shaped
 from aneforge.frontends.coreml.static import STATIC
 from aneforge.frontends.values import axis_of
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]

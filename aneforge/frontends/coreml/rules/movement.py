@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import OnHost, Op, Rule, shaped
 from aneforge.frontends.coreml.rules.elementwise import as_condition, as_number
 from aneforge.frontends.coreml.static import slices, target_shape
 from aneforge.frontends.forms import padded, parts, sliced
 from aneforge.frontends.values import Value, as_tensor, axis_of, without_axes
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "placed"]

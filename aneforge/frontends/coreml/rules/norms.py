@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Op, Rule
 from aneforge.frontends.forms import batch_norm, instance_norm, layer_norm
 from aneforge.frontends.values import Value
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "l2_normalised"]

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Op, Rule
 from aneforge.frontends.coreml.rules.elementwise import as_condition
 from aneforge.frontends.forms import convolution, linear, matmul, padded, same_pads, transposed_convolution
 from aneforge.frontends.forms.attention import attention as of_heads
 from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-import aneforge as af
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Op, Rule
 from aneforge.frontends.coreml.rules.elementwise import ACTIVATIONS
+from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import aneforge as af
 from aneforge.frontends.coreml.op import OnHost, Op, Rule, shaped
 from aneforge.frontends.forms import cumulative_sum, sliced
 from aneforge.frontends.values import without_axes
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "ordered", "reduced", "where_extreme"]

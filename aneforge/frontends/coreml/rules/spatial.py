@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import aneforge as af
 from aneforge.frontends.coreml.op import Op, Rule
 from aneforge.frontends.coreml.rules.products import window_pads
 from aneforge.frontends.forms import average_pool, max_pool, padded
+from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]

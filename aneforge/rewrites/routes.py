@@ -8,8 +8,8 @@ from aneforge.graph.ops.contraction import conv, linear, matmul
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.spatial import space_to_depth
 from aneforge.graph.tensor import Tensor
-from aneforge.tuning.rewrites import Rewrite, Scene, Site
-from aneforge.tuning.stored import dense_of, kernel_of
+from aneforge.rewrites.rewrite import Rewrite, Scene, Site
+from aneforge.rewrites.stored import dense_of, kernel_of
 
 __all__ = ["ROUTE_FORMS"]
 

@@ -11,8 +11,10 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import make
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
+from aneforge.targets.assumed import compile_fact
+from aneforge.targets.chip import Target
 
-__all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered"]
+__all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered", "scene_of"]
 
 KINDS = ("attention", "tiling", "route", "encoding")
 
@@ -32,6 +34,15 @@ class Scene:
     def private(self, node: Tensor) -> bool:
         """Read once: nobody misses it when its reader is built another way."""
         return self.users.get(node.uid, 0) == 1
+
+
+def scene_of(graph: Graph, target: Target) -> Scene:
+    """What preconditions may ask of this graph on this chip."""
+    users: dict[int, int] = {each.uid: 1 for each in graph.outputs}
+    for node in graph.nodes:
+        for operand in node.inputs:
+            users[operand.uid] = users.get(operand.uid, 0) + 1
+    return Scene(compile_fact(target, "max_operand_bytes").value, users)
 
 
 @dataclass(frozen=True, eq=False)

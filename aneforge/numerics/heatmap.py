@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING
 
-from aneforge.report.plots.common import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
-from aneforge.report.svg import Box, Drawing, Spot, shortened, text_width
+from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.svg import Box, Drawing, Spot, shortened, text_width
 from aneforge.sim.fidelity import FIDELITIES
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Static fp16 divergence between two chips: one op by its kind and shape, or every node of a graph.
 
 ``predict_fp16_divergence`` gives the seed page's word (saturation, round1, ulp1 or none), ``verdict`` the same with
-its reasons. The rules are in :mod:`aneforge.numerics.axes`. Two bases: ``silicon`` follows what was measured, and
+its reasons. The rules are in :mod:`aneforge.divergence.axes`. Two bases: ``silicon`` follows what was measured, and
 ``fields`` the table fields alone, as the seed page has them.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from aneforge.errors import AneforgeError, UnknownNameError, nearest
-from aneforge.numerics.axes import (
+from aneforge.divergence.axes import (
     KINDS,
     REDUCTION,
     VERDICTS,
@@ -23,6 +22,7 @@ from aneforge.numerics.axes import (
     found_axes,
     strongest,
 )
+from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.families import MIN_FAMILY
@@ -48,7 +48,7 @@ __all__ = [
 
 Chip = int | str | Target
 ATTRIBUTES = ("kernel", "stride", "dilation", "channels", "weights", "activations", "weight_max")
-"""What may be said about an op beside its kind and shape; see :class:`aneforge.numerics.axes.Question`."""
+"""What may be said about an op beside its kind and shape; see :class:`aneforge.divergence.axes.Question`."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def axes_of(
     return found_axes(_question(kind, shape, begin, max_abs, attrs), _with_table(a), _with_table(b), basis)[0]
 
 
-@cache
+@lru_cache(maxsize=16384)
 def _verdict(asked: Question, a: Target, b: Target) -> Verdict:
     axes, notes = found_axes(asked, a, b)
     fields, _ = found_axes(asked, a, b, "fields")

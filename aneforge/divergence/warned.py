@@ -12,8 +12,8 @@ from aneforge.targets.names import chip_label
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 if TYPE_CHECKING:
+    from aneforge.divergence.axes import Axis
     from aneforge.graph.graph import Graph
-    from aneforge.numerics.axes import Axis
 
 __all__ = ["CrossChipFP16Warning", "PrecisionWarning", "warn_divergence", "warn_slices"]
 
@@ -33,7 +33,7 @@ def warn_divergence(graph: Graph, host: Target, target: Target, stacklevel: int 
 
     ``stacklevel`` counts as in ``warnings.warn``: 2 is the caller's line.
     """
-    from aneforge.numerics.divergence import graph_verdicts
+    from aneforge.divergence.verdicts import graph_verdicts
 
     both = f"{chip_label(host.name)} and {chip_label(target.name)}"
     found: dict[tuple[str, str], tuple[Axis, list[str]]] = {}
@@ -56,8 +56,8 @@ def warn_slices(graph: Graph, target: Target, stacklevel: int = 2) -> int:
     clamps = compile_fact(target, "slice_saturates")
     if not clamps.value:
         return 0
-    from aneforge.numerics.axes import SLICE
-    from aneforge.numerics.divergence import questions
+    from aneforge.divergence.axes import SLICE
+    from aneforge.divergence.verdicts import questions
 
     names = graph.names()
     nodes = [

@@ -18,8 +18,8 @@ _MOST = 12
 
 
 def told(found: Partition) -> str:
+    from aneforge.output.text import columns
     from aneforge.regions.partition import WAYS
-    from aneforge.report.text import columns
 
     on_engine = sum(device == ENGINE for device in found.device_of.values())
     lines = [

@@ -1,0 +1,43 @@
+"""A cache that threads may share and that cannot grow without end."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import islice
+from threading import Lock
+from typing import Generic, TypeVar
+
+__all__ = ["SharedCache"]
+
+V = TypeVar("V")
+
+
+class SharedCache(Generic[V]):
+    """At most ``most`` values by key; the oldest are forgotten first.
+
+    Values are made by the caller, outside the lock: two threads may make the same one, and both get the one that was
+    stored first. Reading takes no lock, because one look-up in a dictionary is atomic.
+    """
+
+    __slots__ = ("_held", "_lock", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: dict[Hashable, V] = {}
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> V | None:
+        return self._held.get(key)
+
+    def keep(self, key: Hashable, value: V) -> V:
+        """Store a value, unless another thread was faster; returns the one that is stored."""
+        with self._lock:
+            held = self._held
+            if key not in held and len(held) >= self.most:
+                # Several at a time: finding the oldest of many means stepping over all that were dropped before.
+                for oldest in list(islice(held, max(1, self.most // 8))):
+                    del held[oldest]
+            return held.setdefault(key, value)
+
+    def __len__(self) -> int:
+        return len(self._held)

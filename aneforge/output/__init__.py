@@ -1,0 +1,1 @@
+"""How results are written, whatever they are: aligned text, JSON, whole files, and SVG by hand."""

@@ -1,0 +1,62 @@
+"""What belongs to the whole process and is changed for a while: the garbage collector and the filters of warnings.
+
+The process is the user's. Whatever is changed here nests, works from several threads at a time, and is put back as it
+was found.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, RLock
+
+__all__ = ["quiet_collector", "quiet_warnings"]
+
+_warnings_lock = RLock()
+
+
+class _Pause:
+    """How many are inside, and what the first of them found."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.inside = 0
+        self.was_on = False
+
+
+_pause = _Pause()
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """No garbage collection inside: a compile makes many small objects, and none of them is garbage yet.
+
+    The collector is one for all threads: the first that comes in turns it off, the last that goes out turns it on
+    again, if it was on. Nothing is frozen: the caller's objects stay in the generations where they were.
+    """
+    with _pause.lock:
+        if not _pause.inside:
+            _pause.was_on = gc.isenabled()
+            gc.disable()
+        _pause.inside += 1
+    try:
+        yield
+    finally:
+        with _pause.lock:
+            _pause.inside -= 1
+            if not _pause.inside and _pause.was_on:
+                gc.enable()
+
+
+@contextmanager
+def quiet_warnings() -> Iterator[None]:
+    """No warnings of other people's libraries inside.
+
+    Filters are one list for all threads, and two that save and restore it in turns would leave the list of one to the
+    other for good: so threads come in one by one.
+    """
+    with _warnings_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

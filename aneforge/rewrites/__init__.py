@@ -1,0 +1,1 @@
+"""The same graph by other ops: what a rewrite is, where it fits, and the routes that tuning and cures share."""
