@@ -13,8 +13,6 @@ import pytest
 
 HERE = Path(__file__).resolve().parents[1]
 PACKAGE = "aneforge"
-# Goes away with the phase-0 work, which makes the compiler ask its own rules: then this set is empty.
-KNOWN = {(f"{PACKAGE}/compiler/compile.py", f"{PACKAGE}.gate.preflight")}
 _NAMED_MODULE = re.compile(rf"{PACKAGE}(\.\w+)+(:\w+)?")
 
 
@@ -97,7 +95,7 @@ def problems(allowed: Mapping[str, frozenset[str] | None], found: Mapping[str, l
         told += [
             f"{each.file}:{each.line} imports {each.module}; {room} may not import {each.room}"
             for each in made
-            if each.room not in may and (each.file, each.module) not in KNOWN
+            if each.room not in may
         ]
         told += [f"{room} never imports {unused}" for unused in sorted(may - {each.room for each in made})]
     return told
@@ -119,9 +117,7 @@ def test_every_room_imports_what_its_row_names_and_nothing_else():
 
 
 def test_rooms_form_no_circle():
-    graph = {
-        room: {each.room for each in made if (each.file, each.module) not in KNOWN} for room, made in IMPORTS.items()
-    }
+    graph = {room: {each.room for each in made} for room, made in IMPORTS.items()}
     list(TopologicalSorter(graph).static_order())
 
 
@@ -130,12 +126,6 @@ def test_rows_stand_in_the_order_of_the_flow():
     places = {room: place for place, room in enumerate(TABLE)}
     late = [(room, other) for room, may in TABLE.items() for other in may or () if places[other] > places[room]]
     assert not late
-
-
-def test_known_exceptions_are_still_there():
-    """One that was repaired is taken off the list, so that it does not come back."""
-    made = {(each.file, each.module) for found in IMPORTS.values() for each in found}
-    assert made >= KNOWN
 
 
 def test_graph_knows_no_frontend_by_name():

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.compiler.draft import Draft
-from aneforge.compiler.pipeline import Watcher, quiet_collector, run_pipeline
+from aneforge.compiler.pipeline import Watcher, run_pipeline
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target, all_targets, compiler_target
 from aneforge.targets.host import detect_family
 from aneforge.targets.names import arch_for_family

@@ -20,10 +20,9 @@ from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.passes import Pass, PassLog, checked_order, run_draft
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.schedule import SCHEDULE
-from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target
 
-__all__ = ["CODE_PASSES", "PHASES", "PIPELINE", "Branch", "Watcher", "quiet_collector", "run_pipeline"]
+__all__ = ["CODE_PASSES", "PHASES", "PIPELINE", "Branch", "Watcher", "run_pipeline"]
 
 PHASES: dict[str, tuple[str, ...]] = {
     "legal": LEGALITY,

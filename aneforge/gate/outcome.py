@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from aneforge.compiler.draft import Draft
-from aneforge.compiler.pipeline import quiet_collector, run_pipeline
+from aneforge.compiler.pipeline import run_pipeline
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import CompileError, Refusal
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definition, make
 from aneforge.graph.tensor import Tensor
+from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target
 
 __all__ = ["Outcome", "outcomes"]
