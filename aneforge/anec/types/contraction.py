@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING
 
 from aneforge.anec.tensor_type import DTYPES, TensorType
@@ -140,22 +141,22 @@ def attention(op: Op, *operands: TensorType) -> TensorType:
 
 
 def kernel_constants(op: Op, weights: Mapping[str, Weight]) -> None:
-    """A scale or zero point is one number or one for each output; a table has an entry for each place at most."""
+    """A scale or zero point is one number, one for each output, or lies along the kernel; a table has no more entries
+    than its places can name."""
     kernel = op.operands[1].type
     if kernel is None:
         return
     outputs = _outputs(op, kernel.shape)
     for name in ("kernel_scale", "kernel_zero_point"):
         weight = weights.get(op.attrs.get(name, ""))
-        if weight is not None:
-            size = _size(weight.shape)
-            require(
-                size in (1, outputs), f"{name} has {size} numbers; expected 1 or one for each of {outputs} outputs"
-            )
+        if weight is None or _lies_along(weight.shape, op, kernel.shape):
+            continue
+        size = prod(weight.shape)
+        require(size in (1, outputs), f"{name} has {size} numbers; expected 1 or one for each of {outputs} outputs")
     for name in _TABLES:
         weight = weights.get(op.attrs.get(name, ""))
         if weight is not None:
-            size, most = _size(weight.shape), 1 << DTYPES[kernel.dtype]
+            size, most = prod(weight.shape), 1 << DTYPES[kernel.dtype]
             require(size <= most, f"{name} has {size} entries; {kernel.dtype} names {most} at most")
 
 
@@ -165,8 +166,8 @@ def _outputs(op: Op, kernel: tuple[int, ...]) -> int:
     return kernel[2] * (op["groups"] if op.kind == "deconvolution" else 1)
 
 
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for extent in shape:
-        size *= extent
-    return size
+def _lies_along(shape: tuple[int, ...], op: Op, kernel: tuple[int, ...]) -> bool:
+    """Whether a constant is of rank 4 as the kernel of a convolution is, with extents of one that stretch."""
+    if len(shape) != 4 or op.kind == "linear":
+        return False
+    return all(extent in (1, whole) for extent, whole in zip(shape, (kernel[0], *kernel[2:]), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -101,31 +102,34 @@ def input_view(op: Op, x: TensorType) -> TensorType:
 
 
 def gather(op: Op, x: TensorType, indices: TensorType | None = None) -> TensorType:
-    """By fixed indices along one axis, where those below 0 count from the end, or by an operand that holds one place
-    for each axis."""
+    """By fixed indices, where those below 0 count from the end, or by an operand; several axes take one index each."""
     axes = op["axes"]
     check_axes("axes", axes)
     require(bool(axes), "axes is empty; expected one axis or more")
-    fixed = op.attrs.get("indices")
-    require(
-        (fixed is None) != (indices is None), "takes indices as an attribute or as an operand; expected one of both"
-    )
     if indices is None:
-        require(len(axes) == 1, f"axes = {list(axes)}; fixed indices go along one axis")
-        extent = x.shape[axes[0]]
+        fixed = op["indices"]
         require(bool(fixed), "indices is empty; expected one index or more")
-        inside = -extent <= min(fixed) and max(fixed) < extent
-        span = f"{min(fixed)} to {max(fixed)}"
-        require(inside, f"indices go from {span}; the input has {extent} elements along {AXES[axes[0]]}")
-        return TensorType(replaced(x.shape, {axes[0]: len(fixed)}), x.dtype)
-    check_dtype("the index operand", indices, "f16", "ui8", "si8")
-    places, left = divmod(indices.elements, len(axes))
-    require(left == 0, f"the index operand has {indices.elements} elements; {len(axes)} axes take a multiple of that")
+        for place, axis in enumerate(axes):
+            _check_indices(fixed[place :: len(axes)], axis, x.shape[axis])
+        if len(axes) == 1:
+            return TensorType(replaced(x.shape, {axes[0]: len(fixed)}), x.dtype)
+        count = len(fixed)
+    else:
+        require("indices" not in op.attrs, "has indices as an attribute and as an operand; expected one of both")
+        check_dtype("the index operand", indices, "f16", "ui8", "si8")
+        count = indices.elements
+    places, left = divmod(count, len(axes))
+    require(left == 0, f"has {count} indices; expected {len(axes)} for each place")
     picked = places * (x.elements // prod(x.shape[axis] for axis in axes))
     assert op.type is not None
-    have = op.type.elements
-    require(have == picked, f"result has {have} elements; {places} places of this input are {picked}")
-    return TensorType(op.type.shape, x.dtype)  # its shape is free: the order of elements is all that is fixed
+    stated = op.type.elements
+    require(stated == picked, f"result has {stated} elements; {places} places of this input are {picked}")
+    return TensorType(op.type.shape, x.dtype)  # its shape is free: only the order of elements is fixed
+
+
+def _check_indices(indices: Sequence[int], axis: int, extent: int) -> None:
+    inside = all(-extent <= index < extent for index in indices)
+    require(inside, f"indices = {list(indices)}: one lies outside; the input has {extent} elements along {AXES[axis]}")
 
 
 def flatten(op: Op, x: TensorType) -> TensorType:
