@@ -14,13 +14,13 @@ from functools import cache
 import numpy as np
 
 from aneforge.anec.ir import AnecError, Module, Op
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 
 __all__ = ["interpret", "interpreted_names", "laid_out", "named_constants", "rule_of"]
 
 Array = np.ndarray
 Rule = Callable[..., Array]
-
-_PORTS = ("anec.live_in", "anec.const_in", "anec.state", "anec.live_out")
 
 
 @cache
@@ -47,7 +47,8 @@ def _rules() -> dict[str, Rule]:
 
 def interpreted_names() -> frozenset[str]:
     """Every op that has a meaning here."""
-    return frozenset((*_rules(), *_PORTS))
+    outside = kinds_with(Trait.PORT) | kinds_with(Trait.INPUT)
+    return frozenset((*_rules(), *(f"anec.{kind}" for kind in outside)))
 
 
 def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
@@ -66,9 +67,10 @@ def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> d
         if op.name == "anec.live_out":
             results = dict(zip(op.attrs["names"], operands, strict=True))
             continue
-        value = (
-            _leaf(module, op, given) if op.name in _PORTS else _apply(rules, op, operands, named_constants(module, op))
-        )
+        if op.is_a(Trait.PORT) or op.is_a(Trait.INPUT):
+            value = _leaf(module, op, given)
+        else:
+            value = _apply(rules, op, operands, named_constants(module, op))
         if left[op.uid]:
             values[op.uid] = value
         for operand in op.operands:

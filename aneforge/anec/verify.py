@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from marshal import dumps
 from typing import Any
 
 from aneforge.anec.ir import DTYPES, AnecError, Module, Op, TensorType
@@ -11,6 +12,8 @@ from aneforge.anec.spec import LABELS, OpSpec, spec
 from aneforge.errors import UnknownNameError
 
 __all__ = ["problems", "verify"]
+
+_PLAIN_FORM = 2  # the last version of marshal whose bytes do not depend on how often an object is referred to
 
 
 def verify(module: Module, after: str | None = None) -> Module:
@@ -66,25 +69,39 @@ class _Check:
 
     def __call__(self, op: Op) -> list[str]:
         found: list[str] = []
-        attrs = op.attrs
-        key: tuple[Any, ...] = (op.name, op.type, *[operand.type for operand in op.operands])
-        if attrs:  # the classes too: True and 1.0 are equal to 1
-            key += (*attrs, *attrs.values(), *map(type, attrs.values()))
+        key = self._key(op)
         try:
             known = key in self._sound_ops
-        except TypeError:  # a list has no hash, and is no value of any kind
-            key, known = (), False
+        except TypeError:  # a type made of lists has no hash
+            key, known = (op.uid,), False
         if not known:
             self._form(op, found)
-            if not found and key:
+            if not found:
                 self._sound_ops.add(key)
         for name, value in op.labels.items():
+            if type(value) is _LABEL_CLASSES.get(name):
+                continue
             kind = LABELS.get(name)
             if kind is None:
                 found.append(f"has no label {name!r}")
             elif not self._fits(kind, value):
                 found.append(f"label {name} = {value!r} is not of kind {kind!r}")
         return found
+
+    def _key(self, op: Op) -> tuple[Any, ...]:
+        """All that decides whether an op is sound; the uid for one that is looked at by itself."""
+        attrs = op.attrs
+        if not attrs:
+            return (op.name, op.type, *[operand.type for operand in op.operands])
+        if op.name == "anec.const_in":  # every constant has a key of its own: its shape is what matters
+            name = attrs.get("weight")
+            weight = self._weights.get(name) if isinstance(name, str) else None
+            return (op.uid,) if weight is None or len(attrs) > 1 else (op.name, op.type, weight.shape)
+        try:  # bytes tell 1, 1.0 and True apart, which are equal as values
+            stated = dumps(attrs, _PLAIN_FORM)
+        except ValueError:
+            return (op.uid,)
+        return (op.name, stated, op.type, *[operand.type for operand in op.operands])
 
     def _form(self, op: Op, found: list[str]) -> None:
         """Operands, attributes and result, and then whether they go together."""
@@ -130,7 +147,7 @@ class _Check:
                 found.append(f"lacks attribute {name!r}")
         if self._weights:  # text that came without any constants may name them all the same
             for name in declared.stored:
-                if name in op.attrs and op.attrs[name] not in self._weights:
+                if isinstance(op.attrs.get(name), str) and op.attrs[name] not in self._weights:
                     found.append(f"refers to weight {op.attrs[name]!r}, which the module does not hold")
 
     def _fits(self, kind: str, value: Any) -> bool:
@@ -170,6 +187,7 @@ def _list(length: int | None) -> Callable[[Any], bool]:
 
 _PLAIN = {"i": int, "s": str}
 """Kinds that a value's class settles."""
+_LABEL_CLASSES = {name: _PLAIN[kind] for name, kind in LABELS.items() if kind in _PLAIN}
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "i": _whole,

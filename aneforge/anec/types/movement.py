@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from aneforge.anec.tensor_type import TensorType
+from aneforge.anec.tensor_type import AnecError, TensorType
 from aneforge.anec.types.checks import AXES, check_axes, check_dtype, check_fits, dims, replaced, require
 
 if TYPE_CHECKING:
@@ -66,15 +66,16 @@ def concat(op: Op, *operands: TensorType) -> TensorType:
     axis = op["axis"]
     check_axes("axis", (axis,))
     require(bool(operands), "joins nothing; expected one operand or more")
-    first = operands[0]
-    for number, operand in enumerate(operands):
-        require(operand.dtype == first.dtype, f"operand {number} is {operand.dtype}; operand 0 is {first.dtype}")
-        alike = replaced(operand.shape, {axis: 1}) == replaced(first.shape, {axis: 1})
-        message = f"operand {number} is {dims(operand.shape)}; expected {dims(first.shape)} up to {AXES[axis]}"
-        require(alike, message)
-        if op["interleave"]:
-            require(operand.shape == first.shape, f"{message}; interleaved operands are of one shape")
-    return TensorType(replaced(first.shape, {axis: sum(operand.shape[axis] for operand in operands)}), first.dtype)
+    first, total = operands[0], 0
+    around = first.shape[:axis] + first.shape[axis + 1 :]
+    for number, (shape, dtype) in enumerate(operands):
+        if dtype != first.dtype:
+            raise AnecError(f"operand {number} is {dtype}; operand 0 is {first.dtype}")
+        if shape[:axis] + shape[axis + 1 :] != around or (op["interleave"] and shape != first.shape):
+            free = "" if op["interleave"] else f" up to {AXES[axis]}"
+            raise AnecError(f"operand {number} is {dims(shape)}; expected {dims(first.shape)}{free}")
+        total += shape[axis]
+    return TensorType(replaced(first.shape, {axis: total}), first.dtype)
 
 
 def tile(op: Op, x: TensorType) -> TensorType:
