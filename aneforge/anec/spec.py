@@ -29,7 +29,6 @@ __all__ = [
     "AttributeSpec",
     "Declaration",
     "OpSpec",
-    "has_trait",
     "kinds_with",
     "spec",
     "spec_names",
@@ -334,8 +333,3 @@ def kinds_with(*traits: Trait) -> frozenset[str]:
     if Trait.ACTIVATION in wanted:  # the only one that needs the target data
         return frozenset(name.removeprefix("anec.") for name, each in _specs().items() if wanted <= each.traits)
     return frozenset(kind for table in (OPS, STRUCTURAL) for kind, each in table.items() if wanted <= each.traits)
-
-
-def has_trait(kind: str, trait: Trait) -> bool:
-    """Whether ops of a kind have a trait; False for a kind that the language does not have."""
-    return kind in kinds_with(trait)
