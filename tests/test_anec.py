@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aneforge.anec import AnecError, Module, Op, TensorType, parse, problems, rank5, spec, spec_names, verify
-from aneforge.anec.spec import SIGNATURES, STRUCTURAL, structural_names
+from aneforge.anec.spec import OPS, STRUCTURAL, structural_names
 from aneforge.errors import UnknownNameError
 from aneforge.targets import backend_ops
 
@@ -29,7 +29,7 @@ def sized(kind):
 
 @st.composite
 def modules(draw, name):
-    """A valid module with one op of the given name."""
+    """A module with one op of the given name, as its declaration has it; its types need not go together."""
     declared = spec(name)
     count = draw(st.integers(declared.fewest, declared.most if declared.most is not None else declared.fewest + 3))
     shape = st.tuples(*[st.integers(1, 9)] * 5)
@@ -57,10 +57,8 @@ def modules(draw, name):
 @given(data=st.data())
 def test_every_op_prints_and_reads_back_the_same(name, data):
     module = data.draw(modules(name))
-    verify(module)
     text = str(module)
     back = parse(text)
-    verify(back)
     assert str(back) == text
     assert [op.attrs for op in back] == [op.attrs for op in module]
     assert [op.sources for op in back] == [op.sources for op in module]
@@ -94,8 +92,8 @@ def test_floor_and_engine_come_from_the_data():
     for op in backend_ops():
         assert spec(op.name).floor == op.floor
         assert spec(op.name).engine == op.engine
-    assert not set(SIGNATURES) & set(STRUCTURAL)
-    assert {f"anec.{name}" for name in SIGNATURES} <= set(spec_names())
+    assert not set(OPS) & set(STRUCTURAL)
+    assert {f"anec.{name}" for name in OPS} == set(spec_names())
     with pytest.raises(UnknownNameError, match="convolution"):
         spec("anec.convolutoin")
 

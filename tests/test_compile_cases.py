@@ -169,7 +169,7 @@ def test_what_the_gate_refuses_is_not_run_to_validate_it():
 
 
 def test_a_pass_that_can_make_no_sense_of_a_text_is_named():
-    """The verifier knows no shapes: an axis that does not exist is found by whoever looks for it."""
+    """Code that nobody has verified: an axis that does not exist is found by whoever looks for it."""
     turn = '"anec.transpose"(%{}) {{transpose_list = [[3, 9], [9, 3]]}} : (!) -> !'
     lines = [
         '%0 = "anec.live_in"() {name = "x"} : () -> !',
@@ -178,10 +178,12 @@ def test_a_pass_that_can_make_no_sense_of_a_text_is_named():
         '"anec.live_out"(%2) {names = ["y"]} : (!) -> ()',
     ]
     text = "\n".join(lines).replace("!", "tensor<1x1x2x3x4xf16>")
+    with pytest.raises(AnecError, match=r"op 1 \(anec.transpose\): .* outside NDCHW"):
+        verify(parse(text))
     with pytest.raises(AnecError, match="pass 'collapse-transposes' can make no sense of this code"):
-        run_passes(verify(parse(text)), target("h13"), ["collapse-transposes"])
+        run_passes(parse(text), target("h13"), ["collapse-transposes"])
     with pytest.raises(AnecError, match="belongs to no layer: phase 1"):
-        run_passes(verify(parse(text)), target("h13"), ["assign-engines"], ["layers"])
+        run_passes(parse(text), target("h13"), ["assign-engines"], ["layers"])
 
 
 # Programs that do little, and inputs that the user does not feed.

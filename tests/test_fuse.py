@@ -91,7 +91,7 @@ def test_conv_bias_relu_is_one_layer():
 
 def test_matmul_bias_gelu_is_one_layer():
     b = Build()
-    product = b.op("matmul", b.input(), b.input())
+    product = b.op("matmul", b.input(), b.input(TensorType((1, 1, 4, 4, 4))))
     out = b.op("gelu", b.op("add", product, b.const(np.ones(8))))
     assert fused(b.done(out)) == [["matmul", "goc:gain_offset_control", "post_activation:gelu"]]
 
@@ -118,7 +118,7 @@ def test_every_slot_in_its_fixed_order():
     y = b.op("mult", y, b.const(np.full(8, 2.0)))
     y = b.op("sigmoid", y)
     y = b.op("transpose", y, transpose_list=((3, 4), (4, 3)))
-    y = b.op("quant", y, scale=0.1, zero_point=0, to="si8")
+    y = quant(b, y, scale=0.1, zero_point=0)
     assert fused(b.done(y)) == [
         [
             "convolution",
@@ -541,7 +541,7 @@ def test_one_dequant_of_two_kernels_goes_from_both():
 
 
 def palette(b, table, indices, layout, kind="ui8"):
-    line = b.const(table, TensorType((1, 1, 1, 1, len(table))))
+    line = b.const(table, TensorType((1, 1, 1, 1, np.size(table))))
     index = b.const(indices, TensorType(layout, kind))
     return b.op("gather_nd", line, index, type_=TensorType(layout), axes=(4,))
 
@@ -572,12 +572,11 @@ def test_a_look_up_of_stored_indices_is_the_kernels_table(chip):
 @pytest.mark.parametrize("fault", ["signed index", "two axes", "wide table", "plane"])
 def test_other_look_ups_stay(fault):
     b = Build()
-    table = np.zeros(300 if fault == "wide table" else 16)
+    table = np.zeros({"wide table": 300, "plane": (4, 4)}.get(fault, 16))
     kernel = palette(b, table, whole(8, 8, 1, 1, low=0, high=16), KERNEL.shape, "si8" if "signed" in fault else "ui8")
     if fault == "two axes":
         kernel.attrs["axes"] = (3, 4)
-    if fault == "plane":
-        kernel.operands[0].type = TensorType((1, 1, 1, 4, 4))
+        kernel.operands[0].type = TensorType((1, 1, 2, 1, 8))
     module = b.done(b.op("convolution", b.input(), kernel, **CONV))
     run_passes(module, M1, ["dequant-into-weights"])
     assert kinds(module) == ["gather_nd", "convolution"]

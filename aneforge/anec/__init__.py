@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aneforge.anec.interpret import interpret
 from aneforge.anec.ir import AnecError, Module, Op, TensorType, rank5
-from aneforge.anec.spec import OpSpec, spec, spec_names, structural_names
+from aneforge.anec.spec import OpSpec, kinds_with, spec, spec_names, structural_names
 from aneforge.anec.text import parse, write
+from aneforge.anec.traits import Trait
 from aneforge.anec.verify import problems, verify
 
 __all__ = [
@@ -14,7 +15,9 @@ __all__ = [
     "Op",
     "OpSpec",
     "TensorType",
+    "Trait",
     "interpret",
+    "kinds_with",
     "parse",
     "problems",
     "rank5",

@@ -14,13 +14,13 @@ from functools import cache
 import numpy as np
 
 from aneforge.anec.ir import AnecError, Module, Op
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 
 __all__ = ["interpret", "interpreted_names", "laid_out", "named_constants", "node_meanings", "rule_of"]
 
 Array = np.ndarray
 Rule = Callable[..., Array]
-
-_PORTS = ("anec.live_in", "anec.const_in", "anec.state", "anec.live_out")
 
 
 @cache
@@ -47,7 +47,8 @@ def _rules() -> dict[str, Rule]:
 
 def interpreted_names() -> frozenset[str]:
     """Every op that has a meaning here."""
-    return frozenset((*_rules(), *_PORTS))
+    outside = kinds_with(Trait.PORT) | kinds_with(Trait.INPUT)
+    return frozenset((*_rules(), *(f"anec.{kind}" for kind in outside)))
 
 
 def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
@@ -99,7 +100,7 @@ def _meanings(
         operands = [values[operand.uid] for operand in op.operands]
         if op.name == "anec.live_out":
             yield op, operands, None
-        elif op.name in _PORTS:
+        elif op.is_a(Trait.PORT) or op.is_a(Trait.INPUT):
             yield op, operands, _leaf(module, op, given)
         else:
             yield op, operands, _apply(rules, op, operands, named_constants(module, op))

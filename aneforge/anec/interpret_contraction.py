@@ -63,7 +63,7 @@ def _convolution(op: Op, x: Array, weight: Array, bias: Array | None = None, **s
     weight = unpacked(op, weight, 0, **stored)
     attrs = op.attrs
     pads = attrs["explicit_padding"]
-    fill = _fill(attrs.get("padding_mode", "Zero"))
+    fill = _fill(op["padding_mode"])
     wide = ((0, 0), pads[0:2], (0, 0), pads[2:4], pads[4:6])
     padded = np.pad(x, wide, constant_values=fill) if fill is not None else np.pad(x, wide, mode="edge")
     view = windows(padded, attrs["kernel_sizes"], attrs["strides"], attrs["dilation_rates"])

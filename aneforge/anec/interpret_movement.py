@@ -75,14 +75,14 @@ def _padding(op: Op, x: Array) -> Array:
 
 def _flatten(op: Op, x: Array) -> Array:
     """One image as a line of channels, in the order that the mode names."""
-    order = {"NCHW": (0, 1, 2, 3, 4), "NHWC": (0, 1, 3, 4, 2)}[op.attrs["flatten_mode"]]
+    order = {"NCHW": (0, 1, 2, 3, 4), "NHWC": (0, 1, 3, 4, 2)}[op["flatten_mode"]]
     return x.transpose(order).reshape(x.shape[0], x.shape[1], -1, 1, 1)
 
 
 def _unflatten(op: Op, x: Array) -> Array:
     """The inverse of flatten: channels to ``destination_size`` (C, H, W)."""
     c, h, w = op.attrs["destination_size"]
-    if op.attrs["flatten_mode"] == "NHWC":
+    if op["flatten_mode"] == "NHWC":
         return x.reshape(*x.shape[:2], h, w, c).transpose(0, 1, 4, 2, 3)
     return x.reshape(*x.shape[:2], c, h, w)
 

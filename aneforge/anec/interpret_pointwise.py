@@ -27,7 +27,7 @@ def _sigmoid(x: Array) -> Array:
 
 def _gelu(op: Op, x: Array) -> Array:
     """Exact by default; ``sigmoid`` and ``tanh`` are the two usual approximations."""
-    kind = op.attrs.get("approximation", "exact")
+    kind = op["approximation"]
     if kind == "exact":
         return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
     if kind == "sigmoid":
@@ -43,11 +43,11 @@ def _swish(op: Op, x: Array) -> Array:
 
 
 def _leaky(op: Op, x: Array, slope: Array | None = None) -> Array:
-    return np.where(x > 0, x, (op.attrs.get("negative_slope", 0.0) if slope is None else slope) * x)
+    return np.where(x > 0, x, (op["negative_slope"] if slope is None else slope) * x)
 
 
 def _log2(op: Op, x: Array) -> Array:
-    shifted = x + op.attrs.get("epsilon", 0.0)
+    shifted = x + op["epsilon"]
     return np.log(shifted) if op.attrs.get("base_e") else np.log2(shifted)
 
 
@@ -59,9 +59,9 @@ def _degamma(x: Array) -> Array:
 
 def _goc(op: Op, x: Array, scale: Array | None = None, offset: Array | None = None) -> Array:
     """gain * scale * x + bias + offset: numbers as attributes, vectors as operands."""
-    result = x * op.attrs.get("gain", 1.0)
+    result = x * op["gain"]
     result = result if scale is None else result * scale
-    result = result + op.attrs.get("bias", 0.0)
+    result = result + op["bias"]
     return result if offset is None else result + offset
 
 
@@ -128,9 +128,9 @@ RULES: dict[str, Callable[..., Array]] = {
     "clamped_relu": lambda op, x: np.clip(x, op.attrs["min_val"], op.attrs["max_val"]),
     "n_relu": lambda op, x: np.clip(x, 0, op.attrs["max_val"]),
     "elu": lambda op, x: np.where(x > 0, x, op.attrs["alpha"] * np.expm1(x)),
-    "tanh": lambda op, x: op.attrs.get("alpha", 1.0) * np.tanh(op.attrs.get("beta", 1.0) * x),
-    "r_sqrt": lambda op, x: 1 / np.sqrt(x + op.attrs.get("epsilon", 0.0)),
-    "invert": lambda op, x: 1 / (x + op.attrs.get("epsilon", 0.0)),
+    "tanh": lambda op, x: op["alpha"] * np.tanh(op["beta"] * x),
+    "r_sqrt": lambda op, x: 1 / np.sqrt(x + op["epsilon"]),
+    "invert": lambda op, x: 1 / (x + op["epsilon"]),
     "log2": _log2,
     "exp2": lambda op, x: np.exp(x) if op.attrs.get("base_e") else np.exp2(x),
     "cast": _plain(lambda x: x.astype(np.float64)),

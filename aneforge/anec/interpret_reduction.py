@@ -38,7 +38,7 @@ def _gained(x: Array, gamma: Array | None, beta: Array | None) -> Array:
 
 def _layer_norm(op: Op, x: Array, gamma: Array | None = None, beta: Array | None = None) -> Array:
     """``groups`` splits the channels: each group is normalised on its own. That form needs depth one."""
-    axes, groups = op.attrs["axes"], op.attrs.get("groups", 1)
+    axes, groups = op["axes"], op["groups"]
     if groups == 1:
         return _gained(_white(x, axes, op.attrs["epsilon"]), gamma, beta)
     n, d, c, h, w = x.shape

@@ -10,44 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from aneforge.anec.lineage import Standing, retire
-from aneforge.anec.spec import OpSpec, spec
-from aneforge.errors import AneforgeError
+from aneforge.anec.spec import OpSpec, kinds_with, spec
+from aneforge.anec.tensor_type import DTYPES, AnecError, TensorType
+from aneforge.anec.traits import Trait
 from aneforge.graph.weights import Weight
 
-__all__ = ["AnecError", "Module", "Op", "TensorType", "rank5"]
-
-DTYPES = {"f16": 16, "i1": 8, "ui8": 8, "si8": 8, "f32": 32, "ui6": 6, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1}
-"""Bits of an element; those below a byte are places in a kernel's table."""
-
-
-class AnecError(AneforgeError, ValueError):
-    """Backend code that breaks a rule of the language."""
-
-
-class TensorType(NamedTuple):
-    """An NDCHW tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str = "f16"
-
-    @property
-    def elements(self) -> int:
-        n, d, c, h, w = self.shape
-        return n * d * c * h * w
-
-    @property
-    def element_bytes(self) -> int:
-        return -(-DTYPES[self.dtype] // 8)
-
-    @property
-    def bytes(self) -> int:
-        return -(-self.elements * DTYPES[self.dtype] // 8)
-
-    def __str__(self) -> str:
-        return f"tensor<{'x'.join(map(str, self.shape))}x{self.dtype}>"
+__all__ = ["DTYPES", "AnecError", "Module", "Op", "TensorType", "rank5"]
 
 
 def rank5(shape: Sequence[int]) -> tuple[int, ...]:
@@ -123,6 +94,14 @@ class Op:
     @property
     def spec(self) -> OpSpec:
         return spec(self.name)
+
+    def is_a(self, trait: Trait) -> bool:
+        """Whether ops of this kind have a trait."""
+        return self.kind in kinds_with(trait)
+
+    def __getitem__(self, name: str) -> Any:
+        """An attribute by name: as the op states it, else its declared default. A flag is True or False."""
+        return spec(self.name).attribute(self.attrs, name)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,21 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from aneforge.anec.traits import Trait
+
 if TYPE_CHECKING:
     from aneforge.anec.ir import Op
 
-__all__ = ["MOVES", "Standing", "retire"]
+__all__ = ["Standing", "retire"]
 
 T = TypeVar("T")
-
-MOVES = frozenset(
-    (
-        *("reshape", "transpose", "flatten", "unflatten", "input_view", "tile", "broadcast", "concat", "padding"),
-        *("pixel_shuffle", "pixel_unshuffle", "space_to_channel", "channel_to_space", "space_to_batch"),
-        *("batch_to_space", "gather_nd"),
-    )
-)
-"""Ops that put numbers elsewhere and change none: what one of them gave can be told from what it read."""
 
 
 class Standing:
@@ -83,7 +76,8 @@ def retire(op: Op, reason: str) -> None:
     """An op goes, and with it the values that stood in its result, unless they can be told from what it read."""
     if not op.stands:
         return
-    told = op.kind in MOVES and op.operands and all(operand.kind != "const_in" for operand in op.operands)
+    told = op.is_a(Trait.MOVEMENT) and not op.is_a(Trait.RING)
+    told = told and all(operand.kind != "const_in" for operand in op.operands)
     told = told and op.labels.get("storage") != "q4"  # a route that clamps changes numbers
     parts: list[Standing] = []
     if told and op.type is not None and all(operand.type is not None for operand in op.operands):

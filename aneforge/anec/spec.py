@@ -1,123 +1,181 @@
-"""What each backend op takes: operands and attributes. Floor and engine come from the target data, not from here.
+"""Every op of the engine's language, declared once: operands, attributes, traits, type rule and invariants.
 
+A signature is ``operands | attributes``. An operand with ``?`` may be left out, ``*xs`` is any number of them.
 Attribute kinds: ``i`` whole number, ``f`` real number, ``s`` word, ``u`` flag that is there or not, ``iN`` a list
-of N whole numbers, ``i*`` a list of any length, ``p`` a list of pairs, ``fs`` real number or one word. A name with
-``?`` may be left out. Names are the compiler's where a source gives them (listing 22.2, layers.json
-``anec_attribute_schema``); axes are positions in NDCHW.
+of N whole numbers, ``i*`` a list of any length, ``s*`` a list of words, ``p`` a list of pairs. An attribute with ``?``
+may be left out; ``?=`` gives the value that it then has, and a flag that is left out is False. Names are the
+compiler's where a source gives them (listing 22.2, layers.json ``anec_attribute_schema``); axes are positions in
+NDCHW. Floor and engine come from the target data, not from here. ``docs/adding-a-backend-op.md`` walks through one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any, NamedTuple
 
+from aneforge.anec.tensor_type import AnecError
+from aneforge.anec.traits import Trait
+from aneforge.anec.types import contraction, movement, pointwise, reduction, structural
+from aneforge.anec.types.checks import AXES, Invariant, TypeRule
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets.evidence import Fact
 from aneforge.targets.ops import backend_op, backend_ops
 
-__all__ = ["AXES", "LABELS", "AttributeSpec", "OpSpec", "spec", "spec_names", "structural_names"]
+__all__ = [
+    "AXES",
+    "LABELS",
+    "AttributeSpec",
+    "Declaration",
+    "OpSpec",
+    "kinds_with",
+    "spec",
+    "spec_names",
+    "structural_names",
+]
 
-AXES = "NDCHW"
 
-# Declared by signature: "operands | attributes". Ops not named here take one operand and nothing else.
-_BINARY = "a b |"
-_CONV = (
+class Declaration(NamedTuple):
+    """What this file says about one op."""
+
+    signature: str
+    type_rule: TypeRule
+    traits: frozenset[Trait]
+    invariants: tuple[Invariant, ...] = ()
+
+
+def _op(signature: str, rule: TypeRule, *traits: Trait, invariants: tuple[Invariant, ...] = ()) -> Declaration:
+    return Declaration(signature, rule, frozenset(traits), invariants)
+
+
+_T = Trait
+_BINARY = _op("a b |", pointwise.arithmetic, _T.POINTWISE, _T.HOST, _T.IN_PLACE)
+_PICK = _op("a b |", pointwise.arithmetic, _T.POINTWISE, _T.HOST, _T.IN_PLACE, _T.EXACT)
+_COMPARISON = _op("a b |", pointwise.comparison, _T.POINTWISE, _T.COMPARISON, _T.EXACT)
+_SIGN = _op("x |", pointwise.comparison, _T.POINTWISE, _T.COMPARISON, _T.EXACT)
+_ACTIVATION = (_T.POINTWISE, _T.IN_PLACE)  # ACTIVATION itself comes from the target data
+_FUNCTION = _op("x |", pointwise.pointwise, *_ACTIVATION)
+_ROUNDING = _op("x |", pointwise.pointwise, *_ACTIVATION, _T.IDEMPOTENT)
+_SHIFTED = "x | epsilon:f?=0.0"
+
+_KERNEL = (contraction.kernel_constants,)
+_CONVOLUTION = (
     "x weight bias? | strides:i3 dilation_rates:i3 groups:i explicit_padding:i6 kernel_sizes:i3 padding_style:s? "
-    "weights_layout:s? padding_mode:s? channel_wise:u? kernel_scale:s? kernel_zero_point:s? kernel_palettized_LUT:s?"
+    "weights_layout:s? padding_mode:s?=Zero channel_wise:u? kernel_scale:s? kernel_zero_point:s? "
+    "kernel_palettized_LUT:s?"
 )
+_CONVOLVES = (_T.CONTRACTION, _T.CONVOLUTION, _T.STORED_KERNEL, _T.HOST)
 _POOL = "x | ksize:i3 padding:i6 stride:i3"
+_REDUCE = "x | axes:i* square_input:u?"
+_MOVES = (_T.MOVEMENT, _T.EXACT)
+_VIEWS = (_T.MOVEMENT, _T.EXACT, _T.VIEW)
 _FACTORS = "x | factors:i3"
-_REDUCE = "x | axes:i*"
 
-SIGNATURES: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "add",
-            "sub",
-            "mult",
-            "div",
-            "max",
-            "min",
-            "power",
-            "equal",
-            "not_equal",
-            "less_than",
-            "less_than_equal",
-            "greater_than",
-            "greater_than_equal",
-        ),
-        _BINARY,
+OPS: dict[str, Declaration] = {
+    # Arithmetic of the planar engine.
+    **dict.fromkeys(("add", "sub", "mult", "div", "power"), _BINARY),
+    **dict.fromkeys(("max", "min"), _PICK),
+    "scaled_elementwise": _op("a b | mode:s scale:f", pointwise.scaled, _T.POINTWISE, _T.HOST),
+    "abs": _op("x |", pointwise.pointwise, _T.POINTWISE, _T.HOST, _T.IN_PLACE, _T.EXACT, _T.IDEMPOTENT),
+    "square": _op("x |", pointwise.pointwise, _T.POINTWISE, _T.HOST, _T.IN_PLACE),
+    "sqr": _op("x |", pointwise.pointwise, _T.POINTWISE, _T.IN_PLACE),
+    **dict.fromkeys(("equal", "not_equal", "less_than", "less_than_equal"), _COMPARISON),
+    **dict.fromkeys(("greater_than", "greater_than_equal"), _COMPARISON),
+    **dict.fromkeys(("equal_zero", "not_equal_zero", "less_than_zero", "less_than_equal_zero"), _SIGN),
+    **dict.fromkeys(("greater_than_zero", "greater_than_equal_zero"), _SIGN),
+    # Activations.
+    **dict.fromkeys(("cos", "degamma", "dirac", "erf", "high_precision_sigmoid", "sigmoid", "sin", "sqrt"), _FUNCTION),
+    **dict.fromkeys(("ceil", "floor", "round_nearest", "sign", "trunc"), _ROUNDING),
+    "relu": _op("x |", pointwise.pointwise, *_ACTIVATION, _T.EXACT, _T.IDEMPOTENT),
+    "clamped_relu": _op("x | min_val:f max_val:f", pointwise.pointwise, *_ACTIVATION, _T.EXACT),
+    "n_relu": _op("x | max_val:f", pointwise.pointwise, *_ACTIVATION, _T.EXACT),
+    "leaky_relu": _op("x slope? | negative_slope:f?=0.0", pointwise.pointwise, *_ACTIVATION),
+    "elu": _op("x | alpha:f", pointwise.pointwise, *_ACTIVATION),
+    "tanh": _op("x | alpha:f?=1.0 beta:f?=1.0", pointwise.pointwise, *_ACTIVATION),
+    "swish": _op("x | hard:u?", pointwise.pointwise, *_ACTIVATION),
+    "gelu": _op("x | approximation:s?=exact", pointwise.pointwise, *_ACTIVATION),
+    "r_sqrt": _op(_SHIFTED, pointwise.pointwise, *_ACTIVATION),
+    "invert": _op(_SHIFTED, pointwise.pointwise, *_ACTIVATION),
+    "log2": _op(f"{_SHIFTED} base_e:u?", pointwise.pointwise, *_ACTIVATION),
+    "exp2": _op("x | base_e:u?", pointwise.pointwise, *_ACTIVATION),
+    # Scales and number formats.
+    "gain_offset_control": _op(
+        "x scale? offset? | gain:f?=1.0 bias:f?=0.0", pointwise.pointwise, _T.POINTWISE, _T.AFFINE, _T.IN_PLACE
     ),
-    "scaled_elementwise": "a b | mode:s scale:f",
-    "convolution": _CONV,
-    "deconvolution": _CONV,
-    "linear": "x weight bias? | kernel_scale:s? kernel_zero_point:s? kernel_lut:s?",
-    "matmul": "a b bias? | transpose_lhs:u? transpose_rhs:u?",
-    "sdpa": "q k v scale mask? | subtract_max:u?",
-    "average_pool": f"{_POOL} inc_pad:u?",
-    "max_pool": _POOL,
-    "l2norm_pool": _POOL,
-    "arg_min_max": "x | axes:i* kernel_size:i2 stride_values:i2 pad_values:i4 mode:s",
-    "global_arg_min_max": "x | axis:i mode:s",
-    **dict.fromkeys(("reduce_avg", "reduce_max", "reduce_min", "reduce_sum"), f"{_REDUCE} square_input:u?"),
-    "softmax": "x | axes:i*",
-    "layer_norm": "x gamma? beta? | axes:i* epsilon:f groups:i?",
-    "instance_norm": "x gamma? beta? | axes:i* epsilon:f",
-    "batch_norm": "x gamma beta mean variance | epsilon:f",
-    "gain_offset_control": "x scale? offset? | gain:f? bias:f?",
-    "leaky_relu": "x slope? | negative_slope:f?",
-    "clamped_relu": "x | min_val:f max_val:f",
-    "n_relu": "x | max_val:f",
-    "elu": "x | alpha:f",
-    "tanh": "x | alpha:f? beta:f?",
-    "swish": "x | hard:u?",
-    "gelu": "x | approximation:s?",
-    "r_sqrt": "x | epsilon:f?",
-    "invert": "x | epsilon:f?",
-    "log2": "x | epsilon:f? base_e:u?",
-    "exp2": "x | base_e:u?",
-    "concat": "*xs | axis:i interleave:u?",
-    "reshape": "x | shape:i5",
-    "flatten": "x | flatten_mode:s",
-    "unflatten": "x | flatten_mode:s destination_size:i3",
-    "broadcast": "x | shape:i5",
-    "transpose": "x | transpose_list:p",
-    "tile": "x | multiples:i5",
-    "padding": "x | padding_modes:s padding_sizes:p background_value:f",
-    "input_view": "x | dimension:i offset:i size:i step:i",
-    "gather_nd": "x indices? | axes:i* indices:i*?",
-    "cast": "x | to:s",
-    "quant": "x | scale:f zero_point:i to:s",
-    "dequant": "x | scale:f zero_point:i",
-    "resize": "x | height:i width:i scale_factor_x:f? scale_factor_y:f? sampling_methods:s sampling_modes:s",
-    "crop_resize": "x boxes | output_dims:i2 crop_dims:i2 sampling_method:s sampling_mode:s",
-    "resample": "x grid | coordinate_mode:s sampling_method:s sampling_mode:s background_value:f",
-    **dict.fromkeys(
-        (
-            "pixel_shuffle",
-            "pixel_unshuffle",
-            "space_to_channel",
-            "channel_to_space",
-            "space_to_batch",
-            "batch_to_space",
-        ),
-        _FACTORS,
+    "cast": _op("x | to:s", pointwise.cast, _T.POINTWISE, _T.EXACT),
+    "quant": _op("x | scale:f zero_point:i to:s", pointwise.quant, _T.POINTWISE),
+    "dequant": _op("x | scale:f zero_point:i", pointwise.dequant, _T.POINTWISE, _T.AFFINE),
+    # Products.
+    "convolution": _op(_CONVOLUTION, contraction.convolution, *_CONVOLVES, invariants=_KERNEL),
+    "deconvolution": _op(_CONVOLUTION, contraction.deconvolution, *_CONVOLVES, invariants=_KERNEL),
+    "linear": _op(
+        "x weight bias? | kernel_scale:s? kernel_zero_point:s? kernel_lut:s?",
+        contraction.linear,
+        *(_T.CONTRACTION, _T.STORED_KERNEL, _T.HOST),
+        invariants=_KERNEL,
     ),
-    "state": "| name:s",
-    "ring_buffer_reader": "buffer | offset:i size:i",
-    "ring_buffer_writer": "x buffer | offset:i",
-    "tensor_buffer_to_tensor": "buffer |",
-    "tensor_to_tensor_buffer": "x |",
+    "matmul": _op("a b bias? | transpose_lhs:u? transpose_rhs:u?", contraction.matmul, _T.CONTRACTION, _T.HOST),
+    "sdpa": _op("q k v scale mask? | subtract_max:u?", contraction.attention, _T.NATIVE),
+    # Pools, reductions and normalisations.
+    "average_pool": _op(f"{_POOL} inc_pad:u?", reduction.pool, _T.POOL, _T.HOST),
+    "max_pool": _op(_POOL, reduction.pool, _T.POOL, _T.HOST, _T.EXACT),
+    "l2norm_pool": _op(_POOL, reduction.pool, _T.POOL, _T.HOST),
+    **dict.fromkeys(("reduce_avg", "reduce_sum"), _op(_REDUCE, reduction.reduction, _T.REDUCTION)),
+    **dict.fromkeys(("reduce_max", "reduce_min"), _op(_REDUCE, reduction.reduction, _T.REDUCTION, _T.EXACT)),
+    "arg_min_max": _op(
+        "x | axes:i* kernel_size:i2 stride_values:i2 pad_values:i4 mode:s", reduction.extreme_places, _T.EXACT
+    ),
+    "global_arg_min_max": _op("x | axis:i mode:s", reduction.global_extreme_places, _T.EXACT),
+    "softmax": _op("x | axes:i*", reduction.normalisation, _T.NORMALISATION),
+    "layer_norm": _op("x gamma? beta? | axes:i* epsilon:f groups:i?=1", reduction.layer_norm, _T.NORMALISATION),
+    "instance_norm": _op("x gamma? beta? | axes:i* epsilon:f", reduction.normalisation, _T.NORMALISATION),
+    "batch_norm": _op("x gamma beta mean variance | epsilon:f", pointwise.pointwise, _T.POINTWISE),
+    # Movement.
+    "reshape": _op("x | shape:i5", movement.reshape, *_VIEWS),
+    "flatten": _op("x | flatten_mode:s?=NCHW", movement.flatten, *_VIEWS),
+    "unflatten": _op("x | flatten_mode:s?=NCHW destination_size:i3", movement.unflatten, *_VIEWS),
+    "broadcast": _op("x | shape:i5", movement.broadcast, *_MOVES),
+    "transpose": _op("x | transpose_list:p", movement.transpose, *_MOVES),
+    "concat": _op("*xs | axis:i interleave:u?", movement.concat, *_MOVES),
+    "tile": _op("x | multiples:i5", movement.tile, *_MOVES),
+    "padding": _op("x | padding_modes:s padding_sizes:p background_value:f", movement.padding, *_MOVES),
+    "input_view": _op("x | dimension:i offset:i size:i step:i", movement.input_view, *_MOVES),
+    "gather_nd": _op("x indices? | axes:i* indices:i*?", movement.gather, *_MOVES),
+    **dict.fromkeys(("pixel_shuffle", "channel_to_space"), _op(_FACTORS, movement.to_space, *_MOVES)),
+    **dict.fromkeys(("pixel_unshuffle", "space_to_channel"), _op(_FACTORS, movement.from_space, *_MOVES)),
+    "space_to_batch": _op(_FACTORS, movement.space_to_batch, *_MOVES),
+    "batch_to_space": _op(_FACTORS, movement.batch_to_space, *_MOVES),
+    # Sampling on the texture engine.
+    "resize": _op(
+        "x | height:i width:i scale_factor_x:f? scale_factor_y:f? sampling_methods:s sampling_modes:s",
+        reduction.resize,
+        _T.TEXTURE,
+    ),
+    "crop_resize": _op(
+        "x boxes | output_dims:i2 crop_dims:i2 sampling_method:s sampling_mode:s", reduction.crop_resize, _T.TEXTURE
+    ),
+    "resample": _op(
+        "x grid | coordinate_mode:s sampling_method:s sampling_mode:s background_value:f",
+        reduction.resample,
+        _T.TEXTURE,
+    ),
+    # Buffers that outlive a run.
+    "state": _op("| name:s", structural.free, _T.INPUT, _T.RING),
+    "ring_buffer_reader": _op("buffer | offset:i size:i", movement.ring_read, *_MOVES, _T.RING),
+    "ring_buffer_writer": _op("x buffer | offset:i", movement.ring_write, *_MOVES, _T.RING),
+    "tensor_buffer_to_tensor": _op("buffer |", movement.same_type, *_MOVES),
+    "tensor_to_tensor_buffer": _op("x |", movement.same_type, *_MOVES),
 }
 
 # What a program needs around the 94 ops: ports, stored constants, and the native layers that have no backend op.
 # The names are those of the compiler's own layer kinds (enums.json opcode, unit_type).
-STRUCTURAL: dict[str, str] = {
-    "live_in": "| name:s",
-    "const_in": "| weight:s",
-    "live_out": "*xs | names:s*",
-    "select": "cond a b |",
-    "unit": "*xs | type:s params:s",
+STRUCTURAL: dict[str, Declaration] = {
+    "live_in": _op("| name:s", structural.free, _T.PORT, _T.INPUT),
+    "const_in": _op("| weight:s", structural.free, _T.PORT, invariants=(structural.stored_size,)),
+    "live_out": _op("*xs | names:s*", structural.output, _T.PORT),
+    "select": _op("cond a b |", pointwise.select, _T.POINTWISE, *_MOVES),
+    "unit": _op("*xs | type:s params:s", structural.unit, _T.NATIVE),
 }
 
 # Words that are keys of the module's weight table: a constant itself, or how a kernel is stored (table 22.3).
@@ -153,11 +211,13 @@ LABELS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class AttributeSpec:
-    """One attribute: its name, its kind, and whether it may be left out."""
+    """One attribute: its name, its kind, whether it may be left out, and the value that it then has."""
 
     name: str
     kind: str
     optional: bool
+    default: Any = None
+    """None where it has no default: the op then means something else without it."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +229,9 @@ class OpSpec:
     attributes: dict[str, AttributeSpec]
     floor: Fact[int] | None
     engine: Fact[str] | None
+    traits: frozenset[Trait]
+    type_rule: TypeRule
+    invariants: tuple[Invariant, ...] = ()
     stored: tuple[str, ...] = ()
     """Attributes that name stored constants."""
 
@@ -191,21 +254,46 @@ class OpSpec:
         """How many operands may be there; None for any number."""
         return None if any(name.startswith("*") for name in self.operands) else len(self.operands)
 
+    def attribute(self, attrs: dict[str, Any], name: str) -> Any:
+        """The value of an attribute among those that an op states, or its declared default."""
+        declared = self.attributes.get(name)
+        if declared is None:
+            raise AnecError(f"{self.name} has no attribute {name!r}; it has {', '.join(self.attributes) or 'none'}")
+        value = attrs.get(name, declared.default)
+        if value is None:
+            raise AnecError(f"{self.name} lacks attribute {name!r}, which has no default")
+        return value
 
-def _parse(name: str, signature: str) -> OpSpec:
-    operands, _, attributes = (part.strip() for part in signature.partition("|"))
-    named = {}
-    for item in attributes.split():
-        label, _, kind = item.partition(":")
-        named[label] = AttributeSpec(label, kind.rstrip("?"), kind.endswith("?"))
-    structural = name in STRUCTURAL
-    known = None if structural else backend_op(f"anec.{name}")
+
+_READ: dict[str, Callable[[str], Any]] = {"i": int, "f": float, "s": str}
+
+
+def _attribute(item: str) -> AttributeSpec:
+    """``name:kind``, ``name:kind?`` or ``name:kind?=default``."""
+    name, _, rest = item.partition(":")
+    form, _, default = rest.partition("=")
+    kind, optional = form.removesuffix("?"), form.endswith("?")
+    if kind == "u":
+        return AttributeSpec(name, kind, optional, False)
+    return AttributeSpec(name, kind, optional, _READ[kind](default) if default else None)
+
+
+def _parse(name: str, declared: Declaration) -> OpSpec:
+    operands, _, attributes = (part.strip() for part in declared.signature.partition("|"))
+    named = {each.name: each for each in map(_attribute, attributes.split())}
+    known = None if name in STRUCTURAL else backend_op(f"anec.{name}")
+    traits = declared.traits
+    if known is not None and str(known.engine.value).startswith("activation slot"):
+        traits |= {Trait.ACTIVATION}
     return OpSpec(
         f"anec.{name}",
         tuple(operands.split()),
         named,
         None if known is None else known.floor,
         None if known is None else known.engine,
+        traits,
+        declared.type_rule,
+        declared.invariants,
         tuple(label for label in named if label in _STORED),
     )
 
@@ -213,8 +301,11 @@ def _parse(name: str, signature: str) -> OpSpec:
 @cache
 def _specs() -> dict[str, OpSpec]:
     names = [op.name.removeprefix("anec.") for op in backend_ops()]
-    table = {f"anec.{name}": _parse(name, SIGNATURES.get(name, "x |")) for name in names}
-    return {**table, **{f"anec.{name}": _parse(name, text) for name, text in STRUCTURAL.items()}}
+    missing = [name for name in names if name not in OPS]
+    if missing:
+        raise AnecError(f"the target data have ops that are not declared: {', '.join(missing)}; declare them in OPS")
+    table = {f"anec.{name}": _parse(name, OPS[name]) for name in names}
+    return {**table, **{f"anec.{name}": _parse(name, declared) for name, declared in STRUCTURAL.items()}}
 
 
 def spec_names() -> tuple[str, ...]:
@@ -233,3 +324,12 @@ def spec(name: str) -> OpSpec:
         near = ", ".join(nearest(name, _specs())) or "anec.convolution"
         raise UnknownNameError(f"no backend op {name!r}; nearest: {near}")
     return found
+
+
+@cache
+def kinds_with(*traits: Trait) -> frozenset[str]:
+    """The kinds of ops that have all of these traits, without the dialect: ``max_pool``."""
+    wanted = frozenset(traits)
+    if Trait.ACTIVATION in wanted:  # the only one that needs the target data
+        return frozenset(name.removeprefix("anec.") for name, each in _specs().items() if wanted <= each.traits)
+    return frozenset(kind for table in (OPS, STRUCTURAL) for kind, each in table.items() if wanted <= each.traits)

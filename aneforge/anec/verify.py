@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from marshal import dumps
 from typing import Any
 
-from aneforge.anec.ir import AnecError, Module, Op, TensorType
+from aneforge.anec.ir import DTYPES, AnecError, Module, Op, TensorType
 from aneforge.anec.spec import LABELS, OpSpec, spec
 from aneforge.errors import UnknownNameError
 
 __all__ = ["problems", "verify"]
+
+_PLAIN_FORM = 2  # the last version of marshal whose bytes do not depend on how often an object is referred to
 
 
 def verify(module: Module, after: str | None = None) -> Module:
@@ -44,7 +47,8 @@ def problems(module: Module) -> list[str]:
             if user.uid not in position:
                 wrong.append(f"is used by {user.name}, which is not in the module")
         if wrong:
-            found += [f"op {number} ({op.name}): {text}" for text in wrong]
+            source = f" of {op.sources[-1]!r}" if op.sources else ""
+            found += [f"op {number} ({op.name}){source}: {text}" for text in wrong]
     outputs = sum(op.name == "anec.live_out" for op in module.ops)
     if outputs != 1:
         found.append(f"a program has one live_out, this one has {outputs}")
@@ -52,33 +56,84 @@ def problems(module: Module) -> list[str]:
 
 
 class _Check:
-    """The rules about one op alone. Values that were sound once are known by their value: a program has few."""
+    """The rules about one op alone.
+
+    A program has few different ops: one of the same kind, types and attributes as one that was sound is sound. So are
+    labels of the same value.
+    """
 
     def __init__(self, module: Module) -> None:
         self._weights = module.weights
         self._sound: set[tuple[str, Any]] = set()
+        self._sound_ops: set[tuple[Any, ...]] = set()
 
     def __call__(self, op: Op) -> list[str]:
-        try:
-            declared = spec(op.name)
-        except UnknownNameError as error:
-            return [str(error)]
         found: list[str] = []
-        count, most = len(op.operands), declared.most
-        if count < declared.fewest or (most is not None and count > most):
-            found.append(f"takes {' '.join(declared.operands) or 'no operands'}, was given {count} operands")
-        self._attributes(op, declared, found)
+        key = self._key(op)
+        try:
+            known = key in self._sound_ops
+        except TypeError:  # a type made of lists has no hash
+            key, known = (op.uid,), False
+        if not known:
+            self._form(op, found)
+            if not found:
+                self._sound_ops.add(key)
         for name, value in op.labels.items():
+            if type(value) is _LABEL_CLASSES.get(name):
+                continue
             kind = LABELS.get(name)
             if kind is None:
                 found.append(f"has no label {name!r}")
             elif not self._fits(kind, value):
                 found.append(f"label {name} = {value!r} is not of kind {kind!r}")
+        return found
+
+    def _key(self, op: Op) -> tuple[Any, ...]:
+        """All that decides whether an op is sound; the uid for one that is looked at by itself."""
+        attrs = op.attrs
+        if not attrs:
+            return (op.name, op.type, *[operand.type for operand in op.operands])
+        if op.name == "anec.const_in":  # every constant has a key of its own: its shape is what matters
+            name = attrs.get("weight")
+            weight = self._weights.get(name) if isinstance(name, str) else None
+            return (op.uid,) if weight is None or len(attrs) > 1 else (op.name, op.type, weight.shape)
+        try:  # bytes tell 1, 1.0 and True apart, which are equal as values
+            stated = dumps(attrs, _PLAIN_FORM)
+        except ValueError:
+            return (op.uid,)
+        return (op.name, stated, op.type, *[operand.type for operand in op.operands])
+
+    def _form(self, op: Op, found: list[str]) -> None:
+        """Operands, attributes and result, and then whether they go together."""
+        try:
+            declared = spec(op.name)
+        except UnknownNameError as error:
+            found.append(str(error))
+            return
+        count, most = len(op.operands), declared.most
+        if count < declared.fewest or (most is not None and count > most):
+            found.append(f"takes {' '.join(declared.operands) or 'no operands'}, was given {count} operands")
+        self._attributes(op, declared, found)
         if (op.type is None) != (op.name == "anec.live_out"):
             found.append("has no result" if op.type is None else "must not have a result")
         if op.type is not None and not self._fits("type", op.type):
             found += _type_problems(op.type)
-        return found
+        if not found:
+            self._typed(op, declared, found)
+
+    def _typed(self, op: Op, declared: OpSpec, found: list[str]) -> None:
+        operands = [operand.type for operand in op.operands]
+        if not all(type_ is not None and self._fits("type", type_) for type_ in operands):
+            return  # the op that gives such an operand is refused itself
+        try:
+            expected = declared.type_rule(op, *operands)
+            for invariant in declared.invariants:
+                invariant(op, self._weights)
+        except AnecError as error:
+            found.append(str(error))
+            return
+        if expected != op.type:
+            found.append(f"result is {op.type}; expected {expected}")
 
     def _attributes(self, op: Op, declared: OpSpec, found: list[str]) -> None:
         for name, value in op.attrs.items():
@@ -92,7 +147,7 @@ class _Check:
                 found.append(f"lacks attribute {name!r}")
         if self._weights:  # text that came without any constants may name them all the same
             for name in declared.stored:
-                if name in op.attrs and op.attrs[name] not in self._weights:
+                if isinstance(op.attrs.get(name), str) and op.attrs[name] not in self._weights:
                     found.append(f"refers to weight {op.attrs[name]!r}, which the module does not hold")
 
     def _fits(self, kind: str, value: Any) -> bool:
@@ -114,6 +169,8 @@ def _type_problems(type_: TensorType) -> list[str]:
         return [f"result {type_} is not NDCHW"]
     if any(not isinstance(extent, int) or extent < 1 for extent in type_.shape):
         return [f"result {type_} has an axis below one"]
+    if type_.dtype not in DTYPES:
+        return [f"result {type_} is of an unknown type; expected one of {', '.join(DTYPES)}"]
     return []
 
 
@@ -130,6 +187,7 @@ def _list(length: int | None) -> Callable[[Any], bool]:
 
 _PLAIN = {"i": int, "s": str}
 """Kinds that a value's class settles."""
+_LABEL_CLASSES = {name: _PLAIN[kind] for name, kind in LABELS.items() if kind in _PLAIN}
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "i": _whole,

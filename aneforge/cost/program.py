@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from math import prod
 
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.program import Program, ProgramLayer, ProgramWeight
 from aneforge.cost.work import Work
 
 __all__ = ["is_resident", "work_of_layer", "work_of_program"]
 
-_KERNELS = ("convolution", "deconvolution", "linear")
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "layer_norm", "l2norm_pool": "l2_norm"}
-_MOVES = ("reshape", "flatten", "unflatten", "pad", "padding", "tile", "broadcast", "crop", "input_view", "reverse")
+_COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes
 _FORMS = {"int8": "int8", "blockwise": "int8", "sparse": "sparse"}
 
 
@@ -34,7 +34,7 @@ def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> W
     op = layer.ops[0]
     if layer.engine == "view":
         return Work("view")
-    if op.kind in _KERNELS:
+    if op.is_a(Trait.STORED_KERNEL):
         return _contraction(op, stored)
     if op.kind == "matmul":
         return _product(op, stored)
@@ -120,9 +120,9 @@ def _planar(op: Op) -> Work:
     computed = [each for each in op.operands if each.kind != "const_in"]
     elements = max((prod(each.shape) for each in computed), default=prod(op.shape))
     kind = _NORMS.get(op.kind, op.kind)
-    if op.kind.startswith("reduce_"):
+    if op.is_a(Trait.REDUCTION):
         kind = "reduce_sum"
-    elif kind in _MOVES:
+    elif op.is_a(Trait.VIEW) or op.kind in _COPIES:
         kind = "concat"
     elif op.attrs.get("type") == "TopK":
         kind = "topk"

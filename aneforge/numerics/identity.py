@@ -16,6 +16,8 @@ import numpy as np
 
 from aneforge.anec.interpret import named_constants
 from aneforge.anec.ir import Op
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.numerics.products import arithmetic
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
@@ -28,28 +30,10 @@ __all__ = ["Digests", "digests"]
 Digest = bytes
 Digests = dict[Op, tuple[Digest, ...]]
 _CHANNELS = 2
-_PRODUCTS = ("convolution", "deconvolution", "linear", "matmul", "sdpa")
-_BY_CHANNEL = frozenset(
-    (
-        *TABLES,
-        *(
-            "swish",
-            "leaky_relu",
-            "clamped_relu",
-            "n_relu",
-            "relu",
-            "abs",
-            "square",
-            "sqr",
-            "add",
-            "sub",
-            "mult",
-            "div",
-        ),
-        *("max", "min", "gain_offset_control", "max_pool", "average_pool", "resize", "cast", "select"),
-        *("quant", "dequant"),
-    )
-)
+_WHOLE = {"power", "scaled_elementwise", "degamma", "dirac", "batch_norm"}  # digested over all channels together
+_BY_CHANNEL = (kinds_with(Trait.POINTWISE) - kinds_with(Trait.COMPARISON) - _WHOLE) | {
+    *("max_pool", "average_pool", "resize")
+}
 """Ops whose channels do not meet: each result is of the same channel of what is read, or of the only one."""
 
 
@@ -74,7 +58,7 @@ def _digest(made: Walk, op: Op, found: Digests) -> tuple[Digest, ...]:
     channels = op.shape[_CHANNELS]
     if op.kind == "const_in":
         return _constant(made, op)
-    if op.kind in ("live_in", "state"):
+    if op.is_a(Trait.INPUT):
         return tuple(_hash(op.attrs["name"], channel) for channel in range(channels))
     read = [found[each] for each in op.operands]
     if op.kind == "concat" and op.attrs["axis"] == _CHANNELS and not op.attrs.get("interleave"):
@@ -133,7 +117,7 @@ def _row(numbers: np.ndarray, output: int, outputs: int) -> np.ndarray:
 def _steps(made: Walk, op: Op) -> tuple[Any, ...]:
     """The op, its attributes, and what of the chip's arithmetic decides its bits."""
     skipped = {"groups"} if op.kind == "convolution" else set()
-    if op.kind == "convolution" or op.kind in ("linear", "deconvolution"):
+    if op.is_a(Trait.STORED_KERNEL):
         skipped |= set(op.spec.stored)  # names of constants, whose numbers are digested instead
     attrs = sorted((name, each) for name, each in op.attrs.items() if name not in skipped)
     size = () if op.kind in ("convolution", *_BY_CHANNEL) else op.shape
@@ -142,9 +126,9 @@ def _steps(made: Walk, op: Op) -> tuple[Any, ...]:
 
 def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:
     engine, values = made.engine, [made.values[each] for each in op.operands]
-    if op.kind in _PRODUCTS:
+    if op.is_a(Trait.CONTRACTION) or op.kind == "sdpa":
         return arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
-    if op.kind in TABLES or op.kind in ("swish", "softmax", "layer_norm", "instance_norm", "unit"):
+    if op.kind in TABLES or op.is_a(Trait.NORMALISATION) or op.kind in ("swish", "unit"):
         return (engine.tables,)
     if op.kind == "div":
         return (engine.reciprocal_divide,)

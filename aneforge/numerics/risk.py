@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.compile import compile_target, resolve_target
 from aneforge.compiler.program import Program
 from aneforge.gate.preflight import preflight
@@ -33,7 +34,6 @@ from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 __all__ = ["Risk", "Risks", "precision_risk", "risks"]
 
-_PRODUCTS = ("convolution", "deconvolution", "linear", "matmul")
 _HEADERS = ("node", "kind", "reaches", "limit", "what")
 _LONG = 1024  # numbers in a sum from which roundings of both signs matter
 _E = math.log(LARGEST)
@@ -145,7 +145,7 @@ def _of_op(made: Walk, op: Op) -> Iterator[Risk]:
     given = [made.values[each] for each in op.operands]
     if not op.sources or any(each.special for each in given):
         return
-    if op.kind in _PRODUCTS:
+    if op.is_a(Trait.CONTRACTION):
         yield from _product(made, op, given)
     elif op.labels.get("storage") == "q4":
         yield from _cropped(op, given)

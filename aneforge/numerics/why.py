@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.numerics.transfer import Walk
 from aneforge.sim.convolution import winograd_fits
 from aneforge.sim.engine import Engine
 from aneforge.sim.int8 import integer_operands
 from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, window_of
-from aneforge.sim.rules.planar import TABLES
 
 __all__ = ["causes_of"]
 
-_PRODUCTS = ("convolution", "deconvolution", "linear", "matmul", "sdpa")
-_READS_TABLES = (*TABLES, "swish", "softmax", "layer_norm", "instance_norm", "sdpa")
 _BY_SET = ("tanh", "gelu", "swish")
 """The activations in which the two sets of tables differ."""
 
@@ -38,7 +36,7 @@ def _traits(node: str, made: Walk) -> list[str]:
 
 def _of_op(op: Op, engine: Engine) -> list[str]:
     found = []
-    if op.kind in _PRODUCTS:
+    if op.is_a(Trait.CONTRACTION) or op.kind == "sdpa":
         if engine.tile_losses:
             found.append("tiles of four terms that add in fp16 above 4096")
         if engine.flush_subnormals:

@@ -17,6 +17,7 @@ import numpy as np
 
 from aneforge.anec.interpret import laid_out, named_constants
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.program import Program
 from aneforge.errors import AneforgeError
 from aneforge.sim import native
@@ -25,7 +26,7 @@ from aneforge.sim.fidelity import basis
 from aneforge.sim.half import has_special
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
-from aneforge.sim.rules.moves import MOVES, PICKS, without_nan
+from aneforge.sim.rules.moves import PICKS, without_nan
 
 __all__ = ["Plan", "Run", "TraceEntry", "execute", "stored_constant"]
 
@@ -93,7 +94,7 @@ class Plan:
         self._places = places
         self._place_of = {op: place for place, op in enumerate(module.ops)}
         self._module = module
-        self._ports = [(self._place_of[op], op) for op in module.ops if op.kind in ("live_in", "state")]
+        self._ports = [(self._place_of[op], op) for op in module.ops if op.is_a(Trait.INPUT)]
         self._outputs = [
             (name, self._place_of[operand])
             for op in module.ops
@@ -119,7 +120,7 @@ class Plan:
         pieces: dict[Op, tuple[int, slice]] = {}
         module, groups = self._module, _groups(self._module)
         for op in module.ops:
-            if op.kind in ("const_in", "live_in", "state", "live_out"):
+            if op.is_a(Trait.PORT) or op.is_a(Trait.INPUT):
                 continue
             if op in groups and op not in pieces:
                 place = len(module.ops) + len(steps)
@@ -145,7 +146,7 @@ class Plan:
     def _step(self, op: Op, reads: tuple[int, ...], call: Callable[..., Array]) -> _Step:
         layer = None if op.layer is None else self._places[op.layer]
         basis = self._basis(op)
-        keeps = (op.kind in MOVES or op.kind in PICKS) and op.labels.get("storage") != "q4"
+        keeps = (op.is_a(Trait.MOVEMENT) or op.kind in PICKS) and op.labels.get("storage") != "q4"
         return _Step(op, self._place_of[op], reads, call, (), layer, basis, layer is not None and not keeps)
 
     def _basis(self, op: Op) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.sim.rules import has_own_rule, keeps_numbers
 from aneforge.sim.tables import constructed
 from aneforge.targets.assumed import compile_fact
@@ -12,7 +14,7 @@ __all__ = ["FIDELITIES", "basis"]
 FIDELITIES = ("exact", "modelled", "assumed")
 """Best first."""
 
-_CONTRACTIONS = ("convolution", "linear", "matmul")
+_FINGERPRINTED = kinds_with(Trait.CONTRACTION) - {"deconvolution"}  # nobody has probed a deconvolution
 _PAIRS = ("add", "sub", "mult")
 
 
@@ -21,9 +23,9 @@ def basis(kind: str, target: Target, fast: bool = False) -> str:
     error level, are known and not all digits; so are sums of the fast mode. ``assumed``: the op's meaning, rounded."""
     if keeps_numbers(kind):
         return "exact"
-    if kind in _CONTRACTIONS and fast:
+    if kind in _FINGERPRINTED and fast:
         return "modelled"
-    if kind in _CONTRACTIONS or kind in _PAIRS:
+    if kind in _FINGERPRINTED or kind in _PAIRS:
         return "exact" if compile_fact(target, "mac_fingerprints").value else "modelled"
     if constructed(kind):
         return "exact" if compile_fact(target, "table_figures").value else "modelled"

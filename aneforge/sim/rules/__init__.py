@@ -13,17 +13,18 @@ import numpy as np
 
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import narrowed, widened
 from aneforge.sim.rules.contraction import CONTRACTIONS
-from aneforge.sim.rules.moves import COMPARISONS, MOVES, PICKS, UNITS, moving
+from aneforge.sim.rules.moves import PICKS, UNITS, moving
 from aneforge.sim.rules.planar import PLANAR
 from aneforge.sim.rules.units import UNIT_RULES, unit
 
 __all__ = ["Prepared", "has_own_rule", "keeps_numbers", "prepared"]
 
 Array = np.ndarray
-_CHANNEL_BY_CHANNEL = ("resize", "average_pool", "l2norm_pool")
 _PART = 1 << 18  # elements of a map that are float64 at a time
 
 
@@ -43,7 +44,7 @@ def prepared(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Arra
     if op.kind in PLANAR or (op.kind == "unit" and op.attrs["type"] in UNIT_RULES):
         rule = PLANAR.get(op.kind, unit)
         return Prepared(tuple(op.operands), lambda *operands: rule(engine, op, *operands))
-    if op.kind in MOVES:
+    if op.is_a(Trait.MOVEMENT):
         return Prepared(tuple(op.operands), moving(op))
     if op.kind in PICKS:
         rule = PICKS[op.kind]
@@ -62,7 +63,7 @@ def _meaning(op: Op, named: dict[str, Array]) -> Callable[..., Array]:
             found = np.asarray(rule(op, *wide, **named))
         return found.astype(bool) if truth else narrowed(found)
 
-    return _by_channels(op, call) if op.kind in _CHANNEL_BY_CHANNEL else call
+    return _by_channels(op, call) if op.is_a(Trait.POOL) or op.kind == "resize" else call
 
 
 def _by_channels(op: Op, call: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -81,7 +82,7 @@ def _by_channels(op: Op, call: Callable[[Array], Array]) -> Callable[[Array], Ar
 def keeps_numbers(kind: str) -> bool:
     """Whether an op hands on, picks, places, compares or clamps numbers: its meaning is then exact. A native layer is
     named by its type, ``unit:Sort``."""
-    return kind in MOVES or kind in PICKS or kind in COMPARISONS or kind.removeprefix("unit:") in UNITS
+    return kind in kinds_with(Trait.EXACT) or kind.removeprefix("unit:") in UNITS
 
 
 def has_own_rule(kind: str) -> bool:

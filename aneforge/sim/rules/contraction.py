@@ -13,6 +13,7 @@ import numpy as np
 
 from aneforge.anec.interpret_contraction import unpacked
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
 from aneforge.sim.fast import FEW_ROWS
@@ -78,7 +79,7 @@ def _convolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, 
 
 def has_stored_kernel(op: Op) -> bool:
     """Whether an op of this path has a constant for its second operand, which its rule lays out once."""
-    return op.kind in ("convolution", "deconvolution", "linear") and op.operands[1].kind == "const_in"
+    return op.is_a(Trait.STORED_KERNEL) and op.operands[1].kind == "const_in"
 
 
 def joins(op: Op) -> tuple[Any, ...] | None:
@@ -91,7 +92,7 @@ def joins(op: Op) -> tuple[Any, ...] | None:
     if any(name in op.attrs for name in op.spec.stored) or any(each.kind != "const_in" for each in op.operands[2:]):
         return None
     geometry = tuple(op.attrs[name] for name in ("kernel_sizes", "strides", "dilation_rates", "explicit_padding"))
-    mode = op.attrs.get("padding_mode", "Zero")
+    mode = op["padding_mode"]
     return (op.operands[0].uid, len(op.operands), stored_as_int8(op), mode, *geometry)
 
 
@@ -146,7 +147,7 @@ def _one_channel(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
 
 
 def replicates_edges(op: Op) -> bool:
-    return op.attrs.get("padding_mode", "Zero") == "Replication"
+    return op["padding_mode"] == "Replication"
 
 
 def window_of(op: Op) -> Window:

@@ -12,33 +12,19 @@ import numpy as np
 
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.sim.half import has_special, narrowed, widened
 from aneforge.sim.window import Window
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["COMPARISONS", "MOVES", "PICKS", "UNITS", "moving", "q4", "without_nan"]
+__all__ = ["MOVES", "PICKS", "UNITS", "moving", "q4", "without_nan"]
 
 Array = np.ndarray
 _INFINITY = 0x7C00
 
-MOVES = frozenset(
-    (
-        *("reshape", "flatten", "unflatten", "transpose", "concat", "input_view", "gather_nd", "broadcast", "tile"),
-        *("padding", "pixel_shuffle", "pixel_unshuffle", "space_to_channel", "channel_to_space", "space_to_batch"),
-        *("batch_to_space", "ring_buffer_reader", "ring_buffer_writer", "tensor_buffer_to_tensor"),
-        *("tensor_to_tensor_buffer", "select"),
-    )
-)
-
-# Their float64 meaning is theirs to the bit.
-COMPARISONS = frozenset(
-    (
-        *("equal", "not_equal", "less_than", "less_than_equal", "greater_than", "greater_than_equal", "equal_zero"),
-        *("not_equal_zero", "less_than_zero", "less_than_equal_zero", "greater_than_zero", "cast"),
-        *("greater_than_equal_zero", "arg_min_max", "global_arg_min_max", "n_relu", "clamped_relu"),
-    )
-)
-
+MOVES = kinds_with(Trait.MOVEMENT)
+"""Their float64 meaning is theirs to the bit."""
 
 UNITS = frozenset(("Sort", "TopK", "DynamicSlice"))
 """Native layers that do no more than that; positions come back as fp16 numbers (N45)."""
@@ -97,8 +83,8 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 
 def _relu(op: Op, x: Array) -> Array:
     """Bits of negative numbers are negative integers. A NaN can only come from a port, by moves."""
-    given = op.operands[0].kind
-    read = without_nan(x) if given in MOVES or given == "live_in" else x
+    given = op.operands[0]
+    read = without_nan(x) if given.is_a(Trait.MOVEMENT) or given.kind == "live_in" else x
     return np.maximum(read.view(np.int16), 0).view(np.float16)
 
 

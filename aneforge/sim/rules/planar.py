@@ -63,8 +63,7 @@ def _gain_offset(engine: Engine, op: Op, x: Array, scale: Array | None = None, o
     """One rounding for gain and offset together (U48). In front of a table of its own layer it is the accumulators
     that add the offset, and they are infinite from 2^15 on (U49)."""
     summed = any(user.layer == op.layer and user.kind in TABLES for user in op.users)
-    attrs = op.attrs
-    return gained(x, scale, offset, attrs.get("gain", 1.0), attrs.get("bias", 0.0), CEILING if summed else np.inf)
+    return gained(x, scale, offset, op["gain"], op["bias"], CEILING if summed else np.inf)
 
 
 def _swish(engine: Engine, op: Op, x: Array) -> Array:
@@ -90,7 +89,7 @@ def weighed(engine: Engine, x: Array, axes: tuple[int, ...]) -> Array:
 
 def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Array | None = None) -> Array:
     """Mean, difference, square, mean, epsilon, reciprocal root, product, gain and offset, each rounded to fp16."""
-    axes, groups = op.attrs["axes"], op.attrs.get("groups", 1)
+    axes, groups = op["axes"], op.attrs.get("groups", 1)  # an instance norm has no groups
     split = x
     if groups > 1:
         n, _, c, h, w = x.shape

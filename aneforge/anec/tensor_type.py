@@ -1,0 +1,39 @@
+"""The type of a value in the engine's language, and the error for code that breaks a rule of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aneforge.errors import AneforgeError
+
+__all__ = ["DTYPES", "AnecError", "TensorType"]
+
+DTYPES = {"f16": 16, "i1": 8, "ui8": 8, "si8": 8, "f32": 32, "ui6": 6, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1}
+"""Bits of an element; those below a byte are places in a kernel's table."""
+
+
+class AnecError(AneforgeError, ValueError):
+    """Backend code that breaks a rule of the language."""
+
+
+class TensorType(NamedTuple):
+    """An NDCHW tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str = "f16"
+
+    @property
+    def elements(self) -> int:
+        n, d, c, h, w = self.shape
+        return n * d * c * h * w
+
+    @property
+    def element_bytes(self) -> int:
+        return -(-DTYPES[self.dtype] // 8)
+
+    @property
+    def bytes(self) -> int:
+        return -(-self.elements * DTYPES[self.dtype] // 8)
+
+    def __str__(self) -> str:
+        return f"tensor<{'x'.join(map(str, self.shape))}x{self.dtype}>"
