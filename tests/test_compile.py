@@ -323,7 +323,7 @@ def test_a_pass_cannot_read_what_it_did_not_declare(monkeypatch):
         """Looks at a field it did not declare."""
         return chip["max_tensor_width"]
 
-    monkeypatch.setitem(PASSES, "drop-copies", replace(PASSES["drop-copies"], apply=nosy))
+    monkeypatch.setitem(PASSES, "label-layers", replace(PASSES["label-layers"], apply=nosy))
     with pytest.raises(AneforgeError, match=r"max_tensor_width.*without declaring"):
         af.compile(small(), target="m1")
 

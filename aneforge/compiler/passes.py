@@ -32,11 +32,13 @@ __all__ = [
     "PASSES",
     "Pass",
     "PassLog",
+    "Pattern",
     "Rewriter",
     "checked_order",
     "graph_pass",
     "node_of",
     "pass_",
+    "rewrite_by_kind",
     "run_draft",
     "run_pass",
     "run_passes",
@@ -278,6 +280,23 @@ class Rewriter:
             self.module.ops = self.ops
             self.module.sweep()
         return self.changes
+
+
+Pattern = Callable[[Rewriter, Op], "Op | None"]
+"""What stands in for an op from now on, or None where it stays as it is."""
+
+
+def rewrite_by_kind(module: Module, patterns: Mapping[str, Pattern]) -> int:
+    """One walk over a module: each op is handed to the pattern of its kind. Returns how many were replaced."""
+    walk = Rewriter(module)
+    for op in module.ops:
+        pattern = patterns.get(op.kind)
+        value = None if pattern is None else pattern(walk, op)
+        if value is None:
+            walk.keep(op)
+        else:
+            walk.replace(op, value)
+    return walk.finish()
 
 
 def is_const(op: Op) -> bool:

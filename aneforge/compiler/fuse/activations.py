@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.passes import Rewriter, merged_sources, pass_
+from aneforge.compiler.passes import Pattern, Rewriter, merged_sources, pass_, rewrite_by_kind
+
+_INFINITY = float("inf")
 
 
-def range_of(op: Op) -> tuple[float, float] | None:
+def _range(op: Op) -> tuple[float, float] | None:
     """The bounds of an activation that only clamps."""
     if op.kind == "relu":
-        return 0.0, float("inf")
+        return 0.0, _INFINITY
     if op.kind == "n_relu":
-        return 0.0, op.attrs["max_val"]
-    if op.kind == "clamped_relu":
-        return op.attrs["min_val"], op.attrs["max_val"]
-    return None
+        return 0.0, op["max_val"]
+    return (op["min_val"], op["max_val"]) if op.kind == "clamped_relu" else None
 
 
-@pass_("merge-activations", 1, ensures=["single activations"], loses="one activation with the one that reads it")
+def _once(walk: Rewriter, op: Op) -> Op | None:
+    """Rounding, relu, abs and sign twice are once."""
+    return op.operands[0] if op.operands[0].kind == op.kind else None
+
+
+def _clamp(walk: Rewriter, op: Op) -> Op | None:
+    """A clamp of a clamp is one clamp, unless the second decides alone since every value lies outside it."""
+    before = op.operands[0]
+    first, second = _range(before), _range(op)
+    if first is None or second is None or len(before.users) != 1:
+        return None
+    low, high = max(first[0], second[0]), min(first[1], second[1])
+    if low > high:
+        return None
+    assert op.type is not None
+    operands, sources = [before.operands[0]], merged_sources(before, op)
+    if (low, high) == (0.0, _INFINITY):
+        return walk.emit("anec.relu", operands, op.type, None, sources)
+    if low == 0.0:
+        return walk.emit("anec.n_relu", operands, op.type, {"max_val": high}, sources)
+    return walk.emit("anec.clamped_relu", operands, op.type, {"min_val": low, "max_val": high}, sources)
+
+
+_PAIRS: dict[str, Pattern] = {
+    **dict.fromkeys(kinds_with(Trait.IDEMPOTENT), _once),
+    "n_relu": _clamp,
+    "clamped_relu": _clamp,
+    "relu": lambda walk, op: _once(walk, op) or _clamp(walk, op),
+}
+
+
+@pass_(
+    "merge-activations",
+    1,
+    ensures=["single activations"],
+    only=list(_PAIRS),
+    loses="one activation with the one that reads it",
+)
 def merge_activations(module: Module, chip: Facts) -> int:
     """MergeFusableActivationPairs: a clamp of a clamp is one clamp; relu, abs, sign and rounding twice are once."""
-    walk = Rewriter(module)
-    for op in module.ops:
-        before = op.operands[0] if op.operands else None
-        if before is None or not _mergeable(walk, before, op):
-            walk.keep(op)
-    return walk.finish()
-
-
-def _mergeable(walk: Rewriter, before: Op, op: Op) -> bool:
-    if before.kind == op.kind and op.kind in ("relu", "abs", "sign", "floor", "ceil", "round_nearest", "trunc"):
-        walk.replace(op, before)
-        return True
-    first, second = range_of(before), range_of(op)
-    if first is None or second is None or len(before.users) != 1:
-        return False
-    low, high = max(first[0], second[0]), min(first[1], second[1])
-    if low > high:  # the second clamp decides alone: every value lies outside it
-        return False
-    assert op.type is not None
-    sources = merged_sources(before, op)
-    if (low, high) == (0.0, float("inf")):
-        made = walk.emit("anec.relu", [before.operands[0]], op.type, None, sources)
-    elif low == 0.0:
-        made = walk.emit("anec.n_relu", [before.operands[0]], op.type, {"max_val": high}, sources)
-    else:
-        attrs = {"min_val": low, "max_val": high}
-        made = walk.emit("anec.clamped_relu", [before.operands[0]], op.type, attrs, sources)
-    walk.replace(op, made)
-    return True
+    return rewrite_by_kind(module, _PAIRS)

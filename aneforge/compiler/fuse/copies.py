@@ -4,33 +4,42 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.passes import Rewriter, merged_sources, pass_
+from aneforge.compiler.passes import Pattern, Rewriter, merged_sources, pass_, rewrite_by_kind
 
 
-@pass_("drop-copies", 1, ensures=["no copies"])
+def _unchanged(walk: Rewriter, op: Op) -> Op | None:
+    """The operand of an op that gives the type it reads."""
+    return op.operands[0] if op.type == op.operands[0].type else None
+
+
+def _whole_view(walk: Rewriter, op: Op) -> Op | None:
+    return _unchanged(walk, op) if op["step"] == 1 else None
+
+
+def _reshape(walk: Rewriter, op: Op) -> Op | None:
+    """A reshape of a reshape reads what the first one read (table 22.3, transpose and reshape chains)."""
+    before = op.operands[0]
+    if before.kind != "reshape":
+        return _unchanged(walk, op)
+    assert op.type is not None
+    source = before.operands[0]
+    if source.type == op.type:
+        return source
+    return walk.emit(op.name, [source], op.type, op.attrs, merged_sources(before, op))
+
+
+_COPIES: dict[str, Pattern] = {
+    "reshape": _reshape,
+    "broadcast": _unchanged,
+    "cast": _unchanged,
+    "tile": _unchanged,
+    "padding": _unchanged,
+    "input_view": _whole_view,
+    "transpose": lambda walk, op: None if op["transpose_list"] else op.operands[0],
+}
+
+
+@pass_("drop-copies", 1, ensures=["no copies"], only=list(_COPIES))
 def drop_copies(module: Module, chip: Facts) -> int:
-    """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing.
-
-    A reshape of a reshape reads what the first one read (table 22.3, transpose and reshape chains).
-    """
-    walk = Rewriter(module)
-    for op in module.ops:
-        if op.kind == "reshape" and op.operands[0].kind == "reshape":
-            op.sources = merged_sources(op.operands[0], op)
-            op.set_operand(0, op.operands[0].operands[0])
-            walk.changes += 1
-        if _is_copy(op):
-            walk.replace(op, op.operands[0])
-        else:
-            walk.keep(op)
-    return walk.finish()
-
-
-def _is_copy(op: Op) -> bool:
-    if op.kind in ("reshape", "broadcast", "cast", "tile"):
-        return op.type == op.operands[0].type
-    if op.kind == "input_view":
-        return op.type == op.operands[0].type and op.attrs["step"] == 1
-    if op.kind == "padding":
-        return op.type == op.operands[0].type
-    return op.kind == "transpose" and not op.attrs["transpose_list"]
+    """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing."""
+    return rewrite_by_kind(module, _COPIES)

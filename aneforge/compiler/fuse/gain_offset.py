@@ -7,36 +7,36 @@ import numpy as np
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held, is_plain_affine, stored
-from aneforge.compiler.passes import Rewriter, merged_sources, pass_
+from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight
 
+_AFFINE = ("add", "sub", "mult")
 
-@pass_("constants-to-gain-offset", 1, ensures=["gain and offset"])
+
+@pass_("constants-to-gain-offset", 1, ensures=["gain and offset"], only=_AFFINE)
 def constants_to_gain_offset(module: Module, chip: Facts) -> int:
     """ScaledEWOrEWWithConstInToGOC: add, sub or mult with exactly one stored constant, singular or per channel.
 
     The unit is an affine of one tensor, so two live operands never fuse: add(conv_a, conv_b) stays a layer.
     """
-    walk = Rewriter(module)
     made: dict[tuple[str, str, bool], tuple[Op, Op]] = {}  # what each constant becomes, once for all its readers
-    for op in module.ops:
-        found = _affine(module, op)
-        if found is None:
-            walk.keep(op)
-            continue
-        live, weight, first = found
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        affine = _affine(module, op)
+        if affine is None:
+            return None
+        live, weight, first = affine
         key = (weight.key, op.kind, first)
         if key not in made:
             made[key] = _gain_and_offset(walk, op, weight, first)
         assert op.type is not None
-        walk.replace(op, walk.emit("anec.gain_offset_control", [live, *made[key]], op.type, None, op.sources))
-    return walk.finish()
+        return walk.emit("anec.gain_offset_control", [live, *made[key]], op.type, None, op.sources)
+
+    return rewrite_by_kind(module, dict.fromkeys(_AFFINE, pattern))
 
 
 def _affine(module: Module, op: Op) -> tuple[Op, Weight, bool] | None:
     """The live operand, the constant, and whether the constant comes first, if the op is such an affine."""
-    if op.kind not in ("add", "sub", "mult") or len(op.operands) != 2:
-        return None
     left, right = (held(module, operand) for operand in op.operands)
     constant = right if left is None else left
     if constant is None or (left is not None and right is not None):
@@ -75,21 +75,19 @@ def merge_gain_offset(module: Module, chip: Facts) -> int:
     Only that pair: multiplying two gains or adding two offsets would round a constant again, and rewrites such as
     the range reduction of sine rely on every product and sum as it is written.
     """
-    walk = Rewriter(module)
-    for op in module.ops:
-        before = op.operands[0] if op.kind == "gain_offset_control" else None
-        merged = None if before is None else _merged(module, before, op)
-        if before is None or merged is None:
-            walk.keep(op)
-            continue
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        before = op.operands[0]
+        merged = _merged(module, before, op)
+        if merged is None:
+            return None
         gain, offset = merged
         assert op.type is not None
-        size = TensorType((1, 1, gain.size, 1, 1))
-        sources = merged_sources(before, op)
+        size, sources = TensorType((1, 1, gain.size, 1, 1)), merged_sources(before, op)
         scale, shift = walk.constant(gain, size, sources), walk.constant(offset, size, sources)
-        unit = walk.emit("anec.gain_offset_control", [before.operands[0], scale, shift], op.type, None, sources)
-        walk.replace(op, unit)
-    return walk.finish()
+        return walk.emit("anec.gain_offset_control", [before.operands[0], scale, shift], op.type, None, sources)
+
+    return rewrite_by_kind(module, {"gain_offset_control": pattern})
 
 
 def _merged(module: Module, before: Op, op: Op) -> tuple[np.ndarray, np.ndarray] | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
-from aneforge.compiler.fuse.slots import is_activation
+from aneforge.compiler.fuse.slots import is_barrier
 from aneforge.compiler.fuse.transposes import pairs_of
-from aneforge.compiler.passes import Rewriter, merged_sources, pass_
+from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight, moved_weight
 
 _EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
@@ -28,20 +30,20 @@ def products_to_convolutions(module: Module, chip: Facts) -> int:
     rows then lie on the width, so a product with more of them than the width holds (0x138) stays as well.
     """
     limit, widest = chip["max_operand_bytes"], chip["max_tensor_width"]
-    walk = Rewriter(module)
-    for op in module.ops:
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
         kernel = _kernel(module, op)
         layout = None if kernel is None else op.operands[1].type
         if kernel is None or layout is None or layout.bytes >= limit or op.operands[0].shape[2] > widest:
-            walk.keep(op)
-        else:
-            walk.replace(op, _convolution(walk, op, kernel))
-    return walk.finish()
+            return None
+        return _convolution(walk, op, kernel)
+
+    return rewrite_by_kind(module, {"linear": pattern, "matmul": pattern})
 
 
 def _kernel(module: Module, op: Op) -> Weight | None:
     """The stored weight of a product as a kernel [outputs, contracted, 1, 1]."""
-    if op.kind not in ("linear", "matmul") or op.attrs.get("transpose_lhs"):
+    if op.kind == "matmul" and op["transpose_lhs"]:
         return None
     weight = held(module, op.operands[1])
     layout = op.operands[1].type
@@ -50,7 +52,7 @@ def _kernel(module: Module, op: Op) -> Weight | None:
     n, d, rows, h, columns = layout.shape
     if op.kind == "matmul" and (n, d, h) != (1, 1, 1):
         return None  # a weight for each batch is no single kernel
-    if op.kind == "linear" or op.attrs.get("transpose_rhs"):
+    if op.kind == "linear" or op["transpose_rhs"]:
         shape = (rows, columns, 1, 1)
         form = weight.encoded
         if form is not None and form.ndim == 2:
@@ -108,20 +110,18 @@ def sink_transposes(module: Module, chip: Facts) -> int:
     A transpose may read axes that are too long for anything else; there the activation stays where it is.
     """
     caps = [chip[name] for name in _CAPS]
-    walk = Rewriter(module)
-    for op in module.ops:
-        before = op.operands[0] if len(op.operands) == 1 and is_activation(op) else None
-        if before is None or before.kind != "transpose" or len(before.users) != 1:
-            walk.keep(op)
-            continue
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        before = op.operands[0]
+        if len(op.operands) > 1 or is_barrier(op) or before.kind != "transpose" or len(before.users) != 1:
+            return None
         source = before.operands[0]
         if any(extent > cap for extent, cap in zip(source.shape, caps, strict=True)):
-            walk.keep(op)
-            continue
+            return None
         assert source.type is not None
         assert op.type is not None
-        inner = TensorType(source.type.shape, op.type.dtype)
-        moved = walk.emit(op.name, [source], inner, op.attrs, op.sources)
+        moved = walk.emit(op.name, [source], TensorType(source.type.shape, op.type.dtype), op.attrs, op.sources)
         # Behind the activation the transpose holds the activation's numbers: its last source is that node.
-        walk.replace(op, walk.emit("anec.transpose", [moved], op.type, before.attrs, merged_sources(before, op)))
-    return walk.finish()
+        return walk.emit("anec.transpose", [moved], op.type, before.attrs, merged_sources(before, op))
+
+    return rewrite_by_kind(module, dict.fromkeys(kinds_with(Trait.ACTIVATION), pattern))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held, keeps_digits
-from aneforge.compiler.passes import Rewriter, is_const, merged_sources, pass_
+from aneforge.compiler.passes import Rewriter, is_const, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight, intern_weight
 
 _BYTES = {"si8": (-128, 127), "ui8": (0, 255)}
@@ -28,13 +28,12 @@ def collapse_quant_dequant(module: Module, chip: Facts) -> int:
     Exact: wherever fp16 holds (q - z) * s to its 11 bits, that is nearer to q than half a step. The other way round,
     a dequant of a quant, rounds and saturates, and stays.
     """
-    walk = Rewriter(module)
-    for op in module.ops:
-        if op.kind == "quant" and _undoes(op, op.operands[0]):
-            walk.replace(op, op.operands[0].operands[0])
-        else:
-            walk.keep(op)
-    return walk.finish()
+    return rewrite_by_kind(module, {"quant": _undone})
+
+
+def _undone(walk: Rewriter, op: Op) -> Op | None:
+    before = op.operands[0]
+    return before.operands[0] if _undoes(op, before) else None
 
 
 def _undoes(op: Op, before: Op) -> bool:
@@ -47,19 +46,17 @@ def _undoes(op: Op, before: Op) -> bool:
 @pass_("dequant-across-concat", 1, requires=["single quantisers"], ensures=["joined quantisers"], only=["dequant"])
 def dequant_across_concat(module: Module, chip: Facts) -> int:
     """DeduplicateStandaloneDequantGOCsAcrossConcat: equal dequants in front of a concat become one behind it."""
-    walk = Rewriter(module)
-    for op in module.ops:
-        if op.kind != "concat" or not _equal_dequants(op):
-            walk.keep(op)
-            continue
-        assert op.type is not None
-        first = op.operands[0]
-        packed = [each.operands[0] for each in op.operands]
-        assert packed[0].type is not None
-        joined = walk.emit("anec.concat", packed, TensorType(op.shape, packed[0].type.dtype), op.attrs, op.sources)
-        sources = merged_sources(*op.operands)
-        walk.replace(op, walk.emit("anec.dequant", [joined], op.type, first.attrs, sources))
-    return walk.finish()
+    return rewrite_by_kind(module, {"concat": _joined_dequants})
+
+
+def _joined_dequants(walk: Rewriter, op: Op) -> Op | None:
+    if not _equal_dequants(op):
+        return None
+    assert op.type is not None
+    first, packed = op.operands[0], [each.operands[0] for each in op.operands]
+    assert packed[0].type is not None
+    joined = walk.emit("anec.concat", packed, TensorType(op.shape, packed[0].type.dtype), op.attrs, op.sources)
+    return walk.emit("anec.dequant", [joined], op.type, first.attrs, merged_sources(*op.operands))
 
 
 def _equal_dequants(concat: Op) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.passes import Rewriter, merged_sources, pass_
+from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.encoding import SMALLEST_NORMAL
 from aneforge.graph.weights import Weight, derived_weight, intern_weight
 
@@ -37,28 +37,23 @@ def keeps_digits(values: np.ndarray | float) -> bool:
 @pass_("fold-batch-norm", 1, ensures=["no batch norms"], rounds=True, only=["batch_norm"])
 def fold_batch_norm(module: Module, chip: Facts) -> int:
     """An inference batch norm with stored statistics is a gain and an offset per channel (FoldScale)."""
-    walk = Rewriter(module)
-    for op in module.ops:
-        values = [stored(module, each) for each in op.operands[1:]] if op.kind == "batch_norm" else []
-        vectors = [each for each in values if each is not None]
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        vectors = [vector for vector in (stored(module, each) for each in op.operands[1:]) if vector is not None]
         if len(vectors) != 4:
-            walk.keep(op)
-            continue
+            return None
         gamma, beta, mean, variance = (vector.reshape(-1) for vector in vectors)
-        gain = gamma / np.sqrt(variance + op.attrs["epsilon"])
+        gain = gamma / np.sqrt(variance + op["epsilon"])
         offset = beta - mean * gain
         if not keeps_digits(gain) or not fits_fp16(offset):
-            walk.keep(op)
-            continue
+            return None
         gain, offset = np.broadcast_arrays(gain, offset)
         channels = TensorType((1, 1, len(gain), 1, 1))
-        scale = walk.constant(gain, channels, op.sources)
-        shift = walk.constant(offset, channels, op.sources)
+        scale, shift = walk.constant(gain, channels, op.sources), walk.constant(offset, channels, op.sources)
         assert op.type is not None
-        walk.replace(
-            op, walk.emit("anec.gain_offset_control", [op.operands[0], scale, shift], op.type, None, op.sources)
-        )
-    return walk.finish()
+        return walk.emit("anec.gain_offset_control", [op.operands[0], scale, shift], op.type, None, op.sources)
+
+    return rewrite_by_kind(module, {"batch_norm": pattern})
 
 
 @pass_(
@@ -75,38 +70,34 @@ def fold_gain_into_weights(module: Module, chip: Facts) -> int:
     Only where the convolution has no other reader; the offset becomes its bias. A kernel stored in bytes keeps them:
     the gain goes into its kernel_scale, one number an output channel.
     """
-    walk = Rewriter(module)
-    for op in module.ops:
-        if op.kind != "gain_offset_control" or not _fold(module, walk, op):
-            walk.keep(op)
-    return walk.finish()
+    return rewrite_by_kind(module, {"gain_offset_control": _folded})
 
 
-def _fold(module: Module, walk: Rewriter, op: Op) -> bool:
+def _folded(walk: Rewriter, op: Op) -> Op | None:
+    module = walk.module
     producer = op.operands[0]
     if producer.kind != "convolution" or len(producer.users) != 1 or not is_plain_affine(op):
-        return False
+        return None
     kernel, gain = held(module, producer.operands[1]), held(module, op.operands[1])
     offset = stored(module, op.operands[2])
     bias = stored(module, producer.operands[2]) if len(producer.operands) > 2 else np.zeros(1)
     if kernel is None or gain is None or offset is None or bias is None:
-        return False
+        return None
     outputs = producer.operands[1].shape[0]
     if gain.size not in (1, outputs):
-        return False
+        return None
     factors = np.broadcast_to(gain.array.astype(np.float64).reshape(-1), outputs)
     shifted = bias.reshape(-1) * factors + offset.reshape(-1)
     sources = merged_sources(producer, op)
     if not fits_fp16(shifted):
-        return False
+        return None
     gained = _gained_kernel(walk, producer, kernel, gain, factors, sources)
     if gained is None:
-        return False
+        return None
     assert op.type is not None
     weight, attrs = gained
     shift = walk.constant(shifted, TensorType((1, 1, outputs, 1, 1)), sources)
-    walk.replace(op, walk.emit("anec.convolution", [producer.operands[0], weight, shift], op.type, attrs, sources))
-    return True
+    return walk.emit("anec.convolution", [producer.operands[0], weight, shift], op.type, attrs, sources)
 
 
 def is_plain_affine(op: Op) -> bool:

@@ -8,6 +8,7 @@ the pipeline undoes a fusion by labelling again, and nothing has to be unmelted.
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
 from aneforge.targets import store
@@ -16,28 +17,18 @@ SLOTS = ("texture", "broadcast", "pre_activation", "goc", "post_activation", "tr
 """Names for the seven slots of fusion.json, in the order of the constructor's arguments."""
 
 PRIMARY = "primary"
-_OUTSIDE = ("live_in", "const_in", "live_out")
-_TEXTURE = ("resize", "resample", "crop_resize")
-# What the container absorbs into (fusion.json): convolution, matmul, pool, elementwise.
-_MULTIPLIES = ("convolution", "deconvolution", "linear", "matmul")
-_POOLS = ("average_pool", "max_pool", "l2norm_pool")
-_POINTWISE = ("add", "sub", "mult", "div", "max", "min", "power", "abs", "square", "scaled_elementwise")
-HOSTS = frozenset((*_MULTIPLIES, *_POOLS, *_POINTWISE))
-# Native layers: each is a segment of its own (table 22.3: attention is a hard cut).
-_NATIVE = ("sdpa", "unit")
-# The unit that scales and shifts; a dequant between a layer and its activation is that unit's work (chapter 22).
-_AFFINE = ("gain_offset_control", "dequant")
+_ALIKE = ("broadcast", "transpose", "quant")
+"""Ops whose slot has their own name."""
 
 
 def is_activation(op: Op) -> bool:
     """The data says which ops are activation slots of an engine and not engine work of their own."""
-    engine = op.spec.engine
-    return engine is not None and str(engine.value).startswith("activation slot")
+    return op.is_a(Trait.ACTIVATION)
 
 
 def is_barrier(op: Op) -> bool:
     """Whether an op cuts a segment of its own: it takes nothing up, and no layer takes it up."""
-    return op.kind in _NATIVE or bool(op.labels.get("bridge"))
+    return op.is_a(Trait.NATIVE) or bool(op.labels.get("bridge"))
 
 
 def slot_of(op: Op) -> tuple[str, ...]:
@@ -46,11 +37,11 @@ def slot_of(op: Op) -> tuple[str, ...]:
         return ()
     if is_activation(op):
         return "pre_activation", "post_activation"
-    if op.kind in _TEXTURE:
+    if op.is_a(Trait.TEXTURE):
         return ("texture",)
-    if op.kind in _AFFINE:
+    if op.is_a(Trait.AFFINE):  # a dequant between a layer and its activation is that unit's work (chapter 22)
         return ("goc",)
-    return (op.kind,) if op.kind in ("broadcast", "transpose", "quant") else ()
+    return (op.kind,) if op.kind in _ALIKE else ()
 
 
 @pass_("label-layers", 1, requires=["gain and offset"], ensures=["layers"])
@@ -60,7 +51,7 @@ def label_layers(module: Module, chip: Facts) -> int:
         op.layer, op.slot = None, None
     absorbed, number = 0, 0
     for op in module.ops:
-        if op.kind in _OUTSIDE or op.layer is not None:
+        if op.is_a(Trait.PORT) or op.layer is not None:
             continue
         op.layer, op.slot = number, PRIMARY
         absorbed += _absorb(op, number)
@@ -73,7 +64,7 @@ def _absorb(host: Op, layer: int) -> int:
     last = -1
     if is_barrier(host):
         return 0
-    if host.kind not in HOSTS:
+    if not host.is_a(Trait.HOST):
         own = slot_of(host)
         if not own:
             return 0
@@ -102,7 +93,7 @@ def _free_slot(op: Op, last: int, follower: Op | None) -> int | None:
     free = [SLOTS.index(name) for name in slot_of(op) if SLOTS.index(name) > last]
     if not free:
         return None
-    if len(free) > 1 and (follower is None or follower.kind not in _AFFINE):
+    if len(free) > 1 and (follower is None or not follower.is_a(Trait.AFFINE)):
         return free[-1]  # the slot behind the affine, unless an affine follows
     return free[0]
 
@@ -110,7 +101,7 @@ def _free_slot(op: Op, last: int, follower: Op | None) -> int | None:
 def has_room(end: Op, follower: Op) -> bool:
     """Whether the layer that ends in ``end`` would take up ``follower`` behind it, as :func:`label_layers` does it."""
     chain = [follower]
-    while end.kind not in HOSTS:
+    while not end.is_a(Trait.HOST):
         before = end.operands[0] if end.operands else None
         if before is None or before.only_user is not end or len(chain) > len(SLOTS):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.passes import Rewriter, merged_sources, pass_
+from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 
 Order = tuple[int, ...]
 _IDENTITY: Order = (0, 1, 2, 3, 4)
@@ -36,43 +36,39 @@ def collapse_transposes(module: Module, chip: Facts) -> int:
 
     One that moves no element joins the reshape before or behind it.
     """
-    walk = Rewriter(module)
-    for op in module.ops:
-        if _joins_reshape(op):
-            _reshaped(walk, op)
-            continue
-        before = op.operands[0] if op.kind == "transpose" else None
-        if before is None or before.kind != "transpose":
-            walk.keep(op)
-            continue
-        first, second = order_of(before), order_of(op)
-        order = tuple(first[axis] for axis in second)
-        source = before.operands[0]
-        if order == _IDENTITY:
-            walk.replace(op, source)
-            continue
-        assert op.type is not None
-        attrs = {"transpose_list": pairs_of(order)}
-        walk.replace(op, walk.emit("anec.transpose", [source], op.type, attrs, merged_sources(before, op)))
-    return walk.finish()
+    return rewrite_by_kind(module, {"transpose": _collapsed, "reshape": _joined})
 
 
-def _joins_reshape(op: Op) -> bool:
-    before = op.operands[0] if op.kind in ("transpose", "reshape") else None
-    if before is None or {op.kind, before.kind} != {"transpose", "reshape"}:
-        return False
-    return keeps_order(op if op.kind == "transpose" else before)
+def _collapsed(walk: Rewriter, op: Op) -> Op | None:
+    """A transpose behind another, or one that moves no element behind a reshape."""
+    before = op.operands[0]
+    if before.kind == "reshape" and keeps_order(op):
+        return _reshaped(walk, op)
+    if before.kind != "transpose":
+        return None
+    first, second = order_of(before), order_of(op)
+    order = tuple(first[axis] for axis in second)
+    source = before.operands[0]
+    if order == _IDENTITY:
+        return source
+    assert op.type is not None
+    attrs = {"transpose_list": pairs_of(order)}
+    return walk.emit("anec.transpose", [source], op.type, attrs, merged_sources(before, op))
 
 
-def _reshaped(walk: Rewriter, op: Op) -> None:
-    """Read what the op before read, under the last shape."""
+def _joined(walk: Rewriter, op: Op) -> Op | None:
+    """A reshape behind a transpose that moves no element."""
+    before = op.operands[0]
+    return _reshaped(walk, op) if before.kind == "transpose" and keeps_order(before) else None
+
+
+def _reshaped(walk: Rewriter, op: Op) -> Op:
+    """What the op before read, under the last shape."""
     before, source = op.operands[0], op.operands[0].operands[0]
     assert op.type is not None
     if source.type == op.type:
-        walk.replace(op, source)
-        return
-    attrs = {"shape": op.type.shape}
-    walk.replace(op, walk.emit("anec.reshape", [source], op.type, attrs, merged_sources(before, op)))
+        return source
+    return walk.emit("anec.reshape", [source], op.type, {"shape": op.type.shape}, merged_sources(before, op))
 
 
 @pass_("transposes-into-matmul", 1, requires=["single transposes"], only=["transpose"])
