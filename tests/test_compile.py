@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_graphs import random_graph
 
 import aneforge as af
-from aneforge.anec import AnecError, parse, verify
+from aneforge.anec import AnecError, parse, read, verify, write
 from aneforge.compiler.compile import Compiled, compile_target, lowered_for
 from aneforge.compiler.passes import PASSES, checked_order
 from aneforge.compiler.pipeline import PHASES, PIPELINE
@@ -84,8 +84,9 @@ def test_every_pass_keeps_the_meaning_and_every_program_its_promises(seed, chip)
     program = compile_target(graph, target(chip), watch=watch)
     check_program(program)
     assert watch.checked
-    text = str(program.module)
-    assert str(parse(text)) == text
+    module, name = read(program.mlir)
+    assert name == chip
+    assert write(module, name) == program.mlir
     verify(program.module)
     data = np.random.default_rng(seed).normal(size=x.shape)
     found = Model(graph, program).reference(data)
@@ -101,7 +102,11 @@ def test_sharing_the_work_changes_nothing(seed):
     together = af.compile_all(out)
     assert set(together) | set(together.refused) == set(NAMES)
     for name, program in together.items():
-        assert af.compile(out, target=name).program.fingerprint == program.fingerprint
+        alone = af.compile(out, target=name).program
+        assert alone.fingerprint == program.fingerprint
+        assert alone.to_json() == program.to_json()
+        assert alone.mlir == program.mlir
+        assert read(program.mlir).target == program.to_json()["target"] == name
     for name in together.refused:
         with pytest.raises(CompileError):
             af.compile(out, target=name)
@@ -263,7 +268,7 @@ def test_another_reader_takes_the_finished_code():
 
     context = Context(allow_unregistered=True)
     context.load_dialect(builtin.Builtin)
-    text = str(af.compile(small(), target="h13").program.module)
+    text = af.compile(small(), target="h13").program.mlir
     read = Parser(context, text).parse_module()
     region = next(iter(read.body.block.ops))
     assert len(list(region.regions[0].block.ops)) == text.count("anec.") - 1

@@ -351,7 +351,7 @@ def test_a_kernel_beyond_the_chip_is_refused_in_the_compilers_words():
     assert kinds(lower(y)) == ["convolution"]
     with pytest.raises(LoweringError, match="It should be in"):
         lower(y, af.Family.A13)
-    assert lower(y, af.target("h16")).module.target == "h16"  # square kernels of 16 compile there (C16)
+    assert kinds(lower(y, af.target("h16"))) == ["convolution"]  # square kernels of 16 compile there (C16)
 
 
 def test_a_row_beyond_kernel_memory_is_refused_in_the_compilers_words():

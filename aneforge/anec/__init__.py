@@ -5,7 +5,7 @@ from __future__ import annotations
 from aneforge.anec.interpret import interpret
 from aneforge.anec.ir import AnecError, Module, Op, TensorType, rank5
 from aneforge.anec.spec import OpSpec, spec, spec_names, structural_names
-from aneforge.anec.text import parse, write
+from aneforge.anec.text import parse, read, write
 from aneforge.anec.verify import problems, verify
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "parse",
     "problems",
     "rank5",
+    "read",
     "spec",
     "spec_names",
     "structural_names",

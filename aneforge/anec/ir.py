@@ -154,14 +154,15 @@ class Op:
 
 
 class Module:
-    """The ops of one program, every operand before its reader, and the constants they refer to."""
+    """The ops of one program, every operand before its reader, and the constants they refer to.
 
-    def __init__(
-        self, ops: Iterable[Op] = (), weights: Mapping[str, Weight] | None = None, target: str | None = None
-    ) -> None:
+    It names no target: targets whose facts agree share one module. A :class:`~aneforge.compiler.program.Program` has
+    its own, and the text writer is told which to print.
+    """
+
+    def __init__(self, ops: Iterable[Op] = (), weights: Mapping[str, Weight] | None = None) -> None:
         self.ops = list(ops)
         self.weights: dict[str, Weight] = dict(weights) if weights else {}
-        self.target = target
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
         self.derived: object = None
         """What a pass has worked out from the ops and the next may use, for as long as the list stays the same."""
@@ -213,7 +214,7 @@ class Module:
             operands = [made[operand.uid] for operand in op.operands]
             copy = made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
             copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
-        return Module(made.values(), self.weights, self.target)
+        return Module(made.values(), self.weights)
 
     def __str__(self) -> str:
         from aneforge.anec.text import write

@@ -18,7 +18,7 @@ def run(model: str | ModelFile, chip: str, passes: str, log: bool) -> None:
     retargeted, lowered = lowered_for(load_model(model), found)
     names, given = pass_names(passes)
     entries = run_passes(lowered.module, found, names, given)
-    print(write(lowered.module), end="")
+    print(write(lowered.module, found.name), end="")
     if log:
         for change in retargeted.changes:
             print(f"// retargeted {change}", file=sys.stderr)

@@ -11,6 +11,7 @@ from math import isinf
 from typing import Any
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.text import write
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legalise.segments import is_bridge
 from aneforge.compiler.lower import Port
@@ -472,6 +473,11 @@ class Program:
         """Equal for equal programs, whatever target they are for."""
         text = json.dumps(self._content(), sort_keys=True, default=list)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    @property
+    def mlir(self) -> str:
+        """The backend code as text, for this program's own target; the module may be shared with others."""
+        return write(self.module, self.target.name)
 
     def __iter__(self) -> Iterator[ProgramLayer]:
         return iter(self.layers)

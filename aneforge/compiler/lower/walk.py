@@ -128,7 +128,7 @@ def _finish(build: Builder) -> tuple[Module, tuple[Port, ...]]:
         results.append(build.value(node))
         outputs.append(Port(label, node.shape, layout(node.shape), DTYPES[node.dtype]))
     build.ops.append(Op("anec.live_out", results, None, {"names": tuple(port.name for port in outputs)}))
-    module = Module(build.ops, build.weights, None if build.target is None else build.target.name)
+    module = Module(build.ops, build.weights)
     module.sweep()  # transposes that became flags
     for port, op in zip(outputs, results, strict=True):
         if op.type != TensorType(port.ndchw_shape, port.dtype):
