@@ -16,7 +16,7 @@ from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.memory.allocation import Allocation, allocation_of
 from aneforge.compiler.memory.layout import Arena, pack
-from aneforge.compiler.memory.liveness import Buffer
+from aneforge.compiler.memory.liveness import LiveBuffer
 from aneforge.compiler.passes import run_passes
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.compiler.schedule.layers import LayerGraph
@@ -282,7 +282,7 @@ def test_no_two_live_buffers_overlap(sizes, capacity):
     b = Build()
     buffers = []
     for size, first, length in sizes:
-        buffer = Buffer(b.input(), first)
+        buffer = LiveBuffer(b.input(), first)
         buffer.last, buffer.size = first + length, size
         buffers.append(buffer)
     placed, homeless, top = pack(buffers, capacity)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from aneforge.anec.spec import OpSpec, spec
 from aneforge.errors import AneforgeError
@@ -153,6 +153,14 @@ class Op:
         return f"<{self.name} {self.type}>"
 
 
+class CarriedPlan(Protocol):
+    """What the compiler has decided about a module and lets it carry; the language knows nothing of it but this."""
+
+    def clone(self) -> CarriedPlan:
+        """The same for a copy of the module."""
+        ...
+
+
 class Module:
     """The ops of one program, every operand before its reader, and the constants they refer to.
 
@@ -164,8 +172,8 @@ class Module:
         self.ops = list(ops)
         self.weights: dict[str, Weight] = dict(weights) if weights else {}
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
-        self.derived: object = None
-        """What a pass has worked out from the ops and the next may use, for as long as the list stays the same."""
+        self.plan: CarriedPlan | None = None
+        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); text has the same as labels."""
 
     @property
     def kinds(self) -> set[str]:
@@ -214,7 +222,9 @@ class Module:
             operands = [made[operand.uid] for operand in op.operands]
             copy = made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
             copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
-        return Module(made.values(), self.weights)
+        clone = Module(made.values(), self.weights)
+        clone.plan = None if self.plan is None else self.plan.clone()
+        return clone
 
     def __str__(self) -> str:
         from aneforge.anec.text import write

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aneforge.anec.ir import Op
+from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 
-__all__ = ["KERNELS", "exceeds", "kernel_cap", "kernel_demand", "streamable"]
+__all__ = ["KERNELS", "exceeds", "kernel_cap", "kernel_demand", "stored_size", "streamable"]
 
 KERNELS = ("convolution", "deconvolution", "linear")
 """Ops whose stored weight lies in kernel memory as a whole; the engine tiles the right-hand side of a matmul."""
@@ -48,3 +48,13 @@ def exceeds(op: Op, chip: Facts) -> bool:
     """ExceedKmemSizeLimit: whether a layer's weight has to be split."""
     demand = kernel_demand(op)
     return demand > 0 and kernel_cap(chip, streamable(op, chip["max_operand_bytes"])) < demand
+
+
+def stored_size(module: Module, op: Op) -> int:
+    """The bytes of one stored constant in the form it is packed in."""
+    assert op.type is not None
+    if op.type.dtype != "f16" or op.labels.get("encoding", "fp16") == "fp16":
+        return op.type.bytes
+    encoded = module.weights[op.attrs["weight"]].encoded
+    assert encoded is not None
+    return encoded.bytes
