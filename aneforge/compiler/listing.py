@@ -107,6 +107,8 @@ def _notes(layer: ProgramLayer) -> str:
     told = []
     if "piece" in labels:
         told.append(f"piece {labels['piece'][0] + 1} of {labels['piece'][1]}")
+    if layer.passes > 1:
+        told.append(f"{layer.passes} passes")
     if "route" in labels:
         told.append(f"{labels['route']} route" + (f" as {labels['storage']}" if "storage" in labels else ""))
     if "large_kernel" in labels:

@@ -105,12 +105,12 @@ class StoredWeight:
     encoding: str
     bytes: int
     stored_bytes: int
-    """With the copies that a chip without shared kernel memory needs."""
+    """What it takes where it is packed: one copy on every chip."""
     address: int
     flow: str | None
     """``stream`` or ``fold`` for kernels, None for biases, gains and other coefficients."""
     path: str | None
-    """``replicated`` per core or ``shared`` (listing 35.2)."""
+    """``per core``: each core builds the part of its own output channels; or ``shared`` (listing 35.2)."""
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "sources": list(self.sources), "shape": list(self.shape)}

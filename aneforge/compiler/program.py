@@ -100,6 +100,11 @@ class ProgramLayer:
         return "chained" in self.labels
 
     @property
+    def passes(self) -> int:
+        """How often its input passes the engine, since kernel memory holds a part of its outputs at a time."""
+        return self.labels.get("passes", 1)
+
+    @property
     def co_issue(self) -> int | None:
         """The layer of the other engine that runs beside it."""
         partner = self.labels.get("co_issue")
@@ -151,7 +156,7 @@ class ProgramLayer:
             record["slots"] = [{"slot": each.name, "op": each.op, "attrs": _plain(each.attrs)} for each in self.slots]
         if self.weights:
             record["weights"] = list(self.weights)
-        extra = ("route", "storage", "large_kernel", "piece", "chained", "buffer_offset")
+        extra = ("route", "storage", "large_kernel", "piece", "passes", "chained", "buffer_offset")
         record |= {name: self.labels[name] for name in extra if name in self.labels}
         if self.co_issue is not None:
             record["co_issue"] = self.co_issue

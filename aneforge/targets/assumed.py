@@ -6,6 +6,7 @@ A compiler cannot stop at a cell that nobody has printed. The assumptions are da
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -40,12 +41,10 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     elif key in store.load("choices")["arithmetic"]:
         chosen = store.load("choices")["arithmetic"][key]
         return fact({**chosen, "v": _of_generation(target, chosen)}, about=about)
-    elif key in ("kernel_path", "kernel_copies"):
-        return _kernel_data(target, key)
+    elif key in _OF_KERNELS:
+        return _OF_KERNELS[key](target)
     elif kind == "stream":
         found = Fact(None, about=about) if target.family5 is None else stream_fact(rest, target.family5)
-    elif key == "palette_bits":
-        return _palette_bits(target)
     else:
         found = _published(target, key)
         if not found.known:
@@ -65,7 +64,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: the name of a HAL field (``max_operand_bytes``), ``limit:NAME``,
     ``stream:ENCODING``, ``family8``, ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``,
-    ``kernel_copies`` or ``palette_bits``; the simulator asks for those of ``choices.json`` ``arithmetic``
+    ``kernel_lanes`` or ``palette_bits``; the simulator asks for those of ``choices.json`` ``arithmetic``
     (``winograd``, ``table_set``). An unpublished one is assumed where the data say how."""
     return _compile_fact(target.name, key)
 
@@ -109,16 +108,21 @@ def _limit(target: Target, name: str) -> Fact[Any]:
     return limit_fact(name, target.family5)
 
 
-def _kernel_data(target: Target, key: str) -> Fact[Any]:
-    """How kernel data are built: for every core up to A13, once for all from A14 (listing 35.2)."""
+def _kernel_path(target: Target) -> Fact[Any]:
+    """How kernel data are built: by every core for itself up to A13, once for all from A14 (listing 35.2)."""
     document = store.load("compression")
     shared = target.family8 is not None and target.family8 >= Family8.A14
     row = next(row for row in document["kernel_data_paths"] if row["layout"].startswith("shared") == shared)
-    cores = _compile_fact(target.name, "num_nes")
-    copies = 1 if shared else cores.value
-    value = ("shared" if shared else "replicated") if key == "kernel_path" else copies
-    told = fact({**row, "v": value}, document["evidence"], about=f"{key} of {target.name}")
-    return told if shared or cores.conflict_id is None else replace(told, conflict_id=cores.conflict_id)
+    value = "shared" if shared else "per core"
+    return fact({**row, "v": value}, document["evidence"], about=f"kernel_path of {target.name}")
+
+
+def _kernel_lanes(target: Target) -> Fact[Any]:
+    """In how many shares of output channels a kernel reaches the engine (C37); inferred where no program was seen."""
+    chosen = store.load("choices")["kernel_lanes"]
+    seen = target.td_generation in chosen["generations"]
+    row = chosen if seen else {**chosen, "conf": "inferred"}
+    return fact(row, about=f"kernel_lanes of {target.name}")
 
 
 def _of_generation(target: Target, chosen: dict[str, Any]) -> bool | str:
@@ -141,6 +145,13 @@ def _palette_bits(target: Target) -> Fact[Any]:
     early = target.family5 is None or target.family5 <= Family.A13
     widths = palette["m1_bits"] if early else sorted({*palette["index_bits"], *palette["version_gated"]})
     return fact({**palette, "v": tuple(widths)}, store.load("compression")["evidence"], about="palette index bits")
+
+
+_OF_KERNELS: dict[str, Callable[[Target], Fact[Any]]] = {
+    "kernel_path": _kernel_path,
+    "kernel_lanes": _kernel_lanes,
+    "palette_bits": _palette_bits,
+}
 
 
 def _elder(target: Target) -> dict[str, str] | None:

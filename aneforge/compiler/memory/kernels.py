@@ -1,4 +1,4 @@
-"""Weight packing: where kernel data lie, how often they are built, and whether they stream."""
+"""Weight packing: where kernel data lie, by which path they reach the engine, and whether they stream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def kernel_of(op: Op) -> Op | None:
         "kmem_cap_streamed",
         "max_operand_bytes",
         "kernel_path",
-        "kernel_copies",
         "stream:sparse",
         "stream:blockwise",
     ],
@@ -36,12 +35,13 @@ def kernel_of(op: Op) -> Op | None:
     ensures=["packed weights"],
 )
 def pack_kernels(module: Module, chip: Facts) -> int:
-    """Lay out stored weights in the order of their use: replicated per core up to A13, shared from A14 (listing 35.2).
+    """Lay out stored weights in the order of their use, each once: built per core up to A13, shared from A14.
 
-    A kernel that meets the streaming conditions is sized against the 16 MB cap and streams; any other is folded,
-    which means dense and within 64 KB. Sparse and blockwise kernels stay in their form where the target streams it.
+    Per core means that every core builds the part of its own output channels (listing 35.2); published programs hold
+    one copy. A kernel that meets the streaming conditions is sized against the 16 MB cap and streams; any other is
+    folded, which means dense, in passes where a lane's share exceeds 64 KB. Sparse and blockwise kernels stay in
+    their form where the target streams it.
     """
-    copies = chip["kernel_copies"]
     flows: dict[Op, str] = {}
     for op in module.ops:
         kernel = kernel_of(op)
@@ -58,7 +58,7 @@ def pack_kernels(module: Module, chip: Facts) -> int:
             continue
         flow = flows.get(op)
         path = None if flow is None else chip["kernel_path"]
-        weight = _weight(module, op, address, copies if flow is not None else 1, flow, path)
+        weight = _weight(module, op, address, flow, path)
         weights.append(weight)
         _write_labels(op, weight)
         address += -(-weight.stored_bytes // ALIGNMENT) * ALIGNMENT
@@ -66,13 +66,11 @@ def pack_kernels(module: Module, chip: Facts) -> int:
     return len(flows)
 
 
-def _weight(module: Module, op: Op, address: int, copies: int, flow: str | None, path: str | None) -> StoredWeight:
+def _weight(module: Module, op: Op, address: int, flow: str | None, path: str | None) -> StoredWeight:
     assert op.type is not None
     encoding = op.labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype)
     size = stored_size(module, op)
-    return StoredWeight(
-        op.attrs["weight"], op.sources, op.type.shape, encoding, size, size * copies, address, flow, path
-    )
+    return StoredWeight(op.attrs["weight"], op.sources, op.type.shape, encoding, size, size, address, flow, path)
 
 
 def _write_labels(op: Op, weight: StoredWeight) -> None:
