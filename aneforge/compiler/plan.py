@@ -46,7 +46,7 @@ class Segment:
         inputs = tuple(_placed(name, places) for name in self.inputs)
         outputs = tuple(places[number] for number in self.outputs)
         return replace(
-            self, layers=tuple(sorted(places[each] for each in self.layers)), inputs=inputs, outputs=outputs
+            self, layers=tuple(sorted(places[number] for number in self.layers)), inputs=inputs, outputs=outputs
         )
 
 
@@ -150,9 +150,9 @@ class Plan:
         """These layers are gone, and with them the layer objects and all that was laid out."""
         self.graph = self.live = self.buffers = None
         if self.segments is not None:
-            self.segments = tuple(replace(each, layers=_without(each.layers, numbers)) for each in self.segments)
+            self.segments = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.segments)
         if self.partitions is not None:
-            self.partitions = tuple(replace(each, layers=_without(each.layers, numbers)) for each in self.partitions)
+            self.partitions = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.partitions)
         if self.steps is not None:
             self.steps = tuple(left for step in self.steps if (left := _without(step, numbers)))
 
@@ -178,7 +178,7 @@ def with_peaks(partitions: Sequence[Partition], buffers: Sequence[Buffer]) -> tu
             first, last = buffer.live
             steps[first] = steps.get(first, 0) + buffer.bytes
             steps[last + 1] = steps.get(last + 1, 0) - buffer.bytes
-    return tuple(replace(each, peak=_peak(changes.get(each.number, {}))) for each in partitions)
+    return tuple(replace(old, peak=_peak(changes.get(old.number, {}))) for old in partitions)
 
 
 def _peak(changes: Mapping[int, int]) -> int:

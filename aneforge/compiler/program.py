@@ -224,12 +224,12 @@ class Program:
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """Dispatches in order."""
-        return tuple(each.at_places(self._places) for each in self.plan.segments or ())
+        return tuple(segment.at_places(self._places) for segment in self.plan.segments or ())
 
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """What runs between two times that the on-chip memory is emptied, in order."""
-        return tuple(each.at_places(self._places) for each in self.plan.partitions or ())
+        return tuple(partition.at_places(self._places) for partition in self.plan.partitions or ())
 
     @cached_property
     def steps(self) -> tuple[tuple[int, ...], ...]:
@@ -239,7 +239,7 @@ class Program:
     @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
         """Every buffer: those of ports first, then in the order of the schedule."""
-        return tuple(each.at_places(self._places) for each in self.plan.buffers or ())
+        return tuple(buffer.at_places(self._places) for buffer in self.plan.buffers or ())
 
     @cached_property
     def _buffer_of(self) -> dict[Name, Buffer]:

@@ -134,14 +134,14 @@ def _places(
     for buffer in buffers:
         if buffer not in spaces:
             spaces[buffer] = "port" if buffer.port else "dram"
-    addresses |= pack((each for each in buffers if spaces[each] == "dram"), None)[0]
+    addresses |= pack((buffer for buffer in buffers if spaces[buffer] == "dram"), None)[0]
     return spaces, addresses, spilled
 
 
 def _records(live: Liveness, spaces: dict[LiveBuffer, str], addresses: dict[LiveBuffer, int]) -> tuple[Buffer, ...]:
     """Every buffer as an object: those of ports first, then in the order in which layers first write to them."""
     graph, footprint = live.graph, live.footprint
-    names: dict[LiveBuffer, list[Name]] = {each: [] for each in live.in_order()}
+    names: dict[LiveBuffer, list[Name]] = {buffer: [] for buffer in live.in_order()}
     for op in graph.module.inputs:
         if op in live.of:
             names[live.of[op]].append(op.attrs["name"])
@@ -150,15 +150,15 @@ def _records(live: Liveness, spaces: dict[LiveBuffer, str], addresses: dict[Live
     return tuple(
         Buffer(
             number,
-            spaces[each],
-            addresses.get(each),
-            footprint.bytes(each.owner),
-            footprint.row_stride(each.owner),
-            (each.first, each.last),
-            each.partition if spaces[each] == "l2" else None,
+            spaces[buffer],
+            addresses.get(buffer),
+            footprint.bytes(buffer.owner),
+            footprint.row_stride(buffer.owner),
+            (buffer.first, buffer.last),
+            buffer.partition if spaces[buffer] == "l2" else None,
             tuple(values),
         )
-        for number, (each, values) in enumerate(names.items())
+        for number, (buffer, values) in enumerate(names.items())
     )
 
 

@@ -49,10 +49,11 @@ class Liveness:
     def of_module(module: Module, footprint: Footprint, most: int) -> Liveness:
         """That of the module's plan: made by the first pass that asks."""
         plan, graph = plan_of(module), LayerGraph.of_module(module)
-        if plan.live is None or plan.live.graph is not graph:
+        live = plan.live
+        if live is None or live.graph is not graph or (live.footprint.rules, live.most) != (footprint.rules, most):
             schedule_from_labels(plan, graph, most)
-            plan.live = Liveness(graph, plan.steps or (), footprint, most)
-        return plan.live
+            live = plan.live = Liveness(graph, plan.steps or (), footprint, most)
+        return live
 
     def __init__(self, graph: LayerGraph, steps: Iterable[Sequence[int]], footprint: Footprint, most: int) -> None:
         self.graph, self.footprint, self.most = graph, footprint, most
@@ -124,8 +125,8 @@ class Liveness:
         if old.partition is not None:
             buffer.touch(old.partition)
         buffer.values += old.values
-        for each in old.values:
-            self.of[each] = buffer
+        for moved in old.values:
+            self.of[moved] = buffer
 
     def on_chip(self, buffer: LiveBuffer) -> bool:
         """Made and read inside one partition, and no larger than its budget."""

@@ -160,8 +160,10 @@ class LayerGraph:
             if layer.is_output or any(consumer.segment != number for consumer in layer.consumers):
                 outputs.setdefault(number, []).append(layer.number)
         return tuple(
-            replace(each, inputs=tuple(inputs.get(each.number, ())), outputs=tuple(outputs.get(each.number, ())))
-            for each in segments
+            replace(
+                segment, inputs=tuple(inputs.get(segment.number, ())), outputs=tuple(outputs.get(segment.number, ()))
+            )
+            for segment in segments
         )
 
     def write_order(self, order: list[Layer]) -> None:

@@ -80,8 +80,8 @@ class _Pressure:
     def partitions(self) -> list[Partition]:
         """All partitions as they were closed, in order."""
         return [
-            Partition(number, each.segment, tuple(each.layers), each.peak, self.most)
-            for number, each in enumerate(self._closed)
+            Partition(number, members.segment, tuple(members.layers), members.peak, self.most)
+            for number, members in enumerate(self._closed)
         ]
 
     def take(self, step: list[Layer]) -> None:
