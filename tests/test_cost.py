@@ -122,6 +122,19 @@ def test_passes_by_kernel_memory(contraction, expected):
     assert passes(work, basis_of("M1").constants) == expected
 
 
+def test_passes_of_the_compiler_are_not_counted_twice():
+    """The fit holds how often an input is read again; a layer in passes is issued once."""
+    x = af.input((1, 256, 14, 14), name="x")
+    model = af.compile(af.conv(x, np.full((512, 256, 3, 3), 0.001), stride=2, pad=1), target="m1")
+    (layer,) = model.program.layers
+    assert layer.passes == 3
+    (in_passes,) = work_of_program(model.program)
+    del layer.labels["passes"]
+    (at_once,) = work_of_program(model.program)
+    assert in_passes == at_once
+    assert in_passes.weight_bytes == 512 * 256 * 9 * 2
+
+
 def test_shared_weights_stay_as_long_as_they_fit():
     known = basis_of("M6").constants
     fits, beyond = (Work("conv", 8, weight_bytes=size, shared=True) for size in (2.0**19, 2.0**19 + 2))

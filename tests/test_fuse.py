@@ -29,7 +29,7 @@ class Build:
     """A small module by hand."""
 
     def __init__(self):
-        self.module = Module(target="h13")
+        self.module = Module()
         self.count = 0
 
     def op(self, kind, *operands, type_=MAP, **attrs):

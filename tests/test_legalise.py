@@ -27,7 +27,7 @@ from aneforge.compiler.lower import lower
 from aneforge.compiler.passes import PASSES, checked_order, run_pass, run_passes
 from aneforge.compiler.refusal import CompileError, Refused
 from aneforge.graph.weights import intern_weight
-from aneforge.targets import target
+from aneforge.targets import all_targets, target
 
 MAP = TensorType((1, 1, 8, 6, 6))
 PORTS = ("live_in", "const_in", "live_out")
@@ -37,7 +37,7 @@ class Build:
     """A small module by hand."""
 
     def __init__(self):
-        self.module = Module(target="h13")
+        self.module = Module()
         self.count = 0
 
     def op(self, kind, *operands, type_=None, **attrs):
@@ -251,13 +251,62 @@ def test_tiles_overlap_where_the_kernel_is_taller_than_its_stride():
     assert streamable(live, 2 << 20) is False
 
 
+def kernel_facts(chip, **others):
+    """What the split reads of a chip, with some values exchanged."""
+    facts = Facts(target(chip), PASSES["split-kernel-memory"].reads)
+    facts._values |= others
+    return facts
+
+
+TIGHT = kernel_facts("h13", kmem_cap_streamed=65536)
+"""An M1 whose streamed cap is 64 KB: weights that a test can hold are split into layers."""
+
+
 def test_the_cap_itself_still_fits():
     b = Build()
-    facts = Facts(target("h13"), PASSES["split-kernel-memory"].reads)
     x = b.input(1, 1, 64, 4, 4)
-    assert not exceeds(b.conv(x, np.ones((512, 64, 1, 1)), stride=(2, 2)), facts)
-    assert exceeds(b.conv(x, np.ones((513, 64, 1, 1)), stride=(2, 2)), facts)
-    assert not exceeds(b.conv(x, np.ones((513, 64, 1, 1))), facts)
+    assert not exceeds(b.conv(x, np.ones((512, 64, 1, 1)), stride=(2, 2)), TIGHT)
+    assert exceeds(b.conv(x, np.ones((513, 64, 1, 1)), stride=(2, 2)), TIGHT)
+    wide = b.input(1, 1, 8192, 1, 1)
+    kernels = [b.op("const_in", type_=TensorType((n, 1, 8192, 1, 1)), weight="any") for n in (1024, 1025)]
+    assert [exceeds(b.conv(wide, each), kernel_facts("h13")) for each in kernels] == [False, True]  # 16 MB
+
+
+@pytest.mark.parametrize(
+    ("chip", "outputs", "stride", "passes"),
+    [
+        ("h13", 16 * 28, 2, 1),  # 2304 bytes an output: 28 of them are 64512 bytes, and every lane has 28
+        ("h13", 16 * 28 + 1, 2, 2),  # one lane has 29
+        ("h13", 16 * 56 + 1, 2, 3),
+        ("h13", 16 * 56 + 1, 1, 1),  # a weight that streams is held against 16 MB
+        ("h11", 16 * 56 + 1, 1, 3),  # no streams there
+        ("h17s", 16 * 28 + 1, 2, 2),
+    ],
+)
+def test_a_lane_has_64_kilobytes_for_its_share_of_the_outputs(chip, outputs, stride, passes):
+    """Chapter 35: coefficients that a core builds must fit the cap, otherwise the engine tiles. It stays one layer."""
+    b = Build()
+    kernel = b.op("const_in", type_=TensorType((outputs, 1, 128, 3, 3)), weight="any")
+    module = b.done(b.conv(b.input(1, 1, 128, 9, 9), kernel, stride=(stride, stride)))
+    log = run_pass(module, target(chip), PASSES["split-kernel-memory"])
+    assert kinds(module) == ["convolution"]
+    assert only(module, "convolution").labels.get("passes", 1) == passes
+    assert log.changes == (passes > 1)
+
+
+def test_passes_leave_the_fusion_alone():
+    b = Build()
+    module = b.done(fused_layer(b, np.random.default_rng(0), outputs=1300))
+    before = layers(module)
+    same(module, "h13", "split-kernel-memory")
+    assert layers(module) == before
+    assert only(module, "convolution").labels["passes"] == 2  # 864 bytes an output: a lane holds 75 of its 82
+
+
+def test_lanes_are_a_fact_with_its_source():
+    assert kernel_facts("h13").fact("kernel_lanes").label() == "[measured: MHX, G23, M6.hwx; U28]"
+    assert kernel_facts("h16").fact("kernel_lanes").label() == "[inferred: MHX, G23, M6.hwx; U28]"
+    assert {kernel_facts(each.name)["kernel_lanes"] for each in all_targets(only_28=True)} == {16}
 
 
 def fused_layer(b, rng, groups=1, outputs=96):
@@ -274,7 +323,7 @@ def test_the_split_undoes_the_fusion_it_has_to():
     module = b.done(fused_layer(b, np.random.default_rng(0)))
     whole = "goc:gain_offset_control", "post_activation:relu"
     assert layers(module) == [["convolution", *whole, "transpose:transpose", "quant:quant"]]
-    same(module, "h13", "split-kernel-memory")
+    same(module, TIGHT, "split-kernel-memory")
     assert layers(module) == [
         ["convolution", *whole],
         ["convolution", *whole],
@@ -293,7 +342,7 @@ def test_the_split_undoes_the_fusion_it_has_to():
 def test_the_fewest_pieces(outputs, count):
     b = Build()
     module = b.done(fused_layer(b, np.random.default_rng(0), outputs=outputs))  # 864 bytes an output, 75 fit
-    same(module, "h13", "split-kernel-memory")
+    same(module, TIGHT, "split-kernel-memory")
     assert kinds(module).count("convolution") == count
 
 
@@ -309,7 +358,7 @@ def test_the_fewest_pieces(outputs, count):
 def test_grouped_kernels_are_cut_between_groups_where_a_group_fits(groups, outputs, of_each, views):
     b = Build()
     module = b.done(fused_layer(b, np.random.default_rng(1), groups=groups, outputs=outputs))
-    same(module, "h13", "split-kernel-memory")
+    same(module, TIGHT, "split-kernel-memory")
     pieces = [op for op in module if op.kind == "convolution"]
     assert [op.attrs["groups"] for op in pieces] == of_each
     assert {"channel_wise" in op.attrs for op in pieces} == {groups == 48}
@@ -326,7 +375,7 @@ def test_pieces_of_groups():
 def test_one_channel_of_many_is_no_longer_channel_wise():
     b = Build()
     module = b.done(b.conv(b.input(1, 1, 2, 16, 16), np.ones((200, 1, 15, 15)), stride=(2, 2), groups=2))
-    same(module, "h13", "split-kernel-memory")
+    same(module, TIGHT, "split-kernel-memory")
     assert [(op.attrs["groups"], "channel_wise" in op.attrs) for op in module if op.kind == "convolution"] == [
         (1, False),
         (1, False),
@@ -363,7 +412,7 @@ def test_a_deconvolution_is_cut_along_its_outputs(groups):
     bias = b.const(np.arange(each * groups) / 64)
     type_ = TensorType((1, 1, each * groups, 10, 10))
     y = b.op("deconvolution", x, kernel, bias, type_=type_, **attrs)
-    module = same(b.done(b.op("relu", b.goc(y))), "h13", "split-kernel-memory")
+    module = same(b.done(b.op("relu", b.goc(y))), TIGHT, "split-kernel-memory")
     assert kinds(module).count("deconvolution") > 1
     assert all(op.operands[1].type.bytes <= 65536 for op in module if op.kind == "deconvolution")
 
@@ -376,8 +425,7 @@ def test_a_linear_layer_is_cut_along_the_width():
     y = b.op("linear", b.input(1, 1, 3, 2, 1024), weight, bias, type_=TensorType((1, 1, 3, 2, 80)))
     slope = b.const([0.1, 0.2, 0.3])  # along the channels, which are not cut
     module = b.done(b.op("leaky_relu", y, slope))
-    assert kinds(run(module.clone(), "h13", "split-kernel-memory")) == ["linear", "leaky_relu"]  # it streams there
-    same(module, "h11", "split-kernel-memory")
+    same(module, TIGHT, "split-kernel-memory")
     assert kinds(module) == ["linear", "leaky_relu"] * 3 + ["concat"]
     assert only(module, "concat").attrs["axis"] == 4
 
@@ -391,7 +439,7 @@ def test_quantised_kernels_are_cut_with_their_scales():
     stored = {"kernel_scale": scale.key, "kernel_zero_point": zero.key}
     kernel = b.const(codes, (192, 1, 48, 3, 3), "si8")
     module = b.done(b.conv(b.input(1, 1, 48, 8, 8), kernel, stride=(2, 2), **stored))
-    same(module, "h13", "split-kernel-memory")
+    same(module, TIGHT, "split-kernel-memory")
     assert kinds(module) == ["convolution", "convolution", "concat"]
 
 
@@ -410,7 +458,7 @@ def test_a_large_weight_becomes_hundreds_of_pieces_unread():
     b.module.weights["wide"] = wide
     kernel = b.op("const_in", type_=TensorType((1, 1, 4096, 1, 4096)), weight="wide")
     module = b.done(b.op("linear", b.input(1, 1, 8, 1, 4096), kernel))
-    run_pass(module, target("h11"), PASSES["split-kernel-memory"])
+    run(module, TIGHT, "split-kernel-memory")
     assert kinds(module).count("linear") == 512
     assert len({op.attrs["weight"] for op in module if op.kind == "const_in"}) == 512
 
@@ -421,7 +469,7 @@ def test_a_constant_without_numbers_cannot_be_cut():
     module = b.done(y)
     del module.weights[y.operands[1].attrs["weight"]]
     with pytest.raises(AnecError, match="is not in the module, so it cannot be cut"):
-        run_pass(module, target("h13"), PASSES["split-kernel-memory"])
+        run(module, TIGHT, "split-kernel-memory")
 
 
 def test_without_numbers_a_text_stays_as_it_is():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from test_fuse import Build
 from test_schedule import ALL, M1, named, square_map
 
+import aneforge as af
 from aneforge.anec import TensorType, interpret, parse
 from aneforge.compiler.banks import BANK_BYTES, bank, conflict_depth, row_stride
 from aneforge.compiler.facts import facts_of
@@ -16,12 +20,13 @@ from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.memory.allocation import Allocation, allocation_of
 from aneforge.compiler.memory.layout import Arena, pack
-from aneforge.compiler.memory.liveness import Buffer
+from aneforge.compiler.memory.liveness import LiveBuffer
 from aneforge.compiler.passes import run_passes
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.compiler.schedule.layers import LayerGraph
 from aneforge.targets import store, target
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "shared" / "facts" / "hwx" / "examples"
 UP_TO = {name: MEMORY[: place + 1] for place, name in enumerate(MEMORY)}
 
 
@@ -282,7 +287,7 @@ def test_no_two_live_buffers_overlap(sizes, capacity):
     b = Build()
     buffers = []
     for size, first, length in sizes:
-        buffer = Buffer(b.input(), first)
+        buffer = LiveBuffer(b.input(), first)
         buffer.last, buffer.size = first + length, size
         buffers.append(buffer)
     placed, homeless, top = pack(buffers, capacity)
@@ -332,7 +337,8 @@ def test_what_finds_no_room_between_others_goes_to_memory():
 # Weights.
 
 
-def test_kernels_are_replicated_per_core_on_a13_and_shared_from_a14():
+def test_kernels_are_built_per_core_on_a13_and_shared_from_a14():
+    """Each core builds its own output channels, so the size is that of one copy, however many cores there are."""
     sizes = {}
     for chip in ("h13", "h13g", "h14", "h14g", "h17s"):
         b = Build()
@@ -341,9 +347,46 @@ def test_kernels_are_replicated_per_core_on_a13_and_shared_from_a14():
         kernel = next(op for op in module if op.kind == "const_in")
         sizes[chip] = kernel.labels["kernel_bytes"], kernel.labels["kernel_path"]
     plain = 8 * 8 * 2
-    assert sizes["h13"] == (4 * plain, "replicated")
-    assert sizes["h13g"] == (8 * plain, "replicated")
+    assert sizes["h13"] == sizes["h13g"] == (plain, "per core")
     assert sizes["h14"] == sizes["h14g"] == sizes["h17s"] == (plain, "shared")
+
+
+PUBLISHED = {
+    "h13__conv_k3_c64_n64_s8_bias0": (73_728, 1),
+    "h14__conv_k3_c64_n64_s8_bias0": (73_728, 1),
+    "h13__matmul_m8_k256_n512_ty1": (262_144, 2),
+    "h15__matmul_m8_k256_n512_ty1": (262_144, 2),
+    "h17__matmul_m8_k256_n512_ty1": (262_144, 2),
+}
+"""Bytes of weights and number of tasks in programs that the vendor's compiler emitted (MHX)."""
+
+
+def published_network(name):
+    if "__conv_k3_c64_n64_s8" in name:
+        return af.conv(af.input((1, 64, 8, 8), name="x"), np.full((64, 64, 3, 3), 0.5), pad=1)
+    assert "__matmul_m8_k256_n512" in name, name
+    return af.input((8, 256), name="x").linear(np.full((512, 256), 0.5))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_packed_weights_take_what_they_take_in_published_programs(name):
+    program = af.compile(published_network(name), target=name.partition("__")[0]).program
+    assert (program.stats["kernel_bytes"], len(program)) == PUBLISHED[name]  # a product: one moves, one computes
+    assert [layer.passes for layer in program.layers if layer.weights] == [1]
+
+
+def test_the_published_sizes_are_those_of_the_files():
+    files = {path.stem: path for path in EXAMPLES.glob("*.json") if "__conv" in path.stem or "__matmul" in path.stem}
+    if not files:
+        pytest.skip("the published programs are not beside the repository")
+    assert set(files) == set(PUBLISHED)
+    for name, path in files.items():
+        example = json.loads(path.read_text())
+        size = example.get("kernel_section", example["const_section"])["size"]
+        assert (size, len(example["tasks"])) == PUBLISHED[name]
+        lane = size // 16
+        words = [int(word, 16) for task in example["tasks"] for each in task["commands"] for word in each["values"]]
+        assert words.count(lane) >= 16  # a sixteenth for each lane (C37)
 
 
 def test_a_strided_kernel_folds_and_a_plain_one_streams():

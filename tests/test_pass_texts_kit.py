@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aneforge.anec import Module, interpret, parse, verify
+from aneforge.anec import Module, interpret, parse, read, verify, write
 from aneforge.compiler.passes import PASSES, run_passes
 from aneforge.compiler.pipeline import PIPELINE
 from aneforge.compiler.refusal import CompileError
@@ -114,10 +114,10 @@ def check_text(module, expected):
 
 def module_of(text, chip="h13", weights=None):
     """A module read from the full text of a program; its constants lie under the keys that the text has."""
-    head, region, *tail = str(Module(target=chip)).splitlines()
-    module = parse("\n".join([head, region, spelled_out(text), *tail]))
+    head, region, *tail = write(Module(), chip).splitlines()
+    module, named = read("\n".join([head, region, spelled_out(text), *tail]))
     module.weights = {key: intern_weight(np.asarray(values, np.float64)) for key, values in (weights or {}).items()}
-    assert module.target == chip
+    assert named == chip
     return verify(module)
 
 
@@ -213,7 +213,7 @@ CLEAN = """
 
 def test_spelling_does_not_matter():
     module = module_of(CLEAN)
-    check_text(module, str(module).partition('"anec.A13"() ({')[2].partition("}) {target")[0])
+    check_text(module, write(module, "h13").partition('"anec.A13"() ({')[2].partition("}) {target")[0])
     check_text(
         module,
         CLEAN.replace("%conv", "%7")

@@ -119,15 +119,15 @@ PRODUCT = """
 """
 
 LARGE = """
-        %x = "anec.live_in"() {name = "x"} : () -> !1024x1x1
-        %k = "anec.const_in"() {weight = "kernel"} : () -> !33x1x1024x1x1
-        %a = "anec.convolution"(%x, %k) {#unit, L0} : (!1024x1x1, !33x1x1024x1x1) -> !33x1x1 loc("a")
+        %x = "anec.live_in"() {name = "x"} : () -> !262144x1x1
+        %k = "anec.const_in"() {weight = "kernel"} : () -> !33x1x262144x1x1
+        %a = "anec.convolution"(%x, %k) {#unit, L0} : (!262144x1x1, !33x1x262144x1x1) -> !33x1x1 loc("a")
         %o = "anec.const_in"() {weight = "each"} : () -> !33x1x1
         %b = "anec.gain_offset_control"(%a, %o, %o) {L0.goc} : (!33x1x1, !33x1x1, !33x1x1) -> !33x1x1 loc("b")
         %c = "anec.transpose"(%b) {L0.transpose, transpose_list = [[2, 4], [4, 2]]} : (!33x1x1) -> !1x1x33 loc("c")
         "anec.live_out"(%c) {names = ["y"]} : (!1x1x33) -> ()
 """
-LARGE_KERNEL = np.arange(33 * 1024).reshape(33, 1024, 1, 1) % 5.0
+LARGE_KERNEL = np.broadcast_to(np.arange(33).reshape(33, 1, 1, 1) % 5.0, (33, 262144, 1, 1))
 
 TURN = """
         %x = "anec.live_in"() {name = "x"} : () -> !2x3x4
@@ -475,25 +475,24 @@ LEGALISE = [
     Case("slice-products", "and not where it is 2 MB", PRODUCT),
     Case(
         "split-kernel-memory",
-        "66 KB that do not stream: two pieces with their shares of the affine, the transpose behind the whole",
+        "16.5 MB: two pieces with their shares of the affine, the transpose behind the whole",
         LARGE,
         """
-        %x = "anec.live_in"() {name = "x"} : () -> !1024x1x1
-        %k0 = "anec.const_in"() {weight = "$kernel0"} : () -> !17x1x1024x1x1
+        %x = "anec.live_in"() {name = "x"} : () -> !262144x1x1
+        %k0 = "anec.const_in"() {weight = "$kernel0"} : () -> !17x1x262144x1x1
         %a0 = "anec.convolution"(%x, %k0) {#unit, L2, piece = [0, 2]}
-              : (!1024x1x1, !17x1x1024x1x1) -> !17x1x1 loc("a")
+              : (!262144x1x1, !17x1x262144x1x1) -> !17x1x1 loc("a")
         %o0 = "anec.const_in"() {weight = "$each0"} : () -> !17x1x1
         %b0 = "anec.gain_offset_control"(%a0, %o0, %o0) {L2.goc} : (!17x1x1, !17x1x1, !17x1x1) -> !17x1x1 loc("b")
-        %k1 = "anec.const_in"() {weight = "$kernel1"} : () -> !16x1x1024x1x1
+        %k1 = "anec.const_in"() {weight = "$kernel1"} : () -> !16x1x262144x1x1
         %a1 = "anec.convolution"(%x, %k1) {#unit, L3, piece = [1, 2]}
-              : (!1024x1x1, !16x1x1024x1x1) -> !16x1x1 loc("a")
+              : (!262144x1x1, !16x1x262144x1x1) -> !16x1x1 loc("a")
         %o1 = "anec.const_in"() {weight = "$each1"} : () -> !16x1x1
         %b1 = "anec.gain_offset_control"(%a1, %o1, %o1) {L3.goc} : (!16x1x1, !16x1x1, !16x1x1) -> !16x1x1 loc("b")
         %j = "anec.concat"(%b0, %b1) {L4, axis = 2} : (!17x1x1, !16x1x1) -> !33x1x1 loc("a")
         %c = "anec.transpose"(%j) {L1, transpose_list = [[2, 4], [4, 2]]} : (!33x1x1) -> !1x1x33 loc("c")
         "anec.live_out"(%c) {names = ["y"]} : (!1x1x33) -> ()
         """,
-        chip="h12",
         weights={"kernel": LARGE_KERNEL, "each": np.arange(33.0)},
         made={
             "kernel0": LARGE_KERNEL[:17],
@@ -504,9 +503,17 @@ LEGALISE = [
     ),
     Case(
         "split-kernel-memory",
-        "and one that streams, up to 16 MB",
-        LARGE,
-        weights={"kernel": LARGE_KERNEL, "each": np.arange(33.0)},
+        "96 KB for the three outputs of a lane do not fit 64 KB: two passes of one layer where nothing streams",
+        LARGE.replace("262144", "16384"),
+        LARGE.replace("262144", "16384").replace("{#unit, L0}", "{#unit, L0, passes = 2}"),
+        chip="h12",
+        weights={"kernel": LARGE_KERNEL[:, :16384], "each": np.arange(33.0)},
+    ),
+    Case(
+        "split-kernel-memory",
+        "and one pass for a weight that streams, up to 16 MB",
+        LARGE.replace("262144", "16384"),
+        weights={"kernel": LARGE_KERNEL[:, :16384], "each": np.arange(33.0)},
     ),
     Case(
         "split-kernel-memory",

@@ -308,11 +308,11 @@ KERNELS = """
 ON_CHIP = KERNELS.replace("partition = 0", 'partition = 0, space = "l2"')
 
 
-def packed(size, path, flow):
+def packed(path, flow):
     """The same with 8 bytes of kernel laid out: a kernel that one reader cannot stream is folded for all."""
-    text = KERNELS.replace('"kernel"}', f'"kernel", address = 0, kernel_bytes = {size}, {path}, {flow}}}')
+    text = KERNELS.replace('"kernel"}', f'"kernel", address = 0, kernel_bytes = 8, {path}, {flow}}}')
     text = text.replace('"bias"}', '"bias", address = 64, kernel_bytes = 4}')
-    folded = f'"shared", address = 128, kernel_bytes = {size}, {path}, weight_flow = "fold"}}'
+    folded = f'"shared", address = 128, kernel_bytes = 8, {path}, weight_flow = "fold"}}'
     return text.replace('"shared"}', folded)
 
 
@@ -559,16 +559,16 @@ MEMORY = [
     ),
     Case(
         "pack-kernels",
-        "a copy for each of four cores, streamed unless a reader has a stride",
+        "each once, built per core, streamed unless a reader has a stride",
         KERNELS,
-        packed(32, 'kernel_path = "replicated"', 'weight_flow = "stream"'),
+        packed('kernel_path = "per core"', 'weight_flow = "stream"'),
         weights={"kernel": KERNEL, "bias": [1.0, 2.0], "shared": KERNEL + 1},
     ),
     Case(
         "pack-kernels",
-        "one copy from A14 on",
+        "shared from A14 on",
         KERNELS,
-        packed(8, 'kernel_path = "shared"', 'weight_flow = "stream"'),
+        packed('kernel_path = "shared"', 'weight_flow = "stream"'),
         chip="h14",
         weights={"kernel": KERNEL, "bias": [1.0, 2.0], "shared": KERNEL + 1},
     ),
@@ -576,7 +576,7 @@ MEMORY = [
         "pack-kernels",
         "no stream below A13",
         KERNELS,
-        packed(32, 'kernel_path = "replicated"', 'weight_flow = "fold"'),
+        packed('kernel_path = "per core"', 'weight_flow = "fold"'),
         chip="h12",
         weights={"kernel": KERNEL, "bias": [1.0, 2.0], "shared": KERNEL + 1},
     ),

@@ -289,21 +289,24 @@ def test_the_same_bits_with_and_without_the_native_library(monkeypatch):
     native.settings.cache_clear()
 
 
-def test_pieces_of_a_split_layer_are_computed_as_one_and_told_apart():
-    """A strided kernel above 64 KB is split by output channels: the trace has every piece, no number changes."""
+@pytest.mark.parametrize(("channels", "count", "passes"), [(1024, 2, 11), (256, 1, 2)])
+def test_pieces_and_passes_of_a_layer_change_no_number(channels, count, passes):
+    """18 MB are split by output channels and 1.1 MB run in passes: the trace has every piece, no number changes."""
     rng = np.random.default_rng(6)
-    weight = rng.normal(0, 0.05, (96, 256, 3, 3))
-    x = af.input((1, 256, 10, 10), name="x")
+    weight = rng.normal(0, 0.05, (channels, channels, 3, 3))
+    x = af.input((1, channels, 4, 4), name="x")
     data = rng.normal(size=x.shape)
-    done = af.compile(af.conv(x, weight, stride=2, pad=1).named("y"), target="m1").run({"x": data}, trace=True)
+    model = af.compile(af.conv(x, weight, stride=2, pad=1).named("y"), target="m1")
+    assert {layer.passes for layer in model.program.layers if layer.op == "convolution"} == {passes}
+    done = model.run({"x": data}, trace=True)
     pieces = [entry for entry in done.trace if entry.op == "convolution"]
-    assert len(pieces) > 1
-    assert sum(entry.value.shape[2] for entry in pieces) == 96
-    alone = [
-        af.compile(af.conv(x, weight[first : first + 8], stride=2, pad=1), target="m1")(data)
-        for first in range(0, 96, 8)
-    ]
-    np.testing.assert_array_equal(done.outputs["y"].astype(np.float32), np.concatenate(alone, axis=1))
+    assert len(pieces) == count
+    assert sum(entry.value.shape[2] for entry in pieces) == channels
+    for first in (0, 8 * (channels // 16), channels - 16):
+        alone = af.compile(af.conv(x, weight[first : first + 16], stride=2, pad=1), target="m1")
+        assert [layer.passes for layer in alone.program.layers] == [1]
+        part = done.outputs["y"][:, first : first + 16]
+        np.testing.assert_array_equal(part.astype(np.float32), alone(data))
 
 
 def test_a_model_reads_its_weights_once(monkeypatch):

@@ -1254,7 +1254,7 @@ def by_hand(kind: str, chip: str, x: np.ndarray, stored: Sequence[np.ndarray], s
     made = Op(f"anec.{kind}", (source, *constants), TensorType(shape), attrs, (kind,))
     made.layer, made.slot = 0, "primary"
     result = Op("anec.live_out", (made,), None, {"names": ("out",)})
-    module = Module([source, *constants, made, result], {each.key: each for each in weights}, chip)
+    module = Module([source, *constants, made, result], {each.key: each for each in weights})
     ports = [
         Port(name, (n, c, d, h, w), (n, d, c, h, w), "f16")
         for name, (n, d, c, h, w) in (("x", x.shape), ("out", shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aneforge.anec.interpret import interpret
 from aneforge.anec.ir import AnecError, Module, Op, TensorType, rank5
 from aneforge.anec.spec import OpSpec, kinds_with, spec, spec_names, structural_names
-from aneforge.anec.text import parse, write
+from aneforge.anec.text import parse, read, write
 from aneforge.anec.traits import Trait
 from aneforge.anec.verify import problems, verify
 
@@ -21,6 +21,7 @@ __all__ = [
     "parse",
     "problems",
     "rank5",
+    "read",
     "spec",
     "spec_names",
     "structural_names",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from aneforge.anec.lineage import Standing, retire
 from aneforge.anec.spec import OpSpec, kinds_with, spec
@@ -161,15 +161,24 @@ class Op:
         return f"<{self.name} {self.type}>"
 
 
-class Module:
-    """The ops of one program, every operand before its reader, and the constants they refer to."""
+class CarriedPlan(Protocol):
+    """What the compiler has decided about a module and lets it carry; the language knows nothing of it but this."""
 
-    def __init__(
-        self, ops: Iterable[Op] = (), weights: Mapping[str, Weight] | None = None, target: str | None = None
-    ) -> None:
+    def clone(self) -> CarriedPlan:
+        """The same for a copy of the module."""
+        ...
+
+
+class Module:
+    """The ops of one program, every operand before its reader, and the constants they refer to.
+
+    It names no target: targets whose facts agree share one module. A :class:`~aneforge.compiler.program.Program` has
+    its own, and the text writer is told which to print.
+    """
+
+    def __init__(self, ops: Iterable[Op] = (), weights: Mapping[str, Weight] | None = None) -> None:
         self.ops = list(ops)
         self.weights: dict[str, Weight] = dict(weights) if weights else {}
-        self.target = target
         self.lineage: dict[str, Standing] = {}
         """Where the value of each of the user's nodes is."""
         self.lowered_to: dict[str, set[str]] = {}
@@ -179,8 +188,8 @@ class Module:
         self.losing = "no reader was left"
         """What is told of values that go now: set for the pass that runs."""
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
-        self.derived: object = None
-        """What a pass has worked out from the ops and the next may use, for as long as the list stays the same."""
+        self.plan: CarriedPlan | None = None
+        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); text has the same as labels."""
 
     @property
     def kinds(self) -> set[str]:
@@ -230,11 +239,12 @@ class Module:
             operands = [made[operand.uid] for operand in op.operands]
             copy = made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
             copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
-        module = Module(made.values(), self.weights, self.target)
+        clone = Module(made.values(), self.weights)
         known: dict[int, Standing] = {}
-        module.lineage = {name: each.copied(made, known) for name, each in self.lineage.items()}
-        module.lowered_to, module.records = self.lowered_to, list(self.records)
-        return module
+        clone.lineage = {name: each.copied(made, known) for name, each in self.lineage.items()}
+        clone.lowered_to, clone.records = self.lowered_to, list(self.records)
+        clone.plan = None if self.plan is None else self.plan.clone()
+        return clone
 
     def __str__(self) -> str:
         from aneforge.anec.text import write

@@ -189,6 +189,7 @@ LABELS: dict[str, str] = {
     "storage": "s",  # the number format on that route: q4 or fp16
     "large_kernel": "u",  # the large-kernel mode of the convolution
     "piece": "i2",  # this op is piece i of n of a split layer
+    "passes": "i",  # how often the input passes, where kernel memory holds a part of the outputs at a time
     "segment": "i",
     "partition": "i",
     "engine": "s",
@@ -202,7 +203,7 @@ LABELS: dict[str, str] = {
     "row_stride": "i",
     "live": "i2",  # first and last place in the schedule at which the buffer is needed
     "inside": "i",  # the layer whose buffer holds this one
-    "kernel_path": "s",  # replicated or shared (listing 35.2)
+    "kernel_path": "s",  # per core or shared (listing 35.2)
     "kernel_bytes": "i",
     "weight_flow": "s",  # stream or fold
     "encoding": "s",  # how a kernel is stored, where not as fp16

@@ -14,20 +14,27 @@ One op a line, inside the region op of the target's family::
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.spec import LABELS, spec
 from aneforge.errors import UnknownNameError
 from aneforge.targets.names import target as resolve_target
 
-__all__ = ["parse", "write", "write_op"]
+__all__ = ["ParsedText", "parse", "read", "write", "write_op"]
 
 
-def write(module: Module) -> str:
-    """The module as text."""
+class ParsedText(NamedTuple):
+    """What a text holds: the code, and the target it is for where it names one."""
+
+    module: Module
+    target: str | None
+
+
+def write(module: Module, target: str | None = None) -> str:
+    """The module as text for a target; a module itself knows none, since targets may share one."""
     names = {op.uid: f"%{number}" for number, op in enumerate(module.ops)}
-    region, attributes = _region(module.target)
+    region, attributes = _region(target)
     lines = ['"builtin.module"() ({', f'  "{region}"() ({{']
     lines += [f"    {write_op(op, names)}" for op in module.ops]
     lines += [f"  }}){attributes} : () -> ()", "}) : () -> ()"]
@@ -97,7 +104,12 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)*)(f16|i1|ui[123468]|si8|f32)>$")
 
 def parse(text: str) -> Module:
     """The module that a text describes; a fault names the line and what was expected there."""
-    return _Reader(text).module()
+    return read(text).module
+
+
+def read(text: str) -> ParsedText:
+    """The module and the target that a text names."""
+    return _Reader(text).parsed()
 
 
 class _Reader:
@@ -150,7 +162,7 @@ class _Reader:
         self._next()
         return token
 
-    def module(self) -> Module:
+    def parsed(self) -> ParsedText:
         if self._lexeme == '"builtin.module"':
             self._wrapper_head()
             region = self._lexeme
@@ -165,7 +177,7 @@ class _Reader:
             ops, target = self._ops(), None
         if self._kind != "end":
             raise self._fault("expected the end of the text")
-        return Module(ops, None, target)
+        return ParsedText(Module(ops), target)
 
     def _wrapper_head(self) -> None:
         self._next()

@@ -18,7 +18,7 @@ def run(model: str | ModelFile, chip: str, passes: str, log: bool) -> None:
     draft = lowered_for(load_model(model), found)
     names, given = pass_names(passes)
     entries = run_passes(draft.code, found, names, given)
-    print(write(draft.code), end="")
+    print(write(draft.code, found.name), end="")
     if log:
         for record in draft.records:
             print(f"// rewritten {record}", file=sys.stderr)

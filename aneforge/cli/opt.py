@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aneforge.anec.text import parse, write
+from aneforge.anec.text import read, write
 from aneforge.anec.verify import verify
 from aneforge.compiler.passes import PASSES, Pass, run_passes
 from aneforge.compiler.pipeline import PHASES, PIPELINE
@@ -54,15 +54,15 @@ def pass_names(asked: str) -> tuple[list[str], list[str]]:
 def run(file: str, passes: str, target: str | None, log: bool) -> None:
     """Parse, run, verify, print."""
     source = _read(file)
-    module = verify(parse(source))
-    name = target or module.target
+    module, named = read(source)
+    verify(module)
+    name = target or named
     if name is None:
         raise AneforgeError("the text names no target; say --target, for instance --target h13")
     chip = find_target(name)
-    module.target = chip.name
     names, given = pass_names(passes)
     entries = run_passes(module, chip, names, given)
-    print(write(module), end="")
+    print(write(module, chip.name), end="")
     if log:
         for entry in entries:
             print(f"// {entry}", file=sys.stderr)

@@ -140,14 +140,12 @@ def write_build(program: Program, folder: str | Path) -> None:
     """The listing, the program as JSON and the backend code, in a folder of their own."""
     import json
 
-    from aneforge.anec.text import write
-
     home = Path(folder)
     try:
         home.mkdir(parents=True, exist_ok=True)
         (home / "program.txt").write_text(str(program), encoding="utf-8")
         (home / "program.json").write_text(json.dumps(program.to_json(), default=list) + "\n", encoding="utf-8")
-        (home / "program.mlir").write_text(write(program.module), encoding="utf-8")
+        (home / "program.mlir").write_text(program.mlir, encoding="utf-8")
     except OSError as error:
         raise AneforgeError(f"{home}: cannot write the build ({error})") from None
 

@@ -16,6 +16,8 @@ class Footprint:
         self._granule: int = chip["dram_alignment"]
         self._banks: int = chip["l2_bank_align"]
         self._widest: int | None = chip.get("max_l2_dst_stride")
+        self.rules = (self._granule, self._banks, self._widest)
+        """Equal for chips on which every tensor has the same size."""
         self._strides: dict[TensorType, int] = {}
         self._sizes: dict[TensorType, int] = {}
 

@@ -64,7 +64,8 @@ def listing(program: Program) -> str:
 def _layer(layer: ProgramLayer, weights: dict[str, Any]) -> list[str]:
     absorbed = "".join(f" + {slot.op}" for slot in layer.slots)
     buffer = layer.buffer
-    where = buffer.space if buffer.address is None else f"{buffer.space} {_address(layer):#x}"
+    offset = layer.labels.get("buffer_offset", 0)
+    where = buffer.space if buffer.address is None else f"{buffer.space} {buffer.address + offset:#x}"
     read = ", ".join(str(each) for each in layer.inputs)
     beside = f", beside {layer.co_issue}" if layer.co_issue is not None else ""
     notes = [text for text in (_notes(layer), _flows(layer, weights)) if text]
@@ -76,10 +77,6 @@ def _layer(layer: ProgramLayer, weights: dict[str, Any]) -> list[str]:
         f"              from {', '.join(layer.sources) or 'the compiler'}",
     ]
     return lines
-
-
-def _address(layer: ProgramLayer) -> int:
-    return layer.labels.get("address", 0)
 
 
 def _window(layer: ProgramLayer) -> str:
@@ -107,6 +104,8 @@ def _notes(layer: ProgramLayer) -> str:
     told = []
     if "piece" in labels:
         told.append(f"piece {labels['piece'][0] + 1} of {labels['piece'][1]}")
+    if layer.passes > 1:
+        told.append(f"{layer.passes} passes")
     if "route" in labels:
         told.append(f"{labels['route']} route" + (f" as {labels['storage']}" if "storage" in labels else ""))
     if "large_kernel" in labels:

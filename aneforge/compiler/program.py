@@ -12,17 +12,18 @@ from typing import Any
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.anec.lineage import Standing
+from aneforge.anec.text import write
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
+from aneforge.compiler.labels import plan_from_labels
 from aneforge.compiler.legal.check import check_reads, program_route
-from aneforge.compiler.legalise.segments import is_bridge
 from aneforge.compiler.lower import Port
 from aneforge.compiler.memory.allocation import Allocation
-from aneforge.compiler.memory.kernels import stored_size
 from aneforge.compiler.passes import PASSES, PassLog
+from aneforge.compiler.plan import Buffer, Name, Partition, Plan, Segment, StoredWeight, plan_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import budget, steps_of
+from aneforge.compiler.schedule.partitions import budget
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 
@@ -103,6 +104,11 @@ class ProgramLayer:
         return "chained" in self.labels
 
     @property
+    def passes(self) -> int:
+        """How often its input passes the engine, since kernel memory holds a part of its outputs at a time."""
+        return self.labels.get("passes", 1)
+
+    @property
     def co_issue(self) -> int | None:
         """The layer of the other engine that runs beside it."""
         partner = self.labels.get("co_issue")
@@ -133,8 +139,8 @@ class ProgramLayer:
         return tuple(dict.fromkeys(op.attrs["weight"] for op in self._layer.weights))
 
     @property
-    def buffer(self) -> ProgramBuffer:
-        return self._program.buffer_of(self._layer)
+    def buffer(self) -> Buffer:
+        return self._program.buffer_of(self.number)
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {
@@ -154,7 +160,7 @@ class ProgramLayer:
             record["slots"] = [{"slot": each.name, "op": each.op, "attrs": _plain(each.attrs)} for each in self.slots]
         if self.weights:
             record["weights"] = list(self.weights)
-        extra = ("route", "storage", "large_kernel", "piece", "chained", "buffer_offset")
+        extra = ("route", "storage", "large_kernel", "piece", "passes", "chained", "buffer_offset")
         record |= {name: self.labels[name] for name in extra if name in self.labels}
         if self.co_issue is not None:
             record["co_issue"] = self.co_issue
@@ -168,74 +174,11 @@ class ProgramLayer:
         return f"<layer {self}>"
 
 
-@dataclass(frozen=True)
-class ProgramBuffer:
-    """One stretch of memory: where it lies, how its rows are spaced, and from which step to which it is needed."""
-
-    number: int
-    space: str
-    """``l2``, ``dram``, or ``port`` where the caller owns it."""
-    address: int | None
-    bytes: int
-    row_stride: int
-    live: tuple[int, int]
-    partition: int | None
-    """The partition whose L2 it lies in; None outside L2."""
-    values: tuple[int | str, ...]
-    """The layers whose results lie in it, and the program's inputs by name."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "live": list(self.live), "values": list(self.values)}
-
-
-@dataclass(frozen=True)
-class ProgramWeight:
-    """One stored constant: which layers read it, how large it is, and how it reaches the engine."""
-
-    key: str
-    sources: tuple[str, ...]
-    shape: tuple[int, ...]
-    encoding: str
-    bytes: int
-    stored_bytes: int
-    """With the copies that a chip without shared kernel memory needs."""
-    address: int
-    flow: str | None
-    """``stream`` or ``fold`` for kernels, None for biases, gains and other coefficients."""
-    path: str | None
-    """``replicated`` per core or ``shared`` (listing 35.2)."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "sources": list(self.sources), "shape": list(self.shape)}
-
-
-@dataclass(frozen=True)
-class ProgramPartition:
-    """Layers that run before the on-chip memory is emptied."""
-
-    number: int
-    segment: int
-    layers: tuple[int, ...]
-    peak: int
-    budget: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "layers": list(self.layers)}
-
-
-@dataclass(frozen=True)
-class ProgramSegment:
-    """One dispatch: compute between two cuts, or one native layer."""
-
-    number: int
-    kind: str
-    """``compute`` or ``native``."""
-    layers: tuple[int, ...]
-    inputs: tuple[int | str, ...]
-    outputs: tuple[int, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, **{name: list(getattr(self, name)) for name in ("layers", "inputs", "outputs")}}
+# The objects of the plan as a program shows them: each layer by its place in the schedule.
+ProgramBuffer = Buffer
+ProgramPartition = Partition
+ProgramSegment = Segment
+ProgramWeight = StoredWeight
 
 
 class Program:
@@ -295,137 +238,47 @@ class Program:
         return value.attrs["name"] if layer is None else self._places[layer.number]
 
     @cached_property
-    def segments(self) -> tuple[ProgramSegment, ...]:
-        members: dict[int, list[ProgramLayer]] = {}
-        for layer in self.layers:
-            members.setdefault(layer.segment, []).append(layer)
-        return tuple(self._segment(number, layers) for number, layers in sorted(members.items()))
-
-    def _segment(self, number: int, layers: list[ProgramLayer]) -> ProgramSegment:
-        own = {layer.number for layer in layers}
-        read = dict.fromkeys(value for layer in layers for value in layer.inputs if value not in own)
-        given = [layer.number for layer in layers if self._leaves(layer, own)]
-        native = any(is_bridge(layer.ops[0]) for layer in layers)
-        return ProgramSegment(number, "native" if native else "compute", tuple(sorted(own)), tuple(read), tuple(given))
-
-    def _leaves(self, layer: ProgramLayer, own: set[int]) -> bool:
-        inner = self._graph.layers[layer.number]
-        return inner.is_output or any(self._places[each.number] not in own for each in inner.consumers)
-
-    @cached_property
-    def partitions(self) -> tuple[ProgramPartition, ...]:
-        members: dict[int, list[ProgramLayer]] = {}
-        for layer in self.layers:
-            members.setdefault(layer.partition, []).append(layer)
-        peaks = self._peaks()
-        most = budget(facts_of(self.target, ("max_operand_bytes",))["max_operand_bytes"])
-        return tuple(
-            ProgramPartition(
-                number, layers[0].segment, tuple(each.number for each in layers), peaks.get(number, 0), most
-            )
-            for number, layers in sorted(members.items())
+    def plan(self) -> Plan:
+        """What the phases decided, with layers by their numbers; read back from labels if the code came as text."""
+        plan = plan_of(self.module)
+        if plan.is_complete(self.module):
+            return plan
+        return plan_from_labels(
+            self.module, budget(facts_of(self.target, ("max_operand_bytes",))["max_operand_bytes"])
         )
 
-    def _peaks(self) -> dict[int, int]:
-        """The most bytes live in L2 at one step, by partition."""
-        changes: dict[int, dict[int, int]] = {}
-        for buffer in self.buffers:
-            if buffer.partition is not None:
-                steps = changes.setdefault(buffer.partition, {})
-                first, last = buffer.live
-                steps[first] = steps.get(first, 0) + buffer.bytes
-                steps[last + 1] = steps.get(last + 1, 0) - buffer.bytes
-        peaks = {}
-        for partition, steps in changes.items():
-            total = peak = 0
-            for step in sorted(steps):
-                total += steps[step]
-                peak = max(peak, total)
-            peaks[partition] = peak
-        return peaks
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Dispatches in order."""
+        return tuple(segment.at_places(self._places) for segment in self.plan.segments or ())
+
+    @cached_property
+    def partitions(self) -> tuple[Partition, ...]:
+        """What runs between two times that the on-chip memory is emptied, in order."""
+        return tuple(partition.at_places(self._places) for partition in self.plan.partitions or ())
 
     @cached_property
     def steps(self) -> tuple[tuple[int, ...], ...]:
         """The schedule as steps: one layer, or two that are issued together."""
-        grouped = steps_of(self._graph.layers)
-        return tuple(tuple(self._places[layer.number] for layer in step) for step in grouped)
+        return tuple(tuple(self._places[number] for number in step) for step in self.plan.steps or ())
 
     @cached_property
-    def _buffers(self) -> tuple[tuple[ProgramBuffer, ...], dict[int, ProgramBuffer]]:
-        """Every buffer, and the buffer of each layer. Layers share one where ``inside`` says so."""
-        held: dict[int | str, list[Layer]] = {}
-        ports: dict[str, Op] = {op.attrs["name"]: op for op in self.module.ops if op.kind == "live_in"}
-        for layer in self._graph.layers:
-            held.setdefault(self._owner(layer), []).append(layer)
-        found: list[ProgramBuffer] = []
-        by_layer: dict[int, ProgramBuffer] = {}
-        for name, op in ports.items():
-            if op.labels:
-                found.append(self._record(len(found), op, op.labels, [*held.get(name, ())], name))
-                by_layer |= {layer.number: found[-1] for layer in held.get(name, ())}
-        for owner, layers in held.items():
-            if isinstance(owner, int):
-                root = self._graph.layers[self._places[owner]]
-                found.append(self._record(len(found), root.result, root.primary.labels, layers, None))
-                by_layer |= {layer.number: found[-1] for layer in layers}
-        return tuple(found), by_layer
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Every buffer: those of ports first, then in the order of the schedule."""
+        return tuple(buffer.at_places(self._places) for buffer in self.plan.buffers or ())
 
-    def _owner(self, layer: Layer) -> int | str:
-        """The layer or port whose buffer holds a result."""
-        while (inside := layer.primary.labels.get("inside")) is None:
-            source = next(iter(layer.inputs), None)
-            if layer.engine != "view" or layer.primary.kind == "concat" or source is None:
-                return layer.number
-            if source.kind == "live_in":
-                return source.attrs["name"]
-            layer = self._graph.of[source]
-        return inside
+    @cached_property
+    def _buffer_of(self) -> dict[Name, Buffer]:
+        return {name: buffer for buffer in self.buffers for name in buffer.values}
 
-    def _record(
-        self, number: int, value: Op, labels: dict[str, Any], layers: list[Layer], port: str | None
-    ) -> ProgramBuffer:
-        stride = labels["row_stride"]
-        n, d, c, h, _ = value.shape
-        names: list[int | str] = [] if port is None else [port]
-        names += [self._places[layer.number] for layer in layers]
-        partition = labels.get("partition") if labels["space"] == "l2" else None
-        address = labels.get("address")
-        if address is not None:
-            address -= labels.get("buffer_offset", 0)
-        size = n * d * c * h * stride
-        return ProgramBuffer(
-            number, labels["space"], address, size, stride, tuple(labels["live"]), partition, tuple(names)
-        )
+    def buffer_of(self, place: int) -> Buffer:
+        """The buffer that holds the result of a layer."""
+        return self._buffer_of[place]
 
     @property
-    def buffers(self) -> tuple[ProgramBuffer, ...]:
-        return self._buffers[0]
-
-    def buffer_of(self, layer: Layer) -> ProgramBuffer:
-        return self._buffers[1][layer.number]
-
-    @cached_property
-    def weights(self) -> tuple[ProgramWeight, ...]:
+    def weights(self) -> tuple[StoredWeight, ...]:
         """Stored constants in the order in which they are packed."""
-        found = []
-        for op in self.module.ops:
-            if op.kind != "const_in" or "kernel_bytes" not in op.labels:
-                continue
-            assert op.type is not None
-            found.append(
-                ProgramWeight(
-                    op.attrs["weight"],
-                    op.sources,
-                    op.type.shape,
-                    op.labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype),
-                    stored_size(self.module, op),
-                    op.labels["kernel_bytes"],
-                    op.labels["address"],
-                    op.labels.get("weight_flow"),
-                    op.labels.get("kernel_path"),
-                )
-            )
-        return tuple(found)
+        return self.plan.weights or ()
 
     @cached_property
     def assumptions(self) -> tuple[tuple[str, str, Fact[Any]], ...]:
@@ -498,6 +351,11 @@ class Program:
         """Equal for equal programs, whatever target they are for."""
         text = json.dumps(self._content(), sort_keys=True, default=list)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    @property
+    def mlir(self) -> str:
+        """The backend code as text, for this program's own target; the module may be shared with others."""
+        return write(self.module, self.target.name)
 
     def __iter__(self) -> Iterator[ProgramLayer]:
         return iter(self.layers)

@@ -30,7 +30,11 @@ def is_resident(layer: ProgramLayer, program: Program) -> bool:
 
 
 def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> Work:
-    """What rides in a layer's slots costs nothing of its own: the engine applies it on the way out."""
+    """What rides in a layer's slots costs nothing of its own: the engine applies it on the way out.
+
+    The compiler's ``passes`` are not counted here: the fitted constants already hold how often an input is read again
+    (:func:`aneforge.cost.contraction.passes`), and a layer in passes is still one layer to issue.
+    """
     op = layer.ops[0]
     if layer.engine == "view":
         return Work("view")

@@ -39,8 +39,6 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
     elif key in store.load("choices")["arithmetic"]:
         chosen = store.load("choices")["arithmetic"][key]
         return fact({**chosen, "v": _of_generation(target, chosen)}, about=about)
-    elif key in ("kernel_path", "kernel_copies"):
-        return _kernel_data(target, key)
     elif kind == "stream":
         found = Fact(None, about=about) if target.family5 is None else stream_fact(rest, target.family5)
     else:
@@ -62,7 +60,7 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: the name of a HAL field (``max_operand_bytes``), ``limit:NAME``,
     ``stream:ENCODING``, ``family8``, ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``,
-    ``kernel_copies`` or ``palette_bits``; the simulator asks for those of ``choices.json`` ``arithmetic``
+    ``kernel_lanes`` or ``palette_bits``; the simulator asks for those of ``choices.json`` ``arithmetic``
     (``winograd``, ``table_set``). An unpublished one is assumed where the data say how.
 
     Rules ask for ``tier`` (the five-tier family), ``generation``, ``constructible`` and ``cap:NAME``, phase 0 for
@@ -109,16 +107,21 @@ def _limit(target: Target, name: str) -> Fact[Any]:
     return limit_fact(name, target.family5)
 
 
-def _kernel_data(target: Target, key: str) -> Fact[Any]:
-    """How kernel data are built: for every core up to A13, once for all from A14 (listing 35.2)."""
+def _kernel_path(target: Target, _: str) -> Fact[Any]:
+    """How kernel data are built: by every core for itself up to A13, once for all from A14 (listing 35.2)."""
     document = store.load("compression")
     shared = target.family8 is not None and target.family8 >= Family8.A14
     row = next(row for row in document["kernel_data_paths"] if row["layout"].startswith("shared") == shared)
-    cores = _compile_fact(target.name, "num_nes")
-    copies = 1 if shared else cores.value
-    value = ("shared" if shared else "replicated") if key == "kernel_path" else copies
-    told = fact({**row, "v": value}, document["evidence"], about=f"{key} of {target.name}")
-    return told if shared or cores.conflict_id is None else replace(told, conflict_id=cores.conflict_id)
+    value = "shared" if shared else "per core"
+    return fact({**row, "v": value}, document["evidence"], about=f"kernel_path of {target.name}")
+
+
+def _kernel_lanes(target: Target, _: str) -> Fact[Any]:
+    """In how many shares of output channels a kernel reaches the engine (C37); inferred where no program was seen."""
+    chosen = store.load("choices")["kernel_lanes"]
+    seen = target.td_generation in chosen["generations"]
+    row = chosen if seen else {**chosen, "conf": "inferred"}
+    return fact(row, about=f"kernel_lanes of {target.name}")
 
 
 def _of_generation(target: Target, chosen: dict[str, Any]) -> bool | str:
@@ -179,6 +182,8 @@ _PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
     "family8": lambda target, _: target["family8"],
     "large_kernel_rewrite": _rewrites_large_kernels,
     "palette_bits": _palette_bits,
+    "kernel_path": _kernel_path,
+    "kernel_lanes": _kernel_lanes,
     "cap": _cap,
     "op": _op_status,
 }

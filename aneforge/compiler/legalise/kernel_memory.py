@@ -1,11 +1,23 @@
-"""Which kernel-memory cap a weight is sized against (listing 24.3); phase 4 asks the same when it packs weights."""
+"""What a weight asks of kernel memory, and which cap it is sized against (listing 24.3); phase 4 asks the same."""
 
 from __future__ import annotations
 
-from aneforge.anec.ir import Op
+from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.legalise.pieces import output_axis
+from aneforge.compiler.lower.builder import reject_string
+from aneforge.compiler.refusal import Refused
 
-__all__ = ["KERNELS", "exceeds", "kernel_cap", "kernel_demand", "streamable"]
+__all__ = [
+    "KERNELS",
+    "exceeds",
+    "kernel_cap",
+    "kernel_demand",
+    "kernel_passes",
+    "outputs_at_once",
+    "stored_size",
+    "streamable",
+]
 
 KERNELS = ("convolution", "deconvolution", "linear")
 """Ops whose stored weight lies in kernel memory as a whole; the engine tiles the right-hand side of a matmul."""
@@ -37,7 +49,7 @@ def kernel_cap(chip: Facts, streams: bool) -> int:
 
 
 def kernel_demand(op: Op) -> int:
-    """The bytes of an op's whole stored weight (U28); 0 where none is stored."""
+    """The bytes of an op's whole stored weight; 0 where none is stored."""
     if op.kind not in KERNELS or op.operands[1].kind != "const_in":
         return 0
     stored = op.operands[1].type
@@ -45,6 +57,39 @@ def kernel_demand(op: Op) -> int:
 
 
 def exceeds(op: Op, chip: Facts) -> bool:
-    """ExceedKmemSizeLimit: whether a layer's weight has to be split."""
+    """Whether a weight is too large for one layer: any above the streamed cap, streamed or not (chapter 24)."""
+    return kernel_demand(op) > chip["kmem_cap_streamed"]
+
+
+def kernel_passes(op: Op, chip: Facts) -> int:
+    """How often the input passes the engine: once where the weight streams or fits, else once for every part of the
+    output channels that kernel memory holds.
+
+    Each lane builds the coefficients of its own share of the output channels, and that share is what the dense cap
+    is held against (chapter 35, U28): 64 KB a lane, not 64 KB a layer.
+    """
     demand = kernel_demand(op)
-    return demand > 0 and kernel_cap(chip, streamable(op, chip["max_operand_bytes"])) < demand
+    if demand == 0 or kernel_cap(chip, streamable(op, chip["max_operand_bytes"])) != chip["kmem_cap_dense"]:
+        return 1
+    outputs = op.shape[output_axis(op)]
+    share = -(-outputs // chip["kernel_lanes"])
+    return -(-share // outputs_at_once(op, chip["kmem_cap_dense"]))
+
+
+def outputs_at_once(op: Op, cap: int) -> int:
+    """How many output channels a stretch of kernel memory holds; a single one that exceeds it cannot be cut."""
+    single = kernel_demand(op) // op.shape[output_axis(op)]
+    if single > cap:
+        reason = f"the kernel of one output channel takes {single} bytes, kernel memory holds {cap}"
+        raise Refused(op, "kernel-memory", reason, reject_string("MatrixMult", "can not fit"))
+    return max(1, cap // max(1, single))
+
+
+def stored_size(module: Module, op: Op) -> int:
+    """The bytes of one stored constant in the form it is packed in."""
+    assert op.type is not None
+    if op.type.dtype != "f16" or op.labels.get("encoding", "fp16") == "fp16":
+        return op.type.bytes
+    encoded = module.weights[op.attrs["weight"]].encoded
+    assert encoded is not None
+    return encoded.bytes

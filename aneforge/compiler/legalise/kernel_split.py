@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legalise.kernel_memory import KERNELS, exceeds, kernel_cap, kernel_demand, streamable
+from aneforge.compiler.legalise.kernel_memory import KERNELS, exceeds, kernel_passes, outputs_at_once
 from aneforge.compiler.legalise.pieces import Piece, output_axis, pieces_of, split
 from aneforge.compiler.legalise.relabel import rewritten
-from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
-from aneforge.compiler.refusal import Refused
 
 
 @pass_(
     "split-kernel-memory",
     2,
-    reads=["kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed", "max_operand_bytes"],
+    reads=["kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed", "kernel_lanes", "max_operand_bytes"],
     requires=["layers", "mapped resizes", "native strides", "native groups", "kernel modes"],
     ensures=["kernel memory"],
     only=KERNELS,
 )
 def split_kernel_memory(module: Module, chip: Facts) -> int:
-    """ExceedKmemSizeLimit: a weight above its kernel-memory cap becomes pieces along the output channels.
+    """ExceedKmemSizeLimit: a weight above its cap runs in passes; one above the streamed cap becomes several layers.
 
-    A streamed weight is sized against HAL 0x210, any other against 0x200. Pieces keep the pointwise epilogue of the
-    layer with their share of its constants; the rest of the fusion is undone behind the joined result.
+    Above HAL 0x210 (16 MB) a layer is split into pieces along the output channels. Pieces keep the pointwise epilogue
+    of the layer with their share of its constants; the rest of the fusion is undone behind the joined result. A weight
+    that does not stream and of which one lane's share exceeds HAL 0x200 (64 KB) stays one layer: the engine takes the
+    output channels in parts and reads the input again for each (U28).
     """
 
     def too_large(op: Op) -> bool:
         return exceeds(op, chip) and _has_weight(module, op)
 
-    return rewritten(module, too_large, lambda walk, op: split(walk, op, _pieces(op, chip), numbered=True))
+    changes = rewritten(module, too_large, lambda walk, op: split(walk, op, _pieces(op, chip), numbered=True))
+    for op in module.ops:
+        passes = kernel_passes(op, chip)
+        if passes > 1:
+            op.labels["passes"] = passes
+            changes += 1
+    return changes
 
 
 def _has_weight(module: Module, op: Op) -> bool:
@@ -39,10 +45,6 @@ def _has_weight(module: Module, op: Op) -> bool:
 
 
 def _pieces(op: Op, chip: Facts) -> list[Piece]:
-    cap = kernel_cap(chip, streamable(op, chip["max_operand_bytes"]))
-    outputs = op.shape[output_axis(op)]
-    each = kernel_demand(op) // outputs
-    if each > cap:
-        reason = f"the kernel of one output channel takes {each} bytes, kernel memory holds {cap}"
-        raise Refused(op, "kernel-memory", reason, reject_string("MatrixMult", "can not fit"))
-    return pieces_of(outputs, op.attrs.get("groups", 1), cap // each)
+    return pieces_of(
+        op.shape[output_axis(op)], op.attrs.get("groups", 1), outputs_at_once(op, chip["kmem_cap_streamed"])
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
+from aneforge.compiler.plan import Segment, plan_of
 
 __all__ = ["is_bridge"]
 
@@ -31,9 +32,11 @@ def cut_segments(module: Module, chip: Facts) -> int:
     depths: dict[Op, int] = {}
     bridges: dict[Op, int] = {}
     members: dict[int, list[Op]] = {}
+    opens: dict[int, Op] = {}
     for op in module.ops:
         if op.layer is None:
             continue
+        opens.setdefault(op.layer, op)
         depth = max((depths[operand] for operand in op.operands if operand in depths), default=0)
         if is_bridge(op):
             depth += 1 + depth % 2
@@ -44,7 +47,16 @@ def cut_segments(module: Module, chip: Facts) -> int:
         depths[op] = depth
     groups = [(depth, 0, ops) for depth, ops in members.items()]
     groups += [(depth, 1 + place, [op]) for place, (op, depth) in enumerate(bridges.items())]
-    for number, (_, _, ops) in enumerate(sorted(groups, key=lambda group: group[:2])):
+    segments: list[Segment] = []
+    for number, (depth, _, ops) in enumerate(sorted(groups, key=lambda group: group[:2])):
+        layers: list[int] = []
         for op in ops:
             op.labels["segment"] = number
+            if op.layer is not None and opens[op.layer] is op:
+                layers.append(op.layer)
+        if layers:  # what rides in the slots of a native layer runs with it, not as a segment of its own
+            segments.append(Segment(number, "native" if depth % 2 else "compute", tuple(layers)))
+    plan = plan_of(module)
+    plan.forget_order()
+    plan.segments = tuple(segments)
     return max(0, len(groups) - 1)

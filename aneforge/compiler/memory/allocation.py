@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from aneforge.anec.ir import Module, Op
+from aneforge.anec.ir import Module
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
-from aneforge.compiler.memory.liveness import Buffer, Liveness
+from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
@@ -53,15 +53,15 @@ def allocation_of(chained: bool, dependent: bool, in_place: bool, ring: bool, on
 def assign_allocations(module: Module, chip: Facts) -> int:
     """Tag every result with its allocation type (table 22.2), elementwise ones in place; counts what stays on chip."""
     graph = LayerGraph.of_module(module)
-    live = Liveness(graph, Footprint(chip), budget(chip["max_operand_bytes"]))
-    owners = {layer.result: layer for layer in graph.layers}
+    live = Liveness.of_module(module, Footprint(chip), budget(chip["max_operand_bytes"]))
     resident = 0
     for layer in graph.layers:
         buffer = live.of[layer.result]
         shared = _rewritten(live, layer, buffer)
         if shared is not None:
-            buffer = _merge(live, layer.result, shared)
-        owner = owners.get(buffer.owner)
+            live.share(layer.result, shared)
+            buffer = shared
+        owner = graph.of.get(buffer.owner)
         in_place = owner is not layer and "inside" not in layer.primary.labels
         if in_place and owner is not None:
             layer.primary.labels["inside"] = owner.number
@@ -80,7 +80,7 @@ _ELSEWHERE = ("texture", "broadcast", "transpose", "quant")  # slots that put a 
 _POINTWISE = ("gain_offset_control", "add", "sub", "mult", "div", "max", "min", "power", "abs", "square", "sqr")
 
 
-def _rewritten(live: Liveness, layer: Layer, buffer: Buffer) -> Buffer | None:
+def _rewritten(live: Liveness, layer: Layer, buffer: LiveBuffer) -> LiveBuffer | None:
     """The buffer that a pointwise layer may overwrite: of the same type and place, read here for the last time."""
     if not _pointwise(layer) or buffer.owner is not layer.result or buffer.port or len(buffer.values) > 1:
         return None
@@ -100,15 +100,3 @@ def _pointwise(layer: Layer) -> bool:
     if not (activation or layer.primary.kind in _POINTWISE):
         return False
     return all(op.slot not in _ELSEWHERE for op in layer.ops)
-
-
-def _merge(live: Liveness, value: Op, buffer: Buffer) -> Buffer:
-    """The value lies in the buffer of what it overwrites, for as long as either is needed."""
-    old = live.of[value]
-    buffer.last = max(buffer.last, old.last)
-    if old.partition is not None:
-        buffer.touch(old.partition)
-    buffer.values += old.values
-    for each in old.values:
-        live.of[each] = buffer
-    return buffer

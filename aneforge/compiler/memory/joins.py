@@ -32,13 +32,13 @@ def join_widths(module: Module, chip: Facts) -> int:
     graph = LayerGraph.of_module(module)
     footprint = Footprint(chip)
     most = budget(chip["max_operand_bytes"])
-    live = Liveness(graph, footprint, most)
+    live = Liveness.of_module(module, footprint, most)
     pressure = _Pressure(live)
     joined = 0
     for layer in graph.layers:
         pieces = _pieces(graph, layer, chip["dram_alignment"])
         if pieces and _affordable(live, pressure, layer, pieces, most):
-            _join(layer, pieces, footprint)
+            _join(live, layer, pieces)
             joined += 1
     return joined
 
@@ -107,9 +107,11 @@ def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[
     return True
 
 
-def _join(layer: Layer, pieces: list[Layer], footprint: Footprint) -> None:
+def _join(live: Liveness, layer: Layer, pieces: list[Layer]) -> None:
     layer.primary.labels["engine"] = "view"
-    starts = _offsets(layer, footprint.row_stride(layer.result))
+    whole = live.of[layer.result]
+    starts = _offsets(layer, live.footprint.row_stride(layer.result))
     for piece, start in zip(pieces, starts, strict=True):
         piece.primary.labels["inside"] = layer.number
         piece.primary.labels["buffer_offset"] = start
+        live.share(piece.result, whole)

@@ -1,11 +1,12 @@
-"""Weight packing: where kernel data lie, how often they are built, and whether they stream."""
+"""Weight packing: where kernel data lie, by which path they reach the engine, and whether they stream."""
 
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legalise.kernel_memory import kernel_cap, streamable
+from aneforge.compiler.legalise.kernel_memory import kernel_cap, stored_size, streamable
 from aneforge.compiler.passes import pass_
+from aneforge.compiler.plan import StoredWeight, plan_of
 
 ALIGNMENT = 64
 _KERNELS = ("convolution", "deconvolution", "linear", "matmul")
@@ -27,7 +28,6 @@ def kernel_of(op: Op) -> Op | None:
         "kmem_cap_streamed",
         "max_operand_bytes",
         "kernel_path",
-        "kernel_copies",
         "stream:sparse",
         "stream:blockwise",
     ],
@@ -35,12 +35,13 @@ def kernel_of(op: Op) -> Op | None:
     ensures=["packed weights"],
 )
 def pack_kernels(module: Module, chip: Facts) -> int:
-    """Lay out stored weights in the order of their use: replicated per core up to A13, shared from A14 (listing 35.2).
+    """Lay out stored weights in the order of their use, each once: built per core up to A13, shared from A14.
 
-    A kernel that meets the streaming conditions is sized against the 16 MB cap and streams; any other is folded,
-    which means dense and within 64 KB. Sparse and blockwise kernels stay in their form where the target streams it.
+    Per core means that every core builds the part of its own output channels (listing 35.2); published programs hold
+    one copy. A kernel that meets the streaming conditions is sized against the 16 MB cap and streams; any other is
+    folded, which means dense, in passes where a lane's share exceeds 64 KB. Sparse and blockwise kernels stay in
+    their form where the target streams it.
     """
-    copies = chip["kernel_copies"]
     flows: dict[Op, str] = {}
     for op in module.ops:
         kernel = kernel_of(op)
@@ -51,18 +52,32 @@ def pack_kernels(module: Module, chip: Facts) -> int:
             streams = streamable(op, chip["max_operand_bytes"]) and kernel_cap(chip, True) != kernel_cap(chip, False)
             flows[kernel] = "stream" if streams and flows.get(kernel) != "fold" else "fold"
     address = 0
+    weights: list[StoredWeight] = []
     for op in module.ops:
         if op.kind != "const_in":
             continue
-        assert op.type is not None
         flow = flows.get(op)
-        size = stored_size(module, op) * (copies if flow is not None else 1)
-        op.labels["address"], op.labels["kernel_bytes"] = address, size
-        if flow is not None:
-            op.labels["weight_flow"] = flow
-            op.labels["kernel_path"] = chip["kernel_path"]
-        address += -(-size // ALIGNMENT) * ALIGNMENT
+        path = None if flow is None else chip["kernel_path"]
+        weight = _weight(module, op, address, flow, path)
+        weights.append(weight)
+        _write_labels(op, weight)
+        address += -(-weight.stored_bytes // ALIGNMENT) * ALIGNMENT
+    plan_of(module).weights = tuple(weights)
     return len(flows)
+
+
+def _weight(module: Module, op: Op, address: int, flow: str | None, path: str | None) -> StoredWeight:
+    assert op.type is not None
+    encoding = op.labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype)
+    size = stored_size(module, op)
+    return StoredWeight(op.attrs["weight"], op.sources, op.type.shape, encoding, size, size, address, flow, path)
+
+
+def _write_labels(op: Op, weight: StoredWeight) -> None:
+    """The same on the constant, for the text."""
+    op.labels["address"], op.labels["kernel_bytes"] = weight.address, weight.stored_bytes
+    if weight.flow is not None and weight.path is not None:
+        op.labels["weight_flow"], op.labels["kernel_path"] = weight.flow, weight.path
 
 
 def _encoding(module: Module, op: Op, kernel: Op, chip: Facts) -> str:
@@ -76,13 +91,3 @@ def _encoding(module: Module, op: Op, kernel: Op, chip: Facts) -> str:
         return "fp16"  # a palette or bytes that the op's attributes could not say were expanded
     form = "sparse" if encoded.form == "sparse" else "blockwise"
     return encoded.name if chip.get(f"stream:{form}") == "stream" else "fp16"
-
-
-def stored_size(module: Module, op: Op) -> int:
-    """The bytes of one stored constant in the form it is packed in."""
-    assert op.type is not None
-    if op.type.dtype != "f16" or op.labels.get("encoding", "fp16") == "fp16":
-        return op.type.bytes
-    encoded = module.weights[op.attrs["weight"]].encoded
-    assert encoded is not None
-    return encoded.bytes

@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections.abc import Iterable
-from typing import Any
 
 from aneforge.anec.ir import Module
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory.allocation import Allocation
-from aneforge.compiler.memory.liveness import Buffer, Liveness
+from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
 from aneforge.compiler.passes import pass_
+from aneforge.compiler.plan import Buffer, Name, plan_of, with_peaks
 from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.partitions import budget
@@ -70,12 +70,12 @@ class Arena:
                     self._holes[neighbour : neighbour + 2] = [(left, right)]
 
 
-def pack(buffers: Iterable[Buffer], capacity: int | None) -> tuple[dict[Buffer, int], list[Buffer], int]:
+def pack(buffers: Iterable[LiveBuffer], capacity: int | None) -> tuple[dict[LiveBuffer, int], list[LiveBuffer], int]:
     """Addresses by a scan over the steps; what finds no room; and the bytes that were needed."""
     arena = Arena(capacity)
-    placed: dict[Buffer, int] = {}
-    homeless: list[Buffer] = []
-    ending: list[tuple[int, int, Buffer]] = []
+    placed: dict[LiveBuffer, int] = {}
+    homeless: list[LiveBuffer] = []
+    ending: list[tuple[int, int, LiveBuffer]] = []
     for number, buffer in enumerate(sorted(buffers, key=lambda each: (each.first, -each.size))):
         while ending and ending[0][0] < buffer.first:
             gone = heapq.heappop(ending)[2]
@@ -101,41 +101,76 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
 
     Holes between buffers can keep one out of L2 although the sum of all fits; it then goes to memory.
     """
-    graph = LayerGraph.of_module(module)
-    footprint = Footprint(chip)
-    live = Liveness(graph, footprint, budget(chip["max_operand_bytes"]))
-    owners = {layer.result: layer for layer in graph.layers}
+    plan, graph = plan_of(module), LayerGraph.of_module(module)
+    live = Liveness.of_module(module, Footprint(chip), budget(chip["max_operand_bytes"]))
     buffers = live.buffers()
-    inside: dict[int, list[Buffer]] = {}
-    for buffer in buffers:
-        if buffer.partition is not None and live.on_chip(buffer):
-            inside.setdefault(buffer.partition, []).append(buffer)
-    spilled: list[Buffer] = []
-    addresses: dict[Buffer, int] = {}
-    for members in inside.values():
-        placed, homeless, _ = pack(members, chip["max_operand_bytes"])
-        addresses |= placed
-        spilled += homeless
-    on_chip = set(addresses)
-    memory = [buffer for buffer in buffers if buffer not in on_chip and not buffer.port]
-    addresses |= pack(memory, None)[0]
-    for buffer in buffers:
-        space = "port" if buffer.port else "l2" if buffer in on_chip else "dram"
+    spaces, addresses, spilled = _places(live, buffers, chip["max_operand_bytes"])
+    plan.buffers = _records(live, spaces, addresses)
+    _write_labels(graph, plan.buffers)
+    for buffer in spilled:
         for value in buffer.values:
-            layer = owners.get(value)
-            labels = value.labels if layer is None else layer.primary.labels
-            _place(labels, buffer, space, addresses.get(buffer))
-            labels["row_stride"] = footprint.row_stride(buffer.owner)
-            if layer is not None and buffer in spilled:
-                _evict(layer)
+            _evict(graph.of[value])
+    plan.partitions = with_peaks(plan.partitions or (), plan.buffers)
+    plan.segments = graph.with_borders(plan.segments or ())
+    plan.live = None  # every buffer has its place; a pass that changes that starts again
     return len(spilled)
 
 
-def _place(labels: dict[str, Any], buffer: Buffer, space: str, address: int | None) -> None:
-    labels["space"] = space
-    labels["live"] = (buffer.first, buffer.last)
-    if address is not None:
-        labels["address"] = address + labels.get("buffer_offset", 0)
+def _places(
+    live: Liveness, buffers: list[LiveBuffer], capacity: int
+) -> tuple[dict[LiveBuffer, str], dict[LiveBuffer, int], list[LiveBuffer]]:
+    """The space and the address of every buffer, and those that find no room in L2."""
+    inside: dict[int, list[LiveBuffer]] = {}
+    for buffer in buffers:
+        if buffer.partition is not None and live.on_chip(buffer):
+            inside.setdefault(buffer.partition, []).append(buffer)
+    spilled: list[LiveBuffer] = []
+    addresses: dict[LiveBuffer, int] = {}
+    for members in inside.values():
+        placed, homeless, _ = pack(members, capacity)
+        addresses |= placed
+        spilled += homeless
+    spaces = dict.fromkeys(addresses, "l2")
+    for buffer in buffers:
+        if buffer not in spaces:
+            spaces[buffer] = "port" if buffer.port else "dram"
+    addresses |= pack((buffer for buffer in buffers if spaces[buffer] == "dram"), None)[0]
+    return spaces, addresses, spilled
+
+
+def _records(live: Liveness, spaces: dict[LiveBuffer, str], addresses: dict[LiveBuffer, int]) -> tuple[Buffer, ...]:
+    """Every buffer as an object: those of ports first, then in the order in which layers first write to them."""
+    graph, footprint = live.graph, live.footprint
+    names: dict[LiveBuffer, list[Name]] = {buffer: [] for buffer in live.in_order()}
+    for op in graph.module.inputs:
+        if op in live.of:
+            names[live.of[op]].append(op.attrs["name"])
+    for layer in graph.layers:
+        names[live.of[layer.result]].append(layer.number)
+    return tuple(
+        Buffer(
+            number,
+            spaces[buffer],
+            addresses.get(buffer),
+            footprint.bytes(buffer.owner),
+            footprint.row_stride(buffer.owner),
+            (buffer.first, buffer.last),
+            buffer.partition if spaces[buffer] == "l2" else None,
+            tuple(values),
+        )
+        for number, (buffer, values) in enumerate(names.items())
+    )
+
+
+def _write_labels(graph: LayerGraph, buffers: Iterable[Buffer]) -> None:
+    """The same on the ops, for the text: on a port, or on the first op of a layer."""
+    ports = {op.attrs["name"]: op for op in graph.module.inputs}
+    for buffer in buffers:
+        for name in buffer.values:
+            labels = ports[name].labels if isinstance(name, str) else graph.numbered[name].primary.labels
+            labels["space"], labels["live"], labels["row_stride"] = buffer.space, buffer.live, buffer.row_stride
+            if buffer.address is not None:
+                labels["address"] = buffer.address + labels.get("buffer_offset", 0)
 
 
 def _evict(layer: Layer) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from aneforge.anec.ir import Op
-from aneforge.compiler.footprint import Footprint
-from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import steps_of
+from collections.abc import Iterable, Sequence
 
-__all__ = ["Buffer", "Liveness"]
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.labels import schedule_from_labels
+from aneforge.compiler.plan import plan_of
+from aneforge.compiler.schedule.layers import Layer, LayerGraph
+
+__all__ = ["LiveBuffer", "Liveness"]
 
 SEVERAL = -1
 
 
-class Buffer:
-    """One stretch of memory and the values that lie in it."""
+class LiveBuffer:
+    """A stretch of memory to be placed: the values that lie in it, and when they are needed."""
 
     __slots__ = ("first", "last", "owner", "partition", "port", "size", "values")
 
@@ -37,15 +40,28 @@ class Buffer:
 
 class Liveness:
     """The buffers of a scheduled and partitioned module. Views share the buffer of what they rename; a layer that
-    carries ``inside`` has its result in another layer's buffer: a piece of a joined concat, or a rewrite in place."""
+    carries ``inside`` has its result in another layer's buffer: a piece of a joined concat, or a rewrite in place.
 
-    def __init__(self, graph: LayerGraph, footprint: Footprint, most: int) -> None:
+    A compile makes it once. A pass that lets one result lie in the buffer of another says so (:meth:`share`).
+    """
+
+    @staticmethod
+    def of_module(module: Module, footprint: Footprint, most: int) -> Liveness:
+        """That of the module's plan: made by the first pass that asks."""
+        plan, graph = plan_of(module), LayerGraph.of_module(module)
+        live = plan.live
+        if live is None or live.graph is not graph or (live.footprint.rules, live.most) != (footprint.rules, most):
+            schedule_from_labels(plan, graph, most)
+            live = plan.live = Liveness(graph, plan.steps or (), footprint, most)
+        return live
+
+    def __init__(self, graph: LayerGraph, steps: Iterable[Sequence[int]], footprint: Footprint, most: int) -> None:
         self.graph, self.footprint, self.most = graph, footprint, most
         self.step: dict[Layer, int] = {}
-        self.of: dict[Op, Buffer] = {}
-        for number, step in enumerate(steps_of(graph.layers)):
-            for layer in step:
-                self.step[layer] = number
+        self.of: dict[Op, LiveBuffer] = {}
+        for place, step in enumerate(steps):
+            for number in step:
+                self.step[graph.numbered[number]] = place
         self._share()
         for layer in graph.layers:
             self._read(layer)
@@ -57,7 +73,7 @@ class Liveness:
 
     def _share(self) -> None:
         """A buffer with several layers in it is needed from the first of them on."""
-        numbers = {layer.number: layer for layer in self.graph.layers}
+        numbers = self.graph.numbered
         for layer in self.graph.layers:
             inside = layer.primary.labels.get("inside")
             if inside is None:
@@ -65,7 +81,7 @@ class Liveness:
             owner = numbers[inside].result
             buffer = self.of.get(owner)
             if buffer is None:
-                buffer = self.of[owner] = Buffer(owner, self.step[layer])
+                buffer = self.of[owner] = LiveBuffer(owner, self.step[layer])
                 buffer.size = self.footprint.bytes(owner)
             buffer.values.append(layer.result)
             self.of[layer.result] = buffer
@@ -82,7 +98,7 @@ class Liveness:
                 buffer = self._buffer(source)
                 buffer.values.append(result)
         if buffer is None:
-            buffer = Buffer(result, self.step[layer])
+            buffer = LiveBuffer(result, self.step[layer])
             buffer.size = self.footprint.bytes(result)
         self.of[result] = buffer
         buffer.port |= layer.primary.kind == "state"  # it outlives the run, so the caller owns it
@@ -96,16 +112,31 @@ class Liveness:
             buffer.last = max(buffer.last, self.step[layer])
             buffer.touch(layer.primary.labels["partition"])
 
-    def _buffer(self, value: Op) -> Buffer:
+    def _buffer(self, value: Op) -> LiveBuffer:
         found = self.of.get(value)
         if found is None:
-            found = self.of[value] = Buffer(value, 0)
+            found = self.of[value] = LiveBuffer(value, 0)
         return found
 
-    def on_chip(self, buffer: Buffer) -> bool:
+    def share(self, value: Op, buffer: LiveBuffer) -> None:
+        """A value lies in this buffer from now on, with all that lay in its own, for as long as either is needed."""
+        old = self.of[value]
+        buffer.first, buffer.last = min(buffer.first, old.first), max(buffer.last, old.last)
+        if old.partition is not None:
+            buffer.touch(old.partition)
+        buffer.values += old.values
+        for moved in old.values:
+            self.of[moved] = buffer
+
+    def on_chip(self, buffer: LiveBuffer) -> bool:
         """Made and read inside one partition, and no larger than its budget."""
         return not buffer.port and buffer.partition != SEVERAL and buffer.size <= self.most
 
-    def buffers(self) -> list[Buffer]:
+    def in_order(self) -> list[LiveBuffer]:
+        """Each buffer once: those of ports first, then by the first layer of the schedule that lies in it."""
+        ports = [self.of[op] for op in self.graph.module.inputs if op in self.of]
+        return list(dict.fromkeys([*ports, *(self.of[layer.result] for layer in self.graph.layers)]))
+
+    def buffers(self) -> list[LiveBuffer]:
         """Each buffer once, in the order in which they are first needed."""
-        return sorted(dict.fromkeys(self.of.values()), key=lambda buffer: buffer.first)
+        return sorted(self.in_order(), key=lambda buffer: buffer.first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import merged_sources, pass_
+from aneforge.compiler.plan import plan_of
 from aneforge.compiler.schedule.layers import LayerGraph
 
 _ROWS, _COLUMNS = 3, 4
@@ -17,7 +18,7 @@ def fold_padding(module: Module, chip: Facts) -> int:
     An average pool takes it likewise if it has no padding of its own: then every zero counts, as ``inc_pad`` says.
     The map that is read instead is smaller than the padded one, so no partition's peak grows.
     """
-    changes = 0
+    gone: set[int] = set()
     graph = LayerGraph.of_module(module)
     for op in module.ops:
         reader = op.only_user
@@ -33,10 +34,11 @@ def fold_padding(module: Module, chip: Facts) -> int:
             reader.attrs["inc_pad"] = True
         reader.set_operand(0, op.operands[0])
         reader.sources = merged_sources(op, reader)
-        changes += 1
-    if changes:
+        gone.add(graph.of[op].number)
+    if gone:
         module.sweep()
-    return changes
+        plan_of(module).drop_layers(gone)
+    return len(gone)
 
 
 def _unpair(graph: LayerGraph, op: Op) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 
 from aneforge.anec.ir import AnecError, Module, Op
+from aneforge.compiler.plan import Name, Segment, plan_of
 from aneforge.targets import store
 
 __all__ = ["Layer", "LayerGraph", "engine_class", "is_view"]
@@ -90,18 +93,19 @@ class LayerGraph:
     @staticmethod
     def of_module(module: Module) -> LayerGraph:
         """The graph of a module: made anew only where a pass has put another list of ops in place."""
-        known = module.derived
-        if isinstance(known, LayerGraph) and known._listed is module.ops:
-            return known
-        made = module.derived = LayerGraph(module)
-        return made
+        plan = plan_of(module)
+        if plan.graph is None or not plan.graph.describes(module):
+            plan.graph = LayerGraph(module)
+        return plan.graph
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self._listed = module.ops
         self.layers: list[Layer] = []
         self.of: dict[Op, Layer] = {}
-        numbers: dict[int, Layer] = {}
+        self.numbered: dict[int, Layer] = {}
+        """Layers by the number that their ops carry."""
+        numbers = self.numbered
         for op in module.ops:
             if op.layer is None:
                 if op.name not in _PORTS:
@@ -136,6 +140,32 @@ class LayerGraph:
         layer.result = op
         self.of[op] = layer
 
+    def describes(self, module: Module) -> bool:
+        """Whether a module still has the list of ops that these layers were made from."""
+        return self._listed is module.ops
+
+    def with_borders(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
+        """The segments with what each reads from outside and what it gives, in the order of the schedule."""
+        inputs: dict[int, dict[Name, None]] = {}
+        outputs: dict[int, list[int]] = {}
+        for layer in self.layers:
+            number = layer.segment
+            reads = inputs.setdefault(number, {})
+            for value in layer.inputs:
+                producer = self.of.get(value)
+                if producer is None:
+                    reads[value.attrs["name"]] = None
+                elif producer.segment != number:
+                    reads[producer.number] = None
+            if layer.is_output or any(consumer.segment != number for consumer in layer.consumers):
+                outputs.setdefault(number, []).append(layer.number)
+        return tuple(
+            replace(
+                segment, inputs=tuple(inputs.get(segment.number, ())), outputs=tuple(outputs.get(segment.number, ()))
+            )
+            for segment in segments
+        )
+
     def write_order(self, order: list[Layer]) -> None:
         """Put the module's ops in the order of a schedule: ports first, a constant before its first reader."""
         module = self.module
@@ -154,6 +184,7 @@ class LayerGraph:
         for place, layer in enumerate(order):
             layer.place = place
         module.ops = self._listed = ops
+        plan_of(module).forget_order()
 
 
 def _loose(op: Op, seen: set[Op]) -> bool:

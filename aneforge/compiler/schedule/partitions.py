@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
+from aneforge.compiler.plan import Partition, plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.targets.assumed import constant
 
@@ -44,7 +47,19 @@ def close_partitions(module: Module, chip: Facts) -> int:
         walk.take(step)
     for layer in graph.layers:
         _cut_chain(layer)
+    plan = plan_of(module)
+    plan.forget_order()
+    plan.steps, plan.partitions = tuple(walk.steps), tuple(walk.partitions())
     return max(0, walk.partition)  # a program that only hands its inputs on has no partition at all
+
+
+@dataclass
+class _Members:
+    """A partition while the walk is in it."""
+
+    segment: int
+    layers: list[int] = field(default_factory=list)
+    peak: int = 0
 
 
 class _Pressure:
@@ -59,6 +74,15 @@ class _Pressure:
         self.partition = -1
         self.segment = -1
         self.streaming = False
+        self.steps: list[tuple[int, ...]] = []
+        self._closed: list[_Members] = []
+
+    def partitions(self) -> list[Partition]:
+        """All partitions as they were closed, in order."""
+        return [
+            Partition(number, members.segment, tuple(members.layers), members.peak, self.most)
+            for number, members in enumerate(self._closed)
+        ]
 
     def take(self, step: list[Layer]) -> None:
         sizes = [self._size(layer) for layer in step if layer.engine != "view"]
@@ -73,9 +97,13 @@ class _Pressure:
         if fresh or alone or self.streaming or self.total + growth > self.most:
             self._close(step[0].segment)
         self.streaming = alone  # a result above the budget is streamed, in a partition of its own
+        members = self._closed[-1]
         for layer in step:
             layer.primary.labels["partition"] = self.partition
+            members.layers.append(layer.number)
             self._make(layer)
+        members.peak = max(members.peak, self.total)
+        self.steps.append(tuple(layer.number for layer in step))
         for layer in step:
             self._release(layer)
 
@@ -110,6 +138,7 @@ class _Pressure:
         self.segment = segment
         self.live.clear()
         self.total = 0
+        self._closed.append(_Members(segment))
 
 
 def _cut_chain(layer: Layer) -> None:

@@ -1,0 +1,118 @@
+"""A plan read back from labels: code that comes from text has no objects yet, only what was printed beside its ops.
+
+This is the one place that does so. A pass writes the objects itself (:mod:`aneforge.compiler.plan`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aneforge.anec.ir import Module, Op
+from aneforge.compiler.legalise.kernel_memory import stored_size
+from aneforge.compiler.legalise.segments import is_bridge
+from aneforge.compiler.plan import Buffer, Name, Partition, Plan, Segment, StoredWeight, with_peaks
+from aneforge.compiler.schedule.layers import Layer, LayerGraph
+from aneforge.compiler.schedule.partitions import steps_of
+
+__all__ = ["plan_from_labels", "schedule_from_labels"]
+
+
+def plan_from_labels(module: Module, budget: int) -> Plan:
+    """The whole plan of a module that has been through all passes, from nothing but its labels."""
+    plan = Plan()
+    plan.graph = LayerGraph(module)
+    schedule_from_labels(plan, plan.graph, budget)
+    plan.segments = plan.graph.with_borders(plan.segments or ())
+    plan.buffers = _buffers(plan.graph)
+    plan.partitions = with_peaks(plan.partitions or (), plan.buffers)
+    plan.weights = tuple(_weight(module, op) for op in module.ops if "kernel_bytes" in op.labels)
+    return plan
+
+
+def schedule_from_labels(plan: Plan, graph: LayerGraph, budget: int) -> None:
+    """What phases 2 and 3 decide, as far as the plan lacks it: a pass of phase 4 may be run on text alone."""
+    if plan.segments is None:
+        plan.segments = _segments(graph)
+    if plan.steps is None:
+        plan.steps = tuple(tuple(layer.number for layer in step) for step in steps_of(graph.layers))
+    if plan.partitions is None:
+        plan.partitions = _partitions(graph, budget)
+
+
+def _segments(graph: LayerGraph) -> tuple[Segment, ...]:
+    members: dict[int, list[Layer]] = {}
+    for layer in graph.layers:
+        members.setdefault(layer.segment, []).append(layer)
+    return tuple(
+        Segment(
+            number,
+            "native" if any(is_bridge(layer.primary) for layer in layers) else "compute",
+            tuple(layer.number for layer in layers),
+        )
+        for number, layers in sorted(members.items())
+    )
+
+
+def _partitions(graph: LayerGraph, budget: int) -> tuple[Partition, ...]:
+    members: dict[int, list[Layer]] = {}
+    for layer in graph.layers:
+        members.setdefault(layer.primary.labels["partition"], []).append(layer)
+    return tuple(
+        Partition(number, layers[0].segment, tuple(layer.number for layer in layers), 0, budget)
+        for number, layers in sorted(members.items())
+    )
+
+
+def _buffers(graph: LayerGraph) -> tuple[Buffer, ...]:
+    """Layers share a buffer where ``inside`` says so, or where one is a view of a port."""
+    members: dict[Name, list[Layer]] = {op.attrs["name"]: [] for op in graph.module.inputs if op.labels}
+    for layer in graph.layers:
+        members.setdefault(_owner(graph, layer), []).append(layer)
+    ports = {op.attrs["name"]: op for op in graph.module.inputs}
+    buffers: list[Buffer] = []
+    for owner, layers in members.items():
+        numbers = tuple(layer.number for layer in layers)
+        if isinstance(owner, str):
+            port = ports[owner]
+            buffers.append(_buffer(len(buffers), port, port.labels, (owner, *numbers)))
+        else:
+            root = graph.numbered[owner]
+            buffers.append(_buffer(len(buffers), root.result, root.primary.labels, numbers))
+    return tuple(buffers)
+
+
+def _owner(graph: LayerGraph, layer: Layer) -> Name:
+    """The layer or port whose buffer holds a result."""
+    while (inside := layer.primary.labels.get("inside")) is None:
+        source = next(iter(layer.inputs), None)
+        if layer.engine != "view" or layer.primary.kind == "concat" or source is None:
+            return layer.number
+        if source.kind == "live_in":
+            return source.attrs["name"]
+        layer = graph.of[source]
+    return inside
+
+
+def _buffer(number: int, value: Op, labels: dict[str, Any], values: tuple[Name, ...]) -> Buffer:
+    space, stride, address = labels["space"], labels["row_stride"], labels.get("address")
+    if address is not None:
+        address -= labels.get("buffer_offset", 0)
+    n, d, c, h, _ = value.shape
+    partition = labels.get("partition") if space == "l2" else None
+    return Buffer(number, space, address, n * d * c * h * stride, stride, tuple(labels["live"]), partition, values)
+
+
+def _weight(module: Module, op: Op) -> StoredWeight:
+    assert op.type is not None
+    labels = op.labels
+    return StoredWeight(
+        op.attrs["weight"],
+        op.sources,
+        op.type.shape,
+        labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype),
+        stored_size(module, op),
+        labels["kernel_bytes"],
+        labels["address"],
+        labels.get("weight_flow"),
+        labels.get("kernel_path"),
+    )

@@ -1,0 +1,197 @@
+"""What the phases decide about a module, as objects: segments, partitions, buffers and stored weights.
+
+Each part is written once, by the pass that decides it, and read as it stands by :class:`Program` and all behind it.
+Labels on ops are the text form of the same decisions; :mod:`aneforge.compiler.labels` reads a plan back from them.
+
+Objects name a layer by the number that its ops carry and a port by its name. They refer to no op, so they are never
+changed in place and the clones of a module share them. A program shows the same objects with each layer named by its
+place in the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from aneforge.anec.ir import Module
+
+if TYPE_CHECKING:
+    from aneforge.compiler.memory.liveness import Liveness
+    from aneforge.compiler.schedule.layers import LayerGraph
+
+__all__ = ["Buffer", "Partition", "Plan", "Segment", "StoredWeight", "plan_of", "with_peaks"]
+
+Name = int | str
+"""A layer by its number, or a port by its name."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One dispatch: compute between two cuts, or one native layer. The pass ``cut-segments`` decides its layers."""
+
+    number: int
+    kind: str
+    """``compute`` or ``native``."""
+    layers: tuple[int, ...]
+    inputs: tuple[Name, ...] = ()
+    """What it reads from outside, in the order of the schedule; known once buffers are laid out, like ``outputs``."""
+    outputs: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, **{name: list(getattr(self, name)) for name in ("layers", "inputs", "outputs")}}
+
+    def at_places(self, places: Mapping[int, int]) -> Segment:
+        """The same with each layer by its place in the schedule."""
+        inputs = tuple(_placed(name, places) for name in self.inputs)
+        outputs = tuple(places[number] for number in self.outputs)
+        return replace(
+            self, layers=tuple(sorted(places[number] for number in self.layers)), inputs=inputs, outputs=outputs
+        )
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Layers that run before the on-chip memory is emptied. The pass ``close-partitions`` decides them."""
+
+    number: int
+    segment: int
+    layers: tuple[int, ...]
+    peak: int
+    """The most bytes in L2 at one step: what the scheduler counts, and once buffers are laid out what lies there."""
+    budget: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "layers": list(self.layers)}
+
+    def at_places(self, places: Mapping[int, int]) -> Partition:
+        """The same with each layer by its place in the schedule."""
+        return replace(self, layers=tuple(places[number] for number in self.layers))
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One stretch of memory: where it lies, how its rows are spaced, and from which step to which it is needed.
+    The pass ``lay-out-buffers`` decides it."""
+
+    number: int
+    space: str
+    """``l2``, ``dram``, or ``port`` where the caller owns it."""
+    address: int | None
+    bytes: int
+    row_stride: int
+    live: tuple[int, int]
+    partition: int | None
+    """The partition whose L2 it lies in; None outside L2."""
+    values: tuple[Name, ...]
+    """The layers whose results lie in it, and the program's inputs by name."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "live": list(self.live), "values": list(self.values)}
+
+    def at_places(self, places: Mapping[int, int]) -> Buffer:
+        """The same with each layer by its place in the schedule."""
+        return replace(self, values=tuple(_placed(name, places) for name in self.values))
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """One stored constant: which layers read it, how large it is, and how it reaches the engine. The pass
+    ``pack-kernels`` decides it."""
+
+    key: str
+    sources: tuple[str, ...]
+    shape: tuple[int, ...]
+    encoding: str
+    bytes: int
+    stored_bytes: int
+    """What it takes where it is packed: one copy on every chip."""
+    address: int
+    flow: str | None
+    """``stream`` or ``fold`` for kernels, None for biases, gains and other coefficients."""
+    path: str | None
+    """``per core``: each core builds the part of its own output channels; or ``shared`` (listing 35.2)."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "sources": list(self.sources), "shape": list(self.shape)}
+
+
+class Plan:
+    """All that is decided about one module so far; None where no pass has decided it yet."""
+
+    __slots__ = ("buffers", "graph", "live", "partitions", "segments", "steps", "weights")
+
+    def __init__(self) -> None:
+        self.graph: LayerGraph | None = None
+        """The layers as objects, for as long as the module keeps its list of ops."""
+        self.live: Liveness | None = None
+        """When each buffer is needed: made by the first pass of phase 4 that asks, kept until all have their place."""
+        self.segments: tuple[Segment, ...] | None = None
+        self.steps: tuple[tuple[int, ...], ...] | None = None
+        """The schedule as steps: one layer, or two that are issued together."""
+        self.partitions: tuple[Partition, ...] | None = None
+        self.buffers: tuple[Buffer, ...] | None = None
+        """Ports first, then in the order of the schedule."""
+        self.weights: tuple[StoredWeight, ...] | None = None
+        """In the order in which they are packed."""
+
+    def clone(self) -> Plan:
+        """For a copy of the module: the objects are shared, what refers to ops is made again when it is needed."""
+        copy = Plan()
+        copy.segments, copy.steps, copy.partitions = self.segments, self.steps, self.partitions
+        copy.buffers, copy.weights = self.buffers, self.weights
+        return copy
+
+    def forget_order(self) -> None:
+        """The layers have another order, so nothing that was decided along the old one holds."""
+        self.steps = self.partitions = self.buffers = self.live = None
+
+    def drop_layers(self, numbers: set[int]) -> None:
+        """These layers are gone, and with them the layer objects and all that was laid out."""
+        self.graph = self.live = self.buffers = None
+        if self.segments is not None:
+            self.segments = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.segments)
+        if self.partitions is not None:
+            self.partitions = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.partitions)
+        if self.steps is not None:
+            self.steps = tuple(left for step in self.steps if (left := _without(step, numbers)))
+
+    def is_complete(self, module: Module) -> bool:
+        """Whether every part is decided, for the very ops that the module has now."""
+        parts = (self.segments, self.steps, self.partitions, self.buffers, self.weights)
+        return self.graph is not None and self.graph.describes(module) and None not in parts
+
+
+def plan_of(module: Module) -> Plan:
+    """The plan that a module carries; an empty one where it has none yet."""
+    if not isinstance(module.plan, Plan):
+        module.plan = Plan()
+    return module.plan
+
+
+def with_peaks(partitions: Sequence[Partition], buffers: Sequence[Buffer]) -> tuple[Partition, ...]:
+    """The partitions with the most bytes that lie in L2 at one step."""
+    changes: dict[int, dict[int, int]] = {}
+    for buffer in buffers:
+        if buffer.partition is not None:
+            steps = changes.setdefault(buffer.partition, {})
+            first, last = buffer.live
+            steps[first] = steps.get(first, 0) + buffer.bytes
+            steps[last + 1] = steps.get(last + 1, 0) - buffer.bytes
+    return tuple(replace(old, peak=_peak(changes.get(old.number, {}))) for old in partitions)
+
+
+def _peak(changes: Mapping[int, int]) -> int:
+    total = peak = 0
+    for step in sorted(changes):
+        total += changes[step]
+        peak = max(peak, total)
+    return peak
+
+
+def _without(layers: tuple[int, ...], numbers: set[int]) -> tuple[int, ...]:
+    return tuple(number for number in layers if number not in numbers)
+
+
+def _placed(name: Name, places: Mapping[int, int]) -> Name:
+    return name if isinstance(name, str) else places[name]
