@@ -1,7 +1,7 @@
 """Speed and memory of the compiler: figures only, nothing is asserted.
 
 ``python bench/compile.py`` compiles ResNet-50, a 12-layer encoder, a 24-layer decoder, a U-Net and synthetic graphs of
-up to 50 k ops through the gate and all four phases for one target on one core, ResNet-50 for all 28 targets, and
+up to 50 k ops through all phases for one target on one core, ResNet-50 for all 28 targets, and
 prints how time grows. Each network runs in a process of its own, so that its peak memory is its own. Ops are the
 nodes of the user's graph without inputs and constants; the exponent is the slope of log(time) over log(ops).
 """
@@ -61,7 +61,7 @@ def measure(name: str) -> dict[str, Any]:
         "weights": weights,
         "built": before,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "phases": {str(number): 0.0 for number in range(1, 5)},
+        "phases": {str(number): 0.0 for number in range(5)},
     }
     for entry in program.log:
         found["phases"][str(entry.phase)] += entry.seconds
@@ -106,8 +106,8 @@ def main() -> None:
         print(json.dumps(measure(asked.one) if asked.one else measure_all(asked.every)))
         return
     names = [*(name for name in networks.NETWORKS if name != "synthetic"), *(f"synthetic-{size}" for size in SIZES)]
-    print(f"one target ({TARGET}), gate and four phases, best of {REPEATS}; 'first' includes loading the target data")
-    print(f"{'network':<17}{'ops':>7}{'layers':>8}{'first s':>9}{'best s':>8}{'ops/s':>8}  phases 1-4 ms         "
+    print(f"one target ({TARGET}), all phases, best of {REPEATS}; 'first' includes loading the target data")
+    print(f"{'network':<17}{'ops':>7}{'layers':>8}{'first s':>9}{'best s':>8}{'ops/s':>8}  phases 0-4 ms               "
           f"{'weights MB':>11}{'peak MB':>9}{'bound MB':>9}")  # fmt: skip
     found = {}
     for name in names:

@@ -85,7 +85,7 @@ class Op:
         self.layer: int | None = None
         self.slot: str | None = None
         self.labels: dict[str, Any] = {}
-        self.stands: list[Standing] = []
+        self.stands: tuple[Standing, ...] = ()
         """The user's nodes whose value the result is."""
         self.uid = next(_numbers)
         for operand in self.operands:
@@ -136,7 +136,7 @@ class Op:
             for standing in self.stands:
                 standing.op = value
             value.stands += self.stands
-            self.stands = []
+            self.stands = ()
 
     def detached(self) -> Op:
         """The op without operands and readers, to remember what it did."""
@@ -181,7 +181,7 @@ class Module:
         self.weights: dict[str, Weight] = dict(weights) if weights else {}
         self.lineage: dict[str, Standing] = {}
         """Where the value of each of the user's nodes is."""
-        self.lowered_to: dict[str, set[str]] = {}
+        self.lowered_to: dict[str, frozenset[str]] = {}
         """The kinds of ops that each of the user's nodes was lowered to."""
         self.records: list[Any] = []
         """What was rewritten behind the user's nodes."""

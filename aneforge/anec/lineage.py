@@ -32,7 +32,7 @@ class Standing:
         """The user's shape of the node."""
         self.move: Op | None = None
         """An op that is not in the code any more, and gave it from ``parts``."""
-        self.parts: list[Standing] = []
+        self.parts: tuple[Standing, ...] = ()
         self.lost: str | None = None
         """Why the value is not there at all."""
 
@@ -61,9 +61,9 @@ class Standing:
         if found is None:
             found = known[id(self)] = Standing(None if self.op is None else ops[self.op.uid], self.shape)
             found.move, found.lost = self.move, self.lost
-            found.parts = [part.copied(ops, known) for part in self.parts]
+            found.parts = tuple([part.copied(ops, known) for part in self.parts])
             if found.op is not None:
-                found.op.stands.append(found)
+                found.op.stands += (found,)
         return found
 
     def __repr__(self) -> str:
@@ -83,12 +83,12 @@ def retire(op: Op, reason: str) -> None:
     if told and op.type is not None and all(operand.type is not None for operand in op.operands):
         for operand in op.operands:
             part = Standing(operand)
-            operand.stands.append(part)
+            operand.stands += (part,)
             parts.append(part)
     for standing in op.stands:
         standing.op = None
         if parts:
-            standing.move, standing.parts = op.detached(), parts
+            standing.move, standing.parts = op.detached(), tuple(parts)
         else:
             standing.lost = reason
-    op.stands = []
+    op.stands = ()

@@ -26,7 +26,7 @@ class Draft:
     names: dict[int, str]
     """The user's node behind each node of the graph, by uid."""
     stands: dict[int, tuple[str, ...]]
-    """The user's nodes whose value a node of the graph is, by uid."""
+    """The user's nodes whose value a node of the graph is, by uid, where that is not just itself."""
     route: str | None = None
     """``conversion`` or ``direct`` where somebody asked for one; else each chip takes the one that reaches it."""
     host_inputs: list[HostInput] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Draft:
     @classmethod
     def of(cls, graph: Graph, route: str | None = None, names: Mapping[int, str] | None = None) -> Draft:
         names = graph.names() if names is None else dict(names)
-        return cls(graph, graph, names, {uid: (name,) for uid, name in names.items()}, route)
+        return cls(graph, graph, names, {}, route)
 
     def fork(self) -> Draft:
         """A copy that other targets go on with; graphs are never changed, so they are shared."""

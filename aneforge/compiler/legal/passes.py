@@ -94,6 +94,7 @@ class _Walk:
 
     def __init__(self, draft: Draft, chip: Facts, rewrites: Mapping[str, Rewrite]) -> None:
         self.draft, self.chip, self.rewrites = draft, chip, rewrites
+        self.own = {node.uid for node in draft.source.nodes}
         self.replaced: dict[int, Tensor] = {}
         self.current: Tensor | None = None
 
@@ -124,7 +125,12 @@ class _Walk:
         draft = self.draft
         self.replaced[node.uid] = value
         draft.names.setdefault(value.uid, draft.names[node.uid])
-        draft.stands[value.uid] = (*draft.stands.get(value.uid, ()), *draft.stands.get(node.uid, ()))
+        draft.stands[value.uid] = (*self._stood_for(value), *self._stood_for(node))
+
+    def _stood_for(self, node: Tensor) -> tuple[str, ...]:
+        """The user's nodes whose value a node is so far."""
+        itself = (self.draft.names[node.uid],) if node.uid in self.own else ()
+        return self.draft.stands.get(node.uid, itself)
 
     def _rewrite(self, node: Tensor, row: Rewrite) -> None:
         self.current = node

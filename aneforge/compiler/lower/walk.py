@@ -80,7 +80,7 @@ def lower(
     rules of phase 0, and after, by phase 2.
 
     A graph that was rewritten comes with its lineage: ``names`` gives the user's node behind each node by uid,
-    ``stands`` those whose value it is, ``source`` the graph whose outputs name the results.
+    ``stands`` those whose value it is where that is not just itself, ``source`` the graph as it was.
     """
     graph = Graph.of(out)
     build = Builder(graph, names)
@@ -104,8 +104,7 @@ def lower(
         build.values[node.uid] = found(build, node)
         if node.signature.op.native_layer:
             _mark_bridge(build.ops[first:])
-    standing = {uid: (name,) for uid, name in names.items()} if stands is None else stands
-    module, outputs = _finish(build, standing, graph if source is None else source)
+    module, outputs = _finish(build, stands or {}, graph if source is None else source)
     return Lowered(module, tuple(inputs), outputs)
 
 
@@ -127,20 +126,33 @@ def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph
     )
     build.ops.append(Op("anec.live_out", results, None, {"names": labels}))
     module = Module(build.ops, build.weights)
+    own = {node.uid for node in source.nodes}
     for node in build.graph.nodes:
         value = build.values.get(node.uid)
-        for name in stands.get(node.uid, ()) if value is not None else ():
+        if value is None:
+            continue
+        itself = (build.names[node.uid],) if node.uid in own else ()
+        for name in stands.get(node.uid, itself):
             module.lineage[name] = standing = Standing(value, node.shape)
-            value.stands.append(standing)
-    for op in build.ops:
-        for name in op.sources:
-            module.lowered_to.setdefault(name, set()).add(op.kind)
+            value.stands += (standing,)
+    module.lowered_to = _kinds_by_node(build.ops)
     module.losing = "part of how its reader was lowered"
     module.sweep()  # transposes that became flags
     for port, op in zip(outputs, results, strict=True):
         if op.type != TensorType(port.ndchw_shape, port.dtype):
             raise AnecError(f"{port.name} was lowered to {op.type}, not to {list(port.ndchw_shape)} {port.dtype}")
     return module, outputs
+
+
+def _kinds_by_node(ops: Sequence[Op]) -> dict[str, frozenset[str]]:
+    """The kinds of ops behind each node. Few sets of kinds occur, so each is held once."""
+    kinds: dict[str, frozenset[str]] = {}
+    held: dict[frozenset[str], frozenset[str]] = {}
+    for op in ops:
+        for name in op.sources:
+            joined = kinds.get(name, frozenset()) | {op.kind}
+            kinds[name] = held.setdefault(joined, joined)
+    return kinds
 
 
 def output_names(graph: Graph) -> tuple[str, ...]:
