@@ -107,7 +107,7 @@ def main() -> None:
         return
     names = [*(name for name in networks.NETWORKS if name != "synthetic"), *(f"synthetic-{size}" for size in SIZES)]
     print(f"one target ({TARGET}), all phases, best of {REPEATS}; 'first' includes loading the target data")
-    print(f"{'network':<17}{'ops':>7}{'layers':>8}{'first s':>9}{'best s':>8}{'ops/s':>8}  phases 0-4 ms               "
+    print(f"{'network':<17}{'ops':>7}{'layers':>8}{'first s':>9}{'best s':>8}{'ops/s':>8}  phases 0-4 ms              "
           f"{'weights MB':>11}{'peak MB':>9}{'bound MB':>9}")  # fmt: skip
     found = {}
     for name in names:

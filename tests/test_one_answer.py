@@ -89,7 +89,7 @@ def measured(bound, found, want, largest):
         return float((error / np.maximum(np.abs(want[finite]), 2.0**-24)).max(initial=0.0))
     if bound == REORDERED:  # relative to the terms: the kernels here have up to 6 x 7 x 7 numbers of some 0.1
         return float(error.max(initial=0.0)) / (largest * 6 * 7 * 7 * 0.1)
-    return float(error.max(initial=0.0)) / (largest if "relative to" in bound.note else 1.0)
+    return float(error.max(initial=0.0)) / (largest if bound.of else 1.0)
 
 
 FORMS = {

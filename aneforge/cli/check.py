@@ -99,6 +99,8 @@ def _print_reasons(results: PreflightAll, most: int = 12) -> None:
             print(f"  {report.message or 'rewritten'} {report.evidence.label()}")
             if report.limit is not None and report.extent is not None:
                 print(f"  limit {report.limit}, here {report.extent}")
+            if report.bound is not None:
+                print(f"  error: {report.bound}")
             if report.hint:
                 print(f"  do: {report.hint}")
             print(f"  on: {', '.join(chips)}" + (f"; {report.other_route}" if report.other_route else ""))

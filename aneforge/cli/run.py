@@ -113,9 +113,10 @@ def _one(compiled: Model, feeds: dict[str, np.ndarray], options: Options) -> Non
     _print_outputs(done)
     if options.trace:
         rows = [
-            (each.layer, each.op, each.slot, each.fidelity, _summary(each.value), each.sources) for each in done.trace
+            (each.layer, each.op, each.slot, each.fidelity, _summary(each.value), each.nodes or "-", each.sources)
+            for each in done.trace
         ]
-        print(text.columns(("layer", "op", "slot", "fidelity", "values", "from"), rows))
+        print(text.columns(("layer", "op", "slot", "fidelity", "values", "is", "from"), rows))
 
 
 def _print_outputs(done: Run) -> None:
@@ -241,6 +242,7 @@ def _record(compiled: Model, done: Run, trace: bool) -> dict[str, object]:
                 "op": each.op,
                 "slot": each.slot,
                 "fidelity": each.fidelity,
+                "is": list(each.nodes),
                 "from": list(each.sources),
             }
             for each in done.trace

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aneforge.anec.ir import Module
+from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.passes import Pass, PassLog
 from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.compiler.record import Record
@@ -47,6 +48,8 @@ class NodeStory:
     """Its layers by number, in the order of the schedule."""
     places: tuple[str, ...] = ()
     """The same in words: engine, slots, partition and where the result lies."""
+    value: str = ""
+    """Where its own value is, or why it is nowhere."""
 
     def __str__(self) -> str:
         lines = [f"{self.name} ({self.op} {list(self.shape)}, {self.where})"]
@@ -61,6 +64,7 @@ class NodeStory:
             lines.append(f"  program: and {len(self.places) - len(shown)} more layers")
         if not self.places:
             lines.append("  program: no layer of its own")
+        lines.append(f"  value: {self.value}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,6 +80,7 @@ class NodeStory:
             "steps": steps,
             "layers": list(self.layers),
             "places": list(self.places),
+            "value": self.value,
         }
 
 
@@ -95,7 +100,7 @@ class History:
     def _note(self, name: str, purpose: str, module: Module, slots: bool) -> None:
         now: dict[str, list[str]] = {}
         for op in module.ops:
-            if op.kind in ("live_in", "const_in", "live_out"):
+            if op.is_a(Trait.PORT):
                 continue
             told = op.kind if not slots or op.slot in (None, "primary") else f"{op.kind} in the {op.slot} slot"
             route = op.labels.get("route")
@@ -127,6 +132,22 @@ def _rewritten(record: Record, program: Program) -> str:
     return f"{record.rewrite}: {record.row.into}; {record.bound} {fact.label()}"
 
 
+def _value(program: Program, name: str) -> str:
+    """The lineage of a node in words."""
+    standing = program.lineage.get(name)
+    if standing is None:
+        return "none: it is a constant"
+    if standing.reason is not None:
+        return f"gone: {standing.reason}"
+    held = [f"{op.kind} of {_holder(program, op)}" for op in standing.ops()]
+    shown = ", ".join(held[:MOST_SHOWN]) + (f" and {len(held) - MOST_SHOWN} more" if len(held) > MOST_SHOWN else "")
+    return shown if standing.op is not None else f"{shown}, moved by {standing.move.kind if standing.move else ''}"
+
+
+def _holder(program: Program, op: Op) -> str:
+    return f"input {op['name']}" if op.layer is None else f"layer {program.place_of(op.layer)}"
+
+
 class Explanation:
     """The stories of all nodes, in the order of the graph."""
 
@@ -149,6 +170,7 @@ class Explanation:
             story.steps = history.steps.get(name, [])
             story.layers = tuple(layers.get(name, ()))
             story.places = tuple(_place(program.layers[number]) for number in story.layers)
+            story.value = _value(program, name)
             self.nodes[name] = story
 
     def __getitem__(self, name: str) -> NodeStory:

@@ -197,7 +197,7 @@ class Preflight:
         row = record.row
         message = f"{node.op} is not native here and is rewritten ({row.name}): {row.into.rstrip('.')}"
         evidence = compile_fact(self.target, row.because)
-        return Finding(row.name, "decompose", message, None, None, evidence, False, f"how exact: {record.bound}")
+        return Finding(row.name, "decompose", message, None, None, evidence, False, "")
 
     @cached_property
     def _risks(self) -> tuple[dict[str, tuple[Finding, ...]], dict[str, tuple[Finding, ...]]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.numerics.products import product
 from aneforge.numerics.stored import remembered, weight_of
 from aneforge.numerics.unary import through
@@ -28,13 +29,6 @@ from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 __all__ = ["Walk", "walk"]
 
 _TRUTH = Value(0.0, 1.0)
-_PRODUCTS = ("convolution", "deconvolution", "linear", "matmul")
-_COMPARED = frozenset(
-    (
-        *("equal", "not_equal", "less_than", "less_than_equal", "greater_than", "greater_than_equal", "equal_zero"),
-        *("not_equal_zero", "less_than_zero", "less_than_equal_zero", "greater_than_zero", "greater_than_equal_zero"),
-    )
-)
 _ALONE = frozenset((*TABLES, "swish", "leaky_relu", "clamped_relu", "n_relu", "relu", "abs", "square", "sqr"))
 """Functions of one number, where they have no other operand."""
 _FILLED = ("padding", "ring_buffer_reader", "ring_buffer_writer", "batch_to_space", "space_to_batch")
@@ -91,14 +85,14 @@ def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], p
     if op.kind == "const_in":
         weight = weight_of(module, op)
         return remembered(("ends", weight.key), lambda: of_array(weight.array))
-    if op.kind in ("live_in", "state"):
+    if op.is_a(Trait.INPUT):
         return ports.get(op.attrs["name"], ANYTHING)
     given = [values[each] for each in op.operands]
-    if op.kind in _PRODUCTS:
+    if op.is_a(Trait.CONTRACTION):
         return product(engine, module, op, given)
     if op.kind in _ALONE and len(given) == 1:
         return through(engine, op, given[0])
-    if op.kind in _COMPARED:
+    if op.is_a(Trait.COMPARISON):
         return replace(_TRUTH, error=1.0 if any(each.error or each.special for each in given) else 0.0)
     if op.kind in MOVES:
         return _moved(op, given)

@@ -44,6 +44,8 @@ class TraceEntry:
     sources: tuple[str, ...]
     fidelity: str
     value: Array
+    nodes: tuple[str, ...] = ()
+    """The user's nodes whose value it is."""
 
     @property
     def finite(self) -> bool:
@@ -79,11 +81,14 @@ class _Step:
     fidelity: str = ""
     watched: bool = False
     """Whether its numbers can be the first that are not finite: those of a move or pick were there before."""
+    nodes: tuple[str, ...] = ()
+    """The user's nodes whose value it gives."""
 
     def entry(self, value: Array) -> TraceEntry:
         assert self.op is not None
         assert self.layer is not None
-        return TraceEntry(self.layer, self.op.kind, self.op.slot or "primary", self.op.sources, self.fidelity, value)
+        slot = self.op.slot or "primary"
+        return TraceEntry(self.layer, self.op.kind, slot, self.op.sources, self.fidelity, value, self.nodes)
 
 
 class Plan:
@@ -94,6 +99,10 @@ class Plan:
         self._places = places
         self._place_of = {op: place for place, op in enumerate(module.ops)}
         self._module = module
+        self._nodes: dict[Op, tuple[str, ...]] = {}
+        for name, standing in module.lineage.items():
+            if standing.op is not None:
+                self._nodes[standing.op] = (*self._nodes.get(standing.op, ()), name)
         self._ports = [(self._place_of[op], op) for op in module.ops if op.is_a(Trait.INPUT)]
         self._outputs = [
             (name, self._place_of[operand])
@@ -147,7 +156,8 @@ class Plan:
         layer = None if op.layer is None else self._places[op.layer]
         basis = self._basis(op)
         keeps = (op.is_a(Trait.MOVEMENT) or op.kind in PICKS) and op.labels.get("storage") != "q4"
-        return _Step(op, self._place_of[op], reads, call, (), layer, basis, layer is not None and not keeps)
+        watched, nodes = layer is not None and not keeps, self._nodes.get(op, ())
+        return _Step(op, self._place_of[op], reads, call, (), layer, basis, watched, nodes)
 
     def _basis(self, op: Op) -> str:
         kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind

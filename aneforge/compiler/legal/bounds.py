@@ -21,8 +21,14 @@ class Bound:
     domain: str
     float64: float
     ulp: int | None = None
-    relative: bool = True
+    of: str = "the result"
+    """What ``float64`` is a share of; empty where it is an absolute distance."""
     note: str = ""
+
+    @property
+    def relative(self) -> bool:
+        """Whether it is a share of each result."""
+        return self.of == "the result"
 
     @property
     def exact(self) -> bool:
@@ -40,21 +46,23 @@ class Bound:
 
     @property
     def _wide(self) -> str:
-        return f"{self.float64:g} {'relative' if self.relative else 'absolute'} in float64"
+        kind = "relative" if self.relative else f"of {self.of}" if self.of else "absolute"
+        return f"{self.float64:g} {kind} in float64"
 
 
 EXACT = Bound("", 0.0)
 _ROUND = 1e-12  # float64 rounding of a reordered formula, nothing else
 
-_DRAWN = "the recorded numbers enter as fp16; relative to the largest of them"
+_LARGEST = "the largest |x|"
+_DRAWN = "the recorded numbers enter as fp16"
 
 BOUNDS: dict[str, Bound] = {
-    "sin": Bound("every finite fp16 x", 2e-6, 1, relative=False),
-    "cos": Bound("every finite fp16 x", 2e-6, 1, relative=False),
+    "sin": Bound("every finite fp16 x", 2e-6, 1, of=""),
+    "cos": Bound("every finite fp16 x", 2e-6, 1, of=""),
     "tan": Bound("every finite fp16 x", 5e-5, 2),
     "asin": Bound("|x| <= 1", _ROUND, 2),
     "acos": Bound("|x| <= 1", _ROUND, 2),
-    "atan2": Bound("finite a and b, zeros without sign", 2e-7, 1, relative=False, note="ulp on 2 million pairs"),
+    "atan2": Bound("finite a and b, zeros without sign", 2e-7, 1, of="", note="ulp on 2 million pairs"),
     "sinh": Bound("every finite fp16 x", 1e-10, 2),
     "cosh": Bound("every finite fp16 x", 1e-10, 2),
     "asinh": Bound("every finite fp16 x", _ROUND, 2),
@@ -68,30 +76,28 @@ BOUNDS: dict[str, Bound] = {
     "logical_and": EXACT,
     "logical_or": EXACT,
     "logical_xor": EXACT,
-    "dropout": Bound("", 2.0**-11, relative=False, note="the mask enters as fp16; relative to the largest |x|"),
-    "random_uniform": Bound("", 2.0**-11, relative=False, note=_DRAWN),
-    "random_normal": Bound("", 2.0**-11, relative=False, note=_DRAWN),
+    "dropout": Bound("", 2.0**-11, of=_LARGEST, note="the mask enters as fp16"),
+    "random_uniform": Bound("", 2.0**-11, of="the largest number", note=_DRAWN),
+    "random_normal": Bound("", 2.0**-11, of="the largest number", note=_DRAWN),
     "prod": Bound("finite x", _ROUND, note="another order of the same products"),
-    "cumsum": Bound("finite x", _ROUND, relative=False, note="relative to the sum of |x|"),
+    "cumsum": Bound("finite x", _ROUND, of="the sum of |x|"),
     "one_hot": Bound("depth <= 65504", 0.0),
     "band_part": EXACT,
     "reverse_sequence": EXACT,
     "scatter": EXACT,
     "gather": EXACT,
-    "rnn": Bound("", _ROUND, relative=False),
-    "lstm": Bound("", _ROUND, relative=False),
-    "gru": Bound("", _ROUND, relative=False),
+    "rnn": Bound("", _ROUND, of=""),
+    "lstm": Bound("", _ROUND, of=""),
+    "gru": Bound("", _ROUND, of=""),
 }
 """By graph op. A rewrite whose form depends on the chip or on sizes gives its own bound with each record."""
 
 
 TAN_OF_ENGINE = Bound("every finite fp16 x", _ROUND, 2)
 """Of a tangent by the engine's own sine and cosine."""
-REORDERED = Bound("finite x", _ROUND, relative=False, note="another order of the same sum; relative to its terms")
+REORDERED = Bound("finite x", _ROUND, of="the sum of |terms|", note="another order of the same sum")
 
 
 def rounded_weights(count: int) -> Bound:
     """Of a form with ``count`` products in a row whose weights are not fp16 numbers: each rounds by half a step."""
-    return Bound(
-        "finite x", count * 2.0**-11, relative=False, note="weights rounded to fp16; relative to the largest |x|"
-    )
+    return Bound("finite x", count * 2.0**-11, of=_LARGEST, note="weights rounded to fp16")

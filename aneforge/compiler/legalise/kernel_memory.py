@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legalise.pieces import output_axis
 from aneforge.compiler.lower.builder import reject_string
@@ -19,7 +21,7 @@ __all__ = [
     "streamable",
 ]
 
-KERNELS = ("convolution", "deconvolution", "linear")
+KERNELS = kinds_with(Trait.STORED_KERNEL)
 """Ops whose stored weight lies in kernel memory as a whole; the engine tiles the right-hand side of a matmul."""
 
 

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.legalise.pieces import stored_names
@@ -34,7 +35,7 @@ def large_kernels(module: Module, chip: Facts) -> int:
     widest, tallest = chip["max_f16_conv_kernel_dim_x"], min(chip["limit:conv_kernel_h"])
 
     def large(op: Op) -> bool:
-        if op.kind not in ("convolution", "deconvolution"):
+        if not op.is_a(Trait.CONVOLUTION):
             return False
         _, height, width = op.attrs["kernel_sizes"]
         return (height > tallest or width > widest) and _stored_fp16(op)

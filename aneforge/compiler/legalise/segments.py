@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import Segment, plan_of
 
 __all__ = ["is_bridge"]
 
-_CUTS = ("sdpa", "unit")
-
 
 def is_bridge(op: Op) -> bool:
     """Whether an op cuts the program: native layers the user authored, attention, layers without a backend op."""
-    return "bridge" in op.labels or (op.kind in _CUTS and not _is_activation_unit(op))
+    return "bridge" in op.labels or (op.is_a(Trait.NATIVE) and not _is_activation_unit(op))
 
 
 def _is_activation_unit(op: Op) -> bool:

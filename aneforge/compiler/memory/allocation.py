@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from aneforge.anec.ir import Module
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
@@ -77,7 +78,6 @@ def assign_allocations(module: Module, chip: Facts) -> int:
 
 
 _ELSEWHERE = ("texture", "broadcast", "transpose", "quant")  # slots that put a number in another place or size
-_POINTWISE = ("gain_offset_control", "add", "sub", "mult", "div", "max", "min", "power", "abs", "square", "sqr")
 
 
 def _rewritten(live: Liveness, layer: Layer, buffer: LiveBuffer) -> LiveBuffer | None:
@@ -95,8 +95,6 @@ def _rewritten(live: Liveness, layer: Layer, buffer: LiveBuffer) -> LiveBuffer |
 
 
 def _pointwise(layer: Layer) -> bool:
-    engine = layer.primary.spec.engine
-    activation = engine is not None and str(engine.value).startswith("activation slot")
-    if not (activation or layer.primary.kind in _POINTWISE):
+    if not layer.primary.is_a(Trait.IN_PLACE):
         return False
     return all(op.slot not in _ELSEWHERE for op in layer.ops)

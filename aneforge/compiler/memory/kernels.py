@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legalise.kernel_memory import kernel_cap, stored_size, streamable
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import StoredWeight, plan_of
 
 ALIGNMENT = 64
-_KERNELS = ("convolution", "deconvolution", "linear", "matmul")
 
 
 def kernel_of(op: Op) -> Op | None:
     """The stored kernel of an op."""
-    if op.kind not in _KERNELS or len(op.operands) < 2:
+    if not op.is_a(Trait.CONTRACTION) or len(op.operands) < 2:
         return None
     return op.operands[1] if op.operands[1].kind == "const_in" else None
 

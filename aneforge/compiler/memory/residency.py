@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module
+from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
@@ -21,7 +22,7 @@ def dedicate_buffers(module: Module, chip: Facts) -> int:
     footprint = Footprint(chip)
     dedicated = 0
     for layer in LayerGraph.of_module(module).layers:
-        if layer.primary.kind in ("convolution", "deconvolution"):
+        if layer.primary.is_a(Trait.CONVOLUTION):
             own = layer.primary.labels["space"] == "l2" and footprint.bytes(layer.result) <= threshold
             layer.primary.labels["buffer"] = "dedicated" if own else "default"
             dedicated += own

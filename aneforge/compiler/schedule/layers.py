@@ -7,15 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 from aneforge.anec.ir import AnecError, Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.plan import Name, Segment, plan_of
 from aneforge.targets import store
 
 __all__ = ["Layer", "LayerGraph", "engine_class", "is_view"]
-
-_PORTS = ("anec.live_in", "anec.const_in", "anec.live_out")
-# These hand on the same bytes under another shape: no engine does anything.
-_VIEWS = ("reshape", "flatten", "unflatten")
-_RINGS = ("state", "ring_buffer_reader", "ring_buffer_writer")
 
 
 @cache
@@ -35,7 +31,7 @@ def engine_class(op: Op) -> str:
 
 def is_view(op: Op) -> bool:
     """Whether an op only renames the bytes it reads. ``flatten`` in another order than stored moves them."""
-    return op.kind in _VIEWS and op.attrs.get("flatten_mode", "NCHW") == "NCHW"
+    return op.is_a(Trait.VIEW) and op.attrs.get("flatten_mode", "NCHW") == "NCHW"
 
 
 class Layer:
@@ -81,7 +77,7 @@ class Layer:
 
     @property
     def is_ring(self) -> bool:
-        return self.primary.kind in _RINGS
+        return self.primary.is_a(Trait.RING)
 
     def __repr__(self) -> str:
         return f"<layer {self.number}: {self.primary.kind} x{len(self.ops)}>"
@@ -108,7 +104,7 @@ class LayerGraph:
         numbers = self.numbered
         for op in module.ops:
             if op.layer is None:
-                if op.name not in _PORTS:
+                if not op.is_a(Trait.PORT):
                     source = ", ".join(op.sources) or "no source"
                     raise AnecError(f"{op.name} from {source} belongs to no layer: phase 1 (fuse) comes first")
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.schedule.layers import Layer
 
 __all__ = ["first_tile_rows", "tile_count", "tile_rows"]
@@ -36,8 +37,8 @@ def first_tile_rows(layer: Layer, value: Op, working_set: int) -> int:
 def _window(op: Op) -> tuple[int, int, int, int] | None:
     """Kernel, stride, dilation and top padding along the height."""
     attrs = op.attrs
-    if op.kind in ("convolution", "deconvolution"):
+    if op.is_a(Trait.CONVOLUTION):
         return attrs["kernel_sizes"][1], attrs["strides"][1], attrs["dilation_rates"][1], attrs["explicit_padding"][2]
-    if op.kind in ("average_pool", "max_pool", "l2norm_pool"):
+    if op.is_a(Trait.POOL):
         return attrs["ksize"][1], attrs["stride"][1], 1, attrs["padding"][2]
     return None
