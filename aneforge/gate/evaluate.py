@@ -123,12 +123,10 @@ def _structured(op: str, attrs: Mapping[str, Any], shapes: Shapes) -> dict[str, 
     settings = {key: value for key, value in attrs.items() if key not in ("graph", "lowering", "mask")}
     lowering, first = attrs.get("lowering"), shapes[0] if shapes else None
     if isinstance(lowering, str):
-        forms = (form for named, word, form in _FORMS if named == op and word in lowering)
-        settings |= {"form": form for form in [next(forms, None)] if form is not None}
+        settings["form"] = next((form for named, word, form in _FORMS if named == op and word in lowering), None)
     if attrs.get("mask") == "per head":
-        settings["mask_planes"] = (
-            first[-3] if first and len(first) > 2 else 2
-        )  # more than one, if nothing says how many
+        planes = first[-3] if first and len(first) > 2 else 2  # at least two, where no shape says more
+        settings["mask_planes"] = planes
     return settings
 
 

@@ -174,7 +174,7 @@ def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
                 if unknown:
                     yield f"{section}, {name}: {key} {', '.join(sorted(unknown))} is not known"
             if section == "rules" and not {"v", "limit", "global", "fact", "pattern"} & set(record):
-                yield f"rules, {name}: needs a value 'v', a 'limit', a 'global' limit, a 'fact' of the chip or a 'pattern'"
+                yield f"rules, {name}: needs a value 'v', a 'limit', a 'global' limit, a 'fact' or a 'pattern'"
 
 
 _CHECKS = {

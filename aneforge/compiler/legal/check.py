@@ -220,7 +220,7 @@ _MOVERS = frozenset(
 
 
 def _promised_bounds(graph: Graph) -> dict[int, float]:
-    """The bound of every tensor that comes from an input with a promise, through ops that move and do not change it."""
+    """The bound of every tensor that comes from an input with a promise, through ops that only move it."""
     bounds = {node.uid: node.attrs["max_abs"] for node in graph.inputs if node.attrs.get("max_abs") is not None}
     for node in graph.nodes if bounds else ():
         if node.op in _MOVERS and node.inputs[0].uid in bounds:

@@ -88,10 +88,13 @@ _REDUCTIONS = frozenset(
 def _reduction_times_zero(node: Tensor) -> Tensor | None:
     """A product of a reduction's result and a constant that is zero everywhere."""
     for value, factor in (node.inputs, node.inputs[::-1]):
-        if value.op in _REDUCTIONS and factor.op == "const" and factor.weight is not None:
-            if not factor.weight.array.any():
-                return node
+        if value.op in _REDUCTIONS and factor.op == "const" and _is_zero(factor):
+            return node
     return None
+
+
+def _is_zero(constant: Tensor) -> bool:
+    return constant.weight is not None and not constant.weight.array.any()
 
 
 @_pattern("round-then-scale", "mul")

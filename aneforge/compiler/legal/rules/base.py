@@ -51,10 +51,11 @@ OTHER_ROUTES = {
     "graph language": "no graph can have it: a constructor refuses it, or the language has no such type or op",
     "model language": "a Core ML program can say it; our readers give such an op to the host",
     "netplist": "a netplist can say it; graph ops set these parameters to what works",
-    "values": "depends on numbers that are told with the question; for a graph `aneforge divergence` derives them",
+    "values": "depends on numbers that come with the question; `aneforge diverges` derives them for a graph",
     "rewrites": "the compiler rewrites it, and `check` names the rewrite instead (see rewrites.md)",
     "whole models": "seen in whole models, and not yet narrowed down to a structure of ops",
     "op names": "a name that somebody asks about; graph ops all have known names",
+    "backend text": "only backend code that is read from text can have it (`aneforge opt`); no graph lowers to it",
 }
 """Where knowledge that no graph can reach comes from. A rule names its key, and the documentation lists it."""
 
@@ -151,7 +152,7 @@ def rule_records() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
 @cache
 def pattern_rules() -> frozenset[str]:
     """The rules with a record about a structure of ops."""
-    return frozenset(name for name, records in rule_records().items() if any("pattern" in each for each in records))
+    return frozenset(name for name, records in rule_records().items() if any("pattern" in record for record in records))
 
 
 @cache

@@ -74,7 +74,7 @@ def conv_stride_factors(query: Query, limit: Limit) -> Any:
     return max(strides) if strides and any(step not in native for step in strides) else None
 
 
-@rule("conv-depth", *CONVS)
+@rule("conv-depth", *CONVS, elsewhere="graph language")
 def conv_depth(query: Query, limit: Limit) -> Any:
     """{op}: a rank-{extent} (3-D) convolution is attested by the chip table and fails lowering on {chip}
     ({string})."""
@@ -100,7 +100,7 @@ def _runtime_weight(query: Query) -> bool:
     return query.runtime("weight") or query.base == "dynamic_conv"
 
 
-@rule("runtime-weight-batch", "conv", "dynamic_conv")
+@rule("runtime-weight-batch", "conv", "dynamic_conv", elsewhere="graph language")
 def runtime_weight_batch(query: Query, limit: Limit) -> Any:
     """{op}: a weight supplied at run time with batch {extent}; only batch {limit} compiles ({string})."""
     shape = query.shape()

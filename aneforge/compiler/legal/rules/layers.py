@@ -26,7 +26,7 @@ def _enumerated() -> Mapping[str, Mapping[str, tuple[Any, ...]]]:
     return found
 
 
-@rule("layer-parameter", ANY, chains=False, elsewhere="netplist")
+@rule("layer-parameter", ANY, chains=False)
 def layer_parameter(query: Query, limit: Limit) -> Any:
     """{op}: parameter {extent}; the layer has {limit}."""
     for key, listed in _enumerated().get(query.op, {}).items():
