@@ -314,7 +314,8 @@ def test_no_record_is_dead():
     for record in store.load("gate_limits")["ops"]:
         alike = [other for other in store.load("gate_limits")["ops"] if other["op"] == record["op"]]
         first = [
-            next((other for other in alike if matches(other, record["op"], chip, route)), None) for chip, route in asked
+            next((other for other in alike if matches(other, record["op"], chip, route)), None)
+            for chip, route in asked
         ]
         assert any(other is record for other in first), record
 

@@ -152,7 +152,9 @@ def rule_records() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
 @cache
 def pattern_rules() -> frozenset[str]:
     """The rules with a record about a structure of ops."""
-    return frozenset(name for name, records in rule_records().items() if any("pattern" in record for record in records))
+    return frozenset(
+        name for name, records in rule_records().items() if any("pattern" in record for record in records)
+    )
 
 
 @cache
