@@ -14,7 +14,7 @@ from typing import Any
 
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.judge import Finding, Verdict, judged, legality_reads
-from aneforge.compiler.legal.patterns import convolution_runs, has_width_offset, matched_patterns
+from aneforge.compiler.legal.patterns import convolution_runs, has_width_offset, matched_patterns, pattern_query
 from aneforge.compiler.legal.query import CHAIN, Query
 from aneforge.compiler.legal.rules.base import limits_for, pattern_rules
 from aneforge.compiler.legal.translate import query_of, route_of
@@ -158,17 +158,25 @@ def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement
 
 def _sequences(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     """Short sequences that were seen to fail although each op alone runs."""
-    for node, query in matched_patterns(graph):
-        yield from _by_place(node, query, chip, pattern_rules())
+    for node, pattern, subject in matched_patterns(graph):
+        ruled = _sequence_ruling(node.op, pattern, subject.signature, chip)
+        if ruled.status != "native":
+            yield Judgement(node, ruled, True)
 
 
-def _by_place(node: Tensor, query: Query, chip: Facts, rules: frozenset[str]) -> Iterator[Judgement]:
+@lru_cache(maxsize=4096)
+def _sequence_ruling(op: str, pattern: str, subject: Signature, chip: Facts) -> Ruling:
+    """The answer for one pattern; a deep model shows the same one at every layer."""
+    return _place_ruling(pattern_query(op, pattern, subject), chip, pattern_rules())
+
+
+def _place_ruling(query: Query, chip: Facts, rules: frozenset[str]) -> Ruling:
     """What some rules say of a node by its place; the others have spoken about the node itself."""
-    ruled = _ruling(judged(query, chip, "conversion"), "conversion")
-    findings = tuple(finding for finding in ruled.findings if finding.rule in rules)
-    if findings:
-        status = "reject" if any(finding.effect == "reject" for finding in findings) else "risk"
-        yield Judgement(node, Ruling(status, findings), True)
+    verdict = judged(query, chip, "conversion")
+    findings = tuple(finding for finding in verdict.findings if finding.rule in rules)
+    if not findings:
+        return _NATIVE["conversion"]
+    return Ruling("reject" if any(finding.effect == "reject" for finding in findings) else "risk", findings)
 
 
 def _depths(graph: Graph, chip: Facts) -> Iterator[Judgement]:
@@ -176,7 +184,7 @@ def _depths(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     for limit in limits_for("chain-depth", f"{CHAIN}conv", chip, "conversion")[:1]:
         for node, length in convolution_runs(graph, limit.value):
             query = Query(f"{CHAIN}conv", attrs={"repeat": length})
-            yield from _by_place(node, query, chip, frozenset(("chain-depth",)))
+            yield Judgement(node, _place_ruling(query, chip, frozenset(("chain-depth",))), True)
 
 
 _PROMISED = frozenset(("value-cliff", "int8-x16"))
@@ -191,7 +199,9 @@ def _promised_values(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     for node in graph.nodes if bounds else ():
         if node.op in _CLIFFS and node.inputs[0].uid in bounds:
             query = query_of(node.signature, bounds[node.inputs[0].uid])
-            yield from _by_place(node, query, chip, _PROMISED)
+            ruled = _place_ruling(query, chip, _PROMISED)
+            if ruled.status != "native":
+                yield Judgement(node, ruled, True)
 
 
 def _surfaces(graph: Graph, chip: Facts) -> Iterator[Judgement]:

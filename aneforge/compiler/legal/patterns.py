@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aneforge.compiler.legal.query import CHAIN, Query
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["PATTERNS", "Pattern", "convolution_runs", "has_width_offset", "matched_patterns"]
+__all__ = [
+    "PATTERNS",
+    "Match",
+    "Pattern",
+    "convolution_runs",
+    "has_width_offset",
+    "matched_patterns",
+    "pattern_query",
+]
 
 Matcher = Callable[[Tensor], "Tensor | None"]
 
@@ -52,16 +61,31 @@ def _pattern(name: str, *ends: str) -> Callable[[Matcher], Matcher]:
     return register
 
 
-def matched_patterns(graph: Graph) -> Iterator[tuple[Tensor, Query]]:
-    """Every match in a graph as its last node and the question about it; one walk, and a few operands a node."""
+class Match(NamedTuple):
+    """A place in a graph that shows a pattern."""
+
+    node: Tensor
+    """The last node."""
+    pattern: str
+    subject: Tensor
+    """The node whose sizes count."""
+
+
+def matched_patterns(graph: Graph) -> Iterator[Match]:
+    """Every match in a graph; one walk, and a few operands a node."""
     for node in graph.nodes:
         for declared in _BY_END.get(node.op, ()):
             assert declared.matcher is not None
             subject = declared.matcher(node)
             if subject is not None:
-                weights = [operand.shape for operand in subject.inputs if operand.weight is not None]
-                const = {"weight": weights[0]} if weights else {}
-                yield node, Query(CHAIN + node.op, (subject.shape,), const, patterns=frozenset((declared.name,)))
+                yield Match(node, declared.name, subject)
+
+
+def pattern_query(op: str, pattern: str, subject: Signature) -> Query:
+    """The question about a match that ends in ``op``."""
+    weights = [shape for shape, _, storage in subject.inputs if storage]
+    const = {"weight": weights[0]} if weights else {}
+    return Query(CHAIN + op, (subject.shape,), const, patterns=frozenset((pattern,)))
 
 
 def has_width_offset(signature: Signature) -> bool:
