@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aneforge.errors import AneforgeError
-from aneforge.gate.evaluate import Answer, evaluate, target_of_row, verdict
+from aneforge.gate.evaluate import Answer, evaluate, query_of, target_of_row, verdict
 
 VERDICTS = Path(__file__).resolve().parents[2] / "shared" / "facts" / "silicon" / "verdicts_train.json"
 here = pytest.mark.skipif(not VERDICTS.is_file(), reason="the published verdicts are not beside this checkout")
@@ -95,6 +95,46 @@ def test_an_integer_constant_is_not_an_affine_weight():
     info = {"weights_info": {"encoding": "int8"}}
     assert verdict({**row, **info, "weights": "integer constant"}) == "reject"
     assert verdict({**row, **info, "weights": "int8 affine"}) == "accept"
+
+
+@pytest.mark.parametrize(
+    ("op", "graph", "patterns"),
+    [
+        ("chain:concat", "concat of single columns sliced at 3, 1, 0 along the last axis", {"joined-width-slices"}),
+        ("chain:concat", "concat of whole rows", set()),
+        ("chain:reduce_sum", "reduce_sum axis 1, then mul by 0.0", {"reduction-times-zero"}),
+        ("chain:reduce_sum", "reduce_sum axis 1, then sub(x, x)", set()),
+        ("chain:round", "round, then mul by a scalar", {"round-then-scale"}),
+        ("chain:round", "select(|x|<1024, round(x), x)", set()),
+        ("chain:square", "square, then a nonlinearity", {"square-before-a-function"}),
+        ("chain:ffn", "two convs, silu, mul, conv", {"gated-feed-forward"}),
+        ("chain:mul", "quantise, dequantise, multiply, quantise", {"two-quantise-pairs-around-a-product"}),
+        ("chain:mul", "quantise, dequantise, multiply", set()),
+        ("chain:cast", "fp32 input, cast, conv, cast", {"cast-behind-an-fp32-input"}),
+        ("chain:conv", None, set()),
+    ],
+)
+def test_the_sentences_of_rows_become_patterns(op, graph, patterns):
+    query = query_of({"op": op, "attrs": {"graph": graph, "repeat": 2}})
+    assert query.patterns == patterns
+    assert query.attrs == {"repeat": 2}
+
+
+@pytest.mark.parametrize(
+    ("row", "attrs", "weights"),
+    [
+        ({"op": "group_norm", "attrs": {"lowering": "flattened axis of 262144"}}, {"form": "flattened"}, {}),
+        ({"op": "group_norm", "attrs": {"lowering": "rank-4 tiled"}}, {"form": "tiled"}, {}),
+        ({"op": "layer_norm", "attrs": {"lowering": "rank-4 [R,D,1,1] body"}}, {"form": "rank-4"}, {}),
+        ({"op": "layer_norm", "attrs": {"lowering": "affine as [1,D] after it"}}, {"form": "rank-2"}, {}),
+        ({"op": "SDPA", "shapes": [[1, 8, 4, 4]], "attrs": {"mask": "per head"}}, {"mask_planes": 8}, {}),
+        ({"op": "SDPA", "shapes": [[1, 8, 4, 4]], "attrs": {"mask": "shared"}}, {}, {}),
+        ({"op": "linear", "weights": "4-bit palette, group 16"}, {}, {"palette_per_group": True}),
+    ],
+)
+def test_other_sentences_become_fields(row, attrs, weights):
+    query = query_of(row)
+    assert (query.attrs, query.weights) == (attrs, weights)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.cli.estimate import Estimated, estimated
-from aneforge.compiler.legal.rules import RULES
-from aneforge.compiler.legal.rules.base import rule_records
+from aneforge.compiler.legal.patterns import PATTERNS
+from aneforge.compiler.legal.rules import RULES, Rule
+from aneforge.compiler.legal.rules.base import OTHER_ROUTES, rule_records
+from aneforge.compiler.legal.rules.raised import RAISED
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
@@ -115,37 +117,80 @@ def _where(record: Mapping[str, Any]) -> str:
 
 
 def rules() -> str:
+    """Every rule that a graph can meet, then what is known about other routes, patterns, and rules of passes."""
     parts = [
         "# The rules of the gate",
         "",
-        "Written by `make docs` from `aneforge/gate/rules/` and `gate_limits.json`. A record applies where its routes",
-        "and tiers match; the first that matches wins. `limit` names a row of the limits table, which holds the value",
-        "per family. Sources are keys: `aneforge explain KEY`.",
+        "Why does a chip refuse an op, or compute it wrongly? Each rule below is one answer, with the sentence that",
+        "`aneforge check` prints. A record applies where its routes and tiers match; the first that matches wins.",
+        "`limit` names a row of the limits table, a field of the chip's table, or a pattern of ops. Sources are keys:",
+        "`aneforge explain KEY`. Written by `make docs` from `aneforge/compiler/legal/` and `gate_limits.json`.",
+        "",
+        "- [Rules that a graph can meet](#rules-that-a-graph-can-meet)",
+        "- [Rules of names, places and passes](#rules-of-names-places-and-passes)",
+        "- [Patterns of ops](#patterns-of-ops)",
+        "- [Knowledge about other routes](#knowledge-about-other-routes)",
+        "",
+        "## Rules that a graph can meet",
         "",
     ]
-    records = rule_records()
     for name, rule in RULES.items():
-        ops = "every op" if "*" in rule.ops else ", ".join(f"`{op}`" for op in rule.ops)
-        kind = f"{rule.effect}{', too large' if rule.oversize else ''}"
-        parts += [f"## {name}", "", f"*{kind}* for {ops}.", "", f"> {rule.template}", ""]
-        rows = records.get(name, ())
-        if rows:
-            parts += ["| routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- |"]
-        for record in rows:
-            limit = record.get("limit") or record.get("global") or _shown(record.get("v"))
-            evidence = ", ".join(record.get("src", record.get("basis", ())))
-            confidence = record.get("conf", record.get("basis_conf", "see the limits table"))
-            cells = [
-                ", ".join(record.get("routes", ["all"])),
-                ", ".join(record.get("tiers", [f"generation {each}" for each in record.get("generations", ())]))
-                or "all",
-                limit,
-                record.get("hint", ""),
-                f"{confidence} {evidence}".strip(),
-            ]
-            parts.append("| " + " | ".join(str(cell).replace("\n", " ") for cell in cells) + " |")
-        parts.append("")
+        if not rule.elsewhere:
+            parts += _rule(name, rule)
+    parts += [
+        "## Rules of names, places and passes",
+        "",
+        "These are raised by the check of a graph or by a pass of phase 2 (see [passes.md](passes.md)).",
+        "",
+        "| rule | raised by | what it says |",
+        "| --- | --- | --- |",
+        *(f"| `{rule.id}` | `{rule.raised_by}` | {rule.about} |" for rule in RAISED if not rule.elsewhere),
+        "",
+        "## Patterns of ops",
+        "",
+        "| pattern | structure | in a graph |",
+        "| --- | --- | --- |",
+        *(f"| `{shape.name}` | {shape.about} | {'no' if shape.elsewhere else 'yes'} |" for shape in PATTERNS.values()),
+        "",
+        "## Knowledge about other routes",
+        "",
+        "No graph reaches these rules through `aneforge check`. They answer questions that are put to",
+        "`aneforge.gate.judge`, about programs that other tools build.",
+        "",
+        "| known from | what that means | rules |",
+        "| --- | --- | --- |",
+    ]
+    for route, meaning in OTHER_ROUTES.items():
+        named = [name for name, rule in RULES.items() if rule.elsewhere == route]
+        named += [f"{rule.id} ({rule.raised_by})" for rule in RAISED if rule.elsewhere == route]
+        named += [f"{shape.name} (pattern)" for shape in PATTERNS.values() if shape.elsewhere == route]
+        parts.append(f"| {route} | {meaning} | {', '.join(named)} |")
+    parts.append("")
+    for name, rule in RULES.items():
+        if rule.elsewhere:
+            parts += _rule(name, rule)
     return "\n".join(parts)
+
+
+def _rule(name: str, rule: Rule) -> list[str]:
+    ops = "every op" if "*" in rule.ops else ", ".join(f"`{op}`" for op in rule.ops)
+    kind = f"{rule.effect}{', too large' if rule.oversize else ''}"
+    lines = [f"### {name}", "", f"*{kind}* for {ops}.", "", f"> {rule.template}", ""]
+    lines += ["| routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- |"]
+    for record in rule_records().get(name, ()):
+        looked_up = record.get("limit") or record.get("global") or record.get("fact")
+        limit = looked_up or _shown(record["v"] if "v" in record else record["pattern"])
+        evidence = ", ".join(record.get("src", record.get("basis", ())))
+        confidence = record.get("conf", record.get("basis_conf", "see the limits table"))
+        cells = [
+            ", ".join(record.get("routes", ["all"])),
+            _where(record),
+            limit,
+            record.get("hint", ""),
+            f"{confidence} {evidence}".strip(),
+        ]
+        lines.append("| " + " | ".join(str(cell).replace("\n", " ") for cell in cells) + " |")
+    return [*lines, ""]
 
 
 def operations() -> str:

@@ -173,8 +173,8 @@ def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
                 unknown = set(record.get(key, ())) - allowed
                 if unknown:
                     yield f"{section}, {name}: {key} {', '.join(sorted(unknown))} is not known"
-            if section == "rules" and not {"v", "limit", "global", "fact"} & set(record):
-                yield f"rules, {name}: needs a value 'v', a 'limit', a 'global' limit or a 'fact' of the chip"
+            if section == "rules" and not {"v", "limit", "global", "fact", "pattern"} & set(record):
+                yield f"rules, {name}: needs a value 'v', a 'limit', a 'global' limit, a 'fact' or a 'pattern'"
 
 
 _CHECKS = {

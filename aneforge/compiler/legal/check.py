@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from math import inf
 from typing import Any
 
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.judge import Finding, Verdict, judged, legality_reads
-from aneforge.compiler.legal.patterns import matched_patterns
-from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.patterns import convolution_runs, has_width_offset, matched_patterns, pattern_query
+from aneforge.compiler.legal.query import CHAIN, Query
+from aneforge.compiler.legal.rules.base import limits_for, pattern_rules
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
@@ -23,7 +25,7 @@ from aneforge.targets.evidence import Fact
 from aneforge.targets.limits import global_limit
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Judgement", "Ruling", "check_reads", "has_width_offset", "judgements", "program_route", "ruling"]
+__all__ = ["Judgement", "Ruling", "check_reads", "judgements", "program_route", "ruling"]
 
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
 
@@ -78,7 +80,7 @@ def judgements(graph: Graph, chip: Facts, asked: str | None = None) -> list[Judg
     unknown = _unknown_table(chip)
     found: list[Judgement] = []
     for node in graph.nodes:
-        if node.definition.leaf and node.op not in _COMPUTED_LEAVES:
+        if node.definition.leaf and node.op not in _COMPUTED_LEAVES and not _hands_on_integers(node, graph):
             continue
         ruled = unknown or ruling(node.signature, chip, route)
         if ruled.status != "native":
@@ -88,9 +90,16 @@ def judgements(graph: Graph, chip: Facts, asked: str | None = None) -> list[Judg
         found += _slices(graph, chip)
         found += _surfaces(graph, chip)
         found += _sequences(graph, chip)
+        found += _depths(graph, chip)
+        found += _promised_values(graph, chip)
         found += _results(graph, chip, refused)
     found.sort(key=lambda each: each.node.uid)
     return found
+
+
+def _hands_on_integers(node: Tensor, graph: Graph) -> bool:
+    """Whole numbers that go from an input to the caller untouched: no program has a port for them."""
+    return node.dtype == "int32" and node in graph.outputs
 
 
 def _unknown_table(chip: Facts) -> Ruling | None:
@@ -154,10 +163,50 @@ def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement
 
 def _sequences(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     """Short sequences that were seen to fail although each op alone runs."""
-    for node, query in matched_patterns(graph):
-        ruled = _ruling(judged(query, chip, "conversion"), "conversion")
+    for node, pattern, subject in matched_patterns(graph):
+        ruled = _sequence_ruling(node.op, pattern, subject.signature, chip)
         if ruled.status != "native":
             yield Judgement(node, ruled, True)
+
+
+@lru_cache(maxsize=4096)
+def _sequence_ruling(op: str, pattern: str, subject: Signature, chip: Facts) -> Ruling:
+    """The answer for one pattern; a deep model shows the same one at every layer."""
+    return _place_ruling(pattern_query(op, pattern, subject), chip, pattern_rules())
+
+
+def _place_ruling(query: Query, chip: Facts, rules: frozenset[str]) -> Ruling:
+    """What some rules say of a node by its place; the others have spoken about the node itself."""
+    verdict = judged(query, chip, "conversion")
+    findings = tuple(finding for finding in verdict.findings if finding.rule in rules)
+    if not findings:
+        return _NATIVE["conversion"]
+    return Ruling("reject" if any(finding.effect == "reject" for finding in findings) else "risk", findings)
+
+
+def _depths(graph: Graph, chip: Facts) -> Iterator[Judgement]:
+    """Runs of convolutions that are too long for one program; only chips with such a limit pay for the walk."""
+    for limit in limits_for("chain-depth", f"{CHAIN}conv", chip, "conversion")[:1]:
+        for node, length in convolution_runs(graph, limit.value):
+            query = Query(f"{CHAIN}conv", attrs={"repeat": length})
+            yield Judgement(node, _place_ruling(query, chip, frozenset(("chain-depth",))), True)
+
+
+_PROMISED = frozenset(("value-cliff", "int8-x16"))
+"""Rules about the largest input. Those about results need ranges of every op, which the numerics derive."""
+_CLIFFS = frozenset(("softplus", "round", "exp", "exp2", "square", "matmul", "linear"))
+"""The graph ops that such a rule concerns."""
+
+
+def _promised_values(graph: Graph, chip: Facts) -> Iterator[Judgement]:
+    """Ops that read an input whose promised magnitude is past what the op computes right."""
+    bounds = _promised_bounds(graph)
+    for node in graph.nodes if bounds else ():
+        if node.op in _CLIFFS and node.inputs[0].uid in bounds:
+            query = query_of(node.signature, bounds[node.inputs[0].uid])
+            ruled = _place_ruling(query, chip, _PROMISED)
+            if ruled.status != "native":
+                yield Judgement(node, ruled, True)
 
 
 def _surfaces(graph: Graph, chip: Facts) -> Iterator[Judgement]:
@@ -174,17 +223,10 @@ def _slices(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     if chip.get("tier") is None or not chip.get("slice_saturates"):
         return
     hazard = chip.fact("slice_saturates")
+    bounds = _promised_bounds(graph)
     for node in graph.nodes:
-        if has_width_offset(node.signature) and not _bounded(node, FP16_SLICE_SAT):
+        if has_width_offset(node.signature) and not bounds.get(node.inputs[0].uid, inf) <= FP16_SLICE_SAT:
             yield Judgement(node, Ruling("risk", (_slice_finding(hazard),), route_of(node.signature)), True)
-
-
-def has_width_offset(signature: Signature) -> bool:
-    """Only a nonzero start on the last axis takes the crop route (N20)."""
-    name = signature.op.name
-    if name in ("slice_by_size", "slice_by_index"):
-        return bool(dict(signature.attrs)["begin"][-1])
-    return name == "crop" and bool(dict(signature.attrs)["left"])
 
 
 _MOVERS = frozenset(
@@ -192,13 +234,13 @@ _MOVERS = frozenset(
 )
 
 
-def _bounded(node: Tensor, limit: float) -> bool:
-    """The data comes from an input with a promised bound, through ops that move and do not change it."""
-    source = node.inputs[0]
-    while source.op in _MOVERS:
-        source = source.inputs[0]
-    promised = source.attrs.get("max_abs") if source.op == "input" else None
-    return promised is not None and promised <= limit
+def _promised_bounds(graph: Graph) -> dict[int, float]:
+    """The bound of every tensor that comes from an input with a promise, through ops that only move it."""
+    bounds = {node.uid: node.attrs["max_abs"] for node in graph.inputs if node.attrs.get("max_abs") is not None}
+    for node in graph.nodes if bounds else ():
+        if node.op in _MOVERS and node.inputs[0].uid in bounds:
+            bounds[node.uid] = bounds[node.inputs[0].uid]
+    return bounds
 
 
 def _slice_finding(hazard: Fact[bool]) -> Finding:

@@ -190,7 +190,7 @@ def _finding(each: Rule, limit: Limit, extent: Any, query: Query, route: str) ->
     bound = limit.value
     if isinstance(extent, Over):
         extent, bound = extent
-    words = {"op": query.op, "extent": _say(extent), "limit": _say(bound), "chip": CHIP}
+    words = {"op": query.base, "extent": _say(extent), "limit": _say(bound), "chip": CHIP}
     message = each.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
     effect = _by_route(record.get("effect", each.effect), route, record, query.is_chain)
     return Finding(each.id, effect, message, bound, extent, limit.evidence, each.oversize, limit.hint)

@@ -27,7 +27,7 @@ class Query:
     """One operation. ``shapes`` holds runtime operands in order; ``None`` anywhere means "not known".
 
     ``op`` is a model-language name, a native-layer name on the direct route, or ``chain:NAME`` for a small
-    graph, which ``attrs["graph"]`` tells in words or ``attrs["ops"]`` as a list of op names.
+    graph; ``patterns`` names the structures of ``patterns.py`` that the graph shows.
     """
 
     op: str
@@ -37,6 +37,7 @@ class Query:
     dtype: str | tuple[str, ...] = "fp16"
     weights: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+    patterns: frozenset[str] = frozenset()
 
     @property
     def is_chain(self) -> bool:
@@ -75,15 +76,6 @@ class Query:
         """Whether an attribute that is usually constant arrives at run time."""
         value = self.attrs.get(attribute)
         return isinstance(value, str) and value == "runtime"
-
-    @property
-    def graph_text(self) -> str:
-        """A chain in words."""
-        told = self.attrs.get("graph")
-        if isinstance(told, str):
-            return told
-        ops = self.attrs.get("ops")
-        return ", then ".join(map(str, ops)) if isinstance(ops, (list, tuple)) else ""
 
     @property
     def dtypes(self) -> tuple[str, ...]:

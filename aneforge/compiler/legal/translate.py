@@ -165,7 +165,7 @@ _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
     "lrn": lambda attrs, signature: {"KernelChannel": signature.shape[1]},
     "fps": lambda attrs, _: {"CentroidCount": attrs["k"]},
     "dynamic_slice": lambda attrs, _: {"SliceSize": attrs["size"]},
-    "scaled_elementwise": lambda attrs, _: {"Type": attrs["kind"]},
+    "scaled_elementwise": lambda attrs, _: {"Type": attrs["kind"], "Scale": attrs["scale"]},
     "cost_volume": lambda attrs, _: {"DisparityRange": attrs["disparity_range"]},
     "space_to_channel": _factors,
     "channel_to_space": _factors,

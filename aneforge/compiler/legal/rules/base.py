@@ -26,6 +26,7 @@ from aneforge.targets.evidence import fact
 __all__ = [
     "ANY",
     "CHIP",
+    "OTHER_ROUTES",
     "RULES",
     "Limit",
     "Over",
@@ -33,6 +34,7 @@ __all__ = [
     "applicable",
     "limits_for",
     "matches",
+    "pattern_rules",
     "rule",
     "rule_reads",
     "rule_records",
@@ -42,6 +44,20 @@ ANY = "*"
 """Registered for every op."""
 CHIP = "{chip}"
 """Stands in a message for the chip's name: rules are asked once for all chips whose facts agree."""
+
+OTHER_ROUTES = {
+    "Core ML placement": "Core ML's planner decides it; ask `judge` with the route `coreml_placement`",
+    "Core AI": "seen in programs that Core AI built",
+    "graph language": "no graph can have it: a constructor refuses it, or the language has no such type or op",
+    "model language": "a Core ML program can say it; our readers give such an op to the host",
+    "netplist": "a netplist can say it; graph ops set these parameters to what works",
+    "values": "depends on numbers that come with the question; `aneforge diverges` derives them for a graph",
+    "rewrites": "the compiler rewrites it, and `check` names the rewrite instead (see rewrites.md)",
+    "whole models": "seen in whole models, and not yet narrowed down to a structure of ops",
+    "op names": "a name that somebody asks about; graph ops all have known names",
+    "backend text": "only backend code that is read from text can have it (`aneforge opt`); no graph lowers to it",
+}
+"""Where knowledge that no graph can reach comes from. A rule names its key, and the documentation lists it."""
 
 Extent = Any
 
@@ -66,6 +82,11 @@ class Limit:
     def hint(self) -> str:
         return self.record.get("hint", "")
 
+    @property
+    def pattern(self) -> str | None:
+        """The structure of ops that the record is about."""
+        return self.record.get("pattern")
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -80,6 +101,10 @@ class Rule:
     template: str
     reads: tuple[str, ...] = ()
     """Facts of the chip that the check asks for beyond its record."""
+    every_record: bool = False
+    """Whether each matching record is a limit of its own; otherwise the first that matches wins."""
+    elsewhere: str = ""
+    """The key of ``OTHER_ROUTES`` for a rule that no graph reaches."""
 
     def concerns(self, op: str) -> bool:
         if ANY in self.ops or op in self.ops:
@@ -97,12 +122,19 @@ def rule(
     oversize: bool = False,
     chains: bool = True,
     reads: tuple[str, ...] = (),
+    every_record: bool = False,
+    elsewhere: str = "",
 ) -> Callable[[Callable[[Query, Limit], Extent | None]], Callable[[Query, Limit], Extent | None]]:
-    """Register a rule for the op names it concerns; ``chains`` also for ``chain:`` of those names."""
+    """Register a rule for the op names it concerns; ``chains`` also for ``chain:`` of those names.
+
+    Every rule is reached by some graph, or says with ``elsewhere`` which other route it is knowledge about.
+    """
+    if elsewhere and elsewhere not in OTHER_ROUTES:
+        raise DataError(f"rule {name}: elsewhere is {elsewhere!r}, choose one of {', '.join(OTHER_ROUTES)}")
 
     def register(check: Callable[[Query, Limit], Extent | None]) -> Callable[[Query, Limit], Extent | None]:
         template = " ".join(inspect.cleandoc(check.__doc__ or "").split())
-        RULES[name] = Rule(name, check, ops, effect, oversize, chains, template, reads)
+        RULES[name] = Rule(name, check, ops, effect, oversize, chains, template, reads, every_record, elsewhere)
         return check
 
     return register
@@ -115,6 +147,14 @@ def rule_records() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
     for record in store.load("gate_limits")["rules"]:
         found.setdefault(record["rule"], []).append(record)
     return {name: tuple(records) for name, records in found.items()}
+
+
+@cache
+def pattern_rules() -> frozenset[str]:
+    """The rules with a record about a structure of ops."""
+    return frozenset(
+        name for name, records in rule_records().items() if any("pattern" in record for record in records)
+    )
 
 
 @cache
@@ -152,7 +192,8 @@ def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
         known = chip.fact(record["fact"])
         return Limit(known.value, known, record, chip)
     if name is None:
-        return Limit(record["v"], fact(record, about=f"gate rule {record['rule']}"), record, chip)
+        value = record["v"] if "v" in record else record["pattern"]
+        return Limit(value, fact({**record, "v": value}, about=f"gate rule {record['rule']}"), record, chip)
     if chip.get("tier") is None:  # records with a limit list their tiers, so a target without one never gets here
         raise DataError(f"gate_limits.json: rule {record['rule']} takes limit {name} but names no tiers")
     known = replace(chip.fact(f"cap:{name}"), note=record.get("note"))
@@ -167,7 +208,7 @@ def applicable(op: str, chip: Facts, route: str) -> tuple[tuple[Rule, Limit], ..
     for each in RULES.values():
         if each.concerns(op):
             limits = limits_for(each.id, op, chip, route)
-            if each.id == "chain-pattern":  # patterns are independent of one another; every one is tried
+            if each.every_record:
                 found += [(each, limit) for limit in limits]
             elif limits and limits[0].value is not None:
                 found.append((each, limits[0]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -18,22 +16,25 @@ def chain_depth(query: Query, limit: Limit) -> Any:
     return repeat if isinstance(repeat, int) and repeat > limit.value else None
 
 
-@rule("ffn-weights", "ffn", oversize=True)
+@rule("ffn-weights", ANY, oversize=True)
 def ffn_weights(query: Query, limit: Limit) -> Any:
-    """{op}: a layer's weights take {extent} bytes and {chip} streams at most {limit} a layer on this path."""
+    """{op}: a weight of a gated feed-forward block takes {extent} bytes and {chip} streams at most {limit} a layer
+    there."""
+    if limit.pattern not in query.patterns:
+        return None
     weight = query.weight_shape
     size = 2 * prod(weight) if weight else 0
     return size if size > limit.value else None
 
 
-@rule("state-width", "read_state", "write_state", "coreml_update_state")
+@rule("state-width", "read_state", "write_state", elsewhere="Core ML placement")
 def state_width(query: Query, limit: Limit) -> Any:
     """{op}: a state {extent} columns wide; the engine wants a multiple of {limit}."""
     shape = query.shape()
     return shape[-1] if shape and shape[-1] % limit.value else None
 
 
-@rule("cache-rank", "kv_cache")
+@rule("cache-rank", "kv_cache", elsewhere="whole models")
 def cache_rank(query: Query, limit: Limit) -> Any:
     """{op}: cache tensors of rank {extent}; rank {limit} compiles ("{string}")."""
     shape = query.shape()
@@ -41,24 +42,18 @@ def cache_rank(query: Query, limit: Limit) -> Any:
     return held if isinstance(held, int) and held > limit.value else None
 
 
-@rule("square-tiling", "square")
+@rule("square-tiling", ANY)
 def square_tiling(query: Query, limit: Limit) -> Any:
-    """{op}: width {extent} modulo 128 is above 64, where a square followed by a nonlinearity fails ({limit})."""
+    """{op}: the square before it is {extent} columns wide, which leaves more than 64 over a multiple of 128; such a
+    square followed by a nonlinear function does not compile for {chip}."""
     shape = query.shape()
-    if not query.is_chain or not shape or "square, then" not in query.graph_text:
+    if limit.pattern not in query.patterns or not shape:
         return None
     tiling = limit.value
     return shape[-1] if shape[-1] % tiling["modulus"] > tiling["most"] else None
 
 
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text, re.IGNORECASE)
-
-
-@rule("chain-pattern", ANY)
+@rule("chain-pattern", ANY, every_record=True)
 def chain_pattern(query: Query, limit: Limit) -> Any:
-    """{op}: {what}."""
-    if not query.is_chain:
-        return None
-    return query.graph_text if _pattern(limit.value).search(query.graph_text) else None
+    """{op}: {what} on {chip}."""
+    return limit.pattern if limit.pattern in query.patterns else None

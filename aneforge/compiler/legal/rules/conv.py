@@ -52,7 +52,7 @@ def conv_kernel_height(query: Query, limit: Limit) -> Any:
     return size[0] if size is not None and size[0] > limit.value else None
 
 
-@rule("conv-channels-per-group", "conv", "conv_transpose", "conv2d", "dynamic_conv")
+@rule("conv-channels-per-group", "conv", "conv_transpose", "conv2d", "dynamic_conv", elsewhere="graph language")
 def conv_channels_per_group(query: Query, limit: Limit) -> Any:
     """{op}: the weight expects {extent} input channels in all, the input has {limit}
     ("KernelChannels != InputChannels / Group", "input/output channels should be divisible by num group")."""
@@ -66,14 +66,15 @@ def conv_channels_per_group(query: Query, limit: Limit) -> Any:
     return Over(wanted, shape[1]) if wanted != shape[1] or weight[0] % groups else None
 
 
-@rule("conv-stride-factors", "conv", "conv2d", "Conv", effect="decompose")
+@rule("conv-stride-factors", "conv", "conv2d", "Conv", effect="decompose", elsewhere="rewrites")
 def conv_stride_factors(query: Query, limit: Limit) -> Any:
-    """{op}: stride {extent} is none of {limit}, so the compiler takes its large-stride path."""
+    """{op}: stride {extent} is neither 1 nor one of {limit}, so the compiler takes its large-stride path."""
     strides = pair(query.attrs.get("strides", query.attrs.get("stride", 1)))
-    return max(strides) if strides and any(step not in limit.value for step in strides) else None
+    native = (1, *limit.value)  # the fact that the pass large-strides reads
+    return max(strides) if strides and any(step not in native for step in strides) else None
 
 
-@rule("conv-depth", *CONVS)
+@rule("conv-depth", *CONVS, elsewhere="graph language")
 def conv_depth(query: Query, limit: Limit) -> Any:
     """{op}: a rank-{extent} (3-D) convolution is attested by the chip table and fails lowering on {chip}
     ({string})."""
@@ -81,7 +82,7 @@ def conv_depth(query: Query, limit: Limit) -> Any:
     return len(shape) if shape is not None and len(shape) > limit.value else None
 
 
-@rule("conv-dilation", "conv", "conv2d")
+@rule("conv-dilation", "conv", "conv2d", elsewhere="Core ML placement")
 def conv_dilation(query: Query, limit: Limit) -> Any:
     """{op}: dilation {extent} is not taken by {chip}, only {limit}."""
     dilation = pair(query.attrs.get("dilations", 1))
@@ -99,7 +100,7 @@ def _runtime_weight(query: Query) -> bool:
     return query.runtime("weight") or query.base == "dynamic_conv"
 
 
-@rule("runtime-weight-batch", "conv", "dynamic_conv")
+@rule("runtime-weight-batch", "conv", "dynamic_conv", elsewhere="graph language")
 def runtime_weight_batch(query: Query, limit: Limit) -> Any:
     """{op}: a weight supplied at run time with batch {extent}; only batch {limit} compiles ({string})."""
     shape = query.shape()
@@ -125,7 +126,7 @@ def _pad_known(query: Query) -> bool:
     return kind in ("valid", "custom")
 
 
-@rule("kernel-exceeds-input", "conv", "conv2d", "dynamic_conv", *POOLS, chains=False)
+@rule("kernel-exceeds-input", "conv", "conv2d", "dynamic_conv", *POOLS, chains=False, elsewhere="graph language")
 def kernel_exceeds_input(query: Query, limit: Limit) -> Any:
     """{op}: a kernel of {extent} is larger than its padded input of {limit}."""
     shape, attrs = query.shape(), query.attrs

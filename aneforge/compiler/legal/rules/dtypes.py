@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
@@ -11,19 +10,23 @@ from aneforge.compiler.legal.rules.base import ANY, Limit, rule
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint16", "uint32")
 
 
-@rule("fp32-program", ANY)
+_CAST_AT_ONCE = "cast-behind-an-fp32-input"
+
+
+@rule("fp32-program", ANY, elsewhere="graph language")
 def fp32_program(query: Query, limit: Limit) -> Any:
     """{op}: {extent} operands; the engine computes in fp16 and a program takes {limit}."""
-    return "fp32" if "fp32" in query.dtypes and "cast" not in query.graph_text and query.base != "cast" else None
+    casts = _CAST_AT_ONCE in query.patterns or query.base == "cast"
+    return "fp32" if "fp32" in query.dtypes and not casts else None
 
 
-@rule("fp32-input", ANY)
+@rule("fp32-input", ANY, elsewhere="graph language")
 def fp32_input(query: Query, limit: Limit) -> Any:
     """{op}: a program input of {extent}, even if cast at once, was refused on {chip}; it takes {limit}."""
-    return "fp32" if "fp32" in query.dtypes and "cast" in query.graph_text else None
+    return "fp32" if "fp32" in query.dtypes and limit.pattern in query.patterns else None
 
 
-@rule("integer-operand", ANY)
+@rule("integer-operand", ANY, elsewhere="graph language")
 def integer_operand(query: Query, limit: Limit) -> Any:
     """{op}: {extent} operands are not computed by the engine, which takes {limit}."""
     first = query.dtypes[0] if query.dtypes else "fp16"
@@ -32,40 +35,40 @@ def integer_operand(query: Query, limit: Limit) -> Any:
     return first if first in _INTEGERS and query.base not in ("quantize", "dequantize") else None
 
 
-@rule("integer-cast", "cast")
+@rule("integer-cast", "cast", elsewhere="graph language")
 def integer_cast(query: Query, limit: Limit) -> Any:
     """{op}: a cast to {extent} is not done by the engine; {limit} are."""
     to = query.attrs.get("dtype", query.attrs.get("to"))
     return to if to in _INTEGERS else None
 
 
-@rule("integer-weight", "matmul", "linear", "conv")
+@rule("integer-weight", "matmul", "linear", "conv", elsewhere="graph language")
 def integer_weight(query: Query, limit: Limit) -> Any:
     """{op}: a plain integer constant as weight is refused; {limit} type is cast to fp16."""
     return "integer" if query.weights.get("encoding") == "integer" else None
 
 
-@rule("blockwise-placement", ANY)
+@rule("blockwise-placement", ANY, elsewhere="Core ML placement")
 def blockwise_placement(query: Query, limit: Limit) -> Any:
     """{op}: {extent} weight scales; Core ML keeps such an op off the engine ("{string}")."""
     return "block-wise" if query.weights.get("encoding") == "blockwise" else None
 
 
-@rule("blockwise-program", ANY)
+@rule("blockwise-program", ANY, elsewhere="Core AI")
 def blockwise_program(query: Query, limit: Limit) -> Any:
     """{op}: {extent} weight scales in a whole program formed no engine region on {chip}; {limit} do."""
     return "block-wise" if query.is_chain and query.weights.get("encoding") == "blockwise" else None
 
 
-@rule("grouped-palette", ANY)
+@rule("grouped-palette", ANY, elsewhere="Core AI")
 def grouped_palette(query: Query, limit: Limit) -> Any:
     """{op}: a {extent} palette per channel group formed no engine region on {chip}; {limit} does."""
     bits = palette_bits(query)
-    told = str(query.weights.get("description", ""))
-    return f"{bits}-bit" if bits is not None and bits <= 4 and "group" in told else None
+    grouped = bool(query.weights.get("palette_per_group"))
+    return f"{bits}-bit" if bits is not None and bits <= 4 and grouped else None
 
 
-@rule("palette-bits", ANY, effect="decompose")
+@rule("palette-bits", ANY, effect="decompose", elsewhere="rewrites")
 def palette_index_bits(query: Query, limit: Limit) -> Any:
     """{op}: a palette of {extent} index bits is expanded on {chip}, which reads {limit}."""
     bits = palette_bits(query)
@@ -73,7 +76,11 @@ def palette_index_bits(query: Query, limit: Limit) -> Any:
 
 
 def palette_bits(query: Query) -> int | None:
-    """Index bits of a palettised weight: ``lut6``, ``int4lut``."""
+    """Index bits of a palettised weight, by the name of its encoding."""
     encoding = query.weights.get("encoding")
-    found = re.search(r"\d+", encoding) if isinstance(encoding, str) and "lut" in encoding else None
-    return int(found[0]) if found else None
+    return _PALETTE_BITS.get(encoding) if isinstance(encoding, str) else None
+
+
+_PALETTE_BITS = {
+    spelling: bits for bits in (1, 2, 3, 4, 6, 8) for spelling in (f"lut{bits}", f"int{bits}lut", f"int{bits}_lut")
+}

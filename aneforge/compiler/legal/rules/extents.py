@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -31,7 +30,7 @@ def axis_caps(op_class: str, rank: int, channel_second: bool, chip: Facts) -> tu
     return tuple(chip.get(f"cap:{op_class}:{axis}") for axis in axes)
 
 
-@rule("rank", ANY)
+@rule("rank", ANY, elsewhere="graph language")
 def rank(query: Query, limit: Limit) -> Any:
     """{op}: tensor rank {extent} exceeds the ANE maximum of {limit}."""
     for shape in query.known_shapes:
@@ -51,13 +50,13 @@ def matmul_rank(query: Query, limit: Limit) -> Any:
     return None
 
 
-@rule("symbolic-dimension", ANY)
+@rule("symbolic-dimension", ANY, elsewhere="graph language")
 def symbolic_dimension(query: Query, limit: Limit) -> Any:
     """{op}: a size of {extent} is not a number; every axis must be known when the program is compiled."""
     return next((shape for shape in query.known_shapes if SYMBOLIC in shape), None)
 
 
-@rule("zero-size", ANY)
+@rule("zero-size", ANY, elsewhere="graph language")
 def zero_size(query: Query, limit: Limit) -> Any:
     """{op}: a shape of {extent} has an empty axis."""
     return next((shape for shape in query.known_shapes if 0 in shape), None)
@@ -132,13 +131,9 @@ def group_norm_extent(query: Query, limit: Limit) -> Any:
     groups = query.attrs.get("num_groups", query.attrs.get("groups", 1))
     if groups < 1:
         return None
-    lowering = str(query.attrs.get("lowering", ""))
-    told = re.search(r"flattened axis of (\d+)", lowering)
-    if told:
-        longest = int(told[1])
-    elif "flatten" in lowering:
+    if query.attrs.get("form") == "flattened":  # [N * groups, everything else]
         longest = prod(shape[1:]) // groups
-    else:  # rank-4 tiled: [N * groups, C / groups, H * W, 1]
+    else:  # our own, the rank-4 tiled form: [N * groups, C / groups, H * W, 1]
         longest = max(shape[1] // groups, prod(shape[2:]))
     return longest if longest > limit.value else None
 
@@ -154,7 +149,7 @@ def narrow_surface(query: Query, limit: Limit) -> Any:
     return None
 
 
-@rule("short-step", "decoder_step")
+@rule("short-step", "decoder_step", elsewhere="whole models")
 def short_step(query: Query, limit: Limit) -> Any:
     """{op}: a step of {extent} positions; fewer than {limit} fail when the program runs ({string})."""
     shape = query.shape()

@@ -36,7 +36,7 @@ def layer_parameter(query: Query, limit: Limit) -> Any:
     return None
 
 
-@rule("dropout-rate", "Dropout")
+@rule("dropout-rate", "Dropout", elsewhere="netplist")
 def dropout_rate(query: Query, limit: Limit) -> Any:
     """{op}: a rate of {extent}; {chip} has no random source (0x4a9) and runs only rate {limit}, the identity
     ("{string}")."""
@@ -60,7 +60,7 @@ def cost_volume_width(query: Query, limit: Limit) -> Any:
     return Over(reference[-1], wanted) if reference[-1] < wanted else None
 
 
-@rule("sdpa-operands", *_SDPA)
+@rule("sdpa-operands", *_SDPA, elsewhere="graph language")
 def sdpa_operands(query: Query, limit: Limit) -> Any:
     """{op}: keys {extent} and values {limit} differ in shape ("4 or 5 bottoms must be present for SDPA")."""
     keys, values = query.shape(1), query.shape(2)
@@ -78,22 +78,21 @@ def sdpa_length(query: Query, limit: Limit) -> Any:
     return (asked[-2], keys[-2]) if min(asked[-2], keys[-2]) >= limit.value else None
 
 
-@rule("sdpa-mask", *_SDPA, effect="wrong_result")
+@rule("sdpa-mask", *_SDPA, effect="wrong_result", elsewhere="graph language")
 def sdpa_mask(query: Query, limit: Limit) -> Any:
     """{op}: a mask of {extent} planes; the layer uses {limit} plane for all heads."""
     mask = query.shape(3)
-    if mask is not None and len(mask) >= 3:
-        return mask[-3] if mask[-3] > limit.value else None
-    return "one a head" if query.attrs.get("mask") == "per head" else None
+    planes = mask[-3] if mask is not None and len(mask) >= 3 else query.attrs.get("mask_planes", limit.value)
+    return planes if planes > limit.value else None
 
 
-@rule("sdpa-subtract-max", *_SDPA, effect="wrong_result")
+@rule("sdpa-subtract-max", *_SDPA, effect="wrong_result", elsewhere="netplist")
 def sdpa_subtract_max(query: Query, limit: Limit) -> Any:
     """{op}: SubtractMax is {extent}, so exp overflows for scores above 11 (N28, N29)."""
     return "off" if query.attrs.get("SubtractMax") is False else None
 
 
-@rule("scaled-elementwise-type", "ScaledElementWise", "scaled_elementwise")
+@rule("scaled-elementwise-type", "ScaledElementWise", "scaled_elementwise", elsewhere="graph language")
 def scaled_elementwise_type(query: Query, limit: Limit) -> Any:
     """{op}: type {extent} is refused; the layer has {limit}."""
     kind = query.attrs.get("Type")
@@ -117,14 +116,14 @@ def fps_size(query: Query, limit: Limit) -> Any:
     return (count, points) if count > limit.value["centroids"] or points > limit.value["points"] else None
 
 
-@rule("fps-metric", "FurthestPointSampling", effect="wrong_result")
+@rule("fps-metric", "FurthestPointSampling", effect="wrong_result", elsewhere="netplist")
 def fps_metric(query: Query, limit: Limit) -> Any:
     """{op}: metric {extent} is accepted and ignored; distances are always Euclidean ({limit})."""
     metric = query.attrs.get("DistanceMetric", "L2")
     return metric if metric not in limit.value else None
 
 
-@rule("rasterizer-identity", "KernelRasterizer")
+@rule("rasterizer-identity", "KernelRasterizer", elsewhere="netplist")
 def rasterizer_identity(query: Query, limit: Limit) -> Any:
     """{op}: {extent} output channels; only the configuration that changes nothing compiles."""
     shape, channels = query.shape(), query.attrs.get("OutputChannels")
@@ -133,7 +132,7 @@ def rasterizer_identity(query: Query, limit: Limit) -> Any:
     return channels if channels != shape[-3] else None
 
 
-@rule("resample-method", "Resample")
+@rule("resample-method", "Resample", elsewhere="netplist")
 def resample_method(query: Query, limit: Limit) -> Any:
     """{op}: sampling method {extent} fails code generation when authored; {limit} compiles."""
     method = query.attrs.get("Method", query.attrs.get("SamplingMethod"))

@@ -10,7 +10,7 @@ from aneforge.compiler.legal.rules.base import Limit, Over, rule
 from aneforge.compiler.legal.rules.conv import pair
 
 
-@rule("gather-envelope", "gather", "gather_nd", "Gather")
+@rule("gather-envelope", "gather", "gather_nd", "Gather", elsewhere="netplist")
 def gather_envelope(query: Query, limit: Limit) -> Any:
     """{op}: without a texture engine the software gather of {chip} takes {limit}, this one has {extent}
     ("{string}")."""
@@ -18,26 +18,26 @@ def gather_envelope(query: Query, limit: Limit) -> Any:
     return off or None
 
 
-@rule("gather-static", "gather", chains=False)
+@rule("gather-static", "gather", chains=False, elsewhere="model language")
 def gather_static(query: Query, limit: Limit) -> Any:
     """{op}: {extent} indices; by conversion the engine takes constant indices only."""
     static = "indices" in query.const or isinstance(query.attrs.get("indices"), (list, tuple))
     return None if static else "runtime"
 
 
-@rule("runtime-indices", "gather", chains=False)
+@rule("runtime-indices", "gather", chains=False, elsewhere="model language")
 def runtime_indices(query: Query, limit: Limit) -> Any:
     """{op}: indices that arrive at {extent} keep the op off the engine."""
     return "run time" if query.runtime("indices") else None
 
 
-@rule("runtime-begin", "slice_by_size", "slice_by_index", "range_1d", chains=False)
+@rule("runtime-begin", "slice_by_size", "slice_by_index", "range_1d", chains=False, elsewhere="model language")
 def runtime_begin(query: Query, limit: Limit) -> Any:
     """{op}: a bound that arrives at {extent} keeps the op off the engine."""
     return "run time" if any(query.runtime(name) for name in ("begin", "start", "size", "end", "step")) else None
 
 
-@rule("argmax-scope", "reduce_argmax", "reduce_argmin", chains=False)
+@rule("argmax-scope", "reduce_argmax", "reduce_argmin", chains=False, elsewhere="model language")
 def argmax_scope(query: Query, limit: Limit) -> Any:
     """{op}: over the {extent} it is a region op whose conversion starts above {chip}."""
     return limit.value if query.attrs.get("scope") == limit.value else None
@@ -86,15 +86,15 @@ def rearrange_factors(query: Query, limit: Limit) -> Any:
     return next((each for each in _factors(query) if not _composed(each, limit.value)), None)
 
 
-@rule("pad-mode", "pad", effect="decompose", chains=False)
+@rule("pad-mode", "pad", effect="decompose", chains=False, elsewhere="rewrites", reads=("texture_engine",))
 def pad_mode(query: Query, limit: Limit) -> Any:
     """{op}: mode {extent} needs the texture engine, which {chip} lacks; the compiler takes a software route there
     ("{string}")."""
     mode = query.attrs.get("mode", "constant")
-    return mode if mode not in limit.value else None
+    return mode if mode not in limit.value and not limit.chip["texture_engine"] else None
 
 
-@rule("shuffle-factors", "PixelShuffle", "PixelUnshuffle")
+@rule("shuffle-factors", "PixelShuffle", "PixelUnshuffle", elsewhere="netplist")
 def shuffle_factors(query: Query, limit: Limit) -> Any:
     """{op}: a factor of {extent} is none of {limit}, or does not divide the channels."""
     factors = _factors(query)
@@ -105,9 +105,9 @@ def shuffle_factors(query: Query, limit: Limit) -> Any:
     return wrong
 
 
-@rule("batch-divisible", "BatchToSpace", "batch_to_space")
+@rule("batch-divisible", "BatchToSpace", "batch_to_space", elsewhere="graph language")
 def batch_divisible(query: Query, limit: Limit) -> Any:
-    """{op}: a batch of {extent} is not divisible by the block of {limit} ("Input batch n = %zd is not divisible by
-    factor x = %d * factor y = %d")."""
+    """{op}: a batch of {extent} is not divisible by the block of {limit} ("Input batch n = {extent} is not
+    divisible")."""
     shape, block = query.shape(), prod(_factors(query))
     return Over(shape[0], block) if shape and block > 0 and shape[0] % block else None

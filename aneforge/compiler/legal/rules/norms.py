@@ -10,9 +10,9 @@ from aneforge.compiler.legal.rules.base import Limit, rule
 
 def _rank4_body(query: Query) -> bool:
     """Whether scale and shift act on the [R, D, 1, 1] form, between two reshapes (our default lowering)."""
-    lowering = query.attrs.get("lowering")
-    if isinstance(lowering, str):
-        return "rank-4" in lowering
+    form = query.attrs.get("form")
+    if form is not None:
+        return form == "rank-4"
     gamma = query.const.get("gamma")
     return gamma is None or len(gamma) != 2
 
@@ -50,7 +50,7 @@ def lrn_channels(query: Query, limit: Limit) -> Any:
     return channels if channels > limit.value else None
 
 
-@rule("lrn-partial", "LocalResponseNormalization", "LRN", effect="wrong_result")
+@rule("lrn-partial", "LocalResponseNormalization", "LRN", effect="wrong_result", elsewhere="netplist")
 def lrn_partial(query: Query, limit: Limit) -> Any:
     """{op}: KernelChannel is {extent}; only that many channels are normalised, not {limit}."""
     shape, channels = query.shape(), query.attrs.get("KernelChannel")

@@ -27,7 +27,7 @@ def _largest(values: Mapping[str, Any]) -> float | None:
 
 @rule("value-cliff", "softplus", "round", "exp", "exp2", "square", effect="wrong_result", chains=False)
 def value_cliff(query: Query, limit: Limit) -> Any:
-    """{op}: an input of {extent} is at or past {limit}, where the result is no longer right (N29, N30, N43)."""
+    """{op}: inputs reach {extent}, and from {limit} on the result is wrong (N29, N30, N43)."""
     values = query.values
     if not values:
         return None
@@ -38,7 +38,7 @@ def value_cliff(query: Query, limit: Limit) -> Any:
     return Over(value, edge) if value is not None and value >= edge else None
 
 
-@rule("slice-x16", *_SLICES, effect="wrong_result", chains=False)
+@rule("slice-x16", *_SLICES, effect="wrong_result", chains=False, elsewhere="values")
 def slice_x16(query: Query, limit: Limit) -> Any:
     """{op}: a slice that starts inside the width goes through the crop path with gain 16 on {chip}; values up to
     {extent} occur and everything above {limit} becomes infinite (N18)."""
@@ -66,7 +66,7 @@ def int8_x16(query: Query, limit: Limit) -> Any:
     return largest if largest is not None and largest > limit.value else None
 
 
-@rule("accumulator-range", *_SUMS, effect="wrong_result", chains=False)
+@rule("accumulator-range", *_SUMS, effect="wrong_result", chains=False, elsewhere="values")
 def accumulator_range(query: Query, limit: Limit) -> Any:
     """{op}: a sum of {extent} leaves the accumulator, which holds magnitudes up to {limit} (N04, N05)."""
     if not query.values or query.weights.get("encoding") == "w8a8":  # N16: integer sums are scaled afterwards
@@ -75,7 +75,10 @@ def accumulator_range(query: Query, limit: Limit) -> Any:
     return largest if largest is not None and abs(largest) > limit.value else None
 
 
-@rule("fp16-range", "add", "sub", "mul", "reduce_sum", "reduce_sum_square", "pow", effect="wrong_result", chains=False)
+_RESULTS = ("add", "sub", "mul", "reduce_sum", "reduce_sum_square", "pow")
+
+
+@rule("fp16-range", *_RESULTS, effect="wrong_result", chains=False, elsewhere="values")
 def fp16_range(query: Query, limit: Limit) -> Any:
     """{op}: a result of {extent} exceeds {limit}, the largest fp16 number, and becomes infinite (N01)."""
     largest = _number(query.values.get("largest_output")) if query.values else None

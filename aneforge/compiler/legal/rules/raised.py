@@ -1,0 +1,46 @@
+"""The rules that are no function of a question: what the check of a graph and the passes of phase 2 refuse by name.
+
+They are listed here so that the documentation has them all, and a test holds this list against the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["RAISED", "RaisedRule"]
+
+
+@dataclass(frozen=True)
+class RaisedRule:
+    """A rule id, who raises it, and what it says."""
+
+    id: str
+    raised_by: str
+    """``check`` for the question about an op's name or place, or the pass of phase 2."""
+    about: str
+    elsewhere: str = ""
+    """The key of ``OTHER_ROUTES`` where no graph reaches it."""
+
+
+RAISED = (
+    RaisedRule("host-op", "check", "An op that only the host runs, or one on whole numbers."),
+    RaisedRule("target-name", "check", "A target name that the compiler knows and no build constructs."),
+    RaisedRule("slice-saturation", "check", "A slice inside the width of data that may exceed 4094 (A13, A14)."),
+    RaisedRule("mil-floor", "check", "Below H13 no model-language program compiles."),
+    RaisedRule("op-route", "check", "The route has no such op on this chip."),
+    RaisedRule("op-record", "check", "A measured answer about one op.", "rewrites"),
+    RaisedRule("sweep", "check", "The op failed the sweep of the whole vocabulary on an M5.", "rewrites"),
+    RaisedRule("segmenter", "check", "Core ML's planner does not call the op eligible.", "Core ML placement"),
+    RaisedRule("unknown-op", "check", "No operation of this name is known.", "op names"),
+    RaisedRule("weight-fold", "check", "A weight encoding that the chip expands to fp16.", "rewrites"),
+    RaisedRule("minimum-family", "check-floors", "A backend op below the family that it starts at."),
+    RaisedRule("support-byte", "check-floors", "A layer whose support byte is clear on this chip."),
+    RaisedRule("extent", "check-extents", "An axis of a backend op above the chip's cap."),
+    RaisedRule("contraction-extent", "check-extents", "A contraction above the chip's cap.", "backend text"),
+    RaisedRule("kernel-memory", "split-kernel-memory", "One output channel's kernel is larger than kernel memory."),
+    RaisedRule("resize-unmapped", "resize-strategies", "A resize that no strategy fits, without a texture engine."),
+    RaisedRule("gather-envelope", "gather-gate", "A gather outside what software gathers take.", "backend text"),
+    RaisedRule("legacy-reshape", "legacy-forms", "A reshape that is no flatten, on the two oldest families."),
+    RaisedRule("legacy-broadcast", "legacy-forms", "A broadcast of other types than fp16 there.", "backend text"),
+    RaisedRule("legacy-divide", "legacy-forms", "A division by what is not stored, or has no reciprocal, there."),
+)

@@ -1,0 +1,326 @@
+"""Every rule is reached by some graph, or is marked as knowledge about another route: rule by rule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aneforge as af
+from aneforge.compiler.facts import facts_of
+from aneforge.compiler.legal.patterns import PATTERNS, convolution_runs, matched_patterns
+from aneforge.compiler.legal.query import CHAIN, ROUTES
+from aneforge.compiler.legal.rules import RULES
+from aneforge.compiler.legal.rules.base import ANY, OTHER_ROUTES, limits_for, matches, rule_reads, rule_records
+from aneforge.compiler.legal.rules.raised import RAISED
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.graph import Graph
+from aneforge.graph.ops.host import host
+from aneforge.targets import all_targets, store
+
+PACKAGE = Path(af.__file__).parent
+
+
+def x(*shape, **options):
+    return af.input(shape, **options)
+
+
+def weight(*shape):
+    """Numbers that differ from one another, without drawing millions of them."""
+    return (np.arange(np.prod(shape), dtype=np.uint32) % 7).reshape(shape).astype(np.float16)
+
+
+def convolutions(count):
+    tensor, kernel = x(1, 4, 1, 64), weight(4, 4, 1, 1)
+    for _ in range(count):
+        tensor = af.conv(tensor, kernel)
+    return tensor
+
+
+def gated(hidden):
+    tensor = x(1, 1024, 1, 32)
+    gate, up = (af.conv(tensor, weight(hidden, 1024, 1, 1)) for _ in range(2))
+    return af.conv(gate.silu() * up, weight(1024, hidden, 1, 1))
+
+
+def columns(axis):
+    tensor = x(6, 6)
+    pieces = [tensor[:, 3:4], tensor[:, 1:2]] if axis else [tensor[3:4], tensor[1:2]]
+    return af.concat(pieces, axis)
+
+
+def int8_product(bound):
+    return af.matmul(x(31, 15, max_abs=bound), Encoded.affine(np.ones((15, 16), np.int8), 0.1))
+
+
+def attention(length):
+    return af.sdpa(*(x(1, 1, length, 64) for _ in range(3)))
+
+
+def determinant(language):
+    settings = {"kind": "Det", "body": "", "shape": (1,), "reason": "no engine has it"}
+    return host([x(4, 4)], language=language, **settings) if language else x(4, 4).relu()
+
+
+def layer_norm(trained):
+    gamma = weight(4096) if trained else np.ones(4096)
+    return x(256, 4096).layer_norm(gamma, np.zeros(4096))
+
+
+def runtime_kernel(runtime):
+    tensor = x(1, 64, 1, 32)
+    return af.dynamic_conv(tensor, x(64, 64, 1, 32)[..., :1]) if runtime else af.conv(tensor, weight(64, 64, 1, 1))
+
+
+# The rule; a graph of one number; the number and the chip for which the rule speaks; those for which it does not.
+REACHED = [
+    ("matmul-rank", lambda n: af.matmul(x(*[1] * n, 8, 16), x(*[1] * n, 16, 8)), (3, "m1"), (2, "m1")),
+    ("extent", lambda n: x(1, 1, 1, n).relu(), (16385, "m1"), (16384, "m1")),
+    ("extent", lambda n: x(1, 1, 1, n).relu(), (16385, "m1"), (16385, "m4")),
+    ("contraction-extent", lambda n: af.matmul(x(8, 8), weight(8, n)), (16385, "m1"), (16384, "m1")),
+    (
+        "matmul-runtime-contraction",
+        lambda n: af.matmul(x(1, 16, n), x(1, n, 16)),
+        (32769, "m4"),
+        (32768, "m4"),
+    ),
+    ("matmul-row", lambda n: af.matmul(x(8, n), weight(n, 8)), (32769, "m4"), (32768, "m4")),
+    (
+        "group-norm-extent",
+        lambda n: x(1, 32, 128, n).group_norm(np.ones(32), np.zeros(32), 32),
+        (129, "m1"),
+        (128, "m1"),
+    ),
+    ("narrow-surface", lambda n: x(1, 80, 1, n) * 2.0, (31, "m3"), (32, "m3")),
+    ("narrow-surface", lambda n: x(1, 80, 1, n) * 2.0, (31, "m3"), (31, "m4")),
+    ("conv-kernel-width", lambda n: af.conv(x(1, 8, 4, 64), weight(8, 8, 1, n)), (14, "m1"), (13, "m1")),
+    ("conv-kernel-height", lambda n: af.conv(x(1, 8, 64, 4), weight(8, 8, n, 1)), (30, "m1"), (29, "m1")),
+    (
+        "deconv-stride",
+        lambda n: af.conv_transpose(x(1, 8, 5, 22), weight(8, 4, 16, 4), stride=(n, 1)),
+        (5, "m1"),
+        (4, "m1"),
+    ),
+    ("runtime-weight-ignored", runtime_kernel, (True, "m3"), (False, "m3")),
+    ("runtime-weight-ignored", runtime_kernel, (True, "m3"), (True, "m4")),
+    ("max-pool-width", lambda n: x(1, 8, 32, 32).max_pool((1, n)), (9, "m4"), (8, "m4")),
+    ("max-pool-width", lambda n: x(1, 8, 32, 32).max_pool((1, n)), (9, "m4"), (9, "m1")),
+    ("pool-window", lambda n: x(1, 8, 64, 64).avg_pool((n, 3)), (32, "m5 direct"), (31, "m5 direct")),
+    ("layer-norm-affine", layer_norm, (True, "m1"), (False, "m1")),
+    ("layer-norm-affine", layer_norm, (True, "m1"), (True, "m5")),
+    ("layer-norm-width", lambda n: x(4, n).layer_norm(np.ones(n), np.zeros(n)), (8193, "m5"), (8192, "m5")),
+    ("lrn-channels", lambda n: af.lrn(x(1, n, 8, 8)), (16, "m5"), (15, "m5")),
+    ("minmax-channel", lambda axis: af.minmax_norm(x(1, 8, 8, 16), axis), ("Channel", "m1"), ("Height", "m1")),
+    ("layer-parameter", lambda axis: af.minmax_norm(x(1, 8, 8, 16), axis), ("Channel", "m1"), ("Width", "m1")),
+    ("topk-k", lambda n: af.topk(x(8, 16), n), (4, "m5"), (5, "m5")),
+    ("arg-extent", lambda n: x(4, n).argmax(1), (2049, "m1"), (2048, "m1")),
+    ("rearrange-factors", lambda n: af.space_to_channel(x(1, 2, 4 * n, 4 * n), n), (5, "m5"), (6, "m5")),
+    (
+        "cross-product-shape",
+        lambda shape: af.cross_product(x(*shape), x(*shape)),
+        ((1, 1, 1, 3), "m1"),
+        ((1, 3, 1, 1), "m1"),
+    ),
+    ("cost-volume-width", lambda shape: af.cost_volume(x(16), x(*shape), 4), ((4, 5), "m1"), ((1, 20), "m1")),
+    ("sdpa-length", attention, (512, "m5"), (511, "m5")),
+    (
+        "scaled-mult-scale",
+        lambda scale: af.scaled_elementwise(x(1, 64), x(1, 64), "Mult", scale),
+        (2.0, "m5"),
+        (1.0, "m5"),
+    ),
+    ("fps-size", lambda n: af.fps(x(n, 3), 16), (8193, "m5"), (8192, "m5")),
+    ("chain-depth", convolutions, (387, "m6"), (386, "m6")),
+    ("chain-depth", convolutions, (387, "m6"), (387, "m5")),
+    ("ffn-weights", gated, (8193, "m3"), (8192, "m3")),
+    ("ffn-weights", gated, (8193, "m3"), (8193, "m4")),
+    ("square-tiling", lambda n: x(1, n).square().exp(), (193, "m5"), (192, "m5")),
+    ("square-tiling", lambda n: x(1, n).square().exp(), (193, "m5"), (193, "m3")),
+    ("chain-pattern", columns, (1, "m1"), (0, "m1")),
+    ("chain-pattern", columns, (1, "m1"), (1, "m5")),
+    ("chain-pattern", lambda factor: x(4, 8).sum(1) * factor, (0.0, "m5"), (0.5, "m5")),
+    ("chain-pattern", lambda factor: factor * x(4, 8).mean(1), (np.zeros((4, 1)), "m5"), (np.eye(4, 1), "m5")),
+    ("chain-pattern", lambda op: getattr(x(4, 8), op)() * 2.0, ("round", "m5"), ("floor", "m5")),
+    ("chain-pattern", lambda factor: x(4, 8).round() * factor, (2.0, "m5"), (weight(1, 8), "m5")),
+    ("value-cliff", lambda bound: x(4, 8, max_abs=bound).reshape(8, 4).square(), (256, "m5"), (255, "m5")),
+    ("value-cliff", lambda bound: x(4, 8, max_abs=bound).exp(), (12, "m5"), (11, "m5")),
+    ("int8-x16", int8_product, (4095, "m5"), (4094, "m5")),
+    ("host-op", determinant, ("onnx", "m5"), ("", "m5")),
+    ("target-name", lambda n: x(n, n).relu(), (2, "h18c"), (2, "h18")),
+    ("slice-saturation", lambda n: x(1, 8)[:, n:], (1, "m1"), (0, "m1")),
+    ("slice-saturation", lambda bound: x(1, 8, max_abs=bound)[:, 1:], (4095, "m1"), (4094, "m1")),
+    ("op-route", lambda n: af.sort(x(n, 16)), (8, "m1"), (8, "m2")),
+    ("mil-floor", lambda n: x(n, n).relu(), (2, "h11"), (2, "h13")),
+]
+
+# Rules that a pass of phase 2 raises: the pass comes first.
+REACHED_LATER = [
+    ("check-floors minimum-family", lambda n: x(1, 8, n, n).softmax(), (4, "h11"), (4, "h13")),
+    (
+        "check-floors support-byte",
+        lambda n: af.affine(x(1, 8, 32, 32), np.zeros((1, 6)), n, n),
+        (16, "u1"),
+        (16, "m2"),
+    ),
+    ("check-extents extent", lambda n: x(1, 1, 1, n).relu(), (65536, "u1"), (65535, "u1")),
+    (
+        "split-kernel-memory kernel-memory",
+        lambda n: af.conv(x(1, n, 20, 20), weight(1, n, 13, 13)),
+        (3000, "m1"),
+        (300, "m1"),
+    ),
+    (
+        "resize-strategies resize-unmapped",
+        lambda n: af.resize_bilinear(x(1, n, 4, 4), 7, 7),
+        (16385, "m1"),
+        (16384, "m1"),
+    ),
+    (
+        "legacy-forms legacy-reshape",
+        lambda shape: x(1, 8, 4, 4).reshape(*shape).relu(),
+        ((1, 4, 8, 4), "h11"),
+        ((1, 128, 1, 1), "h11"),
+    ),
+    (
+        "legacy-forms legacy-divide",
+        lambda stored: x(1, 8, 4, 4) / (4.0 if stored else x(1, 8, 4, 4)),
+        (False, "h11"),
+        (True, "h11"),
+    ),
+]
+
+
+def reported(graph, chip):
+    """The rules that preflight names in its lists of what fails or may be wrong."""
+    name, _, route = chip.partition(" ")
+    report = af.preflight(graph, name, route or "conversion")
+    entries = (*report.reject, *report.oversize, *report.risk)
+    return {finding.rule for entry in entries for finding in entry.findings}
+
+
+def case_ids(cases):
+    return [f"{rule} {chip}" for rule, _, (_, chip), _ in cases]
+
+
+@pytest.mark.parametrize(("rule", "build", "speaks", "silent"), REACHED, ids=case_ids(REACHED))
+def test_a_graph_reaches_the_rule_and_one_beside_it_does_not(rule, build, speaks, silent):
+    assert rule in reported(build(speaks[0]), speaks[1])
+    assert rule not in reported(build(silent[0]), silent[1])
+
+
+@pytest.mark.parametrize(("rule", "build", "speaks", "silent"), REACHED_LATER, ids=case_ids(REACHED_LATER))
+def test_a_graph_reaches_the_rule_of_a_pass(rule, build, speaks, silent):
+    run_by, name = rule.split()
+
+    def direct(chip):
+        return f"{chip} direct" if chip == "h11" else chip
+
+    assert name in reported(build(speaks[0]), direct(speaks[1]))
+    assert name not in reported(build(silent[0]), direct(silent[1]))
+    with pytest.raises(af.CompileError) as error:
+        af.compile(build(speaks[0]), target=speaks[1])
+    assert (error.value.refused_by, error.value.rule) == (run_by, name)
+
+
+def test_every_rule_is_reached_or_says_where_else_it_is_known_from():
+    """The two sets are apart, and together they are all rules."""
+    declared = {("", name): rule.elsewhere for name, rule in RULES.items()}
+    declared |= {("" if rule.raised_by == "check" else rule.raised_by, rule.id): rule.elsewhere for rule in RAISED}
+    reached = {("", row[0]) for row in REACHED} | {tuple(row[0].split()) for row in REACHED_LATER}
+    elsewhere = {key for key, route in declared.items() if route}
+    assert reached | elsewhere == set(declared)
+    assert not reached & elsewhere
+    used = {*declared.values(), *(pattern.elsewhere for pattern in PATTERNS.values())}
+    assert used - {""} == set(OTHER_ROUTES)
+
+
+CALLS = (r"Refused\(\s*op,\s*", r"OpAnswer\(\s*[^,()]*,\s*", r"\bFinding\(\s*(?:rule=)?", r"return make\(\s*")
+
+
+def test_the_list_of_raised_rules_is_what_the_code_raises():
+    """Names in Refused, OpAnswer and Finding, read from the source."""
+    written = set()
+    for path in (PACKAGE / "compiler").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for call in CALLS:
+            written |= set(re.findall(call + r'"([a-z][a-z0-9-]+)"', text))
+    assert written == {rule.id for rule in RAISED}
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("joined-width-slices", lambda: columns(1)),
+        ("reduction-times-zero", lambda: x(4, 8).amax(1) * 0.0),
+        ("round-then-scale", lambda: 2.0 * x(4, 8).round()),
+        ("square-before-a-function", lambda: x(4, 8).square().sqrt()),
+        ("gated-feed-forward", lambda: gated(8)),
+    ],
+)
+def test_every_pattern_has_a_graph(name, build):
+    assert [match.pattern for match in matched_patterns(Graph([build()]))] == [name]
+
+
+def test_every_pattern_is_matched_by_a_graph_or_known_from_elsewhere():
+    recorded = {record["pattern"] for records in rule_records().values() for record in records if "pattern" in record}
+    assert recorded == set(PATTERNS)
+    assert all(bool(pattern.matcher) != bool(pattern.elsewhere) for pattern in PATTERNS.values())
+    assert all(pattern.about for pattern in PATTERNS.values())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: af.concat([x(6, 6)[:, 3:4], x(6, 1)], 1),
+        lambda: x(4, 8).relu() * 0.0,
+        lambda: x(4, 8).sum(1) * x(4, 1),
+        lambda: (x(4, 8).round() + 1.0) * 2.0,
+        lambda: x(4, 8).square().relu(),
+        lambda: af.conv(af.conv(x(1, 4, 1, 32), weight(8, 4, 1, 1)).silu() * x(1, 8, 1, 32), weight(4, 8, 1, 1)),
+    ],
+)
+def test_what_is_almost_a_pattern_is_none(build):
+    assert not list(matched_patterns(Graph([build()])))
+
+
+def test_a_run_of_convolutions_is_cut_as_often_as_it_must_be():
+    graph = Graph([convolutions(10)])
+    order = [node.uid for node in graph.nodes if node.op == "conv"]
+    cuts = [(order.index(node.uid), length) for node, length in convolution_runs(graph, 3)]
+    assert cuts == [(3, 10), (7, 10)]
+    broken = Graph([af.conv(convolutions(3).relu(), weight(4, 4, 1, 1))])
+    assert not list(convolution_runs(broken, 3))
+    long = af.preflight(convolutions(1000), "m6")
+    assert [entry.extent for entry in long.oversize] == [1000, 1000]
+
+
+def test_no_record_is_dead():
+    """Some op on some chip by some route is answered by each record of each rule, and by each answer for an op."""
+    chips = {facts_of(chip, rule_reads()) for chip in all_targets()}
+    asked = [(chip, route) for chip in chips for route in ROUTES]
+    for name, records in rule_records().items():
+        rule = RULES[name]
+        named = [op for record in records for op in record.get("ops", ())]
+        ops = [*(op for op in rule.ops if op != ANY), *named, "relu", f"{CHAIN}relu"]
+        used = []
+        for op in (op for op in ops if rule.concerns(op)):
+            for chip, route in asked:
+                limits = limits_for(name, op, chip, route)
+                used += [limit.record for limit in (limits if rule.every_record else limits[:1])]
+        for record in records:
+            assert any(record is other for other in used), record
+    for record in store.load("gate_limits")["ops"]:
+        alike = [other for other in store.load("gate_limits")["ops"] if other["op"] == record["op"]]
+        first = [
+            next((other for other in alike if matches(other, record["op"], chip, route)), None)
+            for chip, route in asked
+        ]
+        assert any(other is record for other in first), record
+
+
+def test_no_placeholder_of_the_vendors_is_left_in_what_users_read():
+    texts = [rule.template for rule in RULES.values()]
+    texts += [str(value) for records in rule_records().values() for record in records for value in record.values()]
+    assert not [text for text in texts if re.search(r"%(zd|zu|s|d|u|lu|lld)\b", text)]
