@@ -19,6 +19,7 @@ from aneforge.graph.graph import Graph
 from aneforge.model import compile as compile_model
 from aneforge.numerics import calibrate, compare, diverges, risks
 from aneforge.sim.compare import differences, drawn_inputs
+from aneforge.sim.nodes import NodeValues
 
 PAIR = ("m1", "m5")
 
@@ -39,7 +40,8 @@ def main() -> None:
         walked, found = timed(lambda g=graph, r=ranges: diverges(g, *PAIR, ranges=r))
         looked, risky = timed(lambda g=graph, r=ranges: risks(g, PAIR[0], r))
         compared, _ = timed(lambda g=graph, f=feeds: compare(g, PAIR, f))
-        seen = {each.node: each.largest for each in differences(*(m.run(feeds, trace=True).trace for m in models))}
+        first, second = (NodeValues(model.program, model.run(feeds, trace=True)) for model in models)
+        seen = {each.node: each.largest for each in differences(first, second)}
         wider = [
             each.bound / seen[each.node]
             for each in found.real

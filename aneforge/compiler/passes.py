@@ -103,7 +103,7 @@ def pass_(
     requires: Sequence[str] = (),
     ensures: Sequence[str] = (),
     rounds: bool = False,
-    only: Sequence[str] = (),
+    only: Iterable[str] = (),
     checks: bool = False,
     loses: str = "",
 ) -> Callable[[Apply], Apply]:

@@ -161,7 +161,7 @@ class Preflight:
         own, placed = self._risks
         for node in self.graph.nodes:
             name = self._names[node.uid]
-            if node.definition.leaf and node.op not in _COMPUTED_LEAVES:
+            if node.definition.leaf and node.op not in _COMPUTED_LEAVES and name not in self._outcome.refusals:
                 if name in placed:
                     lists["risk"].append(self._report(node, "risk", placed[name]))
                 continue
