@@ -25,7 +25,7 @@ from aneforge.compiler.legalise.strides import factors
 from aneforge.compiler.legalise.upsampling import interpolation, kernel_size
 from aneforge.compiler.lower import lower
 from aneforge.compiler.passes import PASSES, checked_order, run_pass, run_passes
-from aneforge.compiler.refusal import CompileError, Refused
+from aneforge.compiler.refusal import CompileError, RefusedOps
 from aneforge.graph.weights import intern_weight
 from aneforge.targets import all_targets, target
 
@@ -1290,9 +1290,9 @@ def test_every_gate_is_read_from_the_table():
     """No chip is known to lack byte 0x81a."""
     module = unit("LocalResponseNormalization")
     run(module, "h13", "check-floors")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedOps) as caught:
         run(module, Chip("h13", "check-floors", **{"lrn": 0}), "check-floors")
-    assert caught.value.reject == "LRN is not supported on this architecture."
+    assert caught.value.refused[0].reject == "LRN is not supported on this architecture."
 
 
 def test_constant_and_replicated_padding_need_nothing():

@@ -248,3 +248,21 @@ def test_a_result_that_only_the_caller_reads_is_judged_too():
 def test_a_rewritten_op_may_have_a_single_number_for_an_operand(make):
     report = af.preflight(make(af.input((2, 4))), "m1")
     assert report.ok
+
+
+def test_whole_numbers_that_are_only_handed_on_are_refused():
+    ids = af.input((2, 2), "int32", name="ids")
+    report = af.preflight(ids, "m1")
+    assert [(entry.name, entry.rule) for entry in report.reject] == [("ids", "host-op")]
+    with pytest.raises(af.CompileError, match="ids: input"):
+        af.compile(ids, target="m1")
+
+
+def test_below_the_floor_every_op_is_refused_by_conversion_and_its_floor_decides_by_authoring():
+    x = af.input((1, 8), name="x")
+    out = x.rms_norm(np.ones(8)).relu()
+    assert {entry.rule for entry in af.preflight(out, "h11").reject} == {"mil-floor"}
+    assert {entry.rule for entry in af.preflight(out, "h11", route="direct").reject} == {"minimum-family"}
+    assert af.preflight(x.relu(), "h11", route="direct").ok
+    with pytest.raises(AneforgeError, match="choose conversion or direct"):
+        af.preflight(x.relu(), "h11", route="sideways")

@@ -20,7 +20,7 @@ from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.table import rewrite as find_rewrite
 from aneforge.compiler.record import Record
-from aneforge.compiler.refusal import CompileError, Refusal, Refused, RefusedNodes
+from aneforge.compiler.refusal import CompileError, Refusal, Refused, RefusedNodes, RefusedOps
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.weights import Weight, intern_weight
 from aneforge.targets.chip import Target
@@ -207,6 +207,9 @@ def run_pass(module: Module, target: Target, each: Pass, check: bool = True) -> 
         changes = 0 if idle else each.apply(module, facts_of(target, each.reads))
     except Refused as refused:
         raise CompileError(target.name, each.name, [_refusal(module, refused)]) from None
+    except RefusedOps as error:
+        refusals = {refusal.node: refusal for refusal in (_refusal(module, one) for one in reversed(error.refused))}
+        raise CompileError(target.name, each.name, list(refusals.values())[::-1]) from None
     seconds = time.perf_counter() - start
     if check:
         verify(module, after=each.name)

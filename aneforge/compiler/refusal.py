@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aneforge.compiler.legal.judge import Finding
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["CompileError", "Refusal", "Refused", "RefusedNodes"]
+__all__ = ["CompileError", "Refusal", "Refused", "RefusedNodes", "RefusedOps"]
 
 
 _BY_NAME = ("op-route", "op-record", "sweep")
@@ -77,6 +77,14 @@ class Refused(AneforgeError, ValueError):  # noqa: N818 - caught by the pass man
     def __init__(self, op: Op, rule: str, reason: str, reject: str | None = None, oversize: bool = False) -> None:
         self.op, self.rule, self.reason, self.reject, self.oversize = op, rule, reason, reject, oversize
         super().__init__(reason)
+
+
+class RefusedOps(AneforgeError, ValueError):  # noqa: N818 - caught by the pass manager, which names the pass
+    """Raised by a pass that only checks: every op that it refuses."""
+
+    def __init__(self, refused: Sequence[Refused]) -> None:
+        self.refused = tuple(refused)
+        super().__init__(refused[0].reason)
 
 
 class CompileError(AneforgeError, ValueError):

@@ -80,11 +80,17 @@ def _refused(rest: _Rest, error: CompileError) -> dict[str, Refusal]:
     first = error.unnamed[0]
     if first.findings:
         return refusals
-    alike = next((node.signature for node in rest.graph.nodes if rest.names[node.uid] == first.node), None)
+    alike = next((_form(node) for node in rest.graph.nodes if rest.names[node.uid] == first.node), None)
     for node in rest.graph.nodes:
-        if alike is not None and node.signature is alike:
+        if alike is not None and _form(node) == alike:
             refusals.setdefault(rest.names[node.uid], first.of(rest.names[node.uid]))
     return refusals
+
+
+def _form(node: Tensor) -> tuple[object, ...]:
+    """What nodes that are the same op on the same types share."""
+    signature = node.signature
+    return signature.op.name, signature.attrs, signature.inputs
 
 
 def _without(whole: _Rest, refused: dict[str, Refusal]) -> _Rest | None:

@@ -99,7 +99,7 @@ def judgements(graph: Graph, chip: Facts, asked: str | None = None) -> list[Judg
 
 def _hands_on_integers(node: Tensor, graph: Graph) -> bool:
     """Whole numbers that go from an input to the caller untouched: no program has a port for them."""
-    return node.dtype == "int32" and node in graph.outputs
+    return node.dtype == "int32" and any(node is output for output in graph.outputs)
 
 
 def _unknown_table(chip: Facts) -> Ruling | None:

@@ -8,7 +8,7 @@ from aneforge.anec.ir import Module, Op
 from aneforge.anec.spec import AXES
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
-from aneforge.compiler.refusal import Refused
+from aneforge.compiler.refusal import Refused, RefusedOps
 
 _CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
 _WIDE, _CONTRACTED = "limit:transpose_extent_offset_field", "limit:contraction_extent"
@@ -32,18 +32,24 @@ def check_extents(module: Module, chip: Facts) -> int:
     narrow = tuple(chip[name] for name in _CAPS)
     wide = (chip[_WIDE],) * len(AXES)
     sound: set[tuple[tuple[int, ...], bool]] = set()  # few shapes, met again and again
+    refused: list[Refused] = []
     for op in module.ops:
         if op.kind in ("const_in", "live_out"):
             continue  # a kernel's outputs lie on N and are no batch; what a program gives out is checked where made
         turned = _turns(op)
         for tensor in _tensors(op):
             if (tensor.shape, turned) not in sound:
-                _check(op, tensor, wide if turned else narrow)
-                sound.add((tensor.shape, turned))
+                problem = _problem(op, tensor, wide if turned else narrow)
+                if problem is None:
+                    sound.add((tensor.shape, turned))
+                else:
+                    refused.append(problem)
         for extent in _contracted(op):
             if extent > chip[_CONTRACTED]:
                 reason = f"a contraction or output extent of {extent} exceeds the cap of {chip[_CONTRACTED]}"
-                raise Refused(op, "contraction-extent", reason, oversize=True)
+                refused.append(Refused(op, "contraction-extent", reason, oversize=True))
+    if refused:
+        raise RefusedOps(refused)
     return 0
 
 
@@ -63,12 +69,13 @@ def _tensors(op: Op) -> Iterator[Op]:
         yield op
 
 
-def _check(op: Op, tensor: Op, caps: tuple[int, ...]) -> None:
+def _problem(op: Op, tensor: Op, caps: tuple[int, ...]) -> Refused | None:
     for axis, extent, cap in zip(AXES, tensor.shape, caps, strict=True):
         if extent > cap:
             what = "gives" if tensor is op else "reads"
             reason = f"{op.name} {what} {list(tensor.shape)}: axis {axis} is {extent}, the cap is {cap}"
-            raise Refused(op, "extent", reason, oversize=True)
+            return Refused(op, "extent", reason, oversize=True)
+    return None
 
 
 def _contracted(op: Op) -> Iterator[int]:

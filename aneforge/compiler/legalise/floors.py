@@ -6,7 +6,7 @@ from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
-from aneforge.compiler.refusal import Refused
+from aneforge.compiler.refusal import Refused, RefusedOps
 from aneforge.targets.assumed import fact_label
 from aneforge.targets.families import Family8
 
@@ -42,17 +42,22 @@ def check_floors(module: Module, chip: Facts) -> int:
     """
     family = chip.get("family8")
     index = None if family is None else Family8[family]
-    for op in module.ops:
-        gate = _GATES.get(_feature(op))
-        floor = None if op.spec.floor is None else op.spec.floor.value
-        if index is not None and floor is not None and index < floor:
-            needed = Family8(floor).name
-            reason = f"{op.name} starts at family {needed}, this target is {index.name}"
-            raise Refused(op, "minimum-family", reason, _words(gate))
-        if gate is not None and not chip[gate[0]]:
-            reason = f"{_feature(op)} needs the support byte {fact_label(gate[0])}, which this target lacks"
-            raise Refused(op, "support-byte", reason, _words(gate))
+    refused = [problem for problem in (_problem(op, index, chip) for op in module.ops) if problem is not None]
+    if refused:
+        raise RefusedOps(refused)
     return 0
+
+
+def _problem(op: Op, index: Family8 | None, chip: Facts) -> Refused | None:
+    gate = _GATES.get(_feature(op))
+    floor = None if op.spec.floor is None else op.spec.floor.value
+    if index is not None and floor is not None and index < floor:
+        reason = f"{op.name} starts at family {Family8(floor).name}, this target is {index.name}"
+        return Refused(op, "minimum-family", reason, _words(gate))
+    if gate is not None and not chip[gate[0]]:
+        reason = f"{_feature(op)} needs the support byte {fact_label(gate[0])}, which this target lacks"
+        return Refused(op, "support-byte", reason, _words(gate))
+    return None
 
 
 def _feature(op: Op) -> str:

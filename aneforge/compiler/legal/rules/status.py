@@ -55,6 +55,8 @@ def op_answer(op: str, chip: Facts, route: str) -> OpAnswer:
         near = nearest(op, known_names())
         hint = f"nearest known names: {', '.join(near)}" if near else "'aneforge ops' lists the known names"
         return OpAnswer("reject", "unknown-op", f"{op} is no operation that is known of", Fact(None), hint)
+    if chip.get("tier") == Family.OLDER.name and route == "conversion":
+        return _routes("relu", chip, route)  # the floor of the model language comes before every record
     for find in (_record, _segmenter, _sweep):
         found = find(op, chip, route)
         if found is not None:
