@@ -24,7 +24,7 @@ from aneforge.compiler.lower.builder import rules
 from aneforge.graph import Graph, definitions
 
 RNG = np.random.default_rng(22)
-# No engine has these, so retargeting replaces them on every chip; everything else lowers.
+# No engine has these, so phase 0 replaces them on every chip; everything else lowers.
 RETARGETED = {
     *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "band_part", "cosh", "cumsum", "gru", "logical_and"),
     *("logical_or", "logical_xor", "lstm", "mod", "one_hot", "prod", "random_normal", "reverse_sequence", "rnn"),

@@ -1,4 +1,4 @@
-"""A retargeted graph is the original within the stated bound, on every family, and touches nothing it need not."""
+"""A rewritten graph is the original within the stated bound, on every family, and touches nothing it need not."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def values_of(inputs, seed, scale=1.0):
 
 
 def both(out, family, feeds):
-    """The original's value and the retargeted one's, in float64."""
+    """The original's value and the rewritten one's, in float64."""
     outs = [out] if isinstance(out, af.Tensor) else list(out)
     done = retarget(outs, family)
     given = {each: value for each, value in feeds.items() if each in set(done.graph.inputs)}  # scatter may drop x

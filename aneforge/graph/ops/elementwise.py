@@ -190,7 +190,7 @@ UNARY: dict[str, OpDef] = {
         _unary("ceil", "round up", np.ceil),
         _unary("round", "round to the nearest even", np.round),
         _unary("sign", "-1, 0 or 1", np.sign),
-        # No chip has these natively; retargeting rewrites them.
+        # No chip has these natively; phase 0 of the compiler rewrites them.
         _unary("tan", "tangent", np.tan, lambda g, y, x: g * (1.0 + y * y)),
         _unary("asin", "arc sine", np.arcsin, lambda g, y, x: g / (1.0 - x * x).sqrt()),
         _unary("acos", "arc cosine", np.arccos, lambda g, y, x: -(g / (1.0 - x * x).sqrt())),

@@ -1,4 +1,4 @@
-"""Ops that no engine has: they can be written, and retargeting rewrites them into ops that run."""
+"""Ops that no engine has: they can be written, and phase 0 of the compiler rewrites them into ops that run."""
 
 from __future__ import annotations
 
