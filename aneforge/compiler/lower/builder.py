@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ SMALLEST_CAP = 16384
 MOST_CHANNELS = 65536
 """What every chip takes along C (limits.json channel_extent)."""
 
-layout = cache(rank5)  # few shapes, asked for again and again
+layout = lru_cache(maxsize=65536)(rank5)  # few shapes, asked for again and again
 
 
 def has_room(shape: Shape) -> bool:
@@ -53,7 +53,7 @@ def has_room(shape: Shape) -> bool:
     return max(d, h, w) <= SMALLEST_CAP and c <= MOST_CHANNELS
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _plane(d: int, c: int, h: int, w: int) -> tuple[int, int]:
     """The elements of one image as rows and columns: at the seam of two axes if that fits, else wherever it does."""
     splits = ((d * c * h, w), (d * c, h * w), (d, c * h * w))
