@@ -42,9 +42,9 @@ test: lint types
 test-torch: $(VENV)/.installed-torch
 	$(BIN)/python -m pytest -n 2 tests/torch
 
-# Measured facts on large tensors: minutes, not seconds.
+# Measured facts on large tensors, and a soak that looks for two answers: minutes, not seconds.
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py
+	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/python -m ruff check .

@@ -65,7 +65,15 @@ def test_what_check_says_is_what_compile_does(make, seed):
         check_agreement(graph, compiled, route)
 
 
-def test_the_demo_tells_one_story(capsys):
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 400))
+@pytest.mark.parametrize("make", [random_graph, rewritten_graph])
+def test_soak_of_one_answer(make, seed):
+    """A disagreement between check and compile is a bug: look for one."""
+    test_what_check_says_is_what_compile_does(make, seed)
+
+
+def test_the_demo_tells_one_story():
     """The issue's own case: a bilinear upsampling on an M1."""
     x = af.input((1, 8, 16, 16), name="x")
     out = af.upsample_bilinear(x).named("up")

@@ -7,7 +7,10 @@ the pipeline undoes a fusion by labelling again, and nothing has to be unmelted.
 
 from __future__ import annotations
 
+from functools import cache
+
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import pass_
@@ -17,6 +20,8 @@ SLOTS = ("texture", "broadcast", "pre_activation", "goc", "post_activation", "tr
 """Names for the seven slots of fusion.json, in the order of the constructor's arguments."""
 
 PRIMARY = "primary"
+_PORTS, _HOSTS = kinds_with(Trait.PORT), kinds_with(Trait.HOST)
+_NATIVE, _AFFINE = kinds_with(Trait.NATIVE), kinds_with(Trait.AFFINE)
 _ALIKE = ("broadcast", "transpose", "quant")
 """Ops whose slot has their own name."""
 
@@ -28,20 +33,23 @@ def is_activation(op: Op) -> bool:
 
 def is_barrier(op: Op) -> bool:
     """Whether an op cuts a segment of its own: it takes nothing up, and no layer takes it up."""
-    return op.is_a(Trait.NATIVE) or bool(op.labels.get("bridge"))
+    return op.kind in _NATIVE or "bridge" in op.labels
 
 
 def slot_of(op: Op) -> tuple[str, ...]:
     """The slots an op can stand in, earliest first."""
-    if is_barrier(op):
-        return ()
-    if is_activation(op):
+    return () if is_barrier(op) else _slots_of_kind(op.kind)
+
+
+@cache
+def _slots_of_kind(kind: str) -> tuple[str, ...]:
+    if kind in kinds_with(Trait.ACTIVATION):
         return "pre_activation", "post_activation"
-    if op.is_a(Trait.TEXTURE):
+    if kind in kinds_with(Trait.TEXTURE):
         return ("texture",)
-    if op.is_a(Trait.AFFINE):  # a dequant between a layer and its activation is that unit's work (chapter 22)
+    if kind in _AFFINE:  # a dequant between a layer and its activation is that unit's work (chapter 22)
         return ("goc",)
-    return (op.kind,) if op.kind in _ALIKE else ()
+    return (kind,) if kind in _ALIKE else ()
 
 
 @pass_("label-layers", 1, requires=["gain and offset"], ensures=["layers"])
@@ -51,7 +59,7 @@ def label_layers(module: Module, chip: Facts) -> int:
         op.layer, op.slot = None, None
     absorbed, number = 0, 0
     for op in module.ops:
-        if op.is_a(Trait.PORT) or op.layer is not None:
+        if op.kind in _PORTS or op.layer is not None:
             continue
         op.layer, op.slot = number, PRIMARY
         absorbed += _absorb(op, number)
@@ -64,7 +72,7 @@ def _absorb(host: Op, layer: int) -> int:
     last = -1
     if is_barrier(host):
         return 0
-    if not host.is_a(Trait.HOST):
+    if host.kind not in _HOSTS:
         own = slot_of(host)
         if not own:
             return 0
@@ -93,7 +101,7 @@ def _free_slot(op: Op, last: int, follower: Op | None) -> int | None:
     free = [SLOTS.index(name) for name in slot_of(op) if SLOTS.index(name) > last]
     if not free:
         return None
-    if len(free) > 1 and (follower is None or not follower.is_a(Trait.AFFINE)):
+    if len(free) > 1 and (follower is None or follower.kind not in _AFFINE):
         return free[-1]  # the slot behind the affine, unless an affine follows
     return free[0]
 
@@ -101,7 +109,7 @@ def _free_slot(op: Op, last: int, follower: Op | None) -> int | None:
 def has_room(end: Op, follower: Op) -> bool:
     """Whether the layer that ends in ``end`` would take up ``follower`` behind it, as :func:`label_layers` does it."""
     chain = [follower]
-    while not end.is_a(Trait.HOST):
+    while end.kind not in _HOSTS:
         before = end.operands[0] if end.operands else None
         if before is None or before.only_user is not end or len(chain) > len(SLOTS):
             return False
