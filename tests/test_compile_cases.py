@@ -180,7 +180,7 @@ def test_a_pass_that_can_make_no_sense_of_a_text_is_named():
     text = "\n".join(lines).replace("!", "tensor<1x1x2x3x4xf16>")
     with pytest.raises(AnecError, match=r"op 1 \(anec.transpose\): .* outside NDCHW"):
         verify(parse(text))
-    with pytest.raises(AnecError, match="pass 'collapse-transposes' can make no sense of this code"):
+    with pytest.raises(AnecError, match="pass 'collapse-transposes' cannot handle this code"):
         run_passes(parse(text), target("h13"), ["collapse-transposes"])
     with pytest.raises(AnecError, match="belongs to no layer: phase 1"):
         run_passes(parse(text), target("h13"), ["assign-engines"], ["layers"])

@@ -170,8 +170,8 @@ def run_passes(
 ) -> list[PassLog]:
     """Run passes in place; each leaves valid code behind it.
 
-    The verifier knows the form of an op and not its shapes, so code that somebody wrote by hand may be sound to it
-    and make no sense: then the pass that stumbles is named.
+    Code that somebody wrote by hand may be well-typed and still be nothing that a pass can handle: then the pass that
+    stumbles is named.
     """
     entries = []
     for each in checked_order(names, given):
@@ -181,7 +181,7 @@ def run_passes(
             if isinstance(error, AneforgeError):
                 raise
             what = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise AnecError(f"pass {each.name!r} can make no sense of this code ({what})") from error
+            raise AnecError(f"pass {each.name!r} cannot handle this code ({what})") from error
     return entries
 
 
@@ -290,16 +290,23 @@ Pattern = Callable[[Rewriter, Op], "Op | None"]
 
 
 def rewrite_by_kind(module: Module, patterns: Mapping[str, Pattern]) -> int:
-    """One walk over a module: each op is handed to the pattern of its kind. Returns how many were replaced."""
+    """One walk over a module: each op is handed to the pattern of its kind. Returns how many were replaced.
+
+    The list is built anew from the first op that a pattern replaces or emits on; without one it stays as it is.
+    """
     walk = Rewriter(module)
-    for op in module.ops:
+    rebuilding = False
+    for place, op in enumerate(module.ops):
         pattern = patterns.get(op.kind)
         value = None if pattern is None else pattern(walk, op)
-        if value is None:
-            walk.keep(op)
-        else:
+        if not rebuilding and (value is not None or walk.ops):
+            rebuilding = True
+            walk.ops[:0] = module.ops[:place]
+        if value is not None:
             walk.replace(op, value)
-    return walk.finish()
+        elif rebuilding:
+            walk.keep(op)
+    return walk.finish() if rebuilding else 0
 
 
 def is_const(op: Op) -> bool:

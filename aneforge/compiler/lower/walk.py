@@ -119,7 +119,7 @@ def _mark_bridge(made: list[Op]) -> None:
 def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph) -> tuple[Module, tuple[Port, ...]]:
     build.sources = ()
     results = [build.value(node) for node in build.graph.outputs]
-    labels = output_names(source)
+    labels = output_names(source, build.names)
     outputs = tuple(
         Port(label, node.shape, layout(node.shape), DTYPES[node.dtype])
         for label, node in zip(labels, build.graph.outputs, strict=True)
@@ -147,17 +147,23 @@ def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph
 def _kinds_by_node(ops: Sequence[Op]) -> dict[str, frozenset[str]]:
     """The kinds of ops behind each node. Few sets of kinds occur, so each is held once."""
     kinds: dict[str, frozenset[str]] = {}
-    held: dict[frozenset[str], frozenset[str]] = {}
+    none: frozenset[str] = frozenset()
+    joined: dict[tuple[frozenset[str], str], frozenset[str]] = {}
     for op in ops:
+        kind = op.kind
         for name in op.sources:
-            joined = kinds.get(name, frozenset()) | {op.kind}
-            kinds[name] = held.setdefault(joined, joined)
+            known = kinds.get(name, none)
+            if kind not in known:
+                key = known, kind
+                if key not in joined:
+                    joined[key] = known | {kind}
+                kinds[name] = joined[key]
     return kinds
 
 
-def output_names(graph: Graph) -> tuple[str, ...]:
+def output_names(graph: Graph, names: Mapping[int, str] | None = None) -> tuple[str, ...]:
     """The user's names of the outputs, told apart where one tensor is asked for twice."""
-    names, labels = graph.names(), []
+    names, labels = graph.names() if names is None else names, []
     for node in graph.outputs:
         label = names[node.uid]
         while label in labels:
