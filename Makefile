@@ -13,11 +13,11 @@ $(BIN)/python:
 	  || { echo "aneforge needs Python 3.10 or newer; say: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+$(VENV)/.installed: pyproject.toml $(wildcard aneforge/sim/native/*.c aneforge/sim/native/*.h) | $(BIN)/python
 	$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml $(wildcard aneforge/sim/native/*.c aneforge/sim/native/*.h) | $(BIN)/python
 	$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 

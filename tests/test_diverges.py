@@ -313,7 +313,8 @@ def test_each_kind_of_risk():
     stored = x.linear(Encoded.affine(np.ones((4, 2048), np.int8), np.float16(1e-4))).named("w")
     assert kinds(stored, "m2", 5000.0) == [("w", "int8-activations")]
     wide = af.input((2, 768), name="x").layer_norm(np.ones(768, np.float16), np.zeros(768, np.float16)).named("n")
-    assert kinds(wide, "m1", 8.0) == [("n", "variance")]
+    assert kinds(wide, "m1", 8.0) == []  # the mean of many squares is finite
+    assert kinds(wide, "m1", 200.0) == [("n", "variance")]
     assert not kinds(wide, "m1", 1.0)
     q, k, v = (af.input((1, 8, 512, 64), name=name) for name in "qkv")
     assert any("wrong" in each.message for each in risks(af.sdpa(q, k, v), "m5", 1.0))

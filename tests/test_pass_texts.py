@@ -51,8 +51,9 @@ def test_the_cases_stand_with_their_phase(number):
 # Table 22.1: four phases and their representative passes.
 
 REPRESENTED = {
-    "transpose fusion": ("collapse-transposes", "transposes-into-matmul", "sink-transposes", "label-layers"),
+    "transpose fusion": ("collapse-transposes", "transposes-into-matmul", "sink-moves", "label-layers"),
     "bias and activation hoisting": (
+        "bias-into-products",
         "constants-to-gain-offset",
         "merge-gain-offset",
         "merge-activations",

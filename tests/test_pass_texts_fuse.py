@@ -230,7 +230,73 @@ FUSE = [
         weights={"matrix": np.arange(8.0).reshape(2, 4), "bias": [1.0, 2.0, 3.0, 4.0]},
     ),
     Case(
-        "sink-transposes",
+        "bias-into-products",
+        "a number for each output is the product's bias, seen through the view behind it",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !4x1x2
+        %w = "anec.const_in"() {weight = "matrix"} : () -> !2x1x4
+        %p = "anec.matmul"(%x, %w) : (!4x1x2, !2x1x4) -> !4x1x4 loc("p")
+        %v = "anec.reshape"(%p) {shape = [1, 1, 1, 4, 4]} : (!4x1x4) -> !1x4x4 loc("p")
+        %b = "anec.const_in"() {weight = "bias"} : () -> !1x1x4
+        %a = "anec.add"(%b, %v) : (!1x1x4, !1x4x4) -> !1x4x4 loc("a")
+        "anec.live_out"(%a) {names = ["a"]} : (!1x4x4) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !4x1x2
+        %w = "anec.const_in"() {weight = "matrix"} : () -> !2x1x4
+        %b = "anec.const_in"() {weight = "bias"} : () -> !1x1x4 loc("a")
+        %p = "anec.matmul"(%x, %w, %b) : (!4x1x2, !2x1x4, !1x1x4) -> !4x1x4 loc(fused["p", "a"])
+        %v = "anec.reshape"(%p) {shape = [1, 1, 1, 4, 4]} : (!4x1x4) -> !1x4x4 loc(fused["p", "a"])
+        "anec.live_out"(%v) {names = ["a"]} : (!1x4x4) -> ()
+        """,
+        weights={"matrix": np.arange(8.0).reshape(2, 4), "bias": [1.0, 2.0, 3.0, 4.0]},
+    ),
+    Case(
+        "bias-into-products",
+        "a number for each row is no bias of a product, and a product that two read keeps its value",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !4x1x2
+        %w = "anec.const_in"() {weight = "matrix"} : () -> !2x1x4
+        %b = "anec.const_in"() {weight = "bias"} : () -> !4x1x1
+        %c = "anec.const_in"() {weight = "bias"} : () -> !1x1x4
+        %p = "anec.matmul"(%x, %w) : (!4x1x2, !2x1x4) -> !4x1x4
+        %q = "anec.matmul"(%x, %w) : (!4x1x2, !2x1x4) -> !4x1x4
+        %a = "anec.add"(%p, %b) : (!4x1x4, !4x1x1) -> !4x1x4
+        %d = "anec.sub"(%q, %c) : (!4x1x4, !1x1x4) -> !4x1x4
+        %e = "anec.add"(%q, %d) : (!4x1x4, !4x1x4) -> !4x1x4
+        "anec.live_out"(%a, %e) {names = ["a", "e"]} : (!4x1x4, !4x1x4) -> ()
+        """,
+        weights={"matrix": np.arange(8.0).reshape(2, 4), "bias": [1.0, 2.0, 3.0, 4.0]},
+    ),
+    Case(
+        "sink-moves",
+        "a view behind a product goes behind its activation or single gain, and stays where nothing hosts them",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !4x1x2
+        %w = "anec.const_in"() {weight = "matrix"} : () -> !2x1x4
+        %p = "anec.matmul"(%x, %w) : (!4x1x2, !2x1x4) -> !4x1x4 loc("p")
+        %v = "anec.reshape"(%p) {shape = [1, 1, 1, 4, 4]} : (!4x1x4) -> !1x4x4 loc("p")
+        %h = "anec.const_in"() {weight = "half"} : () -> !1x1x1
+        %s = "anec.mult"(%v, %h) : (!1x4x4, !1x1x1) -> !1x4x4 loc("s")
+        %r = "anec.reshape"(%x) {shape = [1, 1, 1, 4, 2]} : (!4x1x2) -> !1x4x2
+        %t = "anec.tanh"(%r) : (!1x4x2) -> !1x4x2
+        "anec.live_out"(%s, %t) {names = ["s", "t"]} : (!1x4x4, !1x4x2) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !4x1x2
+        %w = "anec.const_in"() {weight = "matrix"} : () -> !2x1x4
+        %p = "anec.matmul"(%x, %w) : (!4x1x2, !2x1x4) -> !4x1x4 loc("p")
+        %h = "anec.const_in"() {weight = "half"} : () -> !1x1x1
+        %s = "anec.mult"(%p, %h) : (!4x1x4, !1x1x1) -> !4x1x4 loc("s")
+        %v = "anec.reshape"(%s) {shape = [1, 1, 1, 4, 4]} : (!4x1x4) -> !1x4x4 loc(fused["p", "s"])
+        %r = "anec.reshape"(%x) {shape = [1, 1, 1, 4, 2]} : (!4x1x2) -> !1x4x2
+        %t = "anec.tanh"(%r) : (!1x4x2) -> !1x4x2
+        "anec.live_out"(%v, %t) {names = ["s", "t"]} : (!1x4x4, !1x4x2) -> ()
+        """,
+        weights={"matrix": np.arange(8.0).reshape(2, 4), "half": [0.5]},
+    ),
+    Case(
+        "sink-moves",
         "a transpose moves behind an activation, but not before rows that only a transpose may read",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x3x4
@@ -252,7 +318,7 @@ FUSE = [
         """,
     ),
     Case(
-        "sink-transposes",
+        "sink-moves",
         "nor before a depth that only a transpose may read",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x20000x2x1x1

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -203,8 +204,15 @@ def _as_file(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
+# NumPy reads the header of an array with Python's own parser, and that of Python 3.11 counts its depth for all threads
+# together: two that parse at a time raise SystemError.
+_header_lock = Lock()
+
+
 def _from_file(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    return np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+    stream = io.BytesIO(archive.read(name))
+    with _header_lock:
+        return np.load(stream, allow_pickle=False)
 
 
 def _encoded_weights(archive: zipfile.ZipFile) -> dict[str, Encoded]:

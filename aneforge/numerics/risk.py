@@ -210,11 +210,17 @@ def _divided(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
 def _summed(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
     count = math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"])
     value = given[0]
-    if made.values[op].special:
-        yield _risk(op, "overflow", count * value.size, LARGEST, value, f"a sum of {count} numbers can exceed 65504",
-                    suggestion="scale the numbers down first, or take the mean as a product with a small column",
+    squares = bool(op.attrs.get("square_input"))
+    each = value.size**2 if squares else value.size
+    if made.values[op].special and op.kind == "reduce_avg":
+        yield _risk(op, "overflow", each, LARGEST, value, _SQUARE if squares else "a mean of infinite numbers",
+                    suggestion="scale the numbers down first")  # fmt: skip
+    elif made.values[op].special:
+        what = "squares" if squares else "numbers"
+        yield _risk(op, "overflow", count * each, LARGEST, value, f"a sum of {count} {what} can exceed 65504",
+                    suggestion="scale the numbers down first, or take the mean: it is finite where the sum is not",
                     rewrite="sum-as-product")  # fmt: skip
-    elif count >= _LONG and value.low < 0 < value.high:
+    elif count >= _LONG and value.low < 0 < value.high and not squares:
         off = made.values[op].error
         message = f"{count} numbers of both signs are added with roundings: up to {off:.3g} off, whatever the sum is"
         yield _risk(op, "cancellation", off, 0.0, value, message,
@@ -223,19 +229,20 @@ def _summed(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
 
 
 def _normed(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
-    count = math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"]) // op.attrs.get("groups", 1)
-    reach = count * min(2 * given[0].size, given[0].width) ** 2
+    """The mean of squares is finite, however many they are; one square may not be."""
+    reach = min(2 * given[0].size, given[0].width) ** 2
     if reach >= LARGEST:
         yield _risk(op, "variance", reach, LARGEST, given[0],
-                    f"the sum of {count} squares can exceed 65504; the result is then zero",
+                    "the square of a number more than 255.9 from the mean is infinite; the result is then zero",
                     suggestion="scale the input of the norm down: its result does not change")  # fmt: skip
 
 
+_SQUARE = "the square of a number above 255.9 is infinite"
 _RULES: dict[str, Callable[[Walk, Op, list[Value]], Iterator[Risk]]] = {
     "exp2": _overflow(_E, "the power exceeds 65504 from an exponent of 11.09 on (16 for powers of two)",
                       "subtract the largest exponent first, or clip it"),
-    "square": _overflow(math.sqrt(LARGEST), "the square of a number above 255.9 is infinite", "scale it down first"),
-    "sqr": _overflow(math.sqrt(LARGEST), "the square of a number above 255.9 is infinite", "scale it down first"),
+    "square": _overflow(math.sqrt(LARGEST), _SQUARE, "scale it down first"),
+    "sqr": _overflow(math.sqrt(LARGEST), _SQUARE, "scale it down first"),
     "gain_offset_control": _overflow(CEILING, "in front of a table the accumulators add, and end at 32768: softplus "
                                      "breaks near 10.4", "clip the exponent, or use the function for large arguments"),
     "invert": _overflow(0.0, "the reciprocal of zero is infinite", "keep the divisor away from zero"),

@@ -187,8 +187,8 @@ def _count(op: Op) -> int:
     return math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"])
 
 
-def _sum_of(x: Value, count: int) -> tuple[float, float, float, bool]:
-    """Bounds of a sum on the planar path, its error, and whether a part of it may be lost: trees and runs in fp16,
+def _sum_of(x: Value, count: int) -> tuple[float, float, float]:
+    """Bounds of a sum on the planar path before it is stored, and its error: trees and runs with the bits of fp16,
     then exactly (U50)."""
     tree, run = constant("reduction_tree"), constant("reduction_run")
     group = tree * run
@@ -196,8 +196,7 @@ def _sum_of(x: Value, count: int) -> tuple[float, float, float, bool]:
     steps = int(math.log2(tree)) + run - 1
     inside = min(count, group) * wide.size
     local = steps * rounding(2 * inside) * -(-count // group)
-    lost = inside * (1 + steps * 2.0**-10) >= 65504.0
-    return count * x.low - local, count * x.high + local, count * x.error + local, lost
+    return count * x.low - local, count * x.high + local, count * x.error + local
 
 
 def _entering(op: Op, x: Value) -> Value:
@@ -206,20 +205,18 @@ def _entering(op: Op, x: Value) -> Value:
 
 def _summed(engine: Engine, op: Op, x: Value) -> Value:
     entering = _entering(op, x)
-    if entering.special:
-        return ANYTHING
-    low, high, error, lost = _sum_of(entering, _count(op))
-    return ANYTHING if lost else rounded(low, high, error)
+    return ANYTHING if entering.special else rounded(*_sum_of(entering, _count(op)))
 
 
 def _averaged(engine: Engine, op: Op, x: Value) -> Value:
-    total = _summed(engine, op, x)
-    if total.special:
+    entering = _entering(op, x)
+    if entering.special:
         return ANYTHING
     count = _count(op)
+    low, high, error = _sum_of(entering, count)
     share = float(np.float16(1 / count))
-    off = abs(share - 1 / count) * (total.size + total.error)
-    return rounded(total.low * share, total.high * share, total.error * share + off)
+    off = abs(share - 1 / count) * (max(abs(low), abs(high)) + error)
+    return rounded(low * share, high * share, error * share + off)
 
 
 def _softmax(engine: Engine, op: Op, x: Value) -> Value:
@@ -230,14 +227,13 @@ def _softmax(engine: Engine, op: Op, x: Value) -> Value:
 def _normed(engine: Engine, op: Op, x: Value, *affine: Value) -> Value:
     """No element of n is further from their mean than root n of their spread; what the roundings add is in the margin.
 
-    Squares that are too small for fp16 count as zero, so that only epsilon divides; a sum of squares that is lost
-    makes the result zero. A mean that is lost makes it infinite.
+    Squares that are too small for fp16 count as zero, so that only epsilon divides; a square that is lost makes the
+    result zero.
     """
     groups = op.attrs.get("groups", 1)
     count = _count(op) // groups
     epsilon = float(np.float16(op.attrs["epsilon"]))
-    lost = x.special or epsilon <= 0.0 or _sum_of(x, count)[3] or 1.01 * count * x.size >= LARGEST
-    if lost or any(each.special for each in affine):
+    if x.special or epsilon <= 0.0 or any(each.special for each in affine):
         return ANYTHING
     reach = 1.1 * math.sqrt(count) + 2.0**-11 * epsilon**-0.5
     gain = max((each.size for each in affine[:1]), default=1.0)

@@ -25,6 +25,7 @@ __all__ = [
     "paired_plain",
     "round_half",
     "round_half_twice",
+    "round_step",
     "widened",
     "widened_plain",
 ]
@@ -39,6 +40,11 @@ _GRID = -24  # the exponent of the smallest step
 def round_half(values: Array) -> Array:
     """The nearest fp16 number, ties away from zero; beyond the largest, infinity. One rounding, subnormals too."""
     return _finite_range(_rounded(values, _GRID))
+
+
+def round_step(values: Array) -> Array:
+    """The same without the end of the range: a step inside a sum, which has more exponents than fp16 (U50)."""
+    return _rounded(values, _GRID)
 
 
 def round_half_twice(values: Array) -> Array:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op, TensorType
-from aneforge.anec.spec import kinds_with
-from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
-from aneforge.compiler.fuse.slots import is_barrier
 from aneforge.compiler.fuse.transposes import pairs_of
-from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
+from aneforge.compiler.passes import Rewriter, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight, moved_weight
 
 _EXCHANGE = pairs_of((0, 1, 4, 3, 2))  # C and W
@@ -98,30 +95,3 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
     }
     product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)
     return walk.emit("anec.transpose", [product], op.type, {"transpose_list": _EXCHANGE}, op.sources)
-
-
-_CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
-
-
-@pass_("sink-transposes", 1, reads=_CAPS, only=["transpose"])
-def sink_transposes(module: Module, chip: Facts) -> int:
-    """A transpose before a pointwise activation moves behind it, where it meets its opposite or the transpose slot.
-
-    A transpose may read axes that are too long for anything else; there the activation stays where it is.
-    """
-    caps = [chip[name] for name in _CAPS]
-
-    def pattern(walk: Rewriter, op: Op) -> Op | None:
-        before = op.operands[0]
-        if len(op.operands) > 1 or is_barrier(op) or before.kind != "transpose" or len(before.users) != 1:
-            return None
-        source = before.operands[0]
-        if any(extent > cap for extent, cap in zip(source.shape, caps, strict=True)):
-            return None
-        assert source.type is not None
-        assert op.type is not None
-        moved = walk.emit(op.name, [source], TensorType(source.type.shape, op.type.dtype), op.attrs, op.sources)
-        # Behind the activation the transpose holds the activation's numbers: its last source is that node.
-        return walk.emit("anec.transpose", [moved], op.type, before.attrs, merged_sources(before, op))
-
-    return rewrite_by_kind(module, dict.fromkeys(kinds_with(Trait.ACTIVATION), pattern))

@@ -33,7 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERFACE 10
+#define INTERFACE 11
 #ifndef ANEFORGE_SOURCE
 #define ANEFORGE_SOURCE "unknown"
 #endif

@@ -111,14 +111,13 @@ INLINE uint16_t rounded_single(float value, int twice)
     return (uint16_t)(size == size ? half | sign : 0u);
 }
 
-/* A sum of two fp16 numbers, rounded to fp16 and still a float; an indeterminate one is +0. Below 2^-14 a sum counts
- * steps of 2^-24 as its terms do, and needs no rounding. */
-INLINE float half_step(float value)
+/* A sum of two numbers with the bits of fp16, rounded to such a number; an indeterminate one is +0. Below 2^-14 a sum
+ * counts steps of 2^-24 as its terms do, and needs no rounding; there is no upper end but infinity itself. */
+INLINE float sum_step(float value)
 {
     float size = fabsf(value);
     uint32_t bits = as_bits(value), eleven = (bits + (1u << 12)) & ~0x1FFFu;
-    eleven = size < 0x1p-14f ? bits : eleven;
-    eleven = size >= 65520.0f ? 0x7F800000u | (bits & 0x80000000u) : eleven;
+    eleven = size < 0x1p-14f || size == INFINITY ? bits : eleven;
     return size == size ? as_float(eleven) : 0.0f;
 }
 
@@ -182,7 +181,7 @@ typedef struct {
     void (*operands)(const uint16_t *, float *, ptrdiff_t);
     void (*settle_single)(const float *, const uint16_t *, ptrdiff_t, uint16_t *, ptrdiff_t);
     void (*scaled_rows)(const float *, const uint16_t *, ptrdiff_t, ptrdiff_t, float *);
-    void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, uint16_t *);
+    void (*line_sum)(const uint16_t *, ptrdiff_t, int, int, float *, double *);
 } Planar;
 
 #define ENTRY(path) {#path, widen_##path, narrow_##path, pairs_##path, gained_##path, special_##path, store_##path, operands_##path, \
@@ -221,7 +220,7 @@ EXPORT void aneforge_operands(const uint16_t *in, ptrdiff_t step, float *out, pt
 EXPORT void aneforge_patches(const char *map, const ptrdiff_t *geometry, char *out, ptrdiff_t size);
 EXPORT void aneforge_store(const float *in, uint16_t *out, ptrdiff_t count, int path);
 EXPORT void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, ptrdiff_t count);
-EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, uint16_t *out,
+EXPORT int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out,
                               int path);
 EXPORT void aneforge_vector_products(const float *a, const uint16_t *b, ptrdiff_t rows, ptrdiff_t depth,
                                      ptrdiff_t columns, float *out, int threads, int path);
@@ -319,7 +318,7 @@ void aneforge_look_up(const uint16_t *table, const uint16_t *in, uint16_t *out, 
 }
 
 /* Every line has a multiple of tree * run elements. Returns -1 if there is no memory. */
-int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, uint16_t *out, int path)
+int aneforge_line_sums(const uint16_t *in, ptrdiff_t lines, ptrdiff_t count, int tree, int run, double *out, int path)
 {
     const Planar *planar = chosen(path);
     float *room = malloc((size_t)count * sizeof *room);

@@ -132,7 +132,7 @@ def looked_up(table: Array, values: Array) -> Array:
 
 def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> Array:
     """``aneforge.sim.rules.reductions.line_sums`` in C, for lines of whole groups."""
-    found = np.empty(lines.shape[0], np.float16)
+    found = np.empty(lines.shape[0])
     failed = library().aneforge_line_sums(
         lines.ctypes.data, *lines.shape, tree, run, found.ctypes.data, path_number(path)
     )

@@ -144,9 +144,9 @@ TARGET static void NAME(scaled_rows)(const float *factors, const uint16_t *rows,
     }
 }
 
-/* Sums of lines of fp16 numbers: neighbours in trees, `run` of those in sequence, rounded at every step; then exactly
- * and rounded once. `room` holds a line. */
-TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree, int run, float *room, uint16_t *out)
+/* Sums of lines of fp16 numbers: neighbours in trees, `run` of those in sequence, rounded at every step; then
+ * exactly. `room` holds a line. */
+TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree, int run, float *room, double *out)
 {
     double total = 0.0;
     EACH(i, count)
@@ -154,15 +154,15 @@ TARGET static void NAME(line_sum)(const uint16_t *in, ptrdiff_t count, int tree,
     for (int level = 1; level < tree; level *= 2) {
         count /= 2;
         EACH(i, count)
-            room[i] = half_step(room[2 * i] + room[2 * i + 1]);
+            room[i] = sum_step(room[2 * i] + room[2 * i + 1]);
     }
     for (ptrdiff_t i = 0; i < count; i += run) {
         float sum = room[i];
         for (int place = 1; place < run; place++)
-            sum = half_step(sum + room[i + place]);
+            sum = sum_step(sum + room[i + place]);
         total += (double)sum;
     }
-    *out = rounded_half(total, 0);
+    *out = total;
 }
 
 #undef WIDE

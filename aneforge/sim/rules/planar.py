@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy as np
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import gained, narrowed, paired, widened
+from aneforge.sim.half import LARGEST, gained, narrowed, paired, round_step, widened
 from aneforge.sim.mac import CEILING
-from aneforge.sim.rules.reductions import REDUCTIONS, averaged, summed
+from aneforge.sim.rules.reductions import REDUCTIONS, averaged, summed, totals
 from aneforge.sim.tables import activation, look_up
 
 __all__ = ["PLANAR", "TABLES", "weighed"]
@@ -84,7 +85,10 @@ def weighed(engine: Engine, x: Array, axes: tuple[int, ...]) -> Array:
     rounded (N28, N61)."""
     top = widened(x).max(axis=axes, keepdims=True)
     powers = look_up(activation("exp2", (("base_e", 1.0),), engine.tables), paired("sub", x, narrowed(top)))
-    return paired("div", powers, summed(powers, axes))
+    if math.prod(x.shape[axis] for axis in axes) <= LARGEST:
+        return paired("div", powers, summed(powers, axes))
+    whole = round_step(totals(powers, axes))  # inside the layer, where a sum has more exponents than fp16 (U50)
+    return narrowed(widened(powers) / whole, twice=True)
 
 
 def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Array | None = None) -> Array:

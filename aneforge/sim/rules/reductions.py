@@ -3,7 +3,9 @@
 Nobody has found the order of these sums (N60). What is here gives the level of every printed error norm to within
 some per cent, and the sign and size by which sums of positive numbers come out too large: neighbours are added as a
 small tree, some of its results one after the other, every addition rounded to fp16; what these groups give is added
-exactly and rounded once (U50).
+exactly. A step has the bits of fp16 and more exponents: only what is stored is infinite, so the mean of many numbers
+is finite where their plain sum is not. The reciprocal of the count, in fp16, acts on the whole sum; one rounding makes
+the result (U50).
 """
 
 from __future__ import annotations
@@ -15,16 +17,27 @@ import numpy as np
 from aneforge.anec.ir import Op
 from aneforge.sim import native
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import gained, narrowed, paired, widened
+from aneforge.sim.half import narrowed, paired, round_step, widened
 from aneforge.targets.assumed import constant
 
-__all__ = ["REDUCTIONS", "averaged", "line_sums", "summed"]
+__all__ = ["REDUCTIONS", "averaged", "line_sums", "summed", "totals"]
 
 Array = np.ndarray
 
 
 def summed(x: Array, axes: tuple[int, ...]) -> Array:
     """The sum along some axes, which stay as ones; elements in the order of those axes."""
+    return narrowed(totals(x, axes))
+
+
+def averaged(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum times the reciprocal of the count, which is fp16: that gives layer norms their level."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    return narrowed(totals(x, axes) * float(np.float16(1 / count)))
+
+
+def totals(x: Array, axes: tuple[int, ...]) -> Array:
+    """The same as ``summed`` before it is stored, in float64."""
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     count = math.prod(x.shape[axis] for axis in axes)
@@ -37,22 +50,21 @@ def summed(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def line_sums(lines: Array, tree: int, run: int) -> Array:
-    """The sum of each line: trees of neighbours, ``run`` of them in sequence, in fp16; those groups exactly."""
-    parts = lines
-    for _ in range(tree.bit_length() - 1):
-        parts = paired("add", parts[:, 0::2], parts[:, 1::2])
-    parts = parts.reshape(len(parts), -1, run)
-    found = parts[:, :, 0]
-    for place in range(1, run):
-        found = paired("add", found, parts[:, :, place])
+    """The sum of each line: trees of neighbours, ``run`` of them in sequence, in steps; those groups exactly."""
+    parts = widened(lines)
     with np.errstate(invalid="ignore"):  # opposite infinities
-        return narrowed(widened(found).sum(axis=1))
+        for _ in range(tree.bit_length() - 1):
+            parts = _step(parts[:, 0::2], parts[:, 1::2])
+        parts = parts.reshape(len(parts), -1, run)
+        found = parts[:, :, 0]
+        for place in range(1, run):
+            found = _step(found, parts[:, :, place])
+        return found.sum(axis=1)
 
 
-def averaged(x: Array, axes: tuple[int, ...]) -> Array:
-    """The sum times the reciprocal of the count, which is fp16: that gives layer norms their level."""
-    count = math.prod(x.shape[axis] for axis in axes)
-    return gained(summed(x, axes), np.full((1,) * 5, 1 / count).astype(np.float16))
+def _step(a: Array, b: Array) -> Array:
+    """One addition; an indeterminate form is zero (N32)."""
+    return round_step(np.nan_to_num(a + b, nan=0.0, posinf=np.inf, neginf=-np.inf))
 
 
 def _entering(op: Op, x: Array) -> Array:

@@ -1,0 +1,164 @@
+"""What stands behind a transpose or a view of an engine op's result, and commutes with it, goes in front of it.
+
+A layer takes up a bias, a gain and an activation only where they follow it at once. Frontends put transposes and views
+between: a product at rank 3 gives its rows on the channels, and the user's shape comes after. Such moves change no
+number, so what is done to each number can be done before them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.spec import kinds_with
+from aneforge.anec.traits import Trait
+from aneforge.compiler.facts import Facts
+from aneforge.compiler.fuse.scales import held, stored
+from aneforge.compiler.fuse.slots import is_barrier
+from aneforge.compiler.fuse.transposes import order_of
+from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
+
+_MOVES = ("transpose", "reshape")
+_PRODUCTS = ("linear", "matmul")
+_OUTPUTS = 4
+"""Where the outputs of a product lie: on the width."""
+_AFFINE = ("add", "sub", "mult")
+_CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_tensor_height", "max_tensor_width")
+
+
+def moves_before(op: Op) -> list[Op]:
+    """The transposes and views that lead to an op, last one first, as long as nothing else reads them."""
+    found = []
+    while op.kind in _MOVES and len(op.users) == 1:
+        found.append(op)
+        op = op.operands[0]
+    return found
+
+
+def axis_before(move: Op, axis: int) -> int | None:
+    """Which axis of its source a move shows whole on one of its own; None where it shows parts or a mixture."""
+    source = move.operands[0].shape
+    if move.kind == "transpose":
+        return order_of(move)[axis]
+    extent, behind = move.shape[axis], math.prod(move.shape[axis + 1 :])
+    alike = [place for place in range(len(source)) if math.prod(source[place + 1 :]) == behind]
+    return next((place for place in alike if source[place] == extent), None)
+
+
+def _replayed(walk: Rewriter, moves: list[Op], value: Op, last: Op) -> Op:
+    """The moves once more, behind a value that has taken up ``last``, whose numbers they hold from now on."""
+    assert value.type is not None
+    for move in reversed(moves):
+        assert move.type is not None
+        layout = TensorType(move.type.shape, value.type.dtype)
+        value = walk.emit(move.name, [value], layout, move.attrs, merged_sources(move, last))
+    return value
+
+
+@pass_(
+    "bias-into-products",
+    1,
+    requires=["single transposes"],
+    only=("add", "sub"),
+    loses="the product holds the bias of what reads it",
+)
+def bias_into_products(module: Module, chip: Facts) -> int:
+    """Chapter 22: a stored number for each output, added to a product with a stored weight, is the product's bias.
+
+    The product adds it before its one rounding. A second bias stays where it is: two that are added would be rounded
+    once more.
+    """
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        live, bias = _with_constant(module, op)
+        if live is None or bias is None:
+            return None
+        moves = moves_before(live)
+        product = moves[-1].operands[0] if moves else live
+        if product.kind not in _PRODUCTS or len(product.operands) > 2 or len(product.users) != 1:
+            return None
+        if product.operands[1].kind != "const_in" or not _is_per_output(bias, moves, product):
+            return None
+        numbers = stored(module, bias)
+        if numbers is None or product.type is None:
+            return None
+        signed = numbers.reshape(-1) if op.kind == "add" else -numbers.reshape(-1)
+        outputs = product.shape[_OUTPUTS]
+        offset = walk.constant(np.broadcast_to(signed, outputs), TensorType((1, 1, 1, 1, outputs)), op.sources)
+        sources = merged_sources(product, op)
+        made = walk.emit(product.name, [*product.operands, offset], product.type, product.attrs, sources)
+        return _replayed(walk, moves, made, op)
+
+    return rewrite_by_kind(module, {"add": pattern, "sub": pattern})
+
+
+def _with_constant(module: Module, op: Op) -> tuple[Op | None, Op | None]:
+    """The live operand of an add or sub, and the stored one; a number from which a live one is taken is no bias."""
+    left, right = op.operands
+    if held(module, right) is not None and held(module, left) is None:
+        live, constant = left, right
+    elif op.kind == "add" and held(module, left) is not None and held(module, right) is None:
+        live, constant = right, left
+    else:
+        return None, None
+    return (live, constant) if live.type == op.type else (None, None)
+
+
+def _is_per_output(bias: Op, moves: list[Op], product: Op) -> bool:
+    """Whether a constant is one number, or one for each output of the product, seen through the moves behind it."""
+    wide = [axis for axis, extent in enumerate(bias.shape) if extent > 1]
+    if not wide:
+        return True
+    if len(wide) > 1:
+        return False
+    axis: int | None = wide[0]
+    for move in moves:
+        axis = None if axis is None else axis_before(move, axis)
+    return axis == _OUTPUTS and bias.shape[wide[0]] == product.shape[_OUTPUTS]
+
+
+@pass_("sink-moves", 1, reads=_CAPS, only=_MOVES)
+def sink_moves(module: Module, chip: Facts) -> int:
+    """A transpose or view before a pointwise activation, or an affine with one number, moves behind it.
+
+    There a transpose meets its opposite or the transpose slot. A view goes behind only where the op in front of it can
+    take up what follows. A transpose may read axes that are too long for anything else; there all stays as it is.
+    """
+    caps = [chip[name] for name in _CAPS]
+
+    def activation(walk: Rewriter, op: Op) -> Op | None:
+        if len(op.operands) > 1 or is_barrier(op):
+            return None
+        return _sunk(walk, op, 0, caps)
+
+    def affine(walk: Rewriter, op: Op) -> Op | None:
+        live, constant = op.operands
+        place = 0
+        if live.kind == "const_in":
+            live, constant, place = constant, live, 1
+        single = constant.kind == "const_in" and constant.shape == (1, 1, 1, 1, 1)
+        return _sunk(walk, op, place, caps) if single and live.type == op.type else None
+
+    return rewrite_by_kind(
+        module, {**dict.fromkeys(kinds_with(Trait.ACTIVATION), activation), **dict.fromkeys(_AFFINE, affine)}
+    )
+
+
+def _sunk(walk: Rewriter, op: Op, place: int, caps: list[int]) -> Op | None:
+    """An op in front of the moves that lead to it, and these behind it."""
+    moves = moves_before(op.operands[place])
+    if not moves:
+        return None
+    source = moves[-1].operands[0]
+    hosted = source.is_a(Trait.HOST) and not is_barrier(source) and len(source.users) == 1
+    if not hosted and (op.kind in _AFFINE or any(move.kind == "reshape" for move in moves)):
+        return None
+    if any(extent > cap for extent, cap in zip(source.shape, caps, strict=True)):
+        return None
+    assert source.type is not None
+    assert op.type is not None
+    operands = [source if at == place else each for at, each in enumerate(op.operands)]
+    moved = walk.emit(op.name, operands, TensorType(source.type.shape, op.type.dtype), op.attrs, op.sources)
+    return _replayed(walk, moves, moved, op)

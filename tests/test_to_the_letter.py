@@ -1,0 +1,168 @@
+"""What an independent check found wrong, item by item: numbers, programs and answers against seeds and chips.
+
+Each test has the number of its item (issue 16) in its name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import aneforge as af
+
+CHIPS = ["h13", "h14", "h16g", "h17s", "h18g"]
+
+
+def engine_layers(program):
+    """The layers that an engine runs, by their first op: views and transposes alone are data movement."""
+    return [layer.op for layer in program.layers if layer.op not in ("reshape", "transpose")]
+
+
+# 1 and 2: means and norms of many numbers.
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("value", [64.0, 3000.0, 30000.0])
+def test_01_the_mean_of_many_numbers_is_finite_where_their_sum_is_not(chip, value):
+    x = af.input((1, 4, 32, 32))
+    data = np.full(x.shape, value)
+    assert not np.isfinite(af.compile(x.sum((2, 3)), target=chip)(data)).any()
+    np.testing.assert_array_equal(af.compile(x.mean((2, 3)), target=chip)(data), value)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_01_pixels_through_convolution_relu_and_mean(chip):
+    """A 3 x 3 convolution over 0..255 pixels, relu, mean over 32 x 32: finite on devices."""
+    rng = np.random.default_rng(0)
+    x = af.input((1, 3, 32, 32))
+    out = af.conv(x, rng.normal(0, (2 / 27) ** 0.5, (16, 3, 3, 3)), pad=1).relu().mean((2, 3))
+    pixels = rng.integers(0, 256, x.shape).astype(np.float64)
+    found, want = af.compile(out, target=chip)(pixels), af.evaluate(out, [pixels])
+    assert (np.abs(want) * 1024 > 65504).any()
+    np.testing.assert_allclose(found, want, rtol=4e-3)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(640, 64), (512, 128)])
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+def test_02_group_norm_over_many_elements(channels, side, chip):
+    rng = np.random.default_rng(1)
+    x = af.input((1, channels, side, side))
+    gamma, beta = rng.normal(1, 0.1, channels), rng.normal(0, 0.1, channels)
+    out = x.group_norm(gamma, beta, 32)
+    data = rng.normal(0.3, 1.0, x.shape)
+    worst = np.abs(af.compile(out, target=chip)(data) - af.evaluate(out, [data])).max()
+    assert worst < 0.03
+
+
+NORMS = {
+    "layer_norm": (8192, lambda x: x.layer_norm(np.ones(8192), np.zeros(8192))),  # longer rows fail when they run
+    "rms_norm": (65536, lambda x: x.rms_norm(np.ones(65536))),
+}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_02_norms_over_the_longest_axis(norm):
+    """The squares of so many elements add up to more than fp16 holds; their mean does not."""
+    length, form = NORMS[norm]
+    x = af.input((2, length))
+    out = form(x)
+    data = np.random.default_rng(2).normal(0.0, 4.0, x.shape)
+    assert (np.square(data).sum(-1) > 65504).all()
+    np.testing.assert_allclose(af.compile(out, target="h17s")(data), af.evaluate(out, [data]), atol=0.03)
+
+
+def test_02_softmax_of_equal_numbers_over_the_longest_axis():
+    x = af.input((2, 65536))
+    np.testing.assert_array_equal(af.compile(x.softmax(-1), target="h17s")(np.zeros(x.shape)), 2.0**-16)
+
+
+def test_02_the_l2_norm_of_many_elements_is_a_plain_sum_of_squares():
+    """Unlike a mean, the sum of squares is a result that is stored before its root is taken (U60): zero, and named as
+    a risk."""
+    x = af.input((1, 16384), max_abs=8.0)
+    out = x.l2_norm(-1)
+    found = af.compile(out, target="h13")(np.full(x.shape, 3.0))
+    np.testing.assert_array_equal(found, 0.0)
+    named = af.precision_risk(out, target="h13")
+    assert [(each["node"], each["kind"]) for each in named["risks"]] == [("l2_norm_0", "overflow")]
+
+
+# 3: a product, its bias and its activation are one operation.
+
+
+def written(x, weight, bias):
+    return (x @ weight + bias).gelu()
+
+
+def written_backwards(x, weight, bias):
+    return (af.const(bias) + x @ weight).gelu()
+
+
+def as_linear(x, weight, bias):
+    return x.linear(weight.T, bias).gelu()
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("shape", [(128, 64), (1, 128, 64), (2, 16, 64), (2, 3, 8, 64)])
+@pytest.mark.parametrize("form", [written, written_backwards])
+def test_03_product_bias_and_activation_are_one_operation(chip, shape, form):
+    rng = np.random.default_rng(3)
+    weight, bias = rng.normal(0, 0.1, (64, 96)), rng.normal(0, 1, 96)
+    x = af.input(shape)
+    program = af.compile(form(x, weight, bias), target=chip)
+    assert engine_layers(program.program) == ["convolution"]
+    data = rng.normal(0, 1, shape)
+    np.testing.assert_array_equal(program(data), af.compile(as_linear(x, weight, bias), target=chip)(data))
+
+
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+@pytest.mark.parametrize("shape", [(16, 768), (1, 16, 768)])
+def test_03_weights_above_the_working_set(chip, shape):
+    """A weight of 4.5 MB stays a product, and takes up its bias and activation all the same."""
+    rng = np.random.default_rng(4)
+    weight, bias = rng.normal(0, 0.02, (768, 3072)), rng.normal(0, 1, 3072)
+    x = af.input(shape)
+    model = af.compile(written(x, weight, bias), target=chip)
+    assert engine_layers(model.program) == ["matmul"]
+    data = rng.normal(0, 1, shape)
+    np.testing.assert_array_equal(model(data), af.compile(as_linear(x, weight, bias), target=chip)(data))
+
+
+def test_03_through_the_layout_transpose():
+    """The bias lies on the channels once the product is turned, and is found all the same."""
+    rng = np.random.default_rng(5)
+    weight, bias = rng.normal(0, 0.1, (64, 96)), rng.normal(0, 1, 96)
+    x = af.input((1, 32, 64))
+    turned = ((x @ weight).transpose([0, 2, 1]) + bias.reshape(96, 1)).gelu()
+    model = af.compile(turned, target="h13")
+    assert engine_layers(model.program) == ["convolution"]
+    data = rng.normal(0, 1, x.shape)
+    want = af.compile(as_linear(x, weight, bias), target="h13")(data)
+    np.testing.assert_array_equal(model(data), want.transpose(0, 2, 1))
+
+
+def test_03_from_onnx(tmp_path):
+    rng = np.random.default_rng(6)
+    weight, bias = rng.normal(0, 0.1, (64, 96)).astype(np.float32), rng.normal(0, 1, 96).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["s"]),
+        helper.make_node("Gelu", ["s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "ffn",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32, 96])],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(bias, "b")],
+    )
+    path = tmp_path / "ffn.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+    model = af.compile(af.load(path), target="h13")
+    assert engine_layers(model.program) == ["convolution"]
+    data = rng.normal(0, 1, (1, 32, 64))
+    np.testing.assert_array_equal(
+        model(data), af.compile(as_linear(af.input((1, 32, 64)), weight, bias), target="h13")(data)
+    )
