@@ -763,7 +763,7 @@ case(
     "lrn",
     lambda x: af.lrn(x, 2.0, 0.75, 1.5),
     lambda x: np.stack(
-        [x[:, c] / (1.5 + 0.5 * (x[:, max(0, c - 1) : c + 3] ** 2).sum(1)) ** 0.75 for c in range(4)], axis=1
+        [x[:, c] / (1.5 + 2.0 * (x[:, max(0, c - 1) : c + 3] ** 2).sum(1)) ** 0.75 for c in range(4)], axis=1
     ),
     rand(2, 4, 2, 3),
 )

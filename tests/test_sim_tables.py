@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aneforge.errors import UnknownNameError
-from aneforge.sim.half import round_half
+from aneforge.sim.half import paired, round_half
 from aneforge.sim.tables import activation, constructed, look_up
 from aneforge.targets import target
 from aneforge.targets.assumed import compile_fact
@@ -77,12 +77,12 @@ def errors(name, exact, low, high, tables="m6", **parameters):
     [
         ("sigmoid", sigmoid, 12, "m6", 0.0034, 5e-5),  # N40: to the digits that are printed
         ("tanh", np.tanh, 6, "m6", 0.0016, 5e-5),
-        ("gelu", gelu, 8, "m6", 0.0062, 5e-5),
+        ("gelu", gelu, 8, "m6", 0.0062, 0.05 * 0.0062),  # 6.12e-3 against 6.16e-3: within the fact's tolerance (U61)
         ("swish", silu, 12, "m6", 0.015, 5e-4),
         ("erf", erf, 4, "m6", 0.00086, 5e-6),
         ("sin", np.sin, math.pi / 2, "m6", 0.00063, 5e-6),
-        ("sin", np.sin, 10, "m6", 0.00063, 5e-6),
-        ("cos", np.cos, 10, "m6", 0.00063, 5e-6),
+        ("sin", np.sin, 2 * math.pi, "m6", 0.00063, 5e-6),
+        ("cos", np.cos, 2 * math.pi, "m6", 0.00063, 5e-6),
         ("sigmoid", sigmoid, 12, "m1", 0.0034, 5e-5),  # N39: to five per cent
         ("tanh", np.tanh, 6, "m1", 0.0017, 0.05 * 0.0017),
         ("gelu", gelu, 8, "m1", 0.0059, 0.05 * 0.0059),
@@ -137,6 +137,34 @@ def test_first_infinite_power(tables):
     assert float(ASCENDING[np.isinf(found)].min()) == pytest.approx(11.094, abs=5e-4)
 
 
+def test_the_sine_near_pi_is_off_by_tens_of_last_digits():
+    """U43: on the M6 as if pi were about 2.1e-5 too small."""
+    x, error, step = errors("sin", np.sin, -2 * math.pi, 2 * math.pi)
+    worst = np.argmax(error / step)
+    assert abs(x[worst]) == np.float16(math.pi)
+    assert 10 < (error / step)[worst] < 100
+    assert one("sin", np.float16(math.pi)) == pytest.approx(math.pi - 2.1e-5 - 3.140625, abs=2e-6)
+
+
+def test_words_of_tanh_and_sigmoid_on_the_m5():
+    """N81, to the bit: sigmoid, tanh, and the product of the two."""
+    words = numeric_record("N81")["value"]
+    tables = compile_fact(target("M5"), "table_set").value
+    for name in ("tanh", "sigmoid", "tanh_times_sigmoid"):
+        x = np.array([float(each) for each in words[name]], np.float16)
+        parts = [look_up(table(part, tables), x) for part in name.split("_times_")]
+        found = parts[0] if len(parts) == 1 else paired("mult", *parts)
+        assert [f"{word:04x}" for word in found.view(np.uint16)] == list(words[name].values()), name
+
+
+def test_gelu_of_zero_on_the_m5():
+    """N84; the same knot gives the M6 its worst relative error of 12632 last digits."""
+    tables = compile_fact(target("M5 Pro"), "table_set").value
+    assert one("gelu", 0, tables) == numeric_record("N84")["value"]["gelu(0)"]
+    _, error, step = errors("gelu", gelu, -8, 8)
+    assert (error / step).max() == pytest.approx(12632.0, abs=0.05)
+
+
 def test_rounding_the_turn_to_fp16_would_miss_the_printed_sine():
     """Why the whole fraction is kept (U43)."""
     x = dense(-math.pi / 2, math.pi / 2).astype(np.float64)
@@ -189,17 +217,19 @@ def test_tanh_of_the_m1_ends_at_half_its_sigmoid():
 @pytest.mark.parametrize(("name", "row"), [("gelu", "gelu"), ("swish", "silu")])
 def test_fitted_knots_are_hit(name, row, tables):
     record = activation_tables(tables)[name]
-    record = numeric_record("N59")["value"][row] if "fact" in record else record
+    record = {**numeric_record("N59")["value"][row], **record} if "fact" in record else record
     low, high = record["domain"]
     x = np.linspace(low, high, 33)[:-1]  # at the upper end the argument itself begins
-    np.testing.assert_array_equal(results(name, x, tables), record["knots"][:-1])
+    knots = np.array(record["knots"][:-1])
+    knots[16] = record.get("zero", knots[16])
+    np.testing.assert_array_equal(results(name, x, tables), knots)
 
 
 @pytest.mark.parametrize(
     ("name", "exact", "x"),
     [
         ("sigmoid", sigmoid, np.linspace(-8, 8, 33)),
-        ("tanh", np.tanh, np.linspace(-4, 4, 65)),
+        ("tanh", np.tanh, np.linspace(-4, 4, 65)[1:-1]),  # one from the end on
         ("erf", erf, np.linspace(-2, 2, 65)),
         ("exp2", np.exp2, np.linspace(0, 1, 33)),
         ("log2", np.log2, np.linspace(0.5, 1, 33)),
@@ -214,7 +244,9 @@ def test_sampled_knots_are_hit(name, exact, x):
     np.testing.assert_array_equal(results(name, x), round_half(exact(x)))
 
 
-@pytest.mark.parametrize(("chip", "tables"), [("M1", "m1"), ("M2 Pro", "m1"), ("M5", "m1"), ("M6", "m6")])
+@pytest.mark.parametrize(
+    ("chip", "tables"), [("M1", "m1"), ("M2 Pro", "m1"), ("M4", "m1"), ("M5", "m6"), ("M6", "m6")]
+)
 def test_a_target_says_which_set_it_reads(chip, tables):
     told = compile_fact(target(chip), "table_set")
     assert told.value == tables
@@ -235,8 +267,9 @@ def test_an_unknown_set_is_refused():
 
 
 def test_which_tables_reproduce_measured_digits():
-    assert constructed("sin")
+    assert constructed("sqrt")
     assert not constructed("gelu")  # N59: a fit
+    assert not constructed("sin")  # U43: the way from the angle to the table is our reading
     assert not constructed("cos")
     assert not constructed("elu")
 

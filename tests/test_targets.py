@@ -281,7 +281,7 @@ def test_numeric_facts_by_id():
     assert found.value["limit"] == 4094
     assert found.confidence == "measured"
     with pytest.raises(UnknownNameError, match="no numeric fact"):
-        numeric_fact("N99")
+        numeric_fact("N999")
 
 
 def test_a_target_field_that_does_not_exist():

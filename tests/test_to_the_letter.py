@@ -166,3 +166,100 @@ def test_03_from_onnx(tmp_path):
     np.testing.assert_array_equal(
         model(data), af.compile(as_linear(af.input((1, 32, 64)), weight, bias), target="h13")(data)
     )
+
+
+# 4 and 5: sine near pi, ties, response norms.
+
+
+def test_04_the_sine_is_labelled_modelled():
+    """Near multiples of pi an M6 is off by tens of last digits (U43)."""
+    assert af.fidelity("sin", "M6") == "modelled"
+    found = af.compile(af.input((1, 1)).sin(), target="M6")(np.array([[3.140625]]))
+    assert abs(float(found[0, 0]) - np.sin(3.140625)) > 10 * 2.0**-21
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_05_round_takes_ties_away_from_zero(chip):
+    x = af.input((1, 6))
+    found = af.compile(x.round(), target=chip)(np.array([[0.5, -0.5, 2.5, -3.5, 1.499, 1023.5]]))
+    np.testing.assert_array_equal(found, [[1, -1, 3, -4, 1, 1024]])
+
+
+def test_05_the_native_response_norm_does_not_divide_alpha():
+    """x / (k + alpha * sum of squares) ** beta over a window of as many channels as there are."""
+    x = af.input((1, 4, 1, 1))
+    out = af.lrn(x, alpha=0.5, beta=0.75, k=2.0)
+    data = np.array([1.0, 2.0, 3.0, 4.0]).reshape(x.shape)
+    squares = np.array([1 + 4 + 9, 1 + 4 + 9 + 16, 4 + 9 + 16, 9 + 16]).reshape(x.shape)
+    want = data / (2.0 + 0.5 * squares) ** 0.75
+    np.testing.assert_allclose(af.evaluate(out, [data]), want, rtol=1e-12)
+    np.testing.assert_allclose(af.compile(out, target="h17s")(data), want, rtol=5e-3)
+
+
+def test_05_the_framework_response_norm_divides_alpha_by_its_window():
+    x = af.input((1, 4, 1, 1))
+    out = af.local_response_norm(x, size=3, alpha=0.6, beta=1.0, k=1.0)
+    data = np.array([1.0, 2.0, 3.0, 4.0]).reshape(x.shape)
+    squares = np.array([1 + 4, 1 + 4 + 9, 4 + 9 + 16, 9 + 16]).reshape(x.shape)
+    np.testing.assert_allclose(af.evaluate(out, [data]), data / (1 + 0.2 * squares), rtol=1e-12)
+
+
+@pytest.mark.parametrize("chip", ["h13", "h17s"])
+def test_12_the_response_norm_is_fused_and_takes_many_channels(chip):
+    """It cuts no segment, and has no limit of 15 channels as the native layer has."""
+    rng = np.random.default_rng(12)
+    x = af.input((1, 64, 8, 8))
+    out = af.local_response_norm(af.conv(x, rng.normal(0, 0.1, (64, 64, 1, 1))), size=5, alpha=1e-2).relu()
+    model = af.compile(out, target=chip)
+    assert not isinstance(model, af.SegmentedModel)
+    assert len(model.program.segments) == 1
+    assert af.preflight(out, chip).counts["native"] == 3
+    data = rng.normal(0, 3, x.shape)
+    np.testing.assert_allclose(model(data), af.evaluate(out, [data]), rtol=1e-2, atol=4e-3)
+
+
+# 6: two answers about two chips.
+
+LONG = {
+    "sum": lambda x: x.sum(-1),
+    "mean": lambda x: x.mean(-1),
+    "softmax": lambda x: x.softmax(-1),
+    "layer_norm": lambda x: x.layer_norm(np.ones(512), np.zeros(512)),
+    "rms_norm": lambda x: x.rms_norm(np.ones(512)),
+    "l2_norm": lambda x: x.l2_norm(-1),
+    "amax": lambda x: x.amax(-1),
+}
+PAIRS = [("m1", "m2"), ("m1", "m5"), ("m2", "m3"), ("m2", "m4"), ("m4", "m5"), ("m5", "m6")]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize("name", LONG)
+def test_06_diverges_and_predict_agree(name, pair):
+    """What one foretells is in the other's list; what is only modelled is never called equal across generations."""
+    from aneforge.numerics import diverges, graph_verdicts
+
+    x = af.input((4, 512), max_abs=4.0)
+    out = LONG[name](x).named("y")
+    foretold = any(each.verdict != "none" for _, each in graph_verdicts(out, *pair))
+    found = diverges(out, *pair)
+    assert foretold == (found.of("y") is not None and not found.of("y").excluded)
+    assert ("y" in found.unproven) == (not foretold and name != "amax")
+
+
+def test_06_attention_is_not_called_equal():
+    from aneforge.numerics import diverges
+
+    q, k, v = (af.input((1, 2, 64, 32), max_abs=2.0) for _ in range(3))
+    spelled = ((q @ k.transpose([0, 1, 3, 2])) * 0.125).softmax(-1) @ v
+    found = diverges(spelled.named("y"), "m1", "m5")
+    assert found.of("y") is not None
+    assert found.of("y").bound > 0
+    assert "same bits" not in str(diverges(spelled, "m4", "m5"))
+
+
+def test_06_what_is_exact_is_still_called_equal():
+    from aneforge.numerics import diverges
+
+    x = af.input((1, 8, 16, 16), max_abs=4.0)
+    out = af.conv(x, np.full((8, 8, 1, 1), 0.1)).relu() + x
+    assert "the same bits" in str(diverges(out, "m4", "m5"))

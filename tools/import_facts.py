@@ -8,6 +8,9 @@ change on the way in, and nothing is lost (``tests/test_import.py`` unpacks ever
 * the HAL matrix becomes columns: one list of values and one list of evidence numbers per field, in the
   order of ``targets``; what only a few cells have (notes, conflicts, losing values) sits in ``extra``.
 
+A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do its
+conflicts and sources; its facts on compile, load and size are a topic of their own.
+
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:
 ``python tools/import_facts.py --seal``.
@@ -37,6 +40,8 @@ TOPICS = (
     "td_generations",
     "enums",
 )
+SECOND = "second"
+SECOND_TOPICS = ("lifecycle",)
 
 
 class EvidenceTable:
@@ -90,6 +95,28 @@ def pack_topic(facts: dict[str, Any]) -> dict[str, Any]:
     table = EvidenceTable()
     body = {key: intern(value, table) for key, value in facts.items() if key != "_meta"}
     return {"meta": facts.get("_meta", {}), "evidence": table.rows, **body}
+
+
+def read_topic(folder: Path, topic: str) -> dict[str, Any]:
+    """One topic of the first collection, with the facts that the second adds to it."""
+    if topic in SECOND_TOPICS:
+        return read_json(folder / SECOND / f"{topic}.json")
+    facts = read_json(folder / f"{topic}.json")
+    if topic == "numerics":
+        facts["facts"] += read_json(folder / SECOND / "numerics.json")["facts"]
+    return facts
+
+
+def read_sources(folder: Path) -> dict[str, Any]:
+    return {**read_json(folder / "sources.json"), **read_json(folder / SECOND / "sources.json")}
+
+
+def read_conflicts(folder: Path) -> str:
+    return "\n".join((place / "CONFLICTS.md").read_text(encoding="utf-8") for place in (folder, folder / SECOND))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def pack_columns(matrix: dict[str, dict[str, Any]], targets: list[str], table: EvidenceTable) -> dict[str, Any]:
@@ -167,12 +194,11 @@ def import_folder(folder: Path) -> list[str]:
         (DATA / f"{name}.json").write_text(dump(document), encoding="utf-8")
         written.append(name)
 
-    for topic in TOPICS:
-        write(topic, pack_topic(json.loads((folder / f"{topic}.json").read_text(encoding="utf-8"))))
-    write("hal_values", pack_hal_values(json.loads((folder / "hal_values.json").read_text(encoding="utf-8"))))
-    write("conflicts", parse_conflicts((folder / "CONFLICTS.md").read_text(encoding="utf-8")))
-    sources = json.loads((folder / "sources.json").read_text(encoding="utf-8"))
-    write("sources", {"meta": {"title": "What each source key stands for"}, "sources": sources})
+    for topic in (*TOPICS, *SECOND_TOPICS):
+        write(topic, pack_topic(read_topic(folder, topic)))
+    write("hal_values", pack_hal_values(read_json(folder / "hal_values.json")))
+    write("conflicts", parse_conflicts(read_conflicts(folder)))
+    write("sources", {"meta": {"title": "What each source key stands for"}, "sources": read_sources(folder)})
     return written
 
 

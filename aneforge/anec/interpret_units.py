@@ -76,12 +76,12 @@ def _min_max(p: Params, x: Array) -> Array:
 
 
 def _response(p: Params, x: Array) -> Array:
-    """Alpha is divided by the window, which reaches further forward where it is even."""
+    """The window reaches further forward where it is even; alpha is not divided by it (U63)."""
     size = p["KernelChannel"]
     before = (size - 1) // 2
     squares = np.pad(np.square(x), ((0, 0), (0, 0), (before, size - 1 - before), (0, 0), (0, 0)))
     total = np.sum([squares[:, :, i : i + x.shape[2]] for i in range(size)], axis=0)
-    return x / np.power(p["K"] + p["Alpha"] / size * total, p["Beta"])
+    return x / np.power(p["K"] + p["Alpha"] * total, p["Beta"])
 
 
 def _affine(p: Params, x: Array, transform: Array) -> Array:

@@ -72,6 +72,17 @@ _MOVES = (_T.MOVEMENT, _T.EXACT)
 _VIEWS = (_T.MOVEMENT, _T.EXACT, _T.VIEW)
 _FACTORS = "x | factors:i3"
 
+POINT_CONVOLUTION: dict[str, Any] = {
+    "strides": (1, 1, 1),
+    "dilation_rates": (1, 1, 1),
+    "groups": 1,
+    "explicit_padding": (0, 0, 0, 0, 0, 0),
+    "kernel_sizes": (1, 1, 1),
+    "weights_layout": "OIHW",
+    "padding_style": "EXPLICIT",
+}
+"""The attributes of a convolution that sums over channels at each place."""
+
 OPS: dict[str, Declaration] = {
     # Arithmetic of the planar engine.
     **dict.fromkeys(("add", "sub", "mult", "div", "power"), _BINARY),

@@ -28,7 +28,7 @@ from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target, all_targets
 from aneforge.targets.evidence import CONFIDENCE, Fact, fact
 from aneforge.targets.families import Family
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT, divides_by_reciprocal, numeric_fact, numeric_record
+from aneforge.targets.numeric_facts import FP16_SLICE_SAT, numeric_fact, numeric_record
 
 __all__ = [
     "BASES",
@@ -61,6 +61,8 @@ REDUCTION = _kinds(
     "reduce sum mean amax amin reduce_sum reduce_mean reduce_max reduce_min softmax layer_norm instance_norm "
     "group_norm batch_norm l1_norm log_sum reduce_log_sum_exp"
 )
+_LARGEST_OF = _kinds("amax amin reduce_max reduce_min")
+"""Reductions without partial sums."""
 CONVOLUTION = _kinds("conv")
 STORED_KERNEL = _kinds("conv deconv matmul linear")
 PRODUCT = STORED_KERNEL | _kinds("attention recurrent resize")
@@ -74,7 +76,7 @@ KINDS = tuple(
         | PRODUCT
         | TABLE
         | ROUTE_FREE
-        | _kinds("gather resize divide trigonometric random")
+        | _kinds("gather resize divide tangent trigonometric random")
     )
 )
 
@@ -205,14 +207,9 @@ def _seed_clamps(target: Target) -> Fact[Any]:
     return fact({"v": value, "src": "SXC", "conf": "decoded", "conflict": "C22"})
 
 
-def _divides(target: Target) -> Fact[Any]:
-    return replace(numeric_fact("N44"), value=divides_by_reciprocal(target.family8))
-
-
 _COMPUTED: dict[str, Callable[[Target], Fact[Any]]] = {
     "int8_clamps": _int8_clamps,
     "seed_slice_clamps": _seed_clamps,
-    "divides_by_reciprocal": _divides,
 }
 
 
@@ -464,7 +461,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "sine and cosine",
         "status:sin",
-        _kinds("trigonometric"),
+        _kinds("trigonometric tangent"),
         "round1",
         "one side has sine and cosine as tables, the other computes a polynomial in several ops",
         "the errors of both: 0.00063 of the table (N40) and that of the rewrite",
@@ -473,13 +470,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "division",
-        "divides_by_reciprocal",
-        _kinds("divide"),
+        "reciprocal_divide",
+        _kinds("divide tangent"),
         "round1",
         "one side multiplies by a reciprocal that was rounded to fp16 first, the other divides",
         "one rounding more; a whole step where the quotient is floored (floor(6 / 3) is 1)",
         "divide by powers of two",
-        records=("N44",),
+        records=("N44", "N72"),
     ),
     Rule(
         "random numbers",
@@ -493,7 +490,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "reduction route",
         "reduce_transpose_extent",
-        REDUCTION | REDUCE_THEN_SQUARE,
+        (REDUCTION | REDUCE_THEN_SQUARE | _kinds("attention")) - _LARGEST_OF,
         "ulp1",
         "the extent from which a reduction is transposed first differs, which reorders partial sums; measured to "
         "change nothing on its own, yet printed sums of long rows differ between these families (N60)",

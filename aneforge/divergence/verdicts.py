@@ -251,8 +251,9 @@ _OPS_OF_KIND = {
     "recurrent": "rnn lstm gru",
     "resize": "upsample_nearest_neighbor upsample_bilinear resize_bilinear resize_nearest_neighbor",
     "tanh": "scaled_tanh sinh",
-    "trigonometric": "sin cos tan",
-    "divide": "real_div floor_div mod",
+    "trigonometric": "sin cos",
+    "tangent": "tan",  # a sine over a cosine
+    "divide": "real_div floor_div mod atan2 asin acos atanh",  # the last four by what stands in for them
     "random": "dropout random_uniform random_normal",
     "layer_norm": "channel_layer_norm",
     "reduce_max": "minmax_norm",
@@ -274,8 +275,8 @@ _OPS_OF_KIND = {
     ),
     # Statistics that are given make a batch norm a gain and an offset.
     "elementwise": (
-        "batch_norm pow atan2 sigmoid exp exp2 sqrt abs erf softplus softsign atan floor ceil round sign asin acos "
-        "cosh asinh acosh atanh log rsqrt inverse elu sigmoid_hard linear_activation local_response_norm lrn "
+        "batch_norm pow sigmoid exp exp2 sqrt abs erf softplus softsign atan floor ceil round sign "
+        "cosh asinh acosh log rsqrt inverse elu sigmoid_hard linear_activation local_response_norm lrn "
         "cross_product cost_volume fps radius_search scaled_elementwise host"
     ),
 }

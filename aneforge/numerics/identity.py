@@ -22,6 +22,7 @@ from aneforge.numerics.products import arithmetic
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
 from aneforge.numerics.values import Value
+from aneforge.numerics.why import BY_SET, adds_on_the_planar_path
 from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
@@ -126,10 +127,13 @@ def _steps(made: Walk, op: Op) -> tuple[Any, ...]:
 
 def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:
     engine, values = made.engine, [made.values[each] for each in op.operands]
+    route = (engine.reduction_route,) if adds_on_the_planar_path(op) else ()
     if op.is_a(Trait.CONTRACTION) or op.kind == "sdpa":
-        return arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
-    if op.kind in TABLES or op.is_a(Trait.NORMALISATION) or op.kind in ("swish", "unit"):
+        return *route, *arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
+    if op.kind in (*BY_SET, "unit"):
         return (engine.tables,)
+    if route:
+        return route
     if op.kind == "div":
         return (engine.reciprocal_divide,)
     if op.kind == "gain_offset_control":  # in front of a table the accumulators add, which end at 2^15

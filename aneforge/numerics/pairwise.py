@@ -9,7 +9,7 @@ both on the same path, the layer is listed as excluded.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from aneforge.numerics.values import Value, hull
 from aneforge.numerics.why import causes_of
 from aneforge.output import text
 from aneforge.sim.engine import Engine
+from aneforge.sim.fidelity import basis
 from aneforge.sim.nodes import node_order
 from aneforge.targets.chip import Target
 
@@ -72,11 +73,16 @@ class Divergence:
 class Divergences(list[Divergence]):
     """Those of one graph, in the order of the first chip's program."""
 
-    def __init__(self, found: Sequence[Divergence], targets: tuple[Target, Target], compared: int) -> None:
+    def __init__(
+        self, found: Sequence[Divergence], targets: tuple[Target, Target], compared: int, unproven: Sequence[str] = ()
+    ) -> None:
         super().__init__(found)
         self.targets = targets
         self.compared = compared
         """Nodes that both programs show."""
+        self.unproven = tuple(unproven)
+        """Nodes that are equal by the model, which is not exact for them: the chips are of different generations, and
+        some op in front of them, or their own, is modelled or assumed on one of the two."""
 
     @property
     def real(self) -> list[Divergence]:
@@ -92,15 +98,25 @@ class Divergences(list[Divergence]):
 
     def to_json(self) -> dict[str, Any]:
         names = [each.name for each in self.targets]
-        return {"targets": names, "compared": self.compared, "layers": [each.to_json() for each in self]}
+        layers = [each.to_json() for each in self]
+        return {"targets": names, "compared": self.compared, "layers": layers, "unproven": list(self.unproven)}
 
     def __str__(self) -> str:
         one, two = (each.name for each in self.targets)
-        if not self:
+        if not self and not self.unproven:
             return f"{one} and {two} give the same bits in all {self.compared} nodes that both show"
         rows = [(each.node, each.op, _most(each), _told(each.ranges[0]), _why(each)) for each in self]
-        head = f"{one} against {two}: {len(self.real)} of {self.compared} nodes can differ"
-        return "\n".join([head, text.columns(("node", "op", "at most", "range", "why"), rows)])
+        lines = [f"{one} against {two}: {len(self.real)} of {self.compared} nodes can differ"]
+        if rows:
+            lines.append(text.columns(("node", "op", "at most", "range", "why"), rows))
+        if self.unproven:
+            lines.append(f"equal by the model only, which is not exact for them: {_listed(self.unproven)}")
+        return "\n".join(lines)
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _most(each: Divergence) -> str:
@@ -127,8 +143,8 @@ def diverges(
 
     ``ranges`` says what the inputs can be: one bound on all magnitudes, or by input a bound, a pair of ends or data;
     and, by the name of a node, what was measured of it (:func:`aneforge.numerics.calibrate`).
-    Without it they are any finite fp16 numbers, and nearly every sum can be lost. A node that is not listed has the
-    same bits on both chips, for every input in its range.
+    Without it they are any finite fp16 numbers, and nearly every sum can be lost. A node that is neither listed nor
+    named in ``unproven`` has the same bits on both chips, for every input in its range.
     """
     graph = Graph.of(out)
     chips = resolve_target(a), resolve_target(b)
@@ -147,7 +163,27 @@ def diverges(
     order = (name for name in node_order(programs[0]) if name in operations)
     compared = [name for name in order if _is_there(programs[1], name)]
     found = [_divergence(name, programs, walks, alike) for name in compared]
-    return Divergences([each for each in found if each is not None], (chips[0], chips[1]), len(compared))
+    listed = {each.node for each in found if each is not None and not each.excluded}
+    modelled = [] if chips[0].td_generation == chips[1].td_generation else _modelled(programs)
+    unproven = [
+        name for name in compared if name not in listed and any(_rests_on(each, name, modelled) for each in programs)
+    ]
+    return Divergences([each for each in found if each is not None], (chips[0], chips[1]), len(compared), unproven)
+
+
+def _modelled(programs: Sequence[Program]) -> set[Op]:
+    """Ops whose numbers rest on a rule that is not exact: their own, or that of an op they read."""
+    found: set[Op] = set()
+    for program in programs:
+        for op in program.module.ops:
+            own = op.layer is not None and basis(op.kind, program.target) != "exact"
+            if own or any(each in found for each in op.operands):
+                found.add(op)
+    return found
+
+
+def _rests_on(program: Program, node: str, modelled: Collection[Op]) -> bool:
+    return any(op in modelled for op in program.lineage[node].ops())
 
 
 def _is_there(program: Program, name: str) -> bool:

@@ -12,10 +12,17 @@ from aneforge.sim.engine import Engine
 from aneforge.sim.int8 import integer_operands
 from aneforge.sim.rules.contraction import passes_no_accumulator, stored_as_int8, window_of
 
-__all__ = ["causes_of"]
+__all__ = ["BY_SET", "adds_on_the_planar_path", "causes_of"]
 
-_BY_SET = ("tanh", "gelu", "swish")
+BY_SET = ("tanh", "gelu", "swish")
 """The activations in which the two sets of tables differ."""
+
+
+def adds_on_the_planar_path(op: Op) -> bool:
+    """Whether an op adds many numbers there: a sum or mean, a norm, a softmax or what holds one."""
+    if op.is_a(Trait.REDUCTION):
+        return not op.is_a(Trait.EXACT)
+    return op.is_a(Trait.NORMALISATION) or op.kind == "sdpa"
 
 
 def causes_of(node: str, walks: Sequence[Walk]) -> tuple[str, ...]:
@@ -35,26 +42,22 @@ def _traits(node: str, made: Walk) -> list[str]:
 
 
 def _of_op(op: Op, engine: Engine) -> list[str]:
-    found = []
-    if op.is_a(Trait.CONTRACTION) or op.kind == "sdpa":
-        if engine.tile_losses:
-            found.append("tiles of four terms that add in fp16 above 4096")
-        if engine.flush_subnormals:
-            found.append("subnormal operands read as zero")
-    if op.kind == "convolution":
-        if engine.winograd and winograd_fits(window_of(op)):
-            found.append("the Winograd form, rounded in between")
-        if passes_no_accumulator(engine, op):
-            found.append("one channel that passes no accumulator")
-    if op.kind in ("convolution", "linear"):
-        if integer_operands(engine, op) is not None:
-            found.append("8-bit products added as integers")
-        elif engine.int8_activations_q4 and stored_as_int8(op):
-            found.append("activations above 4094 infinite in front of 8-bit weights")
-    if op.labels.get("storage") == "q4":
-        found.append("the crop route, infinite above 4094")
-    if op.kind in _BY_SET and not op.attrs.get("hard"):
-        found.append(f"the {engine.tables} table of {op.kind}")
-    if op.kind == "div" and engine.reciprocal_divide:
-        found.append("division by a rounded reciprocal")
-    return found
+    """What of a chip's ways an op takes; each is there or not."""
+    contracts = op.is_a(Trait.CONTRACTION) or op.kind == "sdpa"
+    convolves, has_kernel = op.kind == "convolution", op.kind in ("convolution", "linear")
+    integers = has_kernel and integer_operands(engine, op) is not None
+    told = {
+        "tiles of four terms that add in fp16 above 4096": contracts and engine.tile_losses,
+        "subnormal operands read as zero": contracts and engine.flush_subnormals,
+        "the Winograd form, rounded in between": convolves and engine.winograd and winograd_fits(window_of(op)),
+        "one channel that passes no accumulator": convolves and passes_no_accumulator(engine, op),
+        "8-bit products added as integers": integers,
+        "activations above 4094 infinite in front of 8-bit weights": (
+            has_kernel and not integers and engine.int8_activations_q4 and stored_as_int8(op)
+        ),
+        "the crop route, infinite above 4094": op.labels.get("storage") == "q4",
+        f"the {engine.tables} table of {op.kind}": op.kind in BY_SET and not op.attrs.get("hard"),
+        f"sums by the route for {engine.reduction_route} elements (0x3f0)": adds_on_the_planar_path(op),
+        "division by a rounded reciprocal": op.kind == "div" and engine.reciprocal_divide,
+    }
+    return [trait for trait, taken in told.items() if taken]

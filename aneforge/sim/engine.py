@@ -13,7 +13,6 @@ from aneforge.sim.mac import products
 from aneforge.sim.tiles import products_in_tiles
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
-from aneforge.targets.numeric_facts import divides_by_reciprocal
 
 __all__ = ["MODES", "Engine"]
 
@@ -42,8 +41,11 @@ class Engine:
     """Activations above 4094 are infinite in front of 8-bit weights (N17, U47)."""
     tables: str
     """The set of activation tables (U40)."""
+    reduction_route: int | None
+    """The extent from which a reduction is transposed first (HAL 0x3f0). Printed sums of long rows differ between
+    chips of unlike extents, in an order that nobody has found (N60): the simulator adds alike on all of them (U50)."""
     reciprocal_divide: bool
-    """A division is the product with a rounded reciprocal (N44)."""
+    """A division is the product with a rounded reciprocal (N44, N72, U62)."""
 
     @classmethod
     def of(cls, target: Target, fidelity: str = "exact") -> Engine:
@@ -63,7 +65,8 @@ class Engine:
             int8_sums=has("int8_sums"),
             int8_activations_q4=has("int8_activations_q4"),
             tables=str(compile_fact(target, "table_set").value),
-            reciprocal_divide=divides_by_reciprocal(target.family8),
+            reduction_route=compile_fact(target, "reduce_transpose_extent").value,
+            reciprocal_divide=has("reciprocal_divide"),
         )
 
     def products(self, a: Array, b: Array, bias: Array | None = None) -> Array:

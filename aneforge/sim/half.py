@@ -26,6 +26,7 @@ __all__ = [
     "round_half",
     "round_half_twice",
     "round_step",
+    "rounded_away",
     "widened",
     "widened_plain",
 ]
@@ -45,6 +46,11 @@ def round_half(values: Array) -> Array:
 def round_step(values: Array) -> Array:
     """The same without the end of the range: a step inside a sum, which has more exponents than fp16 (U50)."""
     return _rounded(values, _GRID)
+
+
+def rounded_away(values: Array) -> Array:
+    """The nearest whole number, ties away from zero."""
+    return np.trunc(values + np.copysign(0.5, values))
 
 
 def round_half_twice(values: Array) -> Array:

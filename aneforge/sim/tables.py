@@ -10,7 +10,7 @@ Three kinds of function stand here:
 * tables that are published, or whose published figures fix them: sigmoid, tanh, erf, exp2, log2, sqrt, r_sqrt,
   invert, gelu, swish, sin, cos;
 * no table at all (N38: sign; floor is "not an ordinary table"): floor, ceil, trunc, round_nearest and sign give fp16
-  numbers that need no rounding. Ties of round_nearest go to the even number: nobody has published them;
+  numbers that need no rounding. Ties of round_nearest go away from zero, as devices round;
 * a table that nobody has published: elu, the exact function rounded once.
 
 relu, abs and square have no table either (N38) and are ordinary arithmetic, as are the hard forms.
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.sim import native
-from aneforge.sim.half import round_half
+from aneforge.sim.half import round_half, rounded_away
 from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
 __all__ = ["activation", "constructed", "look_up"]
@@ -60,14 +60,15 @@ def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables
 
 def constructed(name: str) -> bool:
     """Whether the table follows a published construction that reproduces measured digits (N58). The knots of gelu and
-    swish are fits, whose ulp figures are near the printed ones and not those (N59); cos has no figure of its own."""
-    return name not in ("cos", "gelu", "swish") and (name in _CONSTRUCTED or name in _BY_SET)
+    swish are fits, whose ulp figures are near the printed ones and not those (N59); the way from an angle to the table
+    of the sine is our reading of its errors (U43)."""
+    return name not in ("sin", "cos", "gelu", "swish") and (name in _CONSTRUCTED or name in _BY_SET)
 
 
 def _record(tables: str, name: str) -> Mapping[str, Any]:
     """What a set says of one table: its own record, or the row of a numeric fact that holds it."""
     found = activation_tables(tables)[name]
-    return numeric_record(found["fact"])["value"][found["row"]] if "fact" in found else found
+    return {**numeric_record(found["fact"])["value"][found["row"]], **found} if "fact" in found else found
 
 
 def _as_read(values: Array) -> Array:
@@ -84,11 +85,12 @@ def _no_nan(values: Array) -> Array:
 # Interpolation.
 
 
-def _between(knots: Array, place: Array) -> Array:
-    """The value at a place counted in knots, from the nearer knot: the difference times the fraction is rounded,
-    then the sum (N57). Only the nearer knot gives the published worst error of gelu, 6.159e-3."""
-    base = np.floor(place + 0.5).astype(np.intp)
-    other = np.where(place < base, base - 1, np.minimum(base + 1, len(knots) - 1))
+def _between(knots: Array, place: Array, zero: float = 0.0) -> Array:
+    """The value at a place counted in knots, from the knot toward that of zero: the difference times the fraction is
+    rounded, then the sum (N57, N82). The nearer knot as base misses 3 of the 17 words of N81."""
+    inward = np.where(place < zero, np.ceil(place), np.floor(place))
+    base = np.minimum(inward, len(knots) - 1).astype(np.intp)
+    other = np.clip(np.where(place < zero, base - 1, base + 1), 0, len(knots) - 1)
     start = knots[base]
     part = round_half((knots[other] - start) * np.abs(place - base))
     return round_half(start + part)
@@ -126,7 +128,7 @@ def _sigmoid(x: Array) -> Array:
     rest = np.maximum(slope * (-lowest - np.abs(x)), 0.0)
     tails = round_half(np.where(x < 0, rest, 1 - rest))
     knots = _sampled(lambda z: 1 / (1 + np.exp(-z)), -8, 8)
-    return _only(np.abs(x) <= 8, tails, lambda z: _between(knots, (z + 8) * 2), x)
+    return _only(np.abs(x) <= 8, tails, lambda z: _between(knots, (z + 8) * 2, 16), x)
 
 
 def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
@@ -136,8 +138,11 @@ def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
 
 
 def _tanh(record: Mapping[str, Any], x: Array, alpha: float = 1.0, beta: float = 1.0) -> Array:
+    """One from the end on, which is more than the last knot is (N81)."""
     end = record["end"]
-    found = _odd(round_half(x * beta) if beta != 1.0 else x, _sampled(np.tanh, 0, end), end, 1.0)
+    entering = round_half(x * beta) if beta != 1.0 else x
+    inside = _odd(entering, _sampled(np.tanh, 0, end), end, 1.0)
+    found = np.where(np.abs(entering) < end, inside, np.copysign(1.0, entering))
     return found if alpha == 1.0 else round_half(alpha * found)
 
 
@@ -165,8 +170,10 @@ def _fitted(record: Mapping[str, Any], x: Array) -> Array:
     low, high = record["domain"]
     knots = np.array(record["knots"])
     scale = (len(knots) - 1) / (high - low)
+    if "zero" in record:
+        knots[round(-low * scale)] = record["zero"]
     outside = np.where(x >= high, x, 0.0)
-    return _only((x >= low) & (x < high), outside, lambda z: _between(knots, (z - low) * scale), x)
+    return _only((x >= low) & (x < high), outside, lambda z: _between(knots, (z - low) * scale, -low * scale), x)
 
 
 # Functions of an exponent and a mantissa.
@@ -241,30 +248,42 @@ def _inverse(x: Array, epsilon: float = 0.0) -> Array:
 # Sine and cosine.
 
 
-def _quarter_wave(turned: Array) -> Array:
-    """Sine of a number of quarter turns: 33 knots from 0 to pi/2, step pi/64 (N38), run backwards in odd quarters.
+_HALF_TURN = 102943 / 32768
+"""Pi, cut to 15 bits of fraction: 2.16e-5 too small, which is what the M6's errors near multiples of pi show (U43)."""
 
-    The table is published, the way to it is not. We keep the whole fraction of the turn, as N57 found for the other
-    tables (U43): that gives the printed worst error of 0.00063 on every domain. A product with 2/pi that is rounded
-    to fp16, or a 2/pi held in fp16, misses it even between -pi/2 and pi/2 (0.00071 to 0.00076, and 0.00056).
-    """
+
+def _half_wave(angle: Array) -> Array:
+    """Sine from -pi/2 to pi/2: 33 knots from 0 to pi/2, step pi/64 (N38), odd."""
     knots = _sampled(np.sin, 0, np.pi / 2)
-    quarter = np.floor(turned)
-    fraction = turned - quarter
-    found = _between(knots, 32 * np.where(quarter % 2 == 0, fraction, 1 - fraction))
-    return np.where(quarter % 4 < 2, found, -found)
+    return np.copysign(_between(knots, np.minimum(np.abs(angle) * (64 / np.pi), 32.0)), angle)
+
+
+def _wave(angle: Array, half_turns: Array) -> Array:
+    """Sine of an angle that is some half turns away from the table: these are taken off, and each changes the sign.
+
+    The table is published, the way to it is not (U43). The whole fraction of the turn is kept, as N57 found for the
+    other tables: a product with 2/pi that is rounded to fp16, or a 2/pi held in fp16, misses the printed worst error
+    of 0.00063 even between -pi/2 and pi/2 (0.00071 to 0.00076, and 0.00056).
+    """
+    return np.where(half_turns % 2 == 0, 1.0, -1.0) * _half_wave(angle)
 
 
 def _sin(x: Array) -> Array:
     def wave(z: Array) -> Array:
-        return np.copysign(1, z) * _quarter_wave(np.abs(z) * (2 / np.pi))
+        turns = np.rint(z / _HALF_TURN)
+        return _wave(z - turns * _HALF_TURN, turns)
 
     return _only(np.isfinite(x), 0.0, wave, x)
 
 
 def _cos(x: Array) -> Array:
     """The same table, a quarter turn on."""
-    return _only(np.isfinite(x), 0.0, lambda z: _quarter_wave(z * (2 / np.pi) + 1), np.abs(x))
+
+    def wave(z: Array) -> Array:
+        turns = np.floor(z / _HALF_TURN)
+        return _wave((turns + 0.5) * _HALF_TURN - z, turns)
+
+    return _only(np.isfinite(x), 0.0, wave, np.abs(x))
 
 
 _BY_SET: dict[str, Callable[..., Array]] = {"tanh": _tanh, "gelu": _fitted, "swish": _fitted}
@@ -287,6 +306,6 @@ _EXACT: dict[str, Callable[..., Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,
-    "round_nearest": np.rint,
+    "round_nearest": rounded_away,
     "sign": np.sign,
 }

@@ -127,7 +127,7 @@ def _kernel_lanes(target: Target, _: str) -> Fact[Any]:
 def _of_generation(target: Target, chosen: dict[str, Any]) -> bool | str:
     """Whether a descriptor generation is listed or, where the data name alternatives, the one that lists it."""
     if "generations" in chosen:
-        return target.td_generation in chosen["generations"]
+        return target.td_generation in chosen["generations"] or target.name in chosen.get("targets", ())
     named = (name for name, listed in chosen["named"].items() if target.td_generation in listed)
     return next(named, chosen["otherwise"])
 

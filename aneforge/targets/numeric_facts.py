@@ -9,9 +9,9 @@ from typing import Any
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
-from aneforge.targets.families import Family8, as_family
+from aneforge.targets.families import as_family
 
-__all__ = ["activation_tables", "divides_by_reciprocal", "numeric_fact", "numeric_record", "slice_saturates"]
+__all__ = ["activation_tables", "numeric_fact", "numeric_record", "slice_saturates"]
 
 
 @cache
@@ -58,9 +58,3 @@ def slice_saturates(family: int | str) -> Fact[bool]:
     source = store.load("numerics")["evidence"][record["e"]][0]
     choice = "U16" if confidence == "predicted" else record["conflict"]
     return fact({"v": value, "src": source, "conf": confidence, "conflict": choice, "note": told}, about=about)
-
-
-def divides_by_reciprocal(family: Family8 | None) -> bool:
-    """Whether a division on this family is a product with a rounded reciprocal (N44)."""
-    told = numeric_record("N44")["families"]
-    return family is not None and told.get(family.name, "native divide") == "reciprocal"

@@ -49,9 +49,9 @@ def axis_before(move: Op, axis: int) -> int | None:
 
 def _replayed(walk: Rewriter, moves: list[Op], value: Op, last: Op) -> Op:
     """The moves once more, behind a value that has taken up ``last``, whose numbers they hold from now on."""
-    assert value.type is not None
     for move in reversed(moves):
         assert move.type is not None
+        assert value.type is not None
         layout = TensorType(move.type.shape, value.type.dtype)
         value = walk.emit(move.name, [value], layout, move.attrs, merged_sources(move, last))
     return value

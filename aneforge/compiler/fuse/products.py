@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.spec import POINT_CONVOLUTION
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.fuse.transposes import pairs_of
@@ -84,13 +85,7 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
         layout = TensorType((1, 1, outputs, 1, 1))
         operands.append(walk.emit("anec.const_in", (), layout, {"weight": held}, op.sources))
     attrs = {
-        "strides": (1, 1, 1),
-        "dilation_rates": (1, 1, 1),
-        "groups": 1,
-        "explicit_padding": (0, 0, 0, 0, 0, 0),
-        "kernel_sizes": (1, 1, 1),
-        "weights_layout": "OIHW",
-        "padding_style": "EXPLICIT",
+        **POINT_CONVOLUTION,
         **{_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs},
     }
     product = walk.emit("anec.convolution", operands, TensorType((n, d, outputs, h, c)), attrs, op.sources)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from aneforge.anec import Op
+from aneforge.anec.spec import POINT_CONVOLUTION
 from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, C, D, H, N, W, has_room, layout, rule
 from aneforge.compiler.lower.pointwise import pointwise
 from aneforge.graph.node import Shape
@@ -179,19 +182,32 @@ def _l2_norm(b: Builder, node: Tensor) -> Op:
     return pointwise(b, "mult", x, pointwise(b, "r_sqrt", total, epsilon=_eps(node)))
 
 
-@rule("local_response_norm", "lrn")
-def _response_norm(b: Builder, node: Tensor) -> Op:
-    """The native layer; ``lrn`` has a window of as many channels as there are."""
+@rule("lrn")
+def _native_response_norm(b: Builder, node: Tensor) -> Op:
+    """The native layer with a window of as many channels as there are."""
     attrs = dict(node.signature.attrs)
     x, shape = b.channels_first(node.inputs[0])
-    made = b.unit(
-        "LocalResponseNormalization",
-        (x,),
-        x.shape,
-        Type="Channel",
-        KernelChannel=attrs.get("size", node.shape[1]),
-        Alpha=attrs["alpha"],
-        Beta=attrs["beta"],
-        K=attrs["k"],
-    )
+    settings = {"Alpha": attrs["alpha"], "Beta": attrs["beta"], "K": attrs["k"]}
+    made = b.unit("LocalResponseNormalization", (x,), x.shape, Type="Channel", KernelChannel=node.shape[1], **settings)
+    return b.reshaped(made, shape, node.shape)
+
+
+@rule("local_response_norm")
+def _response_norm(b: Builder, node: Tensor) -> Op:
+    """No backend op of its own: squares, their sums over a band of channels as a product, and a power of these.
+
+    The sums have ones for weights and take alpha and k behind them, because alpha over the window is often below what
+    a kernel of fp16 holds.
+    """
+    attrs = dict(node.signature.attrs)
+    x, shape = b.channels_first(node.inputs[0])
+    channels, size = x.shape[C], attrs["size"]
+    before = (size - 1) // 2
+    rows, columns = np.indices((channels, channels))
+    band = (columns >= rows - before) & (columns <= rows + size - 1 - before)
+    kernel = b.constant(band.astype(np.float16), (channels, 1, channels, 1, 1))
+    total = b.emit("convolution", (pointwise(b, "square", x), kernel), x.shape, POINT_CONVOLUTION)
+    shifted = pointwise(b, "gain_offset_control", total, gain=attrs["alpha"] / size, bias=attrs["k"])
+    exponent = pointwise(b, "gain_offset_control", pointwise(b, "log2", shifted), gain=-attrs["beta"], bias=0.0)
+    made = pointwise(b, "mult", x, pointwise(b, "exp2", exponent))
     return b.reshaped(made, shape, node.shape)

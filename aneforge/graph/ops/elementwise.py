@@ -188,7 +188,7 @@ UNARY: dict[str, OpDef] = {
         _unary("atan", "arc tangent", np.arctan, lambda g, y, x: g / (x * x + 1.0)),
         _unary("floor", "round down", np.floor),
         _unary("ceil", "round up", np.ceil),
-        _unary("round", "round to the nearest even", np.round),
+        _unary("round", "round to the nearest; ties to even here, away from zero on the engine", np.round),
         _unary("sign", "-1, 0 or 1", np.sign),
         # No chip has these natively; phase 0 of the compiler rewrites them.
         _unary("tan", "tangent", np.tan, lambda g, y, x: g * (1.0 + y * y)),

@@ -257,12 +257,12 @@ class LRN:
         before = (channels - 1) // 2
         squares = np.pad(np.square(x), ((0, 0), (before, channels - 1 - before), (0, 0), (0, 0)))
         total = sum(squares[:, i : i + channels] for i in range(channels))
-        return x / np.power(k + alpha / channels * total, beta)
+        return x / np.power(k + alpha * total, beta)
 
     @staticmethod
     @composed
     def derivative(x, alpha, beta, k):
-        return response_norm(x, x.shape[1], alpha, beta, k)
+        return response_norm(x, x.shape[1], alpha * x.shape[1], beta, k)
 
 
 SPACE_TO_CHANNEL = rearrange(

@@ -26,7 +26,7 @@ def _pair(operation: str) -> Rule:
 
 
 def _divided(engine: Engine, op: Op, a: Array, b: Array) -> Array:
-    """The oldest families multiply by a reciprocal that was rounded before (N44)."""
+    """Some chips multiply by a reciprocal that was rounded before (N44, N72, U62)."""
     if not engine.reciprocal_divide:
         return paired("div", a, b)
     return paired("mult", a, paired("div", np.ones(1, np.float16), b))

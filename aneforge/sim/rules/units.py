@@ -64,7 +64,7 @@ def _response(engine: Engine, p: Params, x: Array) -> Array:
     squares = widened(paired("mult", x, x))
     padded = np.pad(squares, ((0, 0), (0, 0), (before, size - 1 - before), (0, 0), (0, 0)))
     total = narrowed(np.sum([padded[:, :, i : i + x.shape[2]] for i in range(size)], axis=0))
-    shifted = gained(total, None, None, p["Alpha"] / size, p["K"])
+    shifted = gained(total, None, None, p["Alpha"], p["K"])
     power = gained(look_up(activation("log2", (), engine.tables), shifted), None, None, -p["Beta"])
     return paired("mult", x, look_up(activation("exp2", (), engine.tables), power))
 
