@@ -51,7 +51,7 @@ def test_the_cases_stand_with_their_phase(number):
 # Table 22.1: four phases and their representative passes.
 
 REPRESENTED = {
-    "transpose fusion": ("collapse-transposes", "transposes-into-matmul", "sink-moves", "label-layers"),
+    "transpose fusion": ("collapse-transposes", "transposes-into-matmul", "sink-moves", "share-moves", "label-layers"),
     "bias and activation hoisting": (
         "bias-into-products",
         "constants-to-gain-offset",

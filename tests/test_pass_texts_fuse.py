@@ -269,6 +269,25 @@ FUSE = [
         weights={"matrix": np.arange(8.0).reshape(2, 4), "bias": [1.0, 2.0, 3.0, 4.0]},
     ),
     Case(
+        "share-moves",
+        "two that turn one value alike are one; another order or source is another move",
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x3x4
+        %a = "anec.transpose"(%x) {transpose_list = [[2, 4], [4, 2]]} : (!2x3x4) -> !4x3x2 loc("a")
+        %b = "anec.transpose"(%x) {transpose_list = [[2, 4], [4, 2]]} : (!2x3x4) -> !4x3x2 loc("b")
+        %c = "anec.transpose"(%x) {transpose_list = [[2, 3], [3, 2]]} : (!2x3x4) -> !3x2x4
+        %r = "anec.add"(%a, %b) : (!4x3x2, !4x3x2) -> !4x3x2
+        "anec.live_out"(%r, %c) {names = ["r", "c"]} : (!4x3x2, !3x2x4) -> ()
+        """,
+        """
+        %x = "anec.live_in"() {name = "x"} : () -> !2x3x4
+        %a = "anec.transpose"(%x) {transpose_list = [[2, 4], [4, 2]]} : (!2x3x4) -> !4x3x2 loc("a")
+        %c = "anec.transpose"(%x) {transpose_list = [[2, 3], [3, 2]]} : (!2x3x4) -> !3x2x4
+        %r = "anec.add"(%a, %a) : (!4x3x2, !4x3x2) -> !4x3x2
+        "anec.live_out"(%r, %c) {names = ["r", "c"]} : (!4x3x2, !3x2x4) -> ()
+        """,
+    ),
+    Case(
         "sink-moves",
         "a view behind a product goes behind its activation or single gain, and stays where nothing hosts them",
         """

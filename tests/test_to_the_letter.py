@@ -263,3 +263,39 @@ def test_06_what_is_exact_is_still_called_equal():
     x = af.input((1, 8, 16, 16), max_abs=4.0)
     out = af.conv(x, np.full((8, 8, 1, 1), 0.1)).relu() + x
     assert "the same bits" in str(diverges(out, "m4", "m5"))
+
+
+# 9: what runs beside what.
+
+
+def attention(width=64, heads=4):
+    rng = np.random.default_rng(9)
+    weights = [each for _ in range(4) for each in (rng.normal(0, 0.1, (width, width)), rng.normal(0, 0.1, width))]
+    x = af.input((64, width))
+    return x, af.mha(x, *weights, n_heads=heads)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_09_softmax_runs_beside_the_projection_of_the_values(chip):
+    """Chapter 22: a softmax on the planar engine co-issued with a value product on the multiply-accumulate array."""
+    out = attention()[1]
+    program = af.compile(out, target=chip).program
+    softmax = next(layer for layer in program.layers if layer.op == "softmax")
+    partner = program.layers[softmax.co_issue]
+    assert partner.op == "convolution"
+    assert partner.sources[0] == "linear_2"
+
+
+def test_09_softmax_runs_beside_another_heads_product():
+    q, k, v = (af.input((64, 64), max_abs=1.0) for _ in range(3))
+    heads = [[each.slice_by_size((0, 16 * head), (64, 16)) for each in (q, k, v)] for head in range(4)]
+    out = af.concat([((a @ b.transpose([1, 0])) * 0.25).softmax(-1) @ c for a, b, c in heads], axis=1)
+    program = af.compile(out, target="h13").program
+    beside = [program.layers[layer.co_issue].op for layer in program.layers if layer.op == "softmax"]
+    assert beside == ["matmul"] * 4
+
+
+def test_09_the_order_changes_no_number():
+    x, out = attention()
+    data = np.random.default_rng(0).normal(0, 1, x.shape)
+    np.testing.assert_allclose(af.compile(out, target="h13", validate=True)(data), af.evaluate(out, [data]), atol=0.02)

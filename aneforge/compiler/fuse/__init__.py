@@ -46,6 +46,7 @@ FUSION = (
     "products-to-convolutions",
     "sink-moves",
     "collapse-transposes",
+    "share-moves",
     "fold-batch-norm",
     "constants-to-gain-offset",
     "merge-gain-offset",

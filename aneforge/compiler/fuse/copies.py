@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.passes import Pattern, Rewriter, merged_sources, pass_, rewrite_by_kind
@@ -43,3 +45,18 @@ _COPIES: dict[str, Pattern] = {
 def drop_copies(module: Module, chip: Facts) -> int:
     """Elementwise-copy elimination: drop reshapes, casts, broadcasts, views and pads that change nothing."""
     return rewrite_by_kind(module, _COPIES)
+
+
+@pass_("share-moves", 1, requires=["single transposes"], ensures=["shared moves"], only=["transpose", "reshape"])
+def share_moves(module: Module, chip: Facts) -> int:
+    """One transpose or reshape for all that read the same value in the same order and shape.
+
+    The queries, keys and values of an attention block each turn their input; turned once, it feeds all three.
+    """
+    made: dict[tuple[Any, ...], Op] = {}
+
+    def pattern(walk: Rewriter, op: Op) -> Op | None:
+        first = made.setdefault((op.kind, op.operands[0].uid, op.type, tuple(sorted(op.attrs.items()))), op)
+        return None if first is op else first
+
+    return rewrite_by_kind(module, {"transpose": pattern, "reshape": pattern})

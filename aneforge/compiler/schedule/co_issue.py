@@ -28,19 +28,62 @@ _OTHER = {"NE": "PE", "PE": "NE"}
 def discover_co_issue(module: Module, chip: Facts) -> int:
     """Pair layers of the two engines that nothing keeps apart; the later one moves beside the earlier (U37)."""
     graph = LayerGraph.of_module(module)
-    pairs = _pairs(graph.layers, Footprint(chip), chip["max_operand_bytes"])
-    for first, second in pairs.items():
+    footprint, working_set = Footprint(chip), chip["max_operand_bytes"]
+    pairs = _pairs(graph.layers, footprint, working_set)
+    moved = set(pairs.values())
+    order: list[Layer] = []
+    for layer in graph.layers:
+        if layer not in moved:
+            order += [layer, pairs[layer]] if layer in pairs else [layer]
+    late = _held_back(order, {*pairs, *moved}, footprint, working_set)
+    for first, second in [*pairs.items(), *late]:
         first.primary.labels["co_issue"], second.primary.labels["co_issue"] = second.number, first.number
-    if pairs:
-        moved = set(pairs.values())
-        order: list[Layer] = []
-        for layer in graph.layers:
-            if layer not in moved:
-                order.append(layer)
-                if layer in pairs:
-                    order.append(pairs[layer])
+    if pairs or late:
         graph.write_order(order)
-    return len(pairs)
+    return len(pairs) + len(late)
+
+
+def _held_back(
+    order: list[Layer], taken: set[Layer], footprint: Footprint, working_set: int
+) -> list[tuple[Layer, Layer]]:
+    """Products that wait for a softmax, and it: the attention block, the pair that chapter 22 names.
+
+    The projection of the values stands before the scores and is needed behind the softmax only, so it can run beside
+    it. What reads the product in between, a view of it for one, waits too. Changes the order.
+    """
+    reach = constant("co_issue_reach")
+    found: list[tuple[Layer, Layer]] = []
+    for here, softmax in enumerate(order):
+        if softmax.primary.kind != "softmax" or softmax in taken:
+            continue
+        for place in range(here - 1, max(here - reach, 0) - 1, -1):
+            product = order[place]
+            if product.engine != "NE" or co_issue_obstacle(product, softmax, footprint, working_set) is not None:
+                continue
+            waiting = _readers_among(product, order[place + 1 : here])
+            if not waiting.isdisjoint(softmax.producers) or any(_is_tied(each, taken) for each in (product, *waiting)):
+                continue
+            held = [layer for layer in order[place:here] if layer is product or layer in waiting]
+            stay = [layer for layer in order[place:here] if layer not in waiting and layer is not product]
+            order[place : here + 1] = [*stay, softmax, *held]
+            taken |= {product, softmax}
+            found.append((softmax, product))
+            break
+    return found
+
+
+def _readers_among(product: Layer, between: list[Layer]) -> set[Layer]:
+    """Layers that read a product, or what another of them makes of it."""
+    found = {product}
+    for layer in between:
+        if not found.isdisjoint(layer.producers):
+            found.add(layer)
+    return found - {product}
+
+
+def _is_tied(layer: Layer, taken: set[Layer]) -> bool:
+    """Whether a layer has to stay beside another."""
+    return layer in taken or "chained" in layer.primary.labels or chained_into(layer)
 
 
 def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[Layer, Layer]:
