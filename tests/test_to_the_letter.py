@@ -299,3 +299,19 @@ def test_09_the_order_changes_no_number():
     x, out = attention()
     data = np.random.default_rng(0).normal(0, 1, x.shape)
     np.testing.assert_allclose(af.compile(out, target="h13", validate=True)(data), af.evaluate(out, [data]), atol=0.02)
+
+
+# 10 and 11: the oldest families, and what has no bridge.
+
+
+@pytest.mark.parametrize("chip", ["h11", "h12", "m9"])
+def test_10_the_oldest_families_floor_divide_with_their_wrong_integer(chip):
+    """Chapter 35: floor(a * fp16(1/b)), so that floor(6 / 3) is 1; from A13 on it is 2."""
+    out = af.floor_div(af.input((1, 4)), 3.0)
+    data = np.array([[6.0, 7.0, 9.0, -6.0]])
+    np.testing.assert_array_equal(af.compile(out, target=chip)(data), [[1, 2, 2, -2]])
+    np.testing.assert_array_equal(af.compile(out, target="h13")(data), [[2, 2, 3, -2]])
+    told = af.preflight(out, chip, route="direct")
+    assert [entry.op for entry in told.decompose] == ["floor_div"]
+    with pytest.raises(af.CompileError, match="stored fp16 constant"):
+        af.compile(af.floor_div(af.input((1, 4)), af.input((1, 4))), target=chip)

@@ -196,7 +196,7 @@ _STORED = frozenset(("weight", "kernel_scale", "kernel_zero_point", "kernel_pale
 # what an op means.
 LABELS: dict[str, str] = {
     "bridge": "u",  # a native layer by direct authoring: a segment of its own
-    "route": "s",  # how a movement is done: crop, dma, texture
+    "route": "s",  # how a movement is done: crop, dma, texture; floor-divide where a floor ends that form
     "storage": "s",  # the number format on that route: q4 or fp16
     "large_kernel": "u",  # the large-kernel mode of the convolution
     "piece": "i2",  # this op is piece i of n of a split layer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.legalise.legacy import FLOOR_DIVIDE
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused, RefusedOps
@@ -51,7 +52,7 @@ def check_floors(module: Module, chip: Facts) -> int:
 def _problem(op: Op, index: Family8 | None, chip: Facts) -> Refused | None:
     gate = _GATES.get(_feature(op))
     floor = None if op.spec.floor is None else op.spec.floor.value
-    if index is not None and floor is not None and index < floor:
+    if index is not None and floor is not None and index < floor and op.labels.get("route") != FLOOR_DIVIDE:
         reason = f"{op.name} starts at family {Family8(floor).name}, this target is {index.name}"
         return Refused(op, "minimum-family", reason, _words(gate))
     if gate is not None and not chip[gate[0]]:

@@ -17,6 +17,7 @@ from aneforge.compiler.refusal import Refused
 from aneforge.graph.weights import derived_weight
 from aneforge.targets import store
 
+FLOOR_DIVIDE = "floor-divide"
 _CHANNELS = 2
 _RULES = {"reshape": "reshape/squeeze/expand_dims", "broadcast": "broadcast", "div": "divide"}
 
@@ -123,6 +124,9 @@ def _multiply(walk: Relayer, op: Op) -> None:
         smallest = float(np.abs(weight.array[lost]).min())
         reason = f"this family multiplies by the reciprocal, and fp16 holds none of the divisor {smallest:g}"
         raise Refused(op, "legacy-divide", reason)
+    whole = op.only_user
+    if whole is not None and whole.kind == "floor":
+        whole.labels["route"] = FLOOR_DIVIDE  # floor(a * fp16(1/b)) is one form there, below the floor of other floors
     inverse = derived_weight("reciprocal", (weight,), weight.shape, _reciprocal)
     constant = walk.stored(inverse, typed(divisor), divisor.sources)
     walk.take_over(op, walk.layer("mult", [x, constant], typed(op), None, op.sources))

@@ -9,6 +9,7 @@ import numpy as np
 
 from aneforge.anec.interpret import rule_of
 from aneforge.anec.ir import Op
+from aneforge.compiler.legalise.legacy import FLOOR_DIVIDE
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST, gained, narrowed, paired, round_step, widened
 from aneforge.sim.mac import CEILING
@@ -30,6 +31,15 @@ def _divided(engine: Engine, op: Op, a: Array, b: Array) -> Array:
     if not engine.reciprocal_divide:
         return paired("div", a, b)
     return paired("mult", a, paired("div", np.ones(1, np.float16), b))
+
+
+def _multiplied(engine: Engine, op: Op, a: Array, b: Array) -> Array:
+    """One rounding, but where a floor ends a floor-divide: that acts on the product itself, so that floor(6 / 3) is 1
+    where a third was rounded down (N44)."""
+    reader = op.only_user
+    if reader is not None and reader.labels.get("route") == FLOOR_DIVIDE:
+        return narrowed(np.floor(widened(a) * widened(b)))
+    return paired("mult", a, b)
 
 
 def _scaled(engine: Engine, op: Op, a: Array, b: Array) -> Array:
@@ -115,7 +125,7 @@ TABLES = (
 PLANAR: dict[str, Rule] = {
     "add": _pair("add"),
     "sub": _pair("sub"),
-    "mult": _pair("mult"),
+    "mult": _multiplied,
     "div": _divided,
     "quant": _quantised,
     "scaled_elementwise": _scaled,
