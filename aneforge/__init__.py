@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     from aneforge.regions import Partition, partition
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
+        OP_CATALOG,
         device_status,
         is_native,
         min_native_family,
@@ -125,7 +126,9 @@ _HOMES = {
     "aneforge.compiler.program": "Program",
     "aneforge.compiler.refusal": "CompileError",
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
-    "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
+    "aneforge.targets.catalogue": (
+        "OP_CATALOG device_status is_native min_native_family op_info ops_on walled_everywhere"
+    ),
     "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate estimate_provenance",
     "aneforge.cost.peak": "project_peak",
     "aneforge.errors": "AneforgeError GraphError",
@@ -164,6 +167,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = [
+    "OP_CATALOG",
     "AneforgeError",
     "CompileError",
     "Compiled",

@@ -34,6 +34,7 @@ __all__ = [
     "op_names",
     "op_routes",
     "op_status",
+    "user_names",
 ]
 
 Status = Literal["native", "decompose", "reject"]
@@ -133,7 +134,8 @@ def op_routes(op: str) -> OpRoutes:
     if found is None and synonym is not None:
         found = _decide(synonym)
     if found is None:
-        near = ", ".join(nearest(str(op), op_names())) or "conv, matmul, softmax"
+        close = nearest(str(op), user_names()) or nearest(str(op), op_names())
+        near = ", ".join(close) or "conv, matmul, softmax"
         raise UnknownNameError(f"no operation {op!r}; nearest: {near} ('aneforge ops' lists all)")
     return replace(found, name=op)
 
@@ -306,16 +308,21 @@ def _mil_rows() -> dict[str, dict[str, Any]]:
 @cache
 def op_names() -> tuple[str, ...]:
     """Every name that :func:`op_status` answers to."""
-    document = _ops()
     layers = store.load("layers")
+    names = [spelled for name in _backend_rows() for spelled in (name.removeprefix("anec."), name)]
+    names += [row["name"] for row in layers["layers"]]
+    names += [row["type_tag"] for row in layers["unit_types_without_exported_validator"]]
+    return tuple(dict.fromkeys((*user_names(), *names)))
+
+
+@cache
+def user_names() -> tuple[str, ...]:
+    """The names that people write: the model language's and those of graphs; none of the backend's own."""
+    document, words = _ops(), store.load("vocabulary")
     names = [row["mil"] for row in document["mil_matrix"]]
     names += [row["name"] for row in document["gated_ops"]]
     names += document["no_native_form"]["v"]
-    names += [spelled for name in _backend_rows() for spelled in (name.removeprefix("anec."), name)]
-    names += [row["name"] for row in layers["layers"]]
-    names += [row["type_tag"] for row in layers["unit_types_without_exported_validator"]]
-    names += store.load("vocabulary")["synonyms"]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys((*names, *words["rulings"], *words["synonyms"], *words["graph_layers"])))
 
 
 def backend_ops() -> Iterator[BackendOp]:
