@@ -57,13 +57,20 @@ class RuntimeArch:
 def target(name: str | int | Target) -> Target:
     """The target that a name means: ``target("h13g")``, ``target("M1 Max")``, ``target("a17 pro")``.
 
-    A five-tier family (``Family.A14`` or its number) gives the family's representative.
+    A five-tier family (``Family.A14`` or its number) gives the family's representative; ``Family.OLDER``, which has
+    none that runs converted programs, gives its newest chip.
     """
     if isinstance(name, Target):
         return name
     if isinstance(name, int):
-        return compiler_target(arch_for_family(name))
+        return _newest_below_the_floor() if name == Family.OLDER else compiler_target(arch_for_family(name))
     return resolve(name).target
+
+
+@cache
+def _newest_below_the_floor() -> Target:
+    """Questions about the oldest family as such are answered for the newest of its targets that a product carries."""
+    return [each for each in all_targets(only_28=True) if each.family5 is Family.OLDER and each.chips][-1]
 
 
 def resolve(name: str) -> Resolution:
