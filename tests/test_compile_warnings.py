@@ -22,13 +22,15 @@ def caught(call, *categories):
 
 
 def precision(out, target="m1", **options):
-    return [str(each.message) for each in caught(lambda: af.compile(out, target=target, **options), af.PrecisionWarning)]
+    found = caught(lambda: af.compile(out, target=target, **options), af.PrecisionWarning)
+    return [str(each.message) for each in found]
 
 
 def test_a_wide_sum_of_unknown_numbers():
     x = af.input((1, 4096), name="x")
     (told,) = precision(x.sum(1).named("total"))
-    assert told.startswith("total (sum of 4096 numbers): the sum is kept in fp16 on h13 (M1) and is infinite above 65504")
+    assert told.startswith("total (sum of 4096 numbers): the sum is kept in fp16 on h13 (M1)")
+    assert "infinite above 65504" in told
     assert "input(max_abs=...)" in told
     assert "af.reduce_sum_to_matmul" in told
 
