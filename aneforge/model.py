@@ -30,7 +30,7 @@ from aneforge.sim.executor import Plan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
 from aneforge.targets.chip import Target
 
-__all__ = ["Model", "MultiModel", "SegmentedModel", "build", "compile", "compile_multi", "fidelity"]
+__all__ = ["Model", "MultiModel", "SegmentedModel", "build", "compile", "compile_multi", "fidelity", "warn_of"]
 
 
 class Model:
@@ -288,7 +288,7 @@ def compile(  # noqa: A001 - the name users call
     """
     refuse_options(int8, compress, compress_atol, block_size)
     model = build(out, target, fidelity, opt, route, validate)
-    _warn(model, _check_precision, stacklevel=4)
+    warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
     return model
@@ -319,7 +319,7 @@ def compile_multi(
     keys = [str(key) for key in outs] if named else [port.name for port in model.program.outputs]
     if len(set(keys)) != len(keys):
         raise AneforgeError(f"compile_multi: outputs are called {', '.join(keys)}; give each a name of its own")
-    _warn(model, _check_precision, stacklevel=4)
+    warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
     return MultiModel(model.graph, model.program, keys, fidelity)
@@ -343,8 +343,8 @@ def build(
     return (SegmentedModel if native else Model)(graph, program, fidelity)
 
 
-def _warn(model: Model, check_precision: bool, stacklevel: int) -> None:
-    """What the user should know of a model before running it; ``stacklevel`` counts from the innermost warning."""
+def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4) -> None:
+    """What the user should know of a model before running it. ``stacklevel`` 4 is the line that called the caller."""
     warn_slices(model.graph, model.target, stacklevel)
     if check_precision:
         warn_precision(model.graph, model.target, stacklevel)

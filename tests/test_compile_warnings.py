@@ -159,6 +159,13 @@ def test_warnings_point_at_the_callers_line():
     assert Path(found.filename).name == "test_compile_warnings.py"
 
 
-def test_tuning_does_not_warn_of_its_own_candidates():
+def test_tuning_warns_once_and_not_of_its_candidates():
     x = af.input((1, 2048), name="x")
-    assert not caught(lambda: af.tune(x.linear(np.ones((8, 2048))), budget=1, target="m1"), af.DispatchFloorWarning)
+    out = x.linear(np.ones((8, 2048)))
+    tuned = (
+        lambda: af.tune(out, budget=4, target="m1"),
+        lambda: af.tune_precision(out, target_error=0.1, target="m1"),
+    )
+    for call in tuned:
+        (found,) = caught(call, af.DispatchFloorWarning)  # of the model that is returned
+        assert Path(found.filename).name == "test_compile_warnings.py"

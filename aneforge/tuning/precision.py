@@ -16,7 +16,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model, build
+from aneforge.model import Model, build, warn_of
 from aneforge.rewrites.rewrite import Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
 from aneforge.targets.chip import Target
@@ -55,6 +55,7 @@ def tune_precision(
     line = _Line(Graph.of(out), resolve_target(target), inputs, verbose)
     steps = line.within_error(error) if cost_budget_us is None else line.within_time(cost_budget_us, error)
     model = tuned_model(line.result(steps))
+    warn_of(model)
     return model, model.tuning
 
 

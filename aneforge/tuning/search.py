@@ -17,7 +17,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model, build
+from aneforge.model import Model, build, warn_of
 from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
 from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.chip import Target
@@ -91,8 +91,9 @@ def tune(
     """
     _ = reps
     limits = Limits(budget, prune_factor, atol, min_lossy_speedup, target_error)
-    found = search(out, target, limits, inputs, verbose)
-    return tuned_model(found)
+    model = tuned_model(search(out, target, limits, inputs, verbose))
+    warn_of(model)
+    return model
 
 
 def tuned_model(found: Tuning) -> Model:
