@@ -131,7 +131,7 @@ def test_a_call_that_is_all_dispatch():
     (told,) = caught(lambda: af.compile(out, target="m1"), af.DispatchFloorWarning)
     assert str(told.message).startswith("y: 100% of a call of ")
     assert "h13 (M1)" in str(told.message)
-    assert "Give one program more work, or batch it" in str(told.message)
+    assert "give it more work, or batch it" in str(told.message)
 
 
 def test_compile_and_estimate_agree_on_it():
@@ -169,3 +169,14 @@ def test_tuning_warns_once_and_not_of_its_candidates():
     for call in tuned:
         (found,) = caught(call, af.DispatchFloorWarning)  # of the model that is returned
         assert Path(found.filename).name == "test_compile_warnings.py"
+
+
+def test_the_command_line_prints_them_as_lines(tmp_path, capsys):
+    from aneforge.cli import compile as command
+
+    net = tmp_path / "net.py"
+    net.write_text("import aneforge as af\nout = af.input((1, 4096), name='x').sum(1).named('total')\n")
+    assert command.run(str(net), "m1", None, None, False, False) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("warning: total (sum of 4096 numbers): ")
+    assert told.count("\n") == 1

@@ -14,6 +14,7 @@ from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
+from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
@@ -36,7 +37,7 @@ def run(
     asked = [part.strip() for part in chips.split(",") if part.strip()]
     if len(asked) == 1 and asked[0].casefold() != "all":
         try:
-            with warnings_on_stderr():
+            with warnings_on_stderr(DispatchFloorWarning):  # times are for aneforge estimate
                 compiled_model = compile_model(graph, build_dir=out, validate=validate, target=asked[0], route=route)
             _one(compiled_model, explain, as_json)
         except CompileError as error:  # as with several targets: nothing was wrong with what was asked

@@ -12,6 +12,7 @@ import numpy as np
 from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.cli.warned import warnings_on_stderr
+from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
@@ -51,7 +52,7 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
     if not all(preflight(graph, chip, route=None).ok for chip in asked):
         _partitioned(graph, asked, options)
         return
-    with warnings_on_stderr():
+    with warnings_on_stderr(DispatchFloorWarning):  # a simulation asks for numbers, not for times
         compiled = {chip: compile_model(graph, target=chip, fidelity=options.fidelity) for chip in asked}
     first = compiled[asked[0]]
     if options.fidelity == "exact" and native.why_not():

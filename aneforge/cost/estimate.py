@@ -201,7 +201,7 @@ def _warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel:
     what = ", ".join(port.name for port in program.outputs[:4])
     told = (
         f"{what}: {1 - engine_us / us:.0%} of a call of {us:.0f} us on {chip_label(program.target.name)} is dispatch "
-        f"and copies, {engine_us:.2g} us the engine's work. Give one program more work, or batch it"
+        f"and copies, {engine_us:.2g} us the engine's work: give it more work, or batch it"
     )
     warnings.warn(told, DispatchFloorWarning, stacklevel=stacklevel)
     return True

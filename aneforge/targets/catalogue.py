@@ -39,8 +39,6 @@ def _published(name: str) -> Mapping[str, Any] | None:
 
 
 def _family(chip: int | str) -> Family:
-    if isinstance(chip, int) and chip == Family.OLDER:
-        return Family.OLDER
     found = target(chip)
     if found.family5 is None:
         raise UnknownNameError(f"{found.name} is in no family, so no status of an op is known for it")

@@ -63,7 +63,8 @@ def target(name: str | int | Target) -> Target:
     if isinstance(name, Target):
         return name
     if isinstance(name, int):
-        return _newest_below_the_floor() if name == Family.OLDER else compiler_target(arch_for_family(name))
+        member = as_family(name)
+        return _newest_below_the_floor() if member is Family.OLDER else compiler_target(arch_for_family(member))
     return resolve(name).target
 
 
