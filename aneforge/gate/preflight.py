@@ -24,6 +24,8 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets import Family, Target, all_targets, op_routes, resolve, target
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.evidence import Fact
+from aneforge.targets.families import as_family
+from aneforge.targets.names import newest_below_the_floor
 from aneforge.targets.ops import ROUTES, lowered_to
 
 __all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all"]
@@ -318,7 +320,9 @@ def preflight(
     so below A13), ``direct`` (authored layers), or None for the one that ``af.compile`` takes by itself. The same
     route gives the same answer in ``af.compile``, ``cross_compile_check`` and ``aneforge check``.
     """
-    asked = target(family)
+    # The oldest family has no representative; its newest chip answers for it.
+    is_oldest = isinstance(family, int) and as_family(family) is Family.OLDER
+    asked = newest_below_the_floor() if is_oldest else target(family)
     return _preflights(_graph(out), {asked.name: asked}, route)[asked.name]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from aneforge.errors import UnknownNameError
 from aneforge.targets import store
 from aneforge.targets.evidence import fact
-from aneforge.targets.families import MIN_FAMILY, Family
+from aneforge.targets.families import MIN_FAMILY, Family, as_family
 from aneforge.targets.names import target
 from aneforge.targets.ops import lowered_to, mil_row, op_routes, op_status, user_names
 
@@ -39,6 +39,8 @@ def _published(name: str) -> Mapping[str, Any] | None:
 
 
 def _family(chip: int | str) -> Family:
+    if isinstance(chip, int):
+        return as_family(chip)
     found = target(chip)
     if found.family5 is None:
         raise UnknownNameError(f"{found.name} is in no family, so no status of an op is known for it")

@@ -25,6 +25,7 @@ __all__ = [
     "arch_for_family",
     "chip_label",
     "family_of_arch",
+    "newest_below_the_floor",
     "resolve",
     "runtime_arch",
     "target",
@@ -57,20 +58,19 @@ class RuntimeArch:
 def target(name: str | int | Target) -> Target:
     """The target that a name means: ``target("h13g")``, ``target("M1 Max")``, ``target("a17 pro")``.
 
-    A five-tier family (``Family.A14`` or its number) gives the family's representative; ``Family.OLDER``, which has
-    none that runs converted programs, gives its newest chip.
+    A five-tier family (``Family.A14`` or its number) gives the family's representative.
     """
     if isinstance(name, Target):
         return name
     if isinstance(name, int):
-        member = as_family(name)
-        return _newest_below_the_floor() if member is Family.OLDER else compiler_target(arch_for_family(member))
+        return compiler_target(arch_for_family(name))
     return resolve(name).target
 
 
 @cache
-def _newest_below_the_floor() -> Target:
-    """Questions about the oldest family as such are answered for the newest of its targets that a product carries."""
+def newest_below_the_floor() -> Target:
+    """Who answers a question about the oldest family as such, which has no representative: the newest of its targets
+    that a product carries."""
     return [each for each in all_targets(only_28=True) if each.family5 is Family.OLDER and each.chips][-1]
 
 
@@ -129,7 +129,7 @@ def arch_for_family(family: int | str) -> str:
     if member.name not in representatives:
         raise UnknownNameError(
             f"family {int(member)} ({member.name}) has no representative target: nothing below "
-            f"{', '.join(representatives)} can run a program"
+            f"{', '.join(representatives)} can run a converted program; name a chip, for instance h12"
         )
     return representatives[member.name]
 
