@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aneforge.divergence.warned import CrossChipFP16Warning, PrecisionWarning
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.exports import export_coreml
-    from aneforge.frontends import LoadError, from_torch, load, load_graph, load_onnx, onnx_to_tensor
+    from aneforge.frontends import LoadError, from_torch, load, load_graph, onnx_to_tensor
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.encoding import Encoded
@@ -99,12 +99,14 @@ if TYPE_CHECKING:
         space_to_depth,
         upsample_bilinear,
     )
-    from aneforge.model import Model, SegmentedModel, compile, fidelity
+    from aneforge.loading import load_onnx
+    from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
     from aneforge.numerics.cures import reduce_sum_to_matmul
     from aneforge.numerics.risk import precision_risk
     from aneforge.regions import Partition, partition
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
+        OP_CATALOG,
         device_status,
         is_native,
         min_native_family,
@@ -121,16 +123,19 @@ __version__ = "0.1.0"
 # Nothing is imported until it is used: `import aneforge` reads no file and loads no library.
 _HOMES = {
     "aneforge.compiler.compile": "Compiled compile_all",
-    "aneforge.model": "Model SegmentedModel compile fidelity",
+    "aneforge.model": "Model MultiModel SegmentedModel compile compile_multi fidelity",
     "aneforge.compiler.program": "Program",
     "aneforge.compiler.refusal": "CompileError",
     "aneforge.gate.preflight": "Preflight preflight preflight_all",
-    "aneforge.targets.catalogue": "device_status is_native min_native_family op_info ops_on walled_everywhere",
+    "aneforge.targets.catalogue": (
+        "OP_CATALOG device_status is_native min_native_family op_info ops_on walled_everywhere"
+    ),
     "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate estimate_provenance",
     "aneforge.cost.peak": "project_peak",
     "aneforge.errors": "AneforgeError GraphError",
     "aneforge.exports": "export_coreml",
-    "aneforge.frontends": "LoadError from_torch load load_graph load_onnx onnx_to_tensor",
+    "aneforge.frontends": "LoadError from_torch load load_graph onnx_to_tensor",
+    "aneforge.loading": "load_onnx",
     "aneforge.graph": "Graph Tensor evaluate",
     "aneforge.graph.encoding": "Encoded",
     "aneforge.graph.ops.blocks": (
@@ -164,6 +169,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = [
+    "OP_CATALOG",
     "AneforgeError",
     "CompileError",
     "Compiled",
@@ -177,6 +183,7 @@ __all__ = [
     "GraphError",
     "LoadError",
     "Model",
+    "MultiModel",
     "Partition",
     "PrecisionWarning",
     "Preflight",
@@ -196,6 +203,7 @@ __all__ = [
     "channel_to_space",
     "compile",
     "compile_all",
+    "compile_multi",
     "concat",
     "const",
     "conv",

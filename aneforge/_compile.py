@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["cross_compile_check"]
 
 
-def cross_compile_check(out: Any, target: str, int8: bool = False) -> bool:
-    """True if all four phases build a program for ``target``, False if they refuse the graph.
+def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = "conversion") -> bool:
+    """True if all four phases build a program for ``target`` by ``route``, False if they refuse the graph.
+
+    By conversion nothing is built below A13 ("MIL is only supported for H13+"), so h11 and h12 are False;
+    ``route="direct"`` asks for authored layers, which is how ``af.compile`` builds for them.
 
     Unknown names are refused before anything else. What can differ in fp16 between this machine's engine (or the one
     that ``ANEFORGE_TARGET`` names) and the target is told by a ``CrossChipFP16Warning`` before the compile; it never
@@ -34,7 +37,7 @@ def cross_compile_check(out: Any, target: str, int8: bool = False) -> bool:
     graph, chip = Graph.of(out), find_target(target)
     warn_divergence(graph, _host(), chip, stacklevel=3)
     try:
-        program = compile_target(graph, chip)
+        program = compile_target(graph, chip, route=route)
     except CompileError:
         return False
     if any(segment.kind == "native" for segment in program.segments):

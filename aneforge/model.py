@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,31 +13,33 @@ import numpy as np
 
 from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
-from aneforge.compiler.compile import (
-    compile_target,
-    refuse_options,
-    resolve_target,
-    write_build,
-)
+from aneforge.compiler.compile import compile_target, overlap_of, refuse_options, resolve_target, write_build
 from aneforge.compiler.explain import Explanation, History
+from aneforge.compiler.lower import Port
+from aneforge.compiler.pipeline import OVERLAP
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
-from aneforge.divergence.warned import warn_slices
+from aneforge.cost.estimate import warn_dispatch_floor
+from aneforge.divergence.warned import PrecisionWarning, warn_precision, warn_slices
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.ports import input_array, output_array, port_numbers
 from aneforge.sim.engine import MODES
 from aneforge.sim.executor import Plan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
 from aneforge.targets.chip import Target
 
-__all__ = ["Model", "SegmentedModel", "compile", "fidelity"]
+__all__ = ["Model", "MultiModel", "SegmentedModel", "build", "compile", "compile_multi", "fidelity", "warn_of"]
 
 
 class Model:
     """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why, and a call simulates it.
 
     ``fidelity`` is how: ``exact``, or ``fast`` with single-precision sums. Weights are decoded at the first run.
+
+    A loop that runs often binds arrays to the ports once: write to ``input_view``, call ``execute``, read
+    ``output_view``. ``release`` gives the memory back.
     """
 
     def __init__(self, graph: Graph, program: Program, fidelity: str = "exact") -> None:
@@ -43,14 +47,74 @@ class Model:
         self.program = program
         self.fidelity = fidelity
         self.tuning: Any = None  # how it was chosen, where af.tune made it
+        self.released = False
+        self._views: dict[tuple[str, str], np.ndarray] = {}
 
     @cached_property
-    def _plan(self) -> Plan:
+    def _decoded(self) -> Plan:
         return Plan.of(self.program, self.fidelity)
+
+    @property
+    def _plan(self) -> Plan:
+        self._refuse_if_released()
+        return self._decoded
+
+    def _refuse_if_released(self) -> None:
+        if self.released:
+            outputs = ", ".join(port.name for port in self.program.outputs[:4])
+            raise AneforgeError(f"{outputs}: the model was released and cannot run; compile the graph again")
+
+    def release(self) -> None:
+        """Give back the decoded weights and the arrays that are bound to the ports. The model cannot run any more;
+        its program, listing and estimate stay. A second call does nothing."""
+        self.released = True
+        self._views.clear()
+        self.__dict__.pop("_decoded", None)
+
+    # Arrays that are bound to the ports.
+
+    def input_view(self, which: int | str = 0) -> np.ndarray:
+        """The array that ``execute`` reads for one input, by name or by its place among the inputs of a call.
+
+        It has the user's shape and the port's own type (float16, or uint8 for an image), holds zeros at first, and is
+        the same array every time: write into it (``view[...] = frame``). A uint8 view refuses what the port cannot
+        hold. A parameter is reached by its name and holds its start value.
+        """
+        self._refuse_if_released()
+        by_place = [port for port in self.program.inputs if port.initial is None]
+        return self._view("input", _port_named(which, self.program.inputs, by_place, "input"))
+
+    def output_view(self, which: int | str = 0) -> np.ndarray:
+        """The array that ``execute`` fills for one output, by name or place: the user's shape, float16 (bool for truth
+        values), the same array every time. It is read-only."""
+        self._refuse_if_released()
+        view = self._view("output", _port_named(which, self.program.outputs, self.program.outputs, "output"))
+        shown = view.view()
+        shown.flags.writeable = False
+        return shown
+
+    def _view(self, side: str, port: Port) -> np.ndarray:
+        make = input_array if side == "input" else output_array
+        if (side, port.name) not in self._views:
+            self._views[side, port.name] = make(port)
+        return self._views[side, port.name]
+
+    def execute(self) -> None:
+        """Run on what the input views hold, and fill the output views. The numbers are those of a call."""
+        self._refuse_if_released()
+        feeds = {port.name: self._view("input", port) for port in self.program.inputs}
+        done = self.run({name: np.asarray(array) for name, array in feeds.items()})
+        for port in self.program.outputs:
+            np.copyto(self._view("output", port), done.outputs[port.name])
 
     @property
     def target(self) -> Target:
         return self.program.target
+
+    @property
+    def route(self) -> str:
+        """How the program reaches the chip: ``conversion``, or ``direct`` (authored layers) below A13."""
+        return self.program.route
 
     @property
     def n_ops(self) -> int:
@@ -66,12 +130,14 @@ class Model:
     def explain(self, node: str | None = None) -> Any:
         """Why each node became what it is, pass by pass; one node's story by its name."""
         history = History()
-        program = compile_target(self.graph, self.target, watch=history)
+        overlap = any(entry.name in OVERLAP for entry in self.program.log)
+        program = compile_target(self.graph, self.target, history, self.route, overlap)
         told = Explanation(self.graph, program, history)
         return told if node is None else told[node]
 
     def reference(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
         """What the compiled program means in float64, before any engine rounds a number: one array, or a list."""
+        self._refuse_if_released()
         found = interpret(self.program.module, self._feeds(self._given(arrays, named)))
         results = [port.from_ndchw(found[port.name]) for port in self.program.outputs]
         return results[0] if len(results) == 1 else results
@@ -84,12 +150,7 @@ class Model:
             if value is None:
                 names = ", ".join(each.name for each in self.program.inputs)
                 raise AneforgeError(f"no value for input {port.name!r}; the program takes {names}")
-            try:
-                given_as = np.asarray(value)
-                numbers = given_as if given_as.dtype.kind == "f" else given_as.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                raise AneforgeError(f"input {port.name!r} takes numbers: {error}") from None
-            feeds[port.name] = port.to_ndchw(numbers)
+            feeds[port.name] = port_numbers(port, value)
         return feeds
 
     def _given(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -114,6 +175,7 @@ class Model:
     def batch(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Iterator[Run]:
         """Simulate on many inputs: arrays by name with one more axis in front. Runs come in order, as they are done,
         and each has the bits it would have alone; several are under way at a time where there are CPUs for them."""
+        plan = self._plan
         given = {name: np.asarray(array) for name, array in self._given((), dict(feeds)).items()}
         if not given:
             raise AneforgeError("a batch needs at least one input to count its runs by")
@@ -123,7 +185,7 @@ class Model:
             raise AneforgeError(f"the inputs of a batch have one length along their first axis, not {told}")
         count = next(iter(counts.values()))
         each = (self._feeds({name: array[place] for name, array in given.items()}) for place in range(count))
-        return (self._told(done) for done in self._plan.run_each(each, trace))
+        return (self._told(done) for done in plan.run_each(each, trace))
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> Any:
         """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, held as float32
@@ -148,11 +210,53 @@ class SegmentedModel(Model):
         return sum(segment.kind == "native" for segment in self.program.segments)
 
 
+class MultiModel(Model):
+    """A model with several outputs that are told apart by name: a call gives a dictionary."""
+
+    def __init__(self, graph: Graph, program: Program, keys: Sequence[str], fidelity: str = "exact") -> None:
+        super().__init__(graph, program, fidelity)
+        self.output_ports: tuple[str, ...] = tuple(keys)
+        """The names of the outputs, in order: the keys of what a call gives."""
+
+    @property
+    def prog(self) -> Program:
+        """The compiled program."""
+        return self.program
+
+    @property
+    def input_ports(self) -> tuple[str, ...]:
+        """The names of the inputs that a call takes, in order."""
+        return tuple(port.name for port in self.program.inputs if port.initial is None)
+
+    def output_view(self, which: int | str = 0) -> np.ndarray:
+        """As for :class:`Model`; by the names that ``output_ports`` has."""
+        known = isinstance(which, str) and which in self.output_ports
+        return super().output_view(self.output_ports.index(which) if known else which)
+
+    def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> dict[str, np.ndarray]:
+        """The numbers the chip would give, by the name of the output."""
+        found = super().__call__(*arrays, dtype=dtype, **named)
+        results = found if isinstance(found, list) else [found]
+        return dict(zip(self.output_ports, results, strict=True))
+
+
+def _port_named(which: int | str, ports: Sequence[Port], by_place: Sequence[Port], side: str) -> Port:
+    if isinstance(which, str):
+        found = next((port for port in ports if port.name == which), None)
+    else:
+        place = operator.index(which) if hasattr(which, "__index__") else len(by_place)
+        found = by_place[place] if -len(by_place) <= place < len(by_place) else None
+    if found is None:
+        names = ", ".join(f"{place} {port.name}" for place, port in enumerate(by_place))
+        raise AneforgeError(f"no {side} {which!r}; the program has {names or f'no {side}s'}")
+    return found
+
+
 def compile(  # noqa: A001 - the name users call
     out: Tensor | Sequence[Tensor] | Graph,
     int8: bool = False,
     build_dir: str | Path | None = None,
-    opt: str = "routes",
+    opt: str | int | None = "routes",
     compress: str | None = None,
     compress_atol: float = 0.05,
     block_size: int = 32,
@@ -160,6 +264,7 @@ def compile(  # noqa: A001 - the name users call
     target: str | int | Target | None = None,
     _check_precision: bool = True,
     fidelity: str = "exact",
+    route: str | None = None,
 ) -> Model:
     """Compile a graph for one chip.
 
@@ -167,18 +272,97 @@ def compile(  # noqa: A001 - the name users call
     interpreter before and after every pass and names the pass that changes a result. ``build_dir`` receives the
     listing, the program as JSON and the backend code. What the chip cannot take raises :class:`CompileError`.
     ``fidelity`` is how the model runs when it is called: ``exact``, to the bit where silicon says how, or ``fast``.
+
+    ``opt`` is how much the schedule may do. ``"routes"`` and 1 are the same: the route of every op is chosen from the
+    facts of the chip, and layers overlap (chains inside L2, pairs on two engines). 0 and None choose the same routes
+    and let no layers overlap: the same numbers, more time and memory, for looking at one layer at a time. No level
+    searches among equal forms of a graph; ``af.tune`` does.
+
+    ``route`` is how the program reaches the chip: ``conversion``, ``direct`` (authored layers), or None for conversion
+    from A13 on and direct below, where nothing is converted; ``model.route`` says which it was.
+
+    ``int8`` and ``compress`` are refused until weights can be encoded here, and ``compress_atol`` and ``block_size``
+    with them. Warnings: :class:`PrecisionWarning` where the graph speaks of numbers that fp16 may lose, or a rule
+    knows wrong results on the chip (not with ``_check_precision=False``), :class:`CrossChipFP16Warning` where a slice
+    clamps, :class:`DispatchFloorWarning` where a call is hardly more than its dispatch.
     """
+    refuse_options(int8, compress, compress_atol, block_size)
+    model = build(out, target, fidelity, opt, route, validate)
+    warn_of(model, _check_precision, stacklevel=4)
+    if build_dir is not None:
+        write_build(model.program, build_dir)
+    return model
+
+
+def compile_multi(
+    outs: Mapping[str, Tensor] | Sequence[Tensor] | Graph,
+    int8: bool = False,
+    build_dir: str | Path | None = None,
+    opt: str | int | None = "routes",
+    compress: str | None = None,
+    compress_atol: float = 0.05,
+    block_size: int = 32,
+    validate: bool = False,
+    target: str | int | Target | None = None,
+    _check_precision: bool = True,
+    fidelity: str = "exact",
+    route: str | None = None,
+) -> MultiModel:
+    """Compile several outputs into one program; a call gives them by name.
+
+    ``outs`` is a mapping of names to tensors, or a sequence of tensors, which go by their own names. Everything else
+    is as for :func:`compile`.
+    """
+    refuse_options(int8, compress, compress_atol, block_size)
+    named = isinstance(outs, Mapping)
+    model = build(list(outs.values()) if named else outs, target, fidelity, opt, route, validate)  # type: ignore[arg-type]
+    keys = [str(key) for key in outs] if named else [port.name for port in model.program.outputs]
+    if len(set(keys)) != len(keys):
+        raise AneforgeError(f"compile_multi: outputs are called {', '.join(keys)}; give each a name of its own")
+    warn_of(model, _check_precision, stacklevel=4)
+    if build_dir is not None:
+        write_build(model.program, build_dir)
+    return MultiModel(model.graph, model.program, keys, fidelity)
+
+
+def build(
+    out: Tensor | Sequence[Tensor] | Graph,
+    target: str | int | Target | None = None,
+    fidelity: str = "exact",
+    opt: str | int | None = "routes",
+    route: str | None = None,
+    validate: bool = False,
+) -> Model:
+    """``compile`` without warnings and files: for graphs that are not the user's own."""
     if fidelity not in MODES:
         raise AneforgeError(f"fidelity is {fidelity!r}: say one of {', '.join(MODES)}")
-    refuse_options(int8, compress, opt)
+    overlap = overlap_of(opt)
     graph = Graph.of(out)
-    chip = resolve_target(target)
-    warn_slices(graph, chip, stacklevel=3)
-    program = compile_target(graph, chip, watch=Validator() if validate else None)
-    if build_dir is not None:
-        write_build(program, build_dir)
+    program = compile_target(graph, resolve_target(target), Validator() if validate else None, route, overlap)
     native = any(segment.kind == "native" for segment in program.segments)
     return (SegmentedModel if native else Model)(graph, program, fidelity)
+
+
+def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4) -> None:
+    """What the user should know of a model before running it. ``stacklevel`` 4 is the line that called the caller."""
+    warn_slices(model.graph, model.target, stacklevel)
+    if check_precision:
+        warn_precision(model.graph, model.target, stacklevel)
+        _warn_risks(model.program, stacklevel)
+    warn_dispatch_floor(model.program, stacklevel)
+
+
+def _warn_risks(program: Program, stacklevel: int) -> None:
+    """What rules know to be wrong on the chip; slices that clamp have a warning of their own."""
+    by_rule: dict[tuple[str, str], tuple[list[str], Any]] = {}
+    for node, finding in program.risks:
+        if finding.rule != "slice-saturation":
+            by_rule.setdefault((finding.rule, finding.message), ([], finding))[0].append(node)
+    for nodes, finding in by_rule.values():
+        more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
+        what = f"{', '.join(nodes[:4])}{more}: {finding.message.rstrip('.')} {finding.evidence.label()}"
+        hint = f". {finding.hint[0].upper()}{finding.hint[1:]}" if finding.hint else ""
+        warnings.warn(f"{what} (rule {finding.rule}){hint}", PrecisionWarning, stacklevel=stacklevel)
 
 
 # Names that graphs have for what the backend calls otherwise.

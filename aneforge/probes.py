@@ -11,7 +11,7 @@ import numpy as np
 from aneforge.graph.ops.contraction import conv
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
-from aneforge.model import compile as compile_model
+from aneforge.model import build
 from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
@@ -73,7 +73,7 @@ def _same_generation(chips: tuple[str, ...], target: Target) -> bool:
 
 
 def _run(out: Tensor, array: np.ndarray, target: Target) -> np.ndarray:
-    return compile_model(out, target=target)(np.asarray(array, np.float64))
+    return build(out, target)(np.asarray(array, np.float64))
 
 
 def _dot(*terms: float) -> Callable[[Target], float]:

@@ -196,12 +196,38 @@ def test_refusals_name_node_pass_and_the_compilers_words():
     [
         ({"int8": True}, "weight encoder"),
         ({"compress": "auto"}, "weight encoder"),
-        ({"opt": "fast"}, "one pipeline"),
+        ({"opt": "fast"}, "no opt 'fast'; choose one: 'routes', 1, 0, None"),
+        ({"opt": 2}, "no opt 2"),
+        ({"opt": []}, "no opt"),
+        ({"compress_atol": 0.1}, "compress_atol=0.1 has no effect without compress"),
+        ({"block_size": 64}, "block_size=64 has no effect without compress"),
+        ({"route": "sideways"}, "no route 'sideways' to compile by; choose conversion or direct"),
     ],
 )
 def test_options_that_cannot_be_honoured_are_refused(options, message):
     with pytest.raises(AneforgeError, match=message):
         af.compile(small(), target="m1", **options)
+
+
+def test_the_levels_of_opt():
+    """0 and None leave the overlap of layers out: the same numbers, and no chain or pair."""
+    x = af.input((1, 16, 64, 64), name="x")
+    rng = np.random.default_rng(0)
+    h = af.conv(x, rng.standard_normal((32, 16, 3, 3)) * 0.1, pad=1).relu()
+    out = (h.max_pool(2, 2) + af.conv(h, rng.standard_normal((32, 32, 2, 2)) * 0.1, stride=2).sigmoid()).softmax(1)
+    full, one, plain, none = (af.compile(out, target="m5", opt=opt) for opt in ("routes", 1, 0, None))
+    assert full.program.fingerprint == one.program.fingerprint
+    assert plain.program.fingerprint == none.program.fingerprint
+    assert full.program.stats["chained"] + full.program.stats["co_issued"] > 0
+    assert plain.program.stats["chained"] == plain.program.stats["co_issued"] == 0
+    assert plain.estimate().us >= full.estimate().us
+    value = rng.standard_normal(x.shape)
+    assert (plain(value) == full(value)).all()
+    ran = [entry.name for entry in plain.program.log]
+    assert "discover-chains" not in ran
+    assert "discover-co-issue" not in ran
+    assert "chained" in str(full.explain())
+    assert "chained" not in str(plain.explain())
 
 
 def test_unknown_targets_are_refused():
@@ -239,7 +265,19 @@ def test_the_program_is_plain_json_and_always_the_same():
     text = json.dumps(first, default=list)
     assert text == json.dumps(second, default=list)
     assert set(json.loads(text)) == {
-        *("target", "inputs", "outputs", "stats", "segments", "partitions", "layers", "buffers", "weights", "passes"),
+        *(
+            "target",
+            "route",
+            "inputs",
+            "outputs",
+            "stats",
+            "segments",
+            "partitions",
+            "layers",
+            "buffers",
+            "weights",
+            "passes",
+        ),
     }
 
 

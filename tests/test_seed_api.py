@@ -84,7 +84,7 @@ def test_signatures_are_those_existing_code_calls():
     assert parameters[:6] == ["kind", "shape", "target_a", "target_b", "begin", "max_abs"]
     assert list(inspect.signature(tg.op_status).parameters)[:2] == ["op", "family"]
     assert list(inspect.signature(tg.limit).parameters) == ["name", "family"]
-    assert list(inspect.signature(cross_compile_check).parameters) == ["out", "target", "int8"]
+    assert list(inspect.signature(cross_compile_check).parameters)[:3] == ["out", "target", "int8"]
 
 
 def test_divergence_verdicts_of_the_seed_page():

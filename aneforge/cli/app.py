@@ -128,6 +128,9 @@ def check(
     fail_on: Annotated[
         str, typer.Option(help="Exit with 1 on these: reject, oversize, risk, decompose, or none.")
     ] = "reject,oversize",
+    route: Annotated[
+        str, typer.Option(help="How the program reaches a chip: conversion, or direct (authored layers; below A13).")
+    ] = "conversion",
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -139,7 +142,7 @@ def check(
     from aneforge.cli import check as command
     from aneforge.cli.model_file import ModelFile
 
-    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, fail_on, as_json))
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, fail_on, as_json, route))
 
 
 @app.command()
@@ -372,6 +375,10 @@ def compile_(
     ] = None,
     out: Annotated[str | None, typer.Option(help="Folder for the listing, the JSON and the backend code.")] = None,
     validate: Annotated[bool, typer.Option(help="Check the meaning in float64 before and after every pass.")] = False,
+    route: Annotated[
+        str | None,
+        typer.Option(help="conversion or direct (authored layers); by default direct below A13, else conversion."),
+    ] = None,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -386,7 +393,8 @@ def compile_(
     from aneforge.cli import compile as command
     from aneforge.cli.model_file import ModelFile
 
-    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, explain, out, validate, as_json))
+    file = ModelFile(model, dim or (), function)
+    raise typer.Exit(command.run(file, target, explain, out, validate, as_json, route))
 
 
 @app.command("run")

@@ -10,21 +10,26 @@ from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import OpReport, Preflight, PreflightAll, preflight_all
 from aneforge.graph.graph import Graph
 from aneforge.output import text
+from aneforge.targets.families import Family
 from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 
 GRADES = ("reject", "oversize", "risk", "decompose")
 
 
-def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool) -> int:
+def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool, route: str = "conversion") -> int:
     """Print the table; 1 if a chip that was asked for does worse than allowed."""
     limits = _fail_on(fail_on)
     graph = load_model(model)
     asked = chip_list(chips)
-    results = preflight_all(graph, asked)
+    results = preflight_all(graph, asked, route)
     failed = [name for name, result in results.items() if any(result.counts[grade] for grade in limits)]
     if as_json:
-        print(text.as_json({"model": str(model), "ok": not failed, "failed": failed, "targets": results.to_json()}))
+        print(
+            text.as_json(
+                {"model": str(model), "ok": not failed, "failed": failed, "route": route, "targets": results.to_json()}
+            )
+        )
     else:
         _print(graph, results, failed, limits)
     return 1 if failed else 0
@@ -39,7 +44,7 @@ def _fail_on(asked: str) -> tuple[str, ...]:
 
 
 def _print(graph: Graph, results: PreflightAll, failed: list[str], limits: tuple[str, ...]) -> None:
-    print(f"{len(graph.operations)} operations, {len(graph.weights)} stored weights\n")
+    print(f"{len(graph.operations)} operations, {len(graph.weights)} stored weights{_by(results)}\n")
     rows = []
     for labels, result in _grouped(results):
         counts = result.counts
@@ -51,6 +56,13 @@ def _print(graph: Graph, results: PreflightAll, failed: list[str], limits: tuple
     _print_reasons(results)
     if failed:
         print(f"\nfails on {', '.join(limits)}: {', '.join(failed)}")
+
+
+def _by(results: PreflightAll) -> str:
+    """The route, where not every chip takes it."""
+    routes = {result.route for result in results.values()}
+    below = any(result.family is Family.OLDER for result in results.values())
+    return f"; by the {routes.pop()} route" if len(routes) == 1 and (below or routes == {"direct"}) else ""
 
 
 def _runs(result: Preflight) -> str:

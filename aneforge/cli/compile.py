@@ -7,12 +7,14 @@ import textwrap
 from typing import Any
 
 from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.cli.warned import warnings_on_stderr
 from aneforge.compiler.compile import Compiled, compile_all
 from aneforge.compiler.listing import human_bytes
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
+from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
@@ -22,21 +24,29 @@ from aneforge.targets.chip import compiler_target
 
 
 def run(
-    model: str | ModelFile, chips: str, explain: str | None, out: str | None, validate: bool, as_json: bool
+    model: str | ModelFile,
+    chips: str,
+    explain: str | None,
+    out: str | None,
+    validate: bool,
+    as_json: bool,
+    route: str | None = None,
 ) -> int:
     """Print the program, the story of a node, or the table of all targets; 1 if a target refuses the model."""
     graph = load_model(model)
     asked = [part.strip() for part in chips.split(",") if part.strip()]
     if len(asked) == 1 and asked[0].casefold() != "all":
         try:
-            _one(compile_model(graph, build_dir=out, validate=validate, target=asked[0]), explain, as_json)
+            with warnings_on_stderr(DispatchFloorWarning):  # times are for aneforge estimate
+                compiled_model = compile_model(graph, build_dir=out, validate=validate, target=asked[0], route=route)
+            _one(compiled_model, explain, as_json)
         except CompileError as error:  # as with several targets: nothing was wrong with what was asked
             print(f"aneforge: {error}", file=sys.stderr)
             return 1
         return 0
     if explain or out or validate:
         raise AneforgeError("--explain, --out and --validate take one target, for instance --target m1")
-    compiled = compile_all(graph, "all" if chips.strip().casefold() == "all" else chips)
+    compiled = compile_all(graph, "all" if chips.strip().casefold() == "all" else chips, route)
     if as_json:
         print(text.as_json(_record(compiled)))
     else:
@@ -105,6 +115,8 @@ def _table(compiled: Compiled) -> None:
     for letter, names in named.items():
         print(textwrap.fill(f"{letter}: {_chips(names)}", 116, subsequent_indent="   "))
     print(f"\n{_count(len(compiled), 'target')}, {_count(len(named), 'distinct program')}")
+    if direct := _direct(compiled):
+        print(direct)
     for letters, lines in _phases(compiled, named):
         print(f"\nprogram{'s' if len(letters) > 1 else ''} {', '.join(letters)}, what each phase did:")
         print(textwrap.indent("\n".join(lines), "  "))
@@ -134,6 +146,11 @@ def _chips(names: list[str]) -> str:
     return ", ".join(told)
 
 
+def _direct(compiled: Compiled) -> str:
+    names = [name for name, program in compiled.items() if program.route == "direct"]
+    return f"built by the direct route (authored layers, no conversion): {', '.join(names)}" if names else ""
+
+
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number != 1 else ''}"
 
@@ -152,6 +169,7 @@ def _record(compiled: Compiled) -> dict[str, Any]:
     return {
         "distinct": compiled.distinct,
         "groups": compiled.groups(),
+        "routes": {name: program.route for name, program in compiled.items()},
         "programs": {name: program.stats for name, program in compiled.items()},
         "refused": {
             name: {

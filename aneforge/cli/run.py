@@ -11,6 +11,8 @@ import numpy as np
 
 from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.cli.warned import warnings_on_stderr
+from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
@@ -47,10 +49,11 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
     if not asked:
         raise AneforgeError("--target needs a chip, for instance --target m1 or --target m1,m5")
     graph = load_model(model)
-    if not all(preflight(graph, chip).ok for chip in asked):
+    if not all(preflight(graph, chip, route=None).ok for chip in asked):
         _partitioned(graph, asked, options)
         return
-    compiled = {chip: compile_model(graph, target=chip, fidelity=options.fidelity) for chip in asked}
+    with warnings_on_stderr(DispatchFloorWarning):  # a simulation asks for numbers, not for times
+        compiled = {chip: compile_model(graph, target=chip, fidelity=options.fidelity) for chip in asked}
     first = compiled[asked[0]]
     if options.fidelity == "exact" and native.why_not():
         print(f"{native.why_not()}; exact sums run in NumPy, the same bits and far slower", file=sys.stderr)

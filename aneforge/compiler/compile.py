@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.compiler.draft import Draft
+from aneforge.compiler.facts import facts_of
+from aneforge.compiler.legal.check import check_reads, program_route
 from aneforge.compiler.pipeline import Watcher, run_pipeline
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
@@ -15,9 +17,11 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target, all_targets, compiler_target
+from aneforge.targets.families import supports_mil
 from aneforge.targets.host import detect_family
 from aneforge.targets.names import arch_for_family
 from aneforge.targets.names import target as find_target
+from aneforge.targets.ops import ROUTES
 
 __all__ = ["Compiled", "compile_all", "compile_target", "lowered_for", "programs_for", "resolve_target"]
 
@@ -75,23 +79,21 @@ def resolve_target(target: str | int | Target | None) -> Target:
     """A compile target by any name; None is the host's family, or the H13 floor with a warning."""
     if isinstance(target, Target):
         return target
-    if target is None:
-        return compiler_target(arch_for_family(detect_family()))
-    if isinstance(target, int):
-        return compiler_target(arch_for_family(target))
-    return find_target(target)
+    return compiler_target(arch_for_family(detect_family())) if target is None else find_target(target)
 
 
 def compile_all(
-    out: Tensor | Sequence[Tensor] | Graph, targets: str | Target | Iterable[str | Target] = "all"
+    out: Tensor | Sequence[Tensor] | Graph,
+    targets: str | Target | Iterable[str | Target] = "all",
+    route: str | None = None,
 ) -> Compiled:
     """One graph for many targets at once. Targets whose facts agree share the work.
 
     ``targets`` is ``"all"`` (the 28 of build 9.509), names separated by commas, a target, or a list. A target that
-    refuses the graph is in ``.refused`` with its reason; it does not stop the others.
+    refuses the graph is in ``.refused`` with its reason; it does not stop the others. ``route`` as for ``af.compile``.
     """
     chosen = _chosen(targets)
-    return programs_for(Graph.of(out), chosen)
+    return programs_for(Graph.of(out), chosen, route=route)
 
 
 def _chosen(targets: str | Target | Iterable[str | Target]) -> list[Target]:
@@ -107,25 +109,46 @@ def _chosen(targets: str | Target | Iterable[str | Target]) -> list[Target]:
     return list(found.values())
 
 
-def compile_target(graph: Graph, target: Target, watch: Watcher | None = None) -> Program:
+def compile_target(
+    graph: Graph, target: Target, watch: Watcher | None = None, route: str | None = None, overlap: bool = True
+) -> Program:
     """One program, or the reason why there is none."""
-    compiled = programs_for(graph, [target], watch)
+    compiled = programs_for(graph, [target], watch, route, overlap)
     return compiled[target.name]
 
 
-def programs_for(graph: Graph, targets: Sequence[Target], watch: Watcher | None = None) -> Compiled:
+def programs_for(
+    graph: Graph,
+    targets: Sequence[Target],
+    watch: Watcher | None = None,
+    route: str | None = None,
+    overlap: bool = True,
+) -> Compiled:
     """The programs of a graph, by target."""
+    if route is not None and route not in ROUTES:
+        raise AneforgeError(f"no route {route!r} to compile by; choose {' or '.join(ROUTES)}, or None")
     refused: dict[str, CompileError] = {}
     found: dict[str, Program] = {}
     with quiet_collector():
-        for branch in run_pipeline(lambda: Draft.of(graph), targets, watch):
+        for branch in run_pipeline(lambda: Draft.of(graph, route), targets, watch, overlap=overlap):
             for target in branch.targets:
                 if branch.error is None:
                     found[target.name] = Program.of(target, branch.draft, branch.log)
                 else:
-                    refused[target.name] = branch.error.on(target.name)
+                    refused[target.name] = branch.error.on(target.name, _worth_telling(target, route))
     order = [target.name for target in targets]
     return Compiled({name: found[name] for name in order if name in found}, refused, order)
+
+
+def _worth_telling(target: Target, asked: str | None) -> str:
+    """The route of a refusal, where it is not the only one that anybody would think of."""
+    route = program_route(facts_of(target, check_reads()), asked)
+    return route if route == "direct" or not supports_conversion(target) else ""
+
+
+def supports_conversion(target: Target) -> bool:
+    """Whether converted programs reach the target at all: "MIL is only supported for H13+ ANE architectures"."""
+    return target.family5 is None or supports_mil(target.family5)
 
 
 def lowered_for(graph: Graph, target: Target) -> Draft:
@@ -150,9 +173,23 @@ def write_build(program: Program, folder: str | Path) -> None:
         raise AneforgeError(f"{home}: cannot write the build ({error})") from None
 
 
-def refuse_options(int8: bool, compress: Any, opt: str) -> None:
+OPT_LEVELS: dict[Any, bool] = {"routes": True, 1: True, 0: False, None: False}
+"""What ``opt`` may be, and whether layers may overlap at that level."""
+
+
+def refuse_options(int8: bool, compress: Any, compress_atol: float, block_size: int) -> None:
     """Options of the public signature that this version cannot honour are refused, never ignored."""
     if int8 or compress is not None:
         raise UnavailableError("compile: int8 and compress need the weight encoder, which this version does not have")
-    if opt != "routes":
-        raise AneforgeError(f"compile: no opt {opt!r}; there is one pipeline, and its name is 'routes'")
+    for name, value, default in (("compress_atol", compress_atol, 0.05), ("block_size", block_size, 32)):
+        if value != default:
+            raise AneforgeError(f"compile: {name}={value!r} has no effect without compress; leave it out")
+
+
+def overlap_of(opt: str | int | None) -> bool:
+    """Whether layers may overlap at an ``opt`` level."""
+    try:
+        return OPT_LEVELS[opt]
+    except (KeyError, TypeError):
+        levels = ", ".join(repr(level) for level in OPT_LEVELS)
+        raise AneforgeError(f"compile: no opt {opt!r}; choose one: {levels}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from aneforge.anec.ir import Module
 from aneforge.compiler.legal.rewrites.host import HostInput
@@ -11,6 +12,9 @@ from aneforge.compiler.lower.walk import Port
 from aneforge.compiler.record import Record
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+
+if TYPE_CHECKING:
+    from aneforge.compiler.legal.judge import Finding
 
 __all__ = ["Draft"]
 
@@ -32,6 +36,8 @@ class Draft:
     host_inputs: list[HostInput] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     """What phase 0 rewrote; the module has those of the later phases."""
+    risks: dict[tuple[str, ...], tuple[tuple[str, Finding], ...]] = field(default_factory=dict)
+    """What the rules let pass although its numbers may be wrong, by node, for each set of facts that was asked."""
     module: Module | None = None
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
@@ -49,6 +55,7 @@ class Draft:
             stands=dict(self.stands),
             host_inputs=list(self.host_inputs),
             records=list(self.records),
+            risks=dict(self.risks),
             module=None if self.module is None else self.module.clone(),
         )
 

@@ -37,7 +37,7 @@ def listing(program: Program) -> str:
     stats = program.stats
     chips = ", ".join(program.target.chips) or "no product known"
     lines = [
-        f"program for {program.target.name} ({chips})",
+        f"program for {program.target.name} ({chips}){_route(program)}",
         f"{_count(stats['segments'], 'segment')}, {_count(stats['partitions'], 'partition')}, "
         f"{_count(stats['layers'], 'layer')} of {stats['ops']} ops, {stats['chained']} chained, "
         f"{_count(stats['co_issued'], 'pair')} co-issued",
@@ -59,6 +59,10 @@ def listing(program: Program) -> str:
             lines += _layer(layer, weights)
     lines += [f"output {port.name} {_shape(port.ndchw_shape)} {port.dtype}" for port in program.outputs]
     return "\n".join(lines) + "\n"
+
+
+def _route(program: Program) -> str:
+    return ", built by the direct route (authored layers, no conversion)" if program.route == "direct" else ""
 
 
 def _layer(layer: ProgramLayer, weights: dict[str, Any]) -> list[str]:

@@ -17,12 +17,12 @@ from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.legal.passes import LEGALITY
 from aneforge.compiler.legalise import LEGALISATION
 from aneforge.compiler.memory import MEMORY
-from aneforge.compiler.passes import Pass, PassLog, checked_order, run_draft
+from aneforge.compiler.passes import PASSES, Pass, PassLog, checked_order, run_draft
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.schedule import SCHEDULE
 from aneforge.targets.chip import Target
 
-__all__ = ["CODE_PASSES", "PHASES", "PIPELINE", "Branch", "Watcher", "run_pipeline"]
+__all__ = ["CODE_PASSES", "OVERLAP", "PHASES", "PIPELINE", "Branch", "Watcher", "run_pipeline"]
 
 PHASES: dict[str, tuple[str, ...]] = {
     "legal": LEGALITY,
@@ -39,6 +39,9 @@ CODE_PASSES: tuple[str, ...] = tuple(name for phase, passes in PHASES.items() if
 PIPELINE: tuple[str, ...] = tuple(name for passes in PHASES.values() for name in passes)
 """Every pass of a compile, in order."""
 
+OVERLAP: tuple[str, ...] = ("discover-chains", "discover-co-issue")
+"""The passes that let layers overlap. Without them a program gives the same numbers, one layer after another."""
+
 Watcher = Callable[[Pass, PassLog, Module], None]
 """Called behind every pass once there is backend code."""
 
@@ -54,14 +57,19 @@ class Branch:
 
 
 def run_pipeline(
-    start: Callable[[], Draft], targets: Sequence[Target], watch: Watcher | None = None, until: str | None = None
+    start: Callable[[], Draft],
+    targets: Sequence[Target],
+    watch: Watcher | None = None,
+    until: str | None = None,
+    overlap: bool = True,
 ) -> list[Branch]:
     """Run all phases, or those up to one, on what ``start`` gives; one branch for each outcome, refusals included.
+    ``overlap=False`` leaves out the passes of :data:`OVERLAP`.
 
     The finished code is verified. If that fails, or a pass stumbles over what an earlier one left, the phases run
     again on a fresh start with a check behind every pass, so that the error names the pass that broke it.
     """
-    passes = checked_order(_names(until))
+    passes = _passes(until, overlap)
     finished: list[Branch] = []
     open_: list[tuple[int, Branch]] = [(0, Branch(start(), list(targets)))]
     while open_:
@@ -95,6 +103,15 @@ def run_pipeline(
             verify(branch.draft.code, after=passes[-1].name)
         finished.append(branch)
     return finished
+
+
+def _passes(until: str | None, overlap: bool) -> list[Pass]:
+    names = _names(until)
+    if overlap:
+        return checked_order(names)
+    left_out = [PASSES[name] for name in OVERLAP]
+    ensured = [fact for each in left_out for fact in each.ensures]  # vacuously: nothing is chained, nothing paired
+    return checked_order([name for name in names if name not in OVERLAP], ensured)
 
 
 def _names(until: str | None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.labels import plan_from_labels
 from aneforge.compiler.legal.check import check_reads, program_route
+from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.lower import Port
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.passes import PASSES, PassLog
@@ -193,6 +194,7 @@ class Program:
         log: Sequence[PassLog],
         rewrites: Sequence[Record] = (),
         route: str = "conversion",
+        risks: Sequence[tuple[str, Finding]] = (),
     ) -> None:
         self.target = target
         self.module = module
@@ -203,12 +205,16 @@ class Program:
         """The rows of the table of rewrites that were applied, by node."""
         self.route = route
         """``direct`` where the chip is below the floor of the model language and is reached by authoring only."""
+        self.risks = tuple((node, finding.on(target.name)) for node, finding in risks)
+        """Nodes that run and whose numbers may be wrong on the chip, with the rule that says so."""
 
     @classmethod
     def of(cls, target: Target, draft: Draft, log: Sequence[PassLog]) -> Program:
         """What a finished draft is for one of its targets."""
-        route = program_route(facts_of(target, check_reads()), draft.route)
-        return cls(target, draft.code, draft.inputs, draft.outputs, log, draft.all_records, route)
+        facts = facts_of(target, check_reads())
+        route = program_route(facts, draft.route)
+        risks = draft.risks.get(facts.signature, ())
+        return cls(target, draft.code, draft.inputs, draft.outputs, log, draft.all_records, route, risks)
 
     @property
     def lineage(self) -> dict[str, Standing]:
@@ -331,7 +337,7 @@ class Program:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values; the same program gives the same text on every machine."""
-        return {"target": self.target.name, **self._content()}
+        return {"target": self.target.name, "route": self.route, **self._content()}
 
     def _content(self) -> dict[str, Any]:
         return {

@@ -90,8 +90,10 @@ class RefusedOps(AneforgeError, ValueError):  # noqa: N818 - caught by the pass 
 class CompileError(AneforgeError, ValueError):
     """No program results. The first of ``refusals`` is told; ``refused_by`` is the pass that found them."""
 
-    def __init__(self, target: str, refused_by: str, refusals: Sequence[Refusal]) -> None:
+    def __init__(self, target: str, refused_by: str, refusals: Sequence[Refusal], route: str = "") -> None:
         self.target, self.refused_by = target, refused_by
+        self.route = route
+        """``conversion`` or ``direct``, where a chip is reached by more than one or not by the usual one."""
         self.unnamed = tuple(refusals)
         self.refusals = tuple(each.on(target) for each in refusals)
         first = self.refusals[0]
@@ -101,11 +103,12 @@ class CompileError(AneforgeError, ValueError):
         where = f"{', '.join(first.sources)}: " if first.sources else ""
         more = len(self.refusals) - 1
         others = f" and {more} more node{'s' if more > 1 else ''}" if more else ""
-        super().__init__(f"{where}{first.reason}{said} (target {target}, refused by {refused_by}{others})")
+        by = f" by the {route} route" if route else ""
+        super().__init__(f"{where}{first.reason}{said} (target {target}{by}, refused by {refused_by}{others})")
 
-    def on(self, target: str) -> CompileError:
+    def on(self, target: str, route: str = "") -> CompileError:
         """The same refusal of another target whose facts agree."""
-        return CompileError(target, self.refused_by, self.unnamed)
+        return CompileError(target, self.refused_by, self.unnamed, route)
 
     @property
     def evidence(self) -> Fact[Any] | None:

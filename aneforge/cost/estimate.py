@@ -12,14 +12,23 @@ from aneforge.compiler.compile import compile_target, resolve_target
 from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.device import SCOPES, Roof, Setting, call_us, layer_us
-from aneforge.cost.program import is_resident, work_of_program
+from aneforge.cost.program import is_resident, work_of_layer, work_of_program
 from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError, UnavailableError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
+from aneforge.targets.names import chip_label
 
-__all__ = ["DispatchFloorWarning", "Estimate", "LayerEstimate", "estimate", "estimate_program", "estimate_provenance"]
+__all__ = [
+    "DispatchFloorWarning",
+    "Estimate",
+    "LayerEstimate",
+    "estimate",
+    "estimate_program",
+    "estimate_provenance",
+    "warn_dispatch_floor",
+]
 
 DEFAULT_SCOPE = "coreml_call"
 _FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
@@ -114,11 +123,18 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     works = work_of_program(program)
     alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
     layers = _side_by_side(alone, program.steps)
-    io = tuple(float(sum(2 * prod(port.ndchw_shape) for port in ports)) for ports in (program.inputs, program.outputs))
     calls = max(1, len(program.segments))
-    us = call_us(scope, [each.us for each in layers], (io[0], io[1]), basis.constants, calls)
+    us = call_us(scope, [each.us for each in layers], _port_bytes(program), basis.constants, calls)
     low, high = basis.spread
     return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
+
+
+def _port_bytes(program: Program) -> tuple[float, float]:
+    """What one call brings in and takes out."""
+    read, written = (
+        float(sum(2 * prod(port.ndchw_shape) for port in ports)) for ports in (program.inputs, program.outputs)
+    )
+    return read, written
 
 
 def _layer(layer: ProgramLayer, work: Work, program: Program, basis: Basis) -> LayerEstimate:
@@ -150,12 +166,45 @@ def estimate(
     """Microseconds of one call on a target (the host's family, or the H13 floor, by default)."""
     if int8:
         raise UnavailableError("estimate: int8 needs the weight encoder; encode the weights (af.Encoded) instead")
-    found = estimate_program(compile_target(Graph.of(out), resolve_target(target)), scope)
-    if found.engine_us < _FLOOR * found.us:
-        share = 1 - found.engine_us / found.us
-        told = f"{share:.0%} of this call of {found.us:.0f} us is dispatch and copies: give it more work, or batch it"
-        warnings.warn(told, DispatchFloorWarning, stacklevel=2)
+    program = compile_target(Graph.of(out), resolve_target(target))
+    found = estimate_program(program, scope)
+    _warn_if_at_floor(program, found.engine_us, found.us, stacklevel=3)
     return found.us
+
+
+def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
+    """A warning where nearly all of a call would be the starting of it; whether there was one.
+
+    The answer is that of :func:`estimate` and cheaper: layers are timed, at least and at most, until they are worth a
+    call, and a whole estimate is made only where that leaves the question open.
+    """
+    basis = basis_of(program.target)
+    fixed = call_us(DEFAULT_SCOPE, [], _port_bytes(program), basis.constants, max(1, len(program.segments)))
+    enough = 2 * _FLOOR * fixed / (1 - _FLOOR)  # twice, since a layer may hide behind another
+    stored = {each.key: each for each in program.weights}
+    least = most = 0.0
+    for layer in program.layers:
+        work = work_of_layer(layer, stored)
+        least += layer_us(work, basis.constants, Setting(resident=True)).us
+        if least > enough:
+            return False
+        most += layer_us(work, basis.constants, Setting(resident=False)).us
+    if most < _FLOOR * (fixed + most):
+        return _warn_if_at_floor(program, most, fixed + most, stacklevel + 1)
+    found = estimate_program(program)
+    return _warn_if_at_floor(program, found.engine_us, found.us, stacklevel + 1)
+
+
+def _warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: int) -> bool:
+    if engine_us >= _FLOOR * us:
+        return False
+    what = ", ".join(port.name for port in program.outputs[:4])
+    told = (
+        f"{what}: {1 - engine_us / us:.0%} of a call of {us:.0f} us on {chip_label(program.target.name)} is dispatch "
+        f"and copies, {engine_us:.2g} us the engine's work: give it more work, or batch it"
+    )
+    warnings.warn(told, DispatchFloorWarning, stacklevel=stacklevel)
+    return True
 
 
 def estimate_provenance(target: str | int | Target) -> dict[str, Any]:

@@ -38,6 +38,7 @@ __all__ = [
     "KINDS",
     "VERDICTS",
     "Axis",
+    "Bounds",
     "Verdict",
     "axes_of",
     "graph_verdicts",
@@ -311,7 +312,7 @@ def graph_verdicts(
 
 def questions(graph: Graph, max_abs: float | None = None) -> Iterator[tuple[Tensor, Question]]:
     """What is asked about each op of a graph: kind, geometry, and a bound on the numbers that it reads."""
-    bounds = _Bounds(max_abs)
+    bounds = Bounds(max_abs)
     squared = _squared(graph)
     for node in graph.nodes:
         bounds.add(node)
@@ -330,7 +331,7 @@ def _squared(graph: Graph) -> set[int]:
     return {each.uid for node in readers for each in node.inputs}
 
 
-class _Bounds:
+class Bounds:
     """The largest magnitude that each node can have, as far as a single look at it tells."""
 
     def __init__(self, promised: float | None) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
@@ -13,11 +16,19 @@ from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 if TYPE_CHECKING:
     from aneforge.divergence.axes import Axis
+    from aneforge.divergence.verdicts import Bounds
     from aneforge.graph.graph import Graph
+    from aneforge.graph.tensor import Tensor
 
-__all__ = ["CrossChipFP16Warning", "PrecisionWarning", "warn_divergence", "warn_slices"]
+__all__ = ["CrossChipFP16Warning", "PrecisionWarning", "warn_divergence", "warn_precision", "warn_slices"]
 
 _NAMED = 4  # nodes that one warning names
+_LARGEST = 65504.0  # of fp16 (N01)
+_CEILING = 32768.0  # of a product's sum (N04)
+_WIDE = 1024  # numbers in a sum from which one of unknown size is worth a warning
+_SUMS = {"sum": 1, "l1_norm": 1, "log_sum": 1, "sum_square": 2}
+"""Reductions whose sum is kept in fp16, and the power of the numbers they add."""
+_PRODUCTS = frozenset(("conv", "linear", "matmul"))
 
 
 class PrecisionWarning(UserWarning):
@@ -73,6 +84,71 @@ def warn_slices(graph: Graph, target: Target, stacklevel: int = 2) -> int:
         )
         warnings.warn(text, CrossChipFP16Warning, stacklevel=stacklevel)
     return len(nodes)
+
+
+def warn_precision(graph: Graph, target: Target, stacklevel: int = 2) -> int:
+    """Warnings where numbers may be lost that the graph itself speaks of; how many nodes they concern.
+
+    Two things are said: a sum of many numbers that nothing keeps below 65504, and a product that passes 32768 on data
+    within what ``input(max_abs=...)`` promises. One pass over the graph; a graph with no such sum and no such promise
+    is not walked. ``precision_risk`` says more, from the ranges of every op.
+    """
+    from aneforge.divergence.verdicts import Bounds
+
+    promised = any(node.dtype == "uint8" or node.attrs["max_abs"] is not None for node in graph.inputs)
+    if not promised and graph.kinds.isdisjoint(_SUMS):
+        return 0
+    bounds = Bounds(None)
+    sums: list[tuple[Tensor, str]] = []
+    products: list[tuple[Tensor, str]] = []
+    for node in graph.nodes:
+        bounds.add(node)
+        if node.op in _SUMS:
+            count, bound = node.inputs[0].size // max(node.size, 1), bounds.of(node.inputs[0])
+            reach = count * bound ** _SUMS[node.op]
+            if reach > _LARGEST and (math.isfinite(bound) or count >= _WIDE):
+                most = "" if math.isinf(bound) else f", up to {reach:.3g}"
+                sums.append((node, f"{node.op} of {count} numbers{most}"))
+        elif node.op in _PRODUCTS and (reach := _largest_product(node, bounds)) >= _CEILING:
+            products.append((node, f"{node.op}, up to {reach:.3g}"))
+    if not sums and not products:
+        return 0
+    chip, names = chip_label(target.name), graph.names()
+
+    def told(found: Sequence[tuple[Tensor, str]]) -> str:
+        return _listed([f"{names[node.uid]} ({what})" for node, what in found])
+
+    if sums:
+        text = (
+            f"{told(sums)}: the sum is kept in fp16 on {chip} and is infinite above 65504. Promise the size of the "
+            "data with input(max_abs=...), scale it down, take the mean, or use af.reduce_sum_to_matmul"
+        )
+        warnings.warn(text, PrecisionWarning, stacklevel=stacklevel)
+    if products:
+        text = (
+            f"{told(products)}: a product whose sum reaches 32768 is infinite on {chip} [N04], and the promised data "
+            "can reach it. Scale an operand down before the product and the result up behind it, or promise less"
+        )
+        warnings.warn(text, PrecisionWarning, stacklevel=stacklevel)
+    return len(sums) + len(products)
+
+
+def _largest_product(node: Tensor, bounds: Bounds) -> float:
+    """How large a sum of products can get on bounded data; 0 where nothing bounds it, which is no reason to warn."""
+    x, other = node.inputs[0], node.inputs[1]
+    bound = bounds.of(x)
+    if not math.isfinite(bound) or x.op == "const":
+        return 0.0
+    length = x.shape[-1] if node.op == "matmul" else math.prod(other.shape[1:])
+    if other.op != "const" or other.weight is None:
+        second = bounds.of(other)
+        return bound * second * length if math.isfinite(second) else 0.0
+    if bound * length * bounds.of(other) < _CEILING:
+        return 0.0
+    kernel = np.abs(other.weight.array.astype(np.float32))
+    if node.op == "matmul":
+        return bound * float(kernel.sum(axis=-2 if kernel.ndim > 1 else 0).max())
+    return bound * float(kernel.reshape(len(kernel), -1).sum(axis=1).max())
 
 
 def _listed(names: Sequence[str]) -> str:

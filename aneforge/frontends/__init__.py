@@ -17,7 +17,7 @@ from aneforge.graph.ops.host import Evaluate, register_language
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
-__all__ = ["FORMATS", "Format", "LoadError", "from_torch", "load", "load_graph", "load_onnx", "onnx_to_tensor"]
+__all__ = ["FORMATS", "Format", "LoadError", "from_torch", "load", "load_graph", "onnx_graph", "onnx_to_tensor"]
 
 
 class LoadError(AneforgeError):
@@ -100,27 +100,25 @@ def _folders() -> str:
     return " or ".join(end for end, each in FORMATS.items() if each.folder)
 
 
-def load_onnx(
-    path: str | Path, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None
-) -> Graph:
-    """The graph in an ONNX file, whatever its name ends in."""
-    file = Path(path)
+def onnx_graph(model: Any, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None) -> Graph:
+    """The graph in an ONNX file, whatever its name ends in, or in an ``onnx.ModelProto``."""
+    if not isinstance(model, (str, Path)):
+        from aneforge.frontends.onnx_reader import read_model
+
+        return read_model(model, dims or {}, fixed or {})
+    file = Path(model)
     if not file.is_file():
-        raise LoadError(f"no file {str(path)!r}")
+        raise LoadError(f"no file {str(model)!r}")
     return FORMATS[".onnx"].read(file, dims=dict(dims or {}), fixed=dict(fixed or {}))
 
 
 def onnx_to_tensor(
     model: Any, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None
-) -> Tensor | list[Tensor]:
-    """The output tensor of an ONNX model (a path, or an ``onnx.ModelProto``), or a list where it has several."""
-    if isinstance(model, (str, Path)):
-        graph = load_onnx(model, dims, fixed)
-    else:
-        from aneforge.frontends.onnx_reader import read_model
-
-        graph = read_model(model, dims or {}, fixed or {})
-    return graph.outputs[0] if len(graph.outputs) == 1 else list(graph.outputs)
+) -> tuple[list[Tensor], Tensor | list[Tensor]]:
+    """The inputs of an ONNX model (a path, or an ``onnx.ModelProto``) in the file's order, and its output, or a list
+    where it has several: ``(x,), y = af.onnx_to_tensor("net.onnx")``, then ``af.compile(y.softmax())``."""
+    graph = onnx_graph(model, dims, fixed)
+    return list(graph.inputs), graph.outputs[0] if len(graph.outputs) == 1 else list(graph.outputs)
 
 
 def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Graph:

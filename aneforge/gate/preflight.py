@@ -24,6 +24,9 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets import Family, Target, all_targets, op_routes, resolve, target
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.evidence import Fact
+from aneforge.targets.families import as_family
+from aneforge.targets.names import newest_below_the_floor
+from aneforge.targets.ops import ROUTES, lowered_to
 
 __all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all"]
 
@@ -87,9 +90,20 @@ class OpReport:
     def other_route(self) -> str | None:
         """What the other route would answer, where there is one."""
         other = "direct" if self.route == _CONVERSION else _CONVERSION
-        if self.op == "host" or not op_routes(self.node.definition.gate_name).route(other):
+        statuses = op_routes(self.node.definition.gate_name).route(other)
+        if self.op == "host" or not statuses:
             return None
+        if other == "direct" and self.target.family5 is Family.OLDER:
+            return f"direct: {'accept' if self._is_above_its_floor() else 'reject'}"
         return f"{other}: {judge(query_of(self.node.signature), self.target, other).verdict}"
+
+    def _is_above_its_floor(self) -> bool:
+        """Below A13 ordinary ops are authored where the backend has them; native layers are not known there."""
+        lowered = lowered_to(self.node.definition.gate_name)
+        family = self.target.family8
+        if lowered is None or family is None or self.node.definition.native_layer:
+            return False
+        return lowered.native_on(family)
 
     @property
     def where(self) -> str:
@@ -143,12 +157,15 @@ class OpReport:
 class Preflight:
     """The verdict of one chip on one graph."""
 
-    def __init__(self, graph: Graph, names: Mapping[int, str], chip: Target, outcome: Outcome, route: str) -> None:
+    def __init__(
+        self, graph: Graph, names: Mapping[int, str], chip: Target, outcome: Outcome, route: str | None
+    ) -> None:
         self.graph = graph
         self.target = chip
         self._names = names
         self._outcome = outcome
-        self._route = program_route(facts_of(chip, check_reads()), route)
+        self.route = program_route(facts_of(chip, check_reads()), route)
+        """By which the program would reach the chip: ``conversion`` or ``direct``."""
 
     @property
     def family(self) -> Family | None:
@@ -186,7 +203,7 @@ class Preflight:
     def _report(
         self, node: Tensor, status: str, findings: tuple[Finding, ...] = (), record: Record | None = None
     ) -> OpReport:
-        return OpReport(node, self._names[node.uid], self.target, status, findings, record, self._route)
+        return OpReport(node, self._names[node.uid], self.target, status, findings, record, self.route)
 
     def _late(self, rule: str, reason: str, oversize: bool) -> Finding:
         """What a phase behind the rules refuses, in the same form."""
@@ -258,7 +275,8 @@ class Preflight:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {status}" for status, count in self.counts.items() if count)
-        lines = [f"{self.target.name}: {'runs' if self.ok else 'does not run'} ({counts or 'empty'})"]
+        answer = "runs" if self.ok else "does not run"
+        lines = [f"{self.target.name} by the {self.route} route: {answer} ({counts or 'empty'})"]
         for status in ("reject", "oversize", "risk", "decompose"):
             lines += [f"  {report}" for report in self._reports[status]]
         return "\n".join(lines)
@@ -270,7 +288,8 @@ class Preflight:
         told = [status for status in STATUSES if status != "native"]
         detail = {status: [each.to_json() for each in self._reports[status]] for status in told}
         family = None if self.family is None else int(self.family)
-        return {"target": self.target.name, "family": family, "ok": self.ok, "counts": self.counts, **detail}
+        head = {"target": self.target.name, "family": family, "route": self.route, "ok": self.ok}
+        return {**head, "counts": self.counts, **detail}
 
 
 class PreflightAll(Mapping[str, Preflight]):
@@ -292,19 +311,25 @@ class PreflightAll(Mapping[str, Preflight]):
         return {name: result.to_json() for name, result in self._results.items()}
 
 
-def preflight(out: Tensor | Sequence[Tensor] | Graph, chip: int | str | Target, route: str = _CONVERSION) -> Preflight:
-    """Check a graph against one chip: a family number, an architecture, or a chip's name.
+def preflight(
+    out: Tensor | Sequence[Tensor] | Graph, family: int | str | Target, route: str | None = _CONVERSION
+) -> Preflight:
+    """Check a graph against one chip: a family (``Family.A13`` or its number), an architecture, or a chip's name.
 
-    ``route`` is ``conversion``, or ``direct`` for chips that are reached by authoring layers only (h11 and its kin).
+    ``route`` is how the program reaches the chip: ``conversion`` (a model program handed to the compiler; nothing runs
+    so below A13), ``direct`` (authored layers), or None for the one that ``af.compile`` takes by itself. The same
+    route gives the same answer in ``af.compile``, ``cross_compile_check`` and ``aneforge check``.
     """
-    asked = target(chip)
+    # The oldest family has no representative; its newest chip answers for it.
+    is_oldest = isinstance(family, int) and as_family(family) is Family.OLDER
+    asked = newest_below_the_floor() if is_oldest else target(family)
     return _preflights(_graph(out), {asked.name: asked}, route)[asked.name]
 
 
 def preflight_all(
-    out: Tensor | Sequence[Tensor] | Graph, chips: Sequence[str] | None = None, route: str = _CONVERSION
+    out: Tensor | Sequence[Tensor] | Graph, chips: Sequence[str] | None = None, route: str | None = _CONVERSION
 ) -> PreflightAll:
-    """Check a graph against several chips, or against all 28 targets."""
+    """Check a graph against several chips, or against all 28 targets; ``route`` as for :func:`preflight`."""
     if chips is None:
         asked = {each.name: each for each in all_targets(only_28=True)}
     else:
@@ -312,9 +337,9 @@ def preflight_all(
     return PreflightAll(_preflights(_graph(out), asked, route))
 
 
-def _preflights(graph: Graph, asked: Mapping[str, Target], route: str) -> dict[str, Preflight]:
-    if route not in (_CONVERSION, "direct"):
-        raise AneforgeError(f"no route {route!r} to check by; choose conversion or direct")
+def _preflights(graph: Graph, asked: Mapping[str, Target], route: str | None) -> dict[str, Preflight]:
+    if route is not None and route not in ROUTES:
+        raise AneforgeError(f"no route {route!r} to check by; choose {' or '.join(ROUTES)}, or None")
     targets = list({each.name: each for each in asked.values()}.values())
     found = outcomes(graph, targets, route)
     names = graph.names()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import Node
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.risk import Risk
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
@@ -91,15 +92,25 @@ def rewritten(
     return applied(graph, list(sites.values())) if sites else graph
 
 
-def reduce_sum_to_matmul(out: Tensor | Sequence[Tensor] | Graph, only_idx: Sequence[int] | None = None) -> Graph:
+def reduce_sum_to_matmul(
+    out: Tensor | Sequence[Tensor] | Graph, only_idx: Sequence[int] | None = None
+) -> Tensor | list[Tensor]:
     """Sums and means along the last axis, or over channels, as products with ones: the accumulators add exactly.
 
-    ``only_idx`` picks some of them, in the order of the graph.
+    A tensor gives a tensor, several give a list; a graph gives its outputs likewise. ``only_idx`` picks some of the
+    sums, in the order of the graph.
     """
     graph = Graph.of(out)
+    if graph.states:
+        raise AneforgeError(
+            "reduce_sum_to_matmul: tensors alone do not hold the states of a graph; use "
+            "aneforge.numerics.rewritten(graph, ['sum-as-product'])"
+        )
     scene = scene_of(graph, find_target("h13"))
     sites = [site for node in graph.nodes if (site := _sum_as_product(node, scene)) is not None]
     chosen = range(len(sites)) if only_idx is None else only_idx
     if any(not 0 <= each < len(sites) for each in chosen):
         raise AneforgeError(f"only_idx is {list(chosen)}; the graph has {len(sites)} sums that can be products")
-    return applied(graph, [sites[each] for each in chosen]) if sites else graph
+    outputs = list((applied(graph, [sites[each] for each in chosen]) if sites else graph).outputs)
+    one = len(outputs) == 1 and isinstance(out, (Node, Graph))
+    return outputs[0] if one else outputs

@@ -11,7 +11,7 @@ import numpy as np
 from aneforge.errors import AneforgeError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.model import compile as compile_model
+from aneforge.model import build
 from aneforge.numerics.values import ANYTHING, Value
 from aneforge.sim.half import LARGEST
 from aneforge.sim.nodes import NodeValues
@@ -82,7 +82,7 @@ def calibrate(
         raise AneforgeError(f"the margin is {margin!r}; it is how much wider than the data, 1 or more")
     found: dict[str, tuple[float, float]] = {}
     for chip in targets:
-        model = compile_model(out, target=chip)
+        model = build(out, chip)
         for sample in samples:
             for name, given in sample.items():
                 _widen(found, name, np.asarray(given, np.float64))

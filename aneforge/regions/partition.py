@@ -15,8 +15,8 @@ from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model
-from aneforge.model import compile as compile_model
+from aneforge.model import Model, build
+from aneforge.ports import check_bytes
 from aneforge.regions.placement import fixed_costs, likely
 from aneforge.regions.split import ENGINE, HOST, Crossing, Region, crossings, split
 from aneforge.targets.chip import Target
@@ -66,7 +66,7 @@ class Partition:
         found = {}
         for region in self.regions:
             if region.device == ENGINE:
-                found[region.number] = compile_model(self.graph_of(region.number), target=self.target)
+                found[region.number] = build(self.graph_of(region.number), self.target)
         return found
 
     # Costs.
@@ -89,6 +89,8 @@ class Partition:
         for name, value in feeds.items():
             if name not in ports:
                 raise AneforgeError(f"no input {name!r}; the graph takes {', '.join(ports)}")
+            if ports[name].dtype == "uint8":
+                check_bytes(name, value)
             values[ports[name].uid] = np.asarray(value)
         missing = [name for name, each in ports.items() if each.uid not in values]
         if missing:

@@ -1,82 +1,142 @@
-"""The 187-op model-language matrix as questions: is it native there, since when, what is on this chip."""
+"""Questions about one op by its name: is it native there, since when, what is on this chip.
+
+Every answer about what runs is :func:`aneforge.targets.ops.op_status`, which the gate and the compiler ask too. The
+published 187-op matrix is shown beside it in its own words (``native``, ``bridge``, ``gated``, ``none``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aneforge.errors import UnknownNameError, nearest
+from aneforge.errors import UnknownNameError
 from aneforge.targets import store
 from aneforge.targets.evidence import fact
-from aneforge.targets.families import MIN_FAMILY, Family
+from aneforge.targets.families import MIN_FAMILY, Family, as_family
 from aneforge.targets.names import target
-from aneforge.targets.ops import lowered_to, mil_row, op_routes
+from aneforge.targets.ops import lowered_to, mil_row, op_routes, op_status, user_names
 
-__all__ = ["device_status", "is_native", "min_native_family", "op_info", "ops_on", "walled_everywhere"]
+__all__ = [
+    "OP_CATALOG",
+    "device_status",
+    "is_native",
+    "min_native_family",
+    "op_info",
+    "ops_on",
+    "walled_everywhere",
+]
 
-STATUSES = ("native", "bridge", "gated", "none")
+STATUSES = ("native", "decompose", "reject")
+PUBLISHED = ("bridge", "gated", "none")
 _TIERS = tuple(family for family in Family if family >= MIN_FAMILY)
 
 
-def _row(name: str) -> Any:
+def _published(name: str) -> Mapping[str, Any] | None:
+    """The row of the published matrix, by the op's own name or by the one that it is a spelling of."""
     row = mil_row(name)
-    if row is None:
-        names = [each["mil"] for each in store.load("ops")["mil_matrix"]]
-        near = ", ".join(nearest(str(name), names)) or "conv, matmul, softmax"
-        raise UnknownNameError(f"the op matrix has no {name!r}; nearest: {near}")
-    return row
+    synonym = store.load("vocabulary")["synonyms"].get(name)
+    return mil_row(synonym) if row is None and synonym is not None else row
 
 
 def _family(chip: int | str) -> Family:
+    if isinstance(chip, int):
+        return as_family(chip)
     found = target(chip)
     if found.family5 is None:
-        raise UnknownNameError(f"{found.name} is in no family, so the op matrix has no column for it")
+        raise UnknownNameError(f"{found.name} is in no family, so no status of an op is known for it")
     return found.family5
 
 
 def op_info(name: str) -> dict[str, Any]:
-    """Everything the matrix and the backend tables hold on one op, with evidence."""
-    row = _row(name)
+    """Everything that is known of one op, with evidence.
+
+    ``status`` is ``op_status`` by family, ``published`` the row of the 187-op matrix (None where it has none),
+    ``routes`` the answer by conversion and by direct authoring, ``backend`` the engine's own op.
+    """
+    routes = op_routes(name)
+    row = _published(name)
     evidence = store.load("ops")["evidence"]
     lowered = lowered_to(name)
     return {
         "op": name,
-        "class": row["class"],
-        "status": {
+        "class": None if row is None else row["class"],
+        "status": {family.name: routes.main[family].to_json() for family in _TIERS},
+        "published": None
+        if row is None
+        else {
             family.name: fact({**row, "v": row[family.name]}, evidence, family=family.name).to_json()
             for family in _TIERS
         },
         "min_native_family": min_native_family(name),
-        "routes": op_routes(name).to_json(),
+        "routes": routes.to_json(),
         "backend": None if lowered is None else lowered.to_json(),
-        "kernel_class": row["kernel_class"],
+        "kernel_class": None if row is None else row["kernel_class"],
     }
 
 
 def device_status(name: str, chip: int | str = "m1") -> str:
-    """``native``, ``bridge``, ``gated`` or ``none`` for one op on one chip; nothing runs below A13."""
-    row, family = _row(name), _family(chip)
+    """The word of the published matrix for one op on one chip: ``native``, ``bridge``, ``gated`` or ``none``. Nothing
+    converted runs below A13. ``op_status`` says what becomes of the op; it also knows ops that the matrix lacks."""
+    op_routes(name)
+    row, family = _published(name), _family(chip)
+    if row is None:
+        raise UnknownNameError(f"the published matrix has no row for {name!r}; op_status({name!r}, family) answers")
     return "none" if family < MIN_FAMILY else row[family.name]
 
 
 def is_native(op: str, chip: int | str = "m1") -> bool:
-    """Whether the op runs as it is on the chip's engine."""
-    return device_status(op, chip) == "native"
+    """Whether ``op_status`` is ``native`` for the op on the chip: it runs as it is on the engine."""
+    return op_status(op, _family(chip)) == "native"
 
 
 def ops_on(chip: int | str = "m1", status: str = "native") -> list[str]:
-    """All ops of the matrix with one status on a chip, sorted."""
-    if status not in STATUSES:
-        raise UnknownNameError(f"no status {status!r}: it is one of {', '.join(STATUSES)}")
-    return sorted(row["mil"] for row in store.load("ops")["mil_matrix"] if device_status(row["mil"], chip) == status)
+    """All ops of the catalogue with one status on a chip, sorted.
+
+    ``native``, ``decompose`` and ``reject`` are what ``op_status`` says; ``bridge``, ``gated`` and ``none`` are words
+    of the published matrix (a bridge is a native op that only direct authoring reaches).
+    """
+    family = _family(chip)
+    if status in STATUSES:
+        return sorted(name for name in user_names() if op_status(name, family) == status)
+    if status in PUBLISHED:
+        rows = store.load("ops")["mil_matrix"]
+        return sorted(row["mil"] for row in rows if device_status(row["mil"], family) == status)
+    raise UnknownNameError(f"no status {status!r}; choose one: {', '.join((*STATUSES, *PUBLISHED))}")
 
 
 def min_native_family(op: str) -> int | None:
-    """The oldest five-tier family where the op is native; ``None`` where there is none."""
-    row = _row(op)
-    return next((int(family) for family in _TIERS if row[family.name] == "native"), None)
+    """The oldest five-tier family where ``op_status`` is ``native``; None where there is none."""
+    op_routes(op)
+    return next((int(family) for family in _TIERS if op_status(op, family) == "native"), None)
 
 
 def walled_everywhere() -> list[str]:
-    """Ops with no path on any family: they are rewritten in the graph or run on the host."""
+    """Ops that the published matrix gives no path on any family: they are rewritten in the graph or run on the
+    host."""
     rows = store.load("ops")["mil_matrix"]
     return sorted(row["mil"] for row in rows if all(row[family.name] == "none" for family in _TIERS))
+
+
+class _Catalog(Mapping[str, dict[str, Any]]):
+    """Every op by name; an entry is made when it is read."""
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        if name not in user_names():
+            raise KeyError(name)
+        return op_info(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(user_names())
+
+    def __len__(self) -> int:
+        return len(user_names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in user_names()
+
+    def __repr__(self) -> str:
+        return f"<catalogue of {len(self)} ops>"
+
+
+OP_CATALOG: Mapping[str, dict[str, Any]] = _Catalog()
+"""What :func:`op_info` says, by op."""

@@ -25,6 +25,7 @@ __all__ = [
     "arch_for_family",
     "chip_label",
     "family_of_arch",
+    "newest_below_the_floor",
     "resolve",
     "runtime_arch",
     "target",
@@ -64,6 +65,13 @@ def target(name: str | int | Target) -> Target:
     if isinstance(name, int):
         return compiler_target(arch_for_family(name))
     return resolve(name).target
+
+
+@cache
+def newest_below_the_floor() -> Target:
+    """Who answers a question about the oldest family as such, which has no representative: the newest of its targets
+    that a product carries."""
+    return [each for each in all_targets(only_28=True) if each.family5 is Family.OLDER and each.chips][-1]
 
 
 def resolve(name: str) -> Resolution:
@@ -121,7 +129,7 @@ def arch_for_family(family: int | str) -> str:
     if member.name not in representatives:
         raise UnknownNameError(
             f"family {int(member)} ({member.name}) has no representative target: nothing below "
-            f"{', '.join(representatives)} can run a program"
+            f"{', '.join(representatives)} can run a converted program; name a chip, for instance h12"
         )
     return representatives[member.name]
 

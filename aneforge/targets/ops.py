@@ -30,10 +30,12 @@ __all__ = [
     "floor",
     "is_floor_met",
     "lowered_to",
+    "mil_floor",
     "mil_row",
     "op_names",
     "op_routes",
     "op_status",
+    "user_names",
 ]
 
 Status = Literal["native", "decompose", "reject"]
@@ -85,8 +87,9 @@ class OpRoutes:
 
     @property
     def main(self) -> Mapping[Family, Fact[str]]:
-        """The route a user of this package takes: conversion, or direct for layers that exist only there."""
-        return self.conversion or self.direct or {}
+        """The route a user of this package takes: conversion, or direct for layers that exist only there. Either way
+        nothing runs below A13, since the graph around a layer is converted."""
+        return self.conversion or {**(self.direct or {}), Family.OLDER: mil_floor()}
 
     def to_json(self) -> dict[str, Any]:
         def statuses(route: Mapping[Family, Fact[str]] | None) -> dict[str, Any] | None:
@@ -133,7 +136,8 @@ def op_routes(op: str) -> OpRoutes:
     if found is None and synonym is not None:
         found = _decide(synonym)
     if found is None:
-        near = ", ".join(nearest(str(op), op_names())) or "conv, matmul, softmax"
+        close = nearest(str(op), user_names()) or nearest(str(op), op_names())
+        near = ", ".join(close) or "conv, matmul, softmax"
         raise UnknownNameError(f"no operation {op!r}; nearest: {near} ('aneforge ops' lists all)")
     return replace(found, name=op)
 
@@ -144,20 +148,31 @@ def _decide(name: str) -> OpRoutes | None:
         found = find(name)
         if found is not None:
             conversion, direct = found
-            return OpRoutes(name, name, rule, _with_older(conversion), _with_older(direct) if direct else None)
+            authored = _with_older(direct or {}, _authored_below_the_floor(name))
+            return OpRoutes(name, name, rule, _with_older(conversion, mil_floor()), authored or None)
     return None
 
 
 _Route = dict[Family, Fact[str]]
 
 
-def _with_older(route: _Route) -> _Route:
-    """Below the floor of the model-language path nothing runs, whatever the op."""
-    if not route:
-        return route
+def _with_older(route: _Route, older: Fact[str]) -> _Route:
+    """A route with what it says below A13; a route that the op does not have stays empty."""
+    return {Family.OLDER: older, **route} if route else route
+
+
+@cache
+def mil_floor() -> Fact[str]:
+    """Below the floor of the model-language path nothing is converted, whatever the op."""
     floor = fact(_ops()["mil_note"], about="model-language floor")
-    older = Fact("reject", floor.source, floor.confidence, "op below A13", note=floor.note)
-    return {Family.OLDER: older, **route}
+    return Fact("reject", floor.source, floor.confidence, "op below A13", note=floor.note)
+
+
+def _authored_below_the_floor(name: str) -> Fact[str]:
+    """Table 26.1 knows no native layer below A13. Ordinary ops may still be authored there: their backend floors
+    decide, in phase 2 of the compiler."""
+    about = f"layer {name} below A13"
+    return Fact("reject", ("S26",), "decoded", about, note="no native layer is known below A13 (table 26.1)")
 
 
 @cache
@@ -306,16 +321,21 @@ def _mil_rows() -> dict[str, dict[str, Any]]:
 @cache
 def op_names() -> tuple[str, ...]:
     """Every name that :func:`op_status` answers to."""
-    document = _ops()
     layers = store.load("layers")
+    names = [spelled for name in _backend_rows() for spelled in (name.removeprefix("anec."), name)]
+    names += [row["name"] for row in layers["layers"]]
+    names += [row["type_tag"] for row in layers["unit_types_without_exported_validator"]]
+    return tuple(dict.fromkeys((*user_names(), *names)))
+
+
+@cache
+def user_names() -> tuple[str, ...]:
+    """The names that people write: the model language's and those of graphs; none of the backend's own."""
+    document, words = _ops(), store.load("vocabulary")
     names = [row["mil"] for row in document["mil_matrix"]]
     names += [row["name"] for row in document["gated_ops"]]
     names += document["no_native_form"]["v"]
-    names += [spelled for name in _backend_rows() for spelled in (name.removeprefix("anec."), name)]
-    names += [row["name"] for row in layers["layers"]]
-    names += [row["type_tag"] for row in layers["unit_types_without_exported_validator"]]
-    names += store.load("vocabulary")["synonyms"]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys((*names, *words["rulings"], *words["synonyms"], *words["graph_layers"])))
 
 
 def backend_ops() -> Iterator[BackendOp]:

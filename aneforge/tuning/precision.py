@@ -16,8 +16,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model
-from aneforge.model import compile as compile_model
+from aneforge.model import Model, build, warn_of
 from aneforge.rewrites.rewrite import Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
 from aneforge.targets.chip import Target
@@ -40,8 +39,9 @@ def tune_precision(
     reps: int = 20,
     verbose: bool = False,
     target: str | int | Target | None = None,
-) -> Model:
-    """Choose how each layer's weights are stored, among the forms that the target streams; ``model.tuning`` tells.
+) -> tuple[Model, Tuning]:
+    """Choose how each layer's weights are stored, among the forms that the target streams; the model and the report of
+    every layer's choice (``model.tuning`` is the same report).
 
     ``target_error`` asks for the fastest choice within that error (0.01 where neither limit is given),
     ``cost_budget_us`` for the most exact choice within that time by estimate; with both, the time is met within the
@@ -54,7 +54,9 @@ def tune_precision(
     Limits(target_error=error)  # refuses what is no error
     line = _Line(Graph.of(out), resolve_target(target), inputs, verbose)
     steps = line.within_error(error) if cost_budget_us is None else line.within_time(cost_budget_us, error)
-    return tuned_model(line.result(steps))
+    model = tuned_model(line.result(steps))
+    warn_of(model)
+    return model, model.tuning
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ class _Line:
     def __init__(self, graph: Graph, chip: Target, inputs: Inputs, verbose: bool) -> None:
         self.graph, self.chip, self.verbose = graph, chip, verbose
         self.names = graph.names()
-        model = compile_model(graph, target=chip)
+        model = build(graph, chip)
         estimate = model.estimate()
         self.untouched, self.measured = figure(estimate), estimate.basis.measured
         self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
@@ -89,7 +91,7 @@ class _Line:
     def at(self, count: int) -> tuple[Graph, Model, Figure]:
         if count not in self.known:
             graph = applied(self.graph, [step.site for step in self.chosen(count).values()])
-            model = compile_model(graph, target=self.chip)
+            model = build(graph, self.chip)
             self.known[count] = graph, model, figure(model.estimate())
         return self.known[count]
 

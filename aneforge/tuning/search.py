@@ -17,8 +17,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model
-from aneforge.model import compile as compile_model
+from aneforge.model import Model, build, warn_of
 from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
 from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.chip import Target
@@ -92,13 +91,14 @@ def tune(
     """
     _ = reps
     limits = Limits(budget, prune_factor, atol, min_lossy_speedup, target_error)
-    found = search(out, target, limits, inputs, verbose)
-    return tuned_model(found)
+    model = tuned_model(search(out, target, limits, inputs, verbose))
+    warn_of(model)
+    return model
 
 
 def tuned_model(found: Tuning) -> Model:
     """The chosen graph as ``af.compile`` gives it, with the record of how it was chosen."""
-    model = compile_model(found.graph, target=found.target)
+    model = build(found.graph, found.target)
     model.tuning = found
     return model
 
@@ -133,7 +133,7 @@ class _Kept:
 class _Search:
     def __init__(self, graph: Graph, chip: Target, limits: Limits, inputs: Inputs, verbose: bool) -> None:
         self.graph, self.chip, self.limits, self.verbose = graph, chip, limits, verbose
-        model = compile_model(graph, target=chip)
+        model = build(graph, chip)
         estimate = model.estimate()
         self.measured = estimate.basis.measured
         self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
@@ -195,7 +195,7 @@ class _Search:
         """Compile the whole with one more change; simulate it where it is faster; keep it where the numbers hold."""
         try:
             graph = applied(self.graph, [*self.best.sites, *sites])
-            model = compile_model(graph, target=self.chip)
+            model = build(graph, self.chip)
         except AneforgeError as error:
             return self.told(change, sites, f"refused: {first_line(error)}")
         estimate = figure(model.estimate())

@@ -117,7 +117,8 @@ def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
     """The answer for one signature: what every rule says that concerns it."""
     if signature.op.name == "host" or signature.dtype == "int32" or _reads_integers(signature):
         return Ruling("reject", (_host_finding(signature),))
-    route = "direct" if program == "direct" else route_of(signature)
+    # Below the floor nothing is converted, so a layer that could be authored is not reached either.
+    route = program if program == "direct" or chip.get("tier") == "OLDER" else route_of(signature)
     # What is authored directly as ordinary layers is gated by the floors of phase 2, not by its name here.
     by_name = program == "conversion" or signature.op.native_layer
     return _ruling(judged(query_of(signature), chip, route, by_name), route)

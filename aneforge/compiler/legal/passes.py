@@ -8,6 +8,7 @@ from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.check import check_reads, judgements
+from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.host import HostInput
 from aneforge.compiler.legal.table import Rewrite, graph_rewrites
@@ -58,11 +59,16 @@ _rewriting("rewrite-functions", "Functions below their floor: polynomials and id
 def check_legality(draft: Draft, chip: Facts) -> int:
     """Ask every rule about every node that is left; refuse what a rule refuses, all of it at once."""
     refused: list[Refusal] = []
+    risks: list[tuple[str, Finding]] = []
     for each in judgements(draft.graph, chip, draft.route):
+        name = draft.names[each.node.uid]
         if each.ruling.status == "reject":
-            refused.append(Refusal.by_rules(draft.names[each.node.uid], each.node, each.ruling))
+            refused.append(Refusal.by_rules(name, each.node, each.ruling))
+        else:
+            risks += [(name, finding) for finding in each.ruling.findings]
     if refused:
         raise RefusedNodes(refused)
+    draft.risks[chip.signature] = tuple(risks)
     return 0
 
 

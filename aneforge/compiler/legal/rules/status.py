@@ -16,7 +16,7 @@ from aneforge.compiler.legal.rules.base import CHIP, matches
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import Fact, Family, op_names, op_routes, store
 from aneforge.targets.evidence import fact
-from aneforge.targets.ops import mil_row
+from aneforge.targets.ops import mil_floor, mil_row
 
 __all__ = ["OpAnswer", "known_names", "op_answer"]
 
@@ -129,6 +129,10 @@ def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
         return OpAnswer("reject", "op-route", f"{op} has no {route} route", Fact(None), _hint({}, op))
     way = "direct" if route == "direct" else "conversion"
     statuses = routes.route(way)
+    if family is Family.OLDER and way == "conversion" and (statuses or route == way):
+        # Below A13 no model-language program compiles; Core ML reached those chips by an older path.
+        value, floor = "accept" if route == "coreml_placement" else "reject", mil_floor()
+        return OpAnswer(value, "mil-floor", f"{CHIP}: {floor.note}", floor, "target H13 or newer")
     if not statuses:
         other = "conversion" if way == "direct" else "direct authoring"
         why = f"{op} cannot be reached by {'direct authoring' if way == 'direct' else 'conversion'}"
@@ -144,10 +148,6 @@ def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
         value = "reject"  # "decompose" there means a rewrite of ours, not the compiler's (chapter 26 on sin and cos)
     elif cell == "bridge" and routes.rule == "op matrix" and not op.startswith("const"):
         value = "reject"
-    if family is Family.OLDER:
-        # Below A13 no model-language program compiles; Core ML reached those chips by an older path.
-        value = "accept" if route == "coreml_placement" and value == "reject" else value
-        return OpAnswer(value, "mil-floor", f"{CHIP}: {found.note}", found, "target H13 or newer")
     if value == "decompose" and route == "coreml_placement":
         value = "accept"
     why = f"{op} is {'rewritten to other ops' if value == 'decompose' else 'not taken'} on {CHIP} by {way}"

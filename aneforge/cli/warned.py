@@ -1,0 +1,22 @@
+"""Warnings of the library as lines for people: no file and line of this package in front of them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["warnings_on_stderr"]
+
+
+@contextmanager
+def warnings_on_stderr(*ignored: type[Warning]) -> Iterator[None]:
+    """Print what is warned of inside on stderr, each text once."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for category in ignored:
+            warnings.simplefilter("ignore", category)
+        yield
+    for text in dict.fromkeys(str(each.message) for each in found):
+        print(f"warning: {text}", file=sys.stderr)
