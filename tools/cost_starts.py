@@ -55,6 +55,13 @@ SHARED: dict[str, tuple[float, str]] = {
     "ranked_row": (70.0, "us for each row but the first"),
 }
 STATED: dict[str, dict[str, Any]] = {
+    "host_rows": {
+        "v": 74.0,
+        "src": ["AF.cost"],
+        "conf": "inferred",
+        "note": "a call from Python whose rows are no whole lines of 64 bytes: three anchors of an M5 Pro, 8, 14 and "
+        "28 places a side, take 66, 76 and 80 us more than the rest says, one of an M1 Max 109",
+    },
     "lanes": {"v": 16, "src": ["M6.arr"], "conf": "measured", "note": "channels are taken in groups of so many"},
     "kernel_memory": {
         "v": 524288,
@@ -148,6 +155,11 @@ EXTRAPOLATION: list[dict[str, Any]] = [
         "rule": "the M2's constants with the products that are published for an M3 Pro: no nearer chip was measured",
     },
     {"generations": [11], "from": "h14g", "rule": "the M2's constants: the same generation"},
+    {
+        "targets": ["h17c", "h17d"],
+        "from": "h17s",
+        "rule": "the M5 Pro's constants: the measured die with the most cores of the same generation",
+    },
     {"generations": [19], "from": "h17", "rule": "the M5's constants: the same generation"},
     {"generations": [20, 24], "from": "h18g", "rule": "one engine of the M6: no nearer chip was measured"},
 ]  # fmt: skip

@@ -8,8 +8,8 @@ change on the way in, and nothing is lost (``tests/test_import.py`` unpacks ever
 * the HAL matrix becomes columns: one list of values and one list of evidence numbers per field, in the
   order of ``targets``; what only a few cells have (notes, conflicts, losing values) sits in ``extra``.
 
-A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do its
-conflicts and sources; its facts on compile, load and size are a topic of their own.
+A second collection, newer, lies in the folder ``second``. Its numeric facts go behind those of the first, and so do
+its conflicts and sources; its facts on compile, load and size are a topic of their own.
 
 One record stays on one line, so that a change to a fact is a one-line diff. ``seal`` writes the checksums
 that the loader compares; run it after any deliberate edit of a data file:

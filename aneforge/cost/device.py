@@ -7,16 +7,19 @@ fitted to public measurements by ``tools/fit_cost.py``; what a chip lacks is tak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aneforge.cost.contraction import compute_us, engines_for, reread_us, weights_us
 from aneforge.cost.planar import attention_us, planar_us
 from aneforge.cost.rates import Constants, Roof
 from aneforge.cost.work import CONTRACTIONS, FREE, Work
 
-__all__ = ["ALONE", "SCOPES", "Constants", "LayerTime", "Roof", "Setting", "call_us", "layer_us"]
+__all__ = ["ALONE", "SCOPES", "Constants", "LayerTime", "Ports", "Roof", "Setting", "call_us", "layer_us", "pads_rows"]
 
+_LINE = 64
 SCOPES = ("host_call", "coreml_call", "direct_call", "device_task", "slope")
 
 
@@ -75,17 +78,39 @@ def _spilled(work: Work, known: Constants) -> float:
     return max(0.0, beyond) * share / known.chip["spill"]
 
 
-def call_us(scope: str, layers: Sequence[float], io: tuple[float, float], known: Constants, calls: int = 1) -> float:
+class Ports(NamedTuple):
+    """What one call brings in and takes out."""
+
+    read: float
+    written: float
+    """Bytes."""
+    padded: bool = False
+    """Whether rows of a tensor are no whole lines of 64 bytes, so that they are copied one by one."""
+
+    @staticmethod
+    def of(inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> Ports:
+        """Of fp16 tensors of these shapes."""
+        read, written = (float(sum(2 * math.prod(shape) for shape in shapes)) for shapes in (inputs, outputs))
+        return Ports(read, written, any(pads_rows(shape) for shape in (*inputs, *outputs)))
+
+
+def pads_rows(shape: Sequence[int]) -> bool:
+    """Whether an fp16 tensor has several rows, each of which ends inside a line of 64 bytes."""
+    return len(shape) > 1 and math.prod(shape[:-1]) > 1 and 2 * shape[-1] % _LINE != 0
+
+
+def call_us(scope: str, layers: Sequence[float], io: Ports, known: Constants, calls: int = 1) -> float:
     """A whole call: what its scope covers around the layers' times.
 
-    ``io`` are bytes in and out; ``calls`` is the number of programs: each is started, only the first one and the last
-    one exchange data with the caller.
+    ``calls`` is the number of programs: each is started, only the first one and the last one exchange data with the
+    caller.
     """
-    chip, device, (read, written) = known.chip, sum(layers), io
+    chip, device, (read, written, padded) = known.chip, sum(layers), io
     if scope == "slope":
         return device
     if scope == "host_call":
-        return chip["host_call"] * calls + read / chip["host_in"] + written / chip["host_out"] + device
+        rows = known.shared["host_rows"] if padded else 0.0
+        return chip["host_call"] * calls + rows + read / chip["host_in"] + written / chip["host_out"] + device
     if scope == "device_task":
         return chip["device_task"] * calls + known.shared["device_io"] * (read + written) / chip["coreml_io"] + device
     again = chip["direct_call"] * (calls - 1)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from aneforge.compiler.compile import compile_target, resolve_target
 from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.device import SCOPES, Roof, Setting, call_us, layer_us
+from aneforge.cost.device import SCOPES, Ports, Roof, Setting, call_us, layer_us
 from aneforge.cost.program import is_resident, work_of_layer, work_of_program
 from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError, UnavailableError
@@ -31,6 +30,7 @@ __all__ = [
 ]
 
 DEFAULT_SCOPE = "coreml_call"
+SEED_PAGE_CHIP = "h17s"
 _FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
 
 
@@ -124,17 +124,13 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
     layers = _side_by_side(alone, program.steps)
     calls = max(1, len(program.segments))
-    us = call_us(scope, [each.us for each in layers], _port_bytes(program), basis.constants, calls)
+    us = call_us(scope, [each.us for each in layers], _ports(program), basis.constants, calls)
     low, high = basis.spread
     return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
 
 
-def _port_bytes(program: Program) -> tuple[float, float]:
-    """What one call brings in and takes out."""
-    read, written = (
-        float(sum(2 * prod(port.ndchw_shape) for port in ports)) for ports in (program.inputs, program.outputs)
-    )
-    return read, written
+def _ports(program: Program) -> Ports:
+    return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
 
 
 def _layer(layer: ProgramLayer, work: Work, program: Program, basis: Basis) -> LayerEstimate:
@@ -161,12 +157,17 @@ def estimate(
     out: Tensor | Sequence[Tensor] | Graph,
     int8: bool = False,
     target: str | int | Target | None = None,
-    scope: str = DEFAULT_SCOPE,
+    scope: str = "host_call",
 ) -> float:
-    """Microseconds of one call on a target (the host's family, or the H13 floor, by default)."""
+    """Microseconds of one call from Python with NumPy arrays, which is what the seed page's figures are.
+
+    Without a target they are those of the chip that the seed page's own model was measured on, an M5 (h17s), whatever
+    this machine is. ``model.estimate()`` and ``aneforge estimate`` tell the time of a Core ML call, by layers and with
+    an interval; ``scope`` chooses.
+    """
     if int8:
         raise UnavailableError("estimate: int8 needs the weight encoder; encode the weights (af.Encoded) instead")
-    program = compile_target(Graph.of(out), resolve_target(target))
+    program = compile_target(Graph.of(out), resolve_target(SEED_PAGE_CHIP if target is None else target))
     found = estimate_program(program, scope)
     _warn_if_at_floor(program, found.engine_us, found.us, stacklevel=3)
     return found.us
@@ -179,7 +180,7 @@ def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     call, and a whole estimate is made only where that leaves the question open.
     """
     basis = basis_of(program.target)
-    fixed = call_us(DEFAULT_SCOPE, [], _port_bytes(program), basis.constants, max(1, len(program.segments)))
+    fixed = call_us(DEFAULT_SCOPE, [], _ports(program), basis.constants, max(1, len(program.segments)))
     enough = 2 * _FLOOR * fixed / (1 - _FLOOR)  # twice, since a layer may hide behind another
     stored = {each.key: each for each in program.weights}
     least = most = 0.0

@@ -1,7 +1,7 @@
 """Phase 2: make the fused graph legal on the target.
 
 Forms that a family lacks come first, then strides, groups and kernels, the capacity splits, and the routes of what
-only moves; the two checks at the end let nothing through that no pass could make legal.
+only moves; the checks at the end let nothing through that no pass could make legal.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from aneforge.compiler.legalise import (
     kernels,
     legacy,
     products,
+    program_size,
     resizes,
     segments,
     strides,
@@ -34,6 +35,7 @@ __all__ = [
     "kernels",
     "legacy",
     "products",
+    "program_size",
     "resizes",
     "segments",
     "strides",
@@ -56,5 +58,6 @@ LEGALISATION = (
     "check-floors",
     "check-extents",
     "cut-segments",
+    "check-program-size",
 )
 """The passes of phase 2 in order."""

@@ -37,6 +37,7 @@ RAISED = (
     RaisedRule("support-byte", "check-floors", "A layer whose support byte is clear on this chip."),
     RaisedRule("extent", "check-extents", "An axis of a backend op above the chip's cap."),
     RaisedRule("contraction-extent", "check-extents", "A contraction above the chip's cap.", "backend text"),
+    RaisedRule("program-size", "check-program-size", "More weights in one program than were seen to load (C52)."),
     RaisedRule("kernel-memory", "split-kernel-memory", "One output channel's kernel is larger than kernel memory."),
     RaisedRule("resize-unmapped", "resize-strategies", "A resize that no strategy fits, without a texture engine."),
     RaisedRule("gather-envelope", "gather-gate", "A gather outside what software gathers take.", "backend text"),
