@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from types import CodeType
@@ -147,7 +148,7 @@ def composed(form: Callable[..., Tensor]) -> Callable[..., Sequence[Any]]:
 class Signature:
     """An op with its attributes and operand types: everything that decides its shape and its verdicts."""
 
-    __slots__ = ("__weakref__", "attrs", "dtype", "inputs", "op", "result", "shape", "weights")
+    __slots__ = ("__weakref__", "attrs", "dtype", "inputs", "op", "result", "shape", "takes_stored", "weights")
 
     def __init__(
         self,
@@ -166,6 +167,7 @@ class Signature:
         self.dtype = dtype
         self.weights = weights
         self.result = shape, dtype, storage  # what it is as an operand of another
+        self.takes_stored = any(stored for _, _, stored in inputs)
 
 
 class Node:
@@ -219,6 +221,7 @@ class Node:
 
 
 _numbers = itertools.count()
+_type_of = attrgetter("signature.result")
 _signatures: SharedCache[Signature] = SharedCache(1 << 16)
 # Some signatures hold constants, because rules read their values: those live as long as a node has them, no longer.
 _with_values: WeakValueDictionary[tuple[Any, ...], Signature] = WeakValueDictionary()
@@ -246,16 +249,18 @@ def make(
 
     One that is not ``placed`` has no line until it is an operand: then it has that of its user.
     """
-    for operand in inputs:
-        if not isinstance(operand, Node):
-            raise _located(
-                declared.name, f"operand is a {type(operand).__name__}, not a graph tensor{_given(inputs, {})}"
-            )
     settings = tuple(attrs.items()) if attrs else ()
-    types = tuple([each.signature.result for each in inputs])
-    weights = tuple([each.weight for each in inputs]) if declared.reads_values else ()
-    stored = None if weight is None else (weight.shape, weight.encoding)
-    key = (declared.name, settings, types, tuple([each and each.key for each in weights]), stored)
+    try:
+        types = tuple(map(_type_of, inputs))
+    except AttributeError:
+        raise _no_tensor(declared, inputs) from None
+    key: tuple[Any, ...] = (declared.name, settings, types)
+    weights = ()
+    if declared.reads_values:
+        weights = tuple([each.weight for each in inputs])
+        key = (*key, *[each and each.key for each in weights])
+    elif weight is not None:
+        key = (*key, weight.shape, weight.encoding)
     try:
         signature = (_with_values if weights else _signatures).get(key)
     except TypeError:
@@ -267,13 +272,17 @@ def make(
                 signature = _with_values.setdefault(key, signature)
         else:
             signature = _signatures.keep(key, signature)
-    if not placed:
-        return factory.tensor(signature, tuple(inputs), name, weight, None)
-    where = _caller()
-    for operand in inputs:
-        if operand.where is None:
-            operand.where = where
+    where = _caller() if placed else None
+    if signature.takes_stored:
+        for operand in inputs:
+            if operand.where is None:
+                operand.where = where
     return factory.tensor(signature, tuple(inputs), name, weight, where)
+
+
+def _no_tensor(declared: OpDef, inputs: Sequence[Any]) -> GraphError:
+    kind = next(type(each) for each in inputs if not isinstance(each, Node))
+    return _located(declared.name, f"operand is a {kind.__name__}, not a graph tensor{_given(inputs, {})}")
 
 
 def _infer(

@@ -220,6 +220,9 @@ def _as_fp16(values: Any, what: str) -> np.ndarray:
             if _peak(np.ascontiguousarray(array[part])) > _INFINITE and np.isnan(array).any():
                 raise GraphError(f"{what} holds NaN at index {_first(np.isnan(array))}")
         return array
+    if array.dtype.kind == "f" and array.flags.c_contiguous and surely_fits(array.reshape(-1)):
+        with np.errstate(all="ignore"):
+            return array.astype(np.float16)
     half = np.empty(array.shape, np.float16)
     for part in _parts(array):
         half[part] = _rounded(array[part], what, part.start if isinstance(part, slice) else 0)

@@ -118,6 +118,8 @@ def as_tensor(value: Any, what: str = "operand") -> Tensor:
     """A tensor as it is; a number or an array as a constant; anything else is refused."""
     if isinstance(value, Node):
         return value  # type: ignore[return-value]
+    if isinstance(value, np.ndarray):
+        return _stored(value, what)
     if isinstance(value, (bool, str, bytes)) or value is None:
         raise GraphError(f"{what} is {value!r}; pass a tensor, an array or a number")
     if isinstance(value, (int, float)):
