@@ -375,8 +375,8 @@ def _unhashable(settings: Iterable[tuple[str, Any]]) -> str:
 
 
 _own_files: set[str] = set()  # of this package, as frames name them
-# The line of an instruction, by its code and place there: Python works it out anew each time it is asked. The code stands
-# in the value, so no other can have its id as long as the entry lives.
+# The line of an instruction, by its code and place there: Python works it out anew each time it is asked. The code
+# stands in the value, so no other can have its id as long as the entry lives.
 _places: SharedCache[tuple[CodeType, tuple[str, int]]] = SharedCache(1 << 14)
 _read_from: ContextVar[str | None] = ContextVar("aneforge model file", default=None)
 

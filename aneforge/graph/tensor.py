@@ -35,9 +35,10 @@ _PLAIN = {
 def _entries(cls: C) -> C:
     """Every method that builds nodes is a call that users make. Some builders are one already."""
     for name, member in list(vars(cls).items()):
-        if callable(member) and hasattr(member, "__code__") and not hasattr(member, "__wrapped__"):
-            if name not in _PLAIN:
-                setattr(cls, name, node.entry(member))
+        if name in _PLAIN or hasattr(member, "__wrapped__"):
+            continue
+        if callable(member) and hasattr(member, "__code__"):
+            setattr(cls, name, node.entry(member))
     return cls
 
 

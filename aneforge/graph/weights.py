@@ -121,7 +121,7 @@ def intern_weight(values: Any, what: str = "weight") -> Weight:
 
 
 def intern_fp16(array: np.ndarray, copy: bool = False) -> Weight:
-    """The one :class:`Weight` with the contents of an fp16 array without NaN; ``copy`` where others may write to it."""
+    """The one :class:`Weight` with the contents of an fp16 array without NaN; ``copy`` if others may write to it."""
     digest = hashlib.blake2b(repr(array.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(array).data)
     key = digest.hexdigest()
@@ -245,11 +245,14 @@ def _peak(half: np.ndarray) -> int:
 
 
 def surely_fits(numbers: np.ndarray) -> bool:
-    """Whether every number of a line is finite in fp16, in one quick pass: no square is above the sum of squares. No is
-    no refusal: :func:`intern_weight` looks at each number."""
+    """Whether every number of a line is finite in fp16, in one quick pass: no square is above the sum of squares.
+
+    False does not refuse anything: :func:`intern_weight` then looks at each number.
+    """
     if numbers.dtype == np.float16:
         return _peak(numbers) < _INFINITE
-    return bool(np.dot(numbers, numbers) <= FP16_MAX * FP16_MAX)
+    with np.errstate(all="ignore"):
+        return bool(np.dot(numbers, numbers) <= FP16_MAX * FP16_MAX)
 
 
 def _rounded(part: np.ndarray, what: str, first: int) -> np.ndarray:
