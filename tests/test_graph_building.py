@@ -153,17 +153,40 @@ def test_a_norm_over_many_features_knows_its_values():
 # Memory.
 
 
+def wide(constants: list[af.Tensor]) -> int:
+    """How many wait to be rounded."""
+    return sum(isinstance(each._weight, Snapshot) and each._weight.content is not None for each in constants)
+
+
 def test_what_waits_to_be_rounded_has_a_bound(monkeypatch):
-    waiting = snapshots._Waiting(100_000)
+    waiting = snapshots._Waiting(20 << 14, 4 << 14)  # 20 arrays of 16,384 bytes, then 4
     monkeypatch.setattr(snapshots, "_waiting", waiting)
-    arrays = [square(64) for _ in range(20)]  # 16,384 bytes each
-    made = [af.const(each) for each in arrays]
-    assert 0 < waiting.size <= 100_000
-    wide = [each for each in made if isinstance(each._weight, Snapshot) and each._weight.content is not None]
-    assert len(wide) == 6
+    arrays = [square(64) for _ in range(50)]
+    made = [af.const(each) for each in arrays[:20]]
+    assert wide(made) == 20
+    for each in arrays[20:]:
+        made.append(af.const(each))
+        assert 2 <= wide(made) <= 4
+        assert waiting.size == wide(made) << 14
     for mine, each in zip(arrays, made, strict=True):
         assert each.weight is not None
         assert (each.weight.array == mine.astype(np.float16)).all()
+
+
+@pytest.mark.parametrize("end", ["gone", "read"])
+def test_a_large_model_that_is_gone_or_read_leaves_room_for_the_next(monkeypatch, end):
+    waiting = snapshots._Waiting(20 << 14, 4 << 14)
+    monkeypatch.setattr(snapshots, "_waiting", waiting)
+    kept = [square(64) for _ in range(60)]
+    made = [af.const(each) for each in kept[:30]]
+    assert waiting.limit == waiting.least
+    if end == "gone":
+        made.clear()
+    for each in made:
+        assert each.weight is not None
+    made = [af.const(each) for each in kept[30:48]]
+    assert waiting.limit == waiting.most
+    assert wide(made) == 18
 
 
 def test_a_snapshot_goes_with_its_graph():

@@ -7,10 +7,9 @@ has it rounded and interned. What a weight cannot hold is still refused at the l
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from threading import Lock
 from typing import Any
-from weakref import ReferenceType, WeakValueDictionary, ref
+from weakref import ReferenceType, WeakSet, WeakValueDictionary, ref
 
 import numpy as np
 
@@ -20,7 +19,8 @@ __all__ = ["Snapshot", "stored_weight"]
 
 _SMALL = 1 << 12  # bytes; looked up by content at once
 _MODERATE = 1 << 18  # bytes; nobody builds thousands of larger ones, and rounded at once they take less memory
-_WAITING = 1 << 26  # bytes that may wait to be rounded, so that no large model stays in memory in its wide form
+_MOST = 1 << 27  # bytes that may wait to be rounded
+_LEAST = 1 << 23  # bytes of a model that turned out to be large, so that it does not stay in memory in its wide form
 _FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, np.float64))  # in this machine's order of bytes
 
 
@@ -67,12 +67,18 @@ class Snapshot:
 
 
 class _Waiting:
-    """Snapshots by the identity of the array they were taken of; beyond a bound of bytes the oldest are rounded."""
+    """Snapshots by the identity of the array they were taken of.
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    When ``most`` bytes wait, all but the newest are rounded; from then on ``least`` bytes may wait, until those that
+    were rounded are gone or read.
+    """
+
+    def __init__(self, most: int, least: int) -> None:
+        self.most, self.least = most, least
+        self.limit = most
         self.size = 0
-        self._entries: OrderedDict[int, tuple[ReferenceType[Snapshot], int]] = OrderedDict()
+        self._entries: dict[int, tuple[ReferenceType[Snapshot], int]] = {}
+        self._rounded: WeakSet[Snapshot] = WeakSet()
         self._lock = Lock()
 
     def get(self, source: int) -> Snapshot | None:
@@ -80,21 +86,38 @@ class _Waiting:
         return None if entry is None else entry[0]()
 
     def add(self, source: int, snapshot: Snapshot, size: int) -> None:
-        late: list[Snapshot | None] = []
+        late: list[Snapshot] = []
         with self._lock:
             _, replaced = self._entries.pop(source, (None, 0))
             self._entries[source] = ref(snapshot), size
             self.size += size - replaced
-            while self.size > self.most:
-                _, (oldest, freed) = self._entries.popitem(last=False)
-                self.size -= freed
-                late.append(oldest())
+            if self.size > self.limit:
+                late = self._make_room()
         for each in late:
-            if each is not None:
-                each.shrink()
+            each.shrink()
+
+    def _make_room(self) -> list[Snapshot]:
+        """Forget what is gone or read; if much is left, returns the oldest, which are to be rounded."""
+        left: list[tuple[int, Snapshot, int]] = []
+        for source, (reference, size) in self._entries.items():
+            snapshot = reference()
+            if snapshot is not None and snapshot.content is not None:
+                left.append((source, snapshot, size))
+        self.size = sum(size for _, _, size in left)
+        large = len(self._rounded) > 0 or self.size > self.most // 2
+        self.limit = self.least if large else self.most
+        late: list[Snapshot] = []
+        for _, snapshot, size in left:
+            if not large or self.size <= self.least // 2:
+                break
+            self.size -= size
+            late.append(snapshot)
+        self._entries = {source: (ref(snapshot), size) for source, snapshot, size in left[len(late) :]}
+        self._rounded.update(late)
+        return late
 
 
-_waiting = _Waiting(_WAITING)
+_waiting = _Waiting(_MOST, _LEAST)
 _small: WeakValueDictionary[tuple[Any, ...], Weight] = WeakValueDictionary()
 _small_lock = Lock()
 
