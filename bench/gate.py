@@ -1,8 +1,9 @@
 """Speed of the graph language and its gate, and the same work done by the public peer. Prints figures only.
 
-``python bench/gate.py [--peer PYTHON]`` builds and checks chains and transformer stacks of about 1 k, 10 k and
-100 k nodes. With ``--peer``, the interpreter of an environment that holds the package ``aneforge==0.4.0``
-(``make bench-peer`` makes one), the same script runs there in the same session and the ratio is printed.
+``python bench/gate.py [--peer PYTHON] [--build]`` builds and checks chains and transformer stacks of about 1 k, 10 k
+and 100 k nodes. With ``--peer``, the interpreter of an environment that holds the package ``aneforge==0.4.0``
+(``make bench-peer`` makes one), the same script runs there in the same session and the ratio is printed. ``--build``
+leaves out the checks, which take minutes.
 
 The layers of a transformer share their weights; those of "own weights" have arrays of their own, which are made before
 the clock starts. A check is the verdict with its counts; "reports" is a check with the report of every single node
@@ -40,11 +41,11 @@ def chain(af: Any, nodes: int) -> Any:
 
 
 def transformer(af: Any, nodes: int) -> Any:
-    """Decoder-shaped layers over [128, 64]: products, softmax, norms, gelu (22 compute nodes a layer)."""
+    """Decoder-shaped layers over [128, 64]: products, softmax, norms, gelu."""
     return decoder(af, weights(1) * layers(nodes))
 
 
-WIDTH, HEADS = 64, 4
+WIDTH, HEADS, OPS = 64, 4, 23  # ops in a layer
 
 
 def layers(nodes: int) -> int:
@@ -77,9 +78,6 @@ def decoder(af: Any, stack: list[tuple[Any, ...]]) -> Any:
     return x
 
 
-WORK = {"chain": chain, "transformer": transformer}
-
-
 def best(action: Callable[[], Any], runs: int) -> tuple[float, Any]:
     least, result = math.inf, None
     for _ in range(runs):
@@ -102,21 +100,24 @@ def read_all(result: Any) -> int:
     return sum(1 for entries in lists(result) for report in entries if report.op)
 
 
-def worker() -> dict[str, Any]:
+def worker(check: bool) -> dict[str, Any]:
     """The common part: what both packages can do, in the package of this interpreter."""
     import aneforge as af
     from aneforge import _targets as tg
 
     figures: dict[str, Any] = {"version": getattr(af, "__version__", "?")}
-    work = {f"{name} {size}": partial(make, af, size) for name, make in WORK.items() for size in SIZES}
-    work["own weights 10000"] = partial(decoder, af, weights(layers(10_000)))
-    for name, build in work.items():
+    work: dict[str, tuple[int, Callable[[], Any]]] = {}
+    work |= {f"chain {size}": (size - 1, partial(chain, af, size)) for size in SIZES}
+    work |= {f"transformer {size}": (OPS * layers(size), partial(transformer, af, size)) for size in SIZES}
+    work["own weights 10000"] = OPS * layers(10_000), partial(decoder, af, weights(layers(10_000)))
+    for name, (nodes, build) in work.items():
         runs = 2 if name.endswith("100000") else 5
-        record: dict[str, Any] = {}
+        record: dict[str, Any] = {"nodes": nodes}
         try:
             record["build_s"], out = best(build, 2 * runs)
-            record["check_s"], record["nodes"] = best(lambda out=out: count(tg.preflight(out, 2)), runs)
-            record["read_s"], _ = best(lambda out=out: read_all(tg.preflight(out, 2)), runs)
+            if check:
+                record["check_s"], _ = best(lambda out=out: count(tg.preflight(out, 2)), runs)
+                record["read_s"], _ = best(lambda out=out: read_all(tg.preflight(out, 2)), runs)
         except Exception as error:
             record["error"] = f"{type(error).__name__}: {str(error)[:80]}"
         figures[name] = record
@@ -168,9 +169,9 @@ def exponent(figures: dict[str, Any], work: str, key: str) -> float:
     return math.log(large[key] / small[key]) / math.log(large["nodes"] / small["nodes"])
 
 
-def run_peer(python: str) -> dict[str, Any]:
+def run_peer(python: str, check: bool) -> dict[str, Any]:
     # -I: with PYTHONPATH set to this tree, the peer would be this package.
-    command = [python, "-I", str(Path(__file__).resolve()), "--worker"]
+    command = [python, "-I", str(Path(__file__).resolve()), "--worker", *([] if check else ["--build"])]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")  # noqa: S603
     return json.loads(answer.stdout.splitlines()[-1])
 
@@ -180,21 +181,22 @@ def rate(record: dict[str, Any], key: str) -> float:
 
 
 def show(figures: dict[str, Any], peer: dict[str, Any] | None) -> None:
+    columns = {"build_s": "build", "check_s": "check", "read_s": "reports"}
+    columns = {key: name for key, name in columns.items() if key in figures["chain 1000"]}
     print(
-        f"{'nodes/s':20}{'nodes':>9}{'build':>12}{'check':>12}{'reports':>12}"
-        + ("".join(f"{f'peer {name}':>15}{'ratio':>7}" for name in ("build", "check", "reports")) if peer else "")
+        f"{'nodes/s':20}{'nodes':>9}"
+        + "".join(f"{name:>12}" for name in columns.values())
+        + ("".join(f"{f'peer {name}':>15}{'ratio':>7}" for name in columns.values()) if peer else "")
     )
     for key, record in figures.items():
         if key == "version":
             continue
-        line = f"{key:20}{record['nodes']:>9,}" + "".join(
-            f"{rate(record, name):>12,.0f}" for name in ("build_s", "check_s", "read_s")
-        )
+        line = f"{key:20}{record['nodes']:>9,}" + "".join(f"{rate(record, name):>12,.0f}" for name in columns)
         other = peer[key] if peer else None
         if other and "error" in other:
             line += f"  peer: {other['error']}"
         elif other:
-            for name in ("build_s", "check_s", "read_s"):
+            for name in columns:
                 line += f"{rate(other, name):>15,.0f}{rate(record, name) / rate(other, name):>7.2f}"
         print(line)
 
@@ -202,21 +204,24 @@ def show(figures: dict[str, Any], peer: dict[str, Any] | None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--peer", help="Python of an environment with aneforge==0.4.0")
+    parser.add_argument("--build", action="store_true", help="build rates and the first preflight only")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        print(json.dumps(worker()))
+        print(json.dumps(worker(not arguments.build)))
         return
-    figures = worker()
-    peer = run_peer(arguments.peer) if arguments.peer else None
+    figures = worker(not arguments.build)
+    peer = run_peer(arguments.peer, not arguments.build) if arguments.peer else None
     show(figures, peer)
-    for work in WORK:
-        built, checked = (exponent(figures, work, key) for key in ("build_s", "check_s"))
-        print(f"growth exponent of {work}: build {built:.2f}, check {checked:.2f}")
     for words, bytecode in (("", True), (", from source", False)):
         imported, built, checked = first_preflight(bytecode)
         print(f"first preflight{words}: {checked:.3f} s; import {imported:.3f} s, build {built:.3f} s", end="; ")
         print(f"together {imported + built + checked:.3f} s")
+    if arguments.build:
+        return
+    for work in ("chain", "transformer"):
+        built, checked = (exponent(figures, work, key) for key in ("build_s", "check_s"))
+        print(f"growth exponent of {work}: build {built:.2f}, check {checked:.2f}")
     times = all_targets()
     print(f"one target {times['one']:.3f} s, all 28 {times['all']:.3f} s: {times['all'] / times['one']:.1f} times")
 
