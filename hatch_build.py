@@ -1,7 +1,12 @@
-"""Compiles the native kernel into the package, for wheels and editable installs; does without where it cannot."""
+"""Compiles the native kernel into the package, for wheels and editable installs; does without where it cannot.
+
+An editable install gets Python's bytecode as well, which installers write for all others. Without it, and where Python
+may not write it (PYTHONDONTWRITEBYTECODE), every start compiles each module anew: 0.2 s for a first preflight.
+"""
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import os
 import shlex
@@ -31,6 +36,8 @@ class CustomBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
+        if version == "editable":
+            compileall.compile_dir(Path(self.root) / "aneforge", quiet=2)
         built = self._built(Path(self.root) / FOLDER)
         if built is None:
             return

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from aneforge.anec.interpret import interpret
 from aneforge.anec.ir import AnecError, Module, Op, TensorType, rank5
 from aneforge.anec.spec import OpSpec, kinds_with, spec, spec_names, structural_names
-from aneforge.anec.text import parse, read, write
 from aneforge.anec.traits import Trait
 from aneforge.anec.verify import problems, verify
+
+if TYPE_CHECKING:
+    from aneforge.anec.text import parse, read, write
 
 __all__ = [
     "AnecError",
@@ -28,3 +32,12 @@ __all__ = [
     "verify",
     "write",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The text form is imported when it is first used: a check of a graph neither reads nor writes any."""
+    if name not in ("parse", "read", "write"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from aneforge.anec import text
+
+    return getattr(text, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import islice
 from threading import Lock
 from typing import Generic, TypeVar
@@ -19,15 +19,13 @@ class SharedCache(Generic[V]):
     stored first. Reading takes no lock, because one look-up in a dictionary is atomic.
     """
 
-    __slots__ = ("_held", "_lock", "most")
+    __slots__ = ("_held", "_lock", "get", "most")
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._held: dict[Hashable, V] = {}
+        self.get: Callable[[Hashable], V | None] = self._held.get  # the dictionary's own: every node asks
         self._lock = Lock()
-
-    def get(self, key: Hashable) -> V | None:
-        return self._held.get(key)
 
     def keep(self, key: Hashable, value: V) -> V:
         """Store a value, unless another thread was faster; returns the one that is stored."""

@@ -16,13 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from aneforge.errors import GraphError, nearest
 from aneforge.graph.cache import SharedCache
+from aneforge.graph.snapshots import Snapshot
 from aneforge.graph.weights import Weight
 
 if TYPE_CHECKING:
@@ -145,7 +148,7 @@ def composed(form: Callable[..., Tensor]) -> Callable[..., Sequence[Any]]:
 class Signature:
     """An op with its attributes and operand types: everything that decides its shape and its verdicts."""
 
-    __slots__ = ("__weakref__", "attrs", "dtype", "inputs", "op", "shape", "weights")
+    __slots__ = ("__weakref__", "attrs", "dtype", "inputs", "op", "result", "shape", "takes_stored", "weights")
 
     def __init__(
         self,
@@ -155,6 +158,7 @@ class Signature:
         shape: Shape,
         dtype: str,
         weights: tuple[Weight | None, ...],
+        storage: str = "",
     ) -> None:
         self.op = definition
         self.attrs = attrs
@@ -162,27 +166,36 @@ class Signature:
         self.shape = shape
         self.dtype = dtype
         self.weights = weights
+        self.result = shape, dtype, storage  # what it is as an operand of another
+        self.takes_stored = any(stored for _, _, stored in inputs)
 
 
 class Node:
     """One operation of a graph and its single result. :class:`~aneforge.graph.tensor.Tensor` adds the API."""
 
-    __slots__ = ("__weakref__", "inputs", "name", "signature", "uid", "weight", "where")
+    __slots__ = ("__weakref__", "_weight", "inputs", "name", "signature", "uid", "where")
 
     def __init__(
         self,
         signature: Signature,
         inputs: tuple[Tensor, ...],
         name: str | None,
-        weight: Weight | None,
+        weight: Weight | Snapshot | None,
         where: tuple[str, int] | None,
     ) -> None:
         self.signature = signature
         self.inputs = inputs
         self.uid = next(_numbers)
         self.name = name
-        self.weight = weight
+        self._weight = weight
         self.where = where
+
+    @property
+    def weight(self) -> Weight | None:
+        """The numbers of a constant or a parameter."""
+        if isinstance(self._weight, Snapshot):
+            self._weight = self._weight.weight
+        return self._weight
 
     @property
     def op(self) -> str:
@@ -208,6 +221,7 @@ class Node:
 
 
 _numbers = itertools.count()
+_type_of = attrgetter("signature.result")
 _signatures: SharedCache[Signature] = SharedCache(1 << 16)
 # Some signatures hold constants, because rules read their values: those live as long as a node has them, no longer.
 _with_values: WeakValueDictionary[tuple[Any, ...], Signature] = WeakValueDictionary()
@@ -228,19 +242,25 @@ def make(
     attrs: Mapping[str, Any] | None = None,
     *,
     name: str | None = None,
-    weight: Weight | None = None,
+    weight: Weight | Snapshot | None = None,
+    placed: bool = True,
 ) -> Tensor:
-    """The one way to make a node: type rules, shape rule, guards. An error names the user's line."""
-    for operand in inputs:
-        if not isinstance(operand, Node):
-            raise _located(
-                declared.name, f"operand is a {type(operand).__name__}, not a graph tensor{_given(inputs, {})}"
-            )
+    """The one way to make a node: type rules, shape rule, guards. An error names the user's line.
+
+    One that is not ``placed`` has no line until it is an operand: then it has that of its user.
+    """
     settings = tuple(attrs.items()) if attrs else ()
-    types = tuple([(each.signature.shape, each.signature.dtype, _storage(each)) for each in inputs])
-    weights = tuple([each.weight for each in inputs]) if declared.reads_values else ()
-    keys = tuple([each and each.key for each in weights])
-    key = (declared.name, settings, types, keys, None if weight is None else weight.shape)
+    try:
+        types = tuple(map(_type_of, inputs))
+    except AttributeError:
+        raise _no_tensor(declared, inputs) from None
+    key: tuple[Any, ...] = (declared.name, settings, types)
+    weights = ()
+    if declared.reads_values:
+        weights = tuple([each.weight for each in inputs])
+        key = (*key, *[each and each.key for each in weights])
+    elif weight is not None:
+        key = (*key, weight.shape, weight.encoding)
     try:
         signature = (_with_values if weights else _signatures).get(key)
     except TypeError:
@@ -252,11 +272,17 @@ def make(
                 signature = _with_values.setdefault(key, signature)
         else:
             signature = _signatures.keep(key, signature)
-    return factory.tensor(signature, tuple(inputs), name, weight, _caller())
+    where = _caller() if placed else None
+    if signature.takes_stored:
+        for operand in inputs:
+            if operand.where is None:
+                operand.where = where
+    return factory.tensor(signature, tuple(inputs), name, weight, where)
 
 
-def _storage(operand: Node) -> str:
-    return "" if operand.weight is None else operand.weight.encoding
+def _no_tensor(declared: OpDef, inputs: Sequence[Any]) -> GraphError:
+    kind = next(type(each) for each in inputs if not isinstance(each, Node))
+    return _located(declared.name, f"operand is a {kind.__name__}, not a graph tensor{_given(inputs, {})}")
 
 
 def _infer(
@@ -264,7 +290,7 @@ def _infer(
     settings: tuple[tuple[str, Any], ...],
     types: tuple[tuple[Shape, str, str], ...],
     weights: tuple[Weight | None, ...],
-    weight: Weight | None,
+    weight: Weight | Snapshot | None,
 ) -> Signature:
     shapes = [shape for shape, _, _ in types]
     try:
@@ -278,7 +304,7 @@ def _infer(
         raise _located(declared.name, f"{error}{operands}") from None
     except OverflowError as error:
         raise _located(declared.name, f"a size is too large: {error}") from None
-    return Signature(declared, settings, types, shape, dtype, weights)
+    return Signature(declared, settings, types, shape, dtype, weights, "" if weight is None else weight.encoding)
 
 
 def _check_operands(declared: OpDef, given: int) -> None:
@@ -348,6 +374,10 @@ def _unhashable(settings: Iterable[tuple[str, Any]]) -> str:
     return "value"
 
 
+_own_files: set[str] = set()  # of this package, as frames name them
+# The line of an instruction, by its code and place there: Python works it out anew each time it is asked. The code
+# stands in the value, so no other can have its id as long as the entry lives.
+_places: SharedCache[tuple[CodeType, tuple[str, int]]] = SharedCache(1 << 14)
 _read_from: ContextVar[str | None] = ContextVar("aneforge model file", default=None)
 
 
@@ -368,9 +398,13 @@ def _caller() -> tuple[str, int] | None:
         return file, 0
     frame = sys._getframe(2)
     while frame is not None:
-        filename = frame.f_code.co_filename
-        if not filename.startswith(_PACKAGE):
-            return filename, frame.f_lineno
+        code = frame.f_code
+        if code.co_filename not in _own_files:
+            if not code.co_filename.startswith(_PACKAGE):
+                place = id(code), frame.f_lasti
+                found = _places.get(place) or _places.keep(place, (code, (code.co_filename, frame.f_lineno)))
+                return found[1]
+            _own_files.add(code.co_filename)
         frame = frame.f_back
     return None
 

@@ -45,6 +45,8 @@ def broadcast(*shapes: Shape, **_: Any) -> Shape:
 
 def whole(value: Any, what: str) -> int:
     """A plain int; accepts NumPy integers, refuses floats and booleans."""
+    if type(value) is int:
+        return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise GraphError(f"{what} must be a whole number, not {value!r}")
     return value.__index__()

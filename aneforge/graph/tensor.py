@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aneforge.errors import GraphError
 from aneforge.graph import node
 from aneforge.graph.node import Node, Shape
 from aneforge.graph.ops import contraction, elementwise, layers, leaf, norm, reduction, shape, spatial
+from aneforge.graph.ops.elementwise import UNARY
 
 if TYPE_CHECKING:
     from aneforge.graph.graph import Graph
@@ -32,9 +33,11 @@ _PLAIN = {
 
 
 def _entries(cls: C) -> C:
-    """Every method that builds nodes is a call that users make."""
+    """Every method that builds nodes is a call that users make. Some builders are one already."""
     for name, member in list(vars(cls).items()):
-        if callable(member) and hasattr(member, "__code__") and name not in _PLAIN:
+        if name in _PLAIN or hasattr(member, "__wrapped__"):
+            continue
+        if callable(member) and hasattr(member, "__code__"):
             setattr(cls, name, node.entry(member))
     return cls
 
@@ -161,8 +164,7 @@ class Tensor(Node):
     def __abs__(self) -> Tensor:
         return self.abs()
 
-    def __matmul__(self, other: Any) -> Tensor:
-        return contraction.matmul(self, other)
+    __matmul__ = contraction.matmul
 
     def __rmatmul__(self, other: Any) -> Tensor:
         return contraction.matmul(leaf.as_tensor(other), self)
@@ -229,91 +231,91 @@ class Tensor(Node):
     # Pointwise functions.
 
     def relu(self) -> Tensor:
-        return elementwise.unary("relu", self)
+        return node.make(UNARY["relu"], (self,))
 
     def relu6(self) -> Tensor:
-        return elementwise.unary("relu6", self)
+        return node.make(UNARY["relu6"], (self,))
 
     def gelu(self) -> Tensor:
-        return elementwise.unary("gelu", self)
+        return node.make(UNARY["gelu"], (self,))
 
     def silu(self) -> Tensor:
-        return elementwise.unary("silu", self)
+        return node.make(UNARY["silu"], (self,))
 
     def sigmoid(self) -> Tensor:
-        return elementwise.unary("sigmoid", self)
+        return node.make(UNARY["sigmoid"], (self,))
 
     def tanh(self) -> Tensor:
-        return elementwise.unary("tanh", self)
+        return node.make(UNARY["tanh"], (self,))
 
     def exp(self) -> Tensor:
-        return elementwise.unary("exp", self)
+        return node.make(UNARY["exp"], (self,))
 
     def exp2(self) -> Tensor:
-        return elementwise.unary("exp2", self)
+        return node.make(UNARY["exp2"], (self,))
 
     def sqrt(self) -> Tensor:
-        return elementwise.unary("sqrt", self)
+        return node.make(UNARY["sqrt"], (self,))
 
     def abs(self) -> Tensor:
-        return elementwise.unary("abs", self)
+        return node.make(UNARY["abs"], (self,))
 
     def square(self) -> Tensor:
-        return elementwise.unary("square", self)
+        return node.make(UNARY["square"], (self,))
 
     def sin(self) -> Tensor:
-        return elementwise.unary("sin", self)
+        return node.make(UNARY["sin"], (self,))
 
     def cos(self) -> Tensor:
-        return elementwise.unary("cos", self)
+        return node.make(UNARY["cos"], (self,))
 
     def tan(self) -> Tensor:
-        return elementwise.unary("tan", self)
+        return node.make(UNARY["tan"], (self,))
 
     def asin(self) -> Tensor:
-        return elementwise.unary("asin", self)
+        return node.make(UNARY["asin"], (self,))
 
     def acos(self) -> Tensor:
-        return elementwise.unary("acos", self)
+        return node.make(UNARY["acos"], (self,))
 
     def atan(self) -> Tensor:
-        return elementwise.unary("atan", self)
+        return node.make(UNARY["atan"], (self,))
 
     def sinh(self) -> Tensor:
-        return elementwise.unary("sinh", self)
+        return node.make(UNARY["sinh"], (self,))
 
     def cosh(self) -> Tensor:
-        return elementwise.unary("cosh", self)
+        return node.make(UNARY["cosh"], (self,))
 
     def asinh(self) -> Tensor:
-        return elementwise.unary("asinh", self)
+        return node.make(UNARY["asinh"], (self,))
 
     def acosh(self) -> Tensor:
-        return elementwise.unary("acosh", self)
+        return node.make(UNARY["acosh"], (self,))
 
     def atanh(self) -> Tensor:
-        return elementwise.unary("atanh", self)
+        return node.make(UNARY["atanh"], (self,))
 
     def erf(self) -> Tensor:
-        return elementwise.unary("erf", self)
+        return node.make(UNARY["erf"], (self,))
 
     def softplus(self) -> Tensor:
-        return elementwise.unary("softplus", self)
+        return node.make(UNARY["softplus"], (self,))
 
     def softsign(self) -> Tensor:
-        return elementwise.unary("softsign", self)
+        return node.make(UNARY["softsign"], (self,))
 
     def floor(self) -> Tensor:
-        return elementwise.unary("floor", self)
+        return node.make(UNARY["floor"], (self,))
 
     def ceil(self) -> Tensor:
-        return elementwise.unary("ceil", self)
+        return node.make(UNARY["ceil"], (self,))
 
     def round(self) -> Tensor:
-        return elementwise.unary("round", self)
+        return node.make(UNARY["round"], (self,))
 
     def sign(self) -> Tensor:
-        return elementwise.unary("sign", self)
+        return node.make(UNARY["sign"], (self,))
 
     def log(self, eps: float = 0.0) -> Tensor:
         return elementwise.scaled("log", self, eps)
@@ -360,7 +362,7 @@ class Tensor(Node):
 
     def linear(self, W: Any, bias: Any = None) -> Tensor:  # noqa: N803 - the name that existing code passes
         """``x @ W.T + bias`` with W [out, in]."""
-        return contraction.linear(self, W, bias)
+        return node.make(contraction.LINEAR, contraction.with_bias(self, W, bias))
 
     def bmm_weight(self, W: Any) -> Tensor:  # noqa: N803
         """Batched product with a stored weight [B, K, N]."""
@@ -403,52 +405,24 @@ class Tensor(Node):
 
     # Normalisation.
 
-    def softmax(self, axis: int = -1) -> Tensor:
-        return norm.softmax(self, axis)
-
-    def layer_norm(self, gamma: Any, beta: Any, eps: float = 1e-5) -> Tensor:
-        return norm.layer_norm(self, gamma, beta, eps)
-
-    def rms_norm(self, gamma: Any, eps: float = 1e-5) -> Tensor:
-        return norm.rms_norm(self, gamma, eps)
-
-    def group_norm(self, gamma: Any, beta: Any, num_groups: int, eps: float = 1e-5) -> Tensor:
-        return norm.group_norm(self, gamma, beta, num_groups, eps)
-
-    def channel_layer_norm(self, gamma: Any, beta: Any, eps: float = 1e-5) -> Tensor:
-        return norm.channel_layer_norm(self, gamma, beta, eps)
-
-    def l2_norm(self, axis: int = -1, eps: float = 1e-12) -> Tensor:
-        return norm.l2_norm(self, axis, eps)
+    softmax = norm.softmax
+    layer_norm = norm.layer_norm
+    rms_norm = norm.rms_norm
+    group_norm = norm.group_norm
+    channel_layer_norm = norm.channel_layer_norm
+    l2_norm = norm.l2_norm
 
     # Shape.
 
-    def reshape(self, *shape_: Any) -> Tensor:
-        return shape.reshape(self, *shape_)
-
-    def transpose(self, perm: Any = None) -> Tensor:
-        return shape.transpose(self, perm)
-
-    def expand_dims(self, axes: Any) -> Tensor:
-        return shape.expand_dims(self, axes)
-
-    def squeeze(self, axes: Any) -> Tensor:
-        return shape.squeeze(self, axes)
-
-    def flatten2d(self, axis: int = 1) -> Tensor:
-        return shape.flatten2d(self, axis)
-
-    def tile(self, reps: Any) -> Tensor:
-        return shape.tile(self, reps)
-
-    def reverse(self, axes: Any) -> Tensor:
-        return shape.reverse(self, axes)
-
-    def slice_by_size(self, begin: Sequence[int], size: Sequence[int]) -> Tensor:
-        return shape.slice_by_size(self, begin, size)
-
-    def pad(self, widths: Any, mode: str = "constant", value: float = 0.0) -> Tensor:
-        return shape.pad(self, widths, mode, value)
+    reshape = shape.reshape
+    transpose = shape.transpose
+    expand_dims = shape.expand_dims
+    squeeze = shape.squeeze
+    flatten2d = shape.flatten2d
+    tile = shape.tile
+    reverse = shape.reverse
+    slice_by_size = shape.slice_by_size
+    pad = shape.pad
 
     # Space.
 

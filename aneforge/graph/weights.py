@@ -20,7 +20,16 @@ from aneforge.errors import GraphError
 from aneforge.graph.cache import SharedCache
 from aneforge.graph.encoding import Encoded
 
-__all__ = ["FP16_MAX", "Weight", "derived_weight", "intern_weight", "moved_weight"]
+__all__ = [
+    "FP16_MAX",
+    "Weight",
+    "derived_weight",
+    "intern_fp16",
+    "intern_weight",
+    "lies_in_file",
+    "moved_weight",
+    "surely_fits",
+]
 
 FP16_MAX = 65504.0
 
@@ -108,12 +117,17 @@ def intern_weight(values: Any, what: str = "weight") -> Weight:
     if isinstance(values, Encoded):
         return _intern_encoded(values, what)
     array = _as_fp16(values, what)
+    return intern_fp16(array, copy=array is values or np.may_share_memory(array, np.asarray(values)))
+
+
+def intern_fp16(array: np.ndarray, copy: bool = False) -> Weight:
+    """The one :class:`Weight` with the contents of an fp16 array without NaN; ``copy`` if others may write to it."""
     digest = hashlib.blake2b(repr(array.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(array).data)
     key = digest.hexdigest()
     found = _table.get(key)
     if found is None:
-        if not _lies_in_file(array) and (array is values or np.may_share_memory(array, np.asarray(values))):
+        if copy and not lies_in_file(array):
             array = array.copy()
         array.setflags(write=False)
         found = _interned(Weight(key, array))
@@ -136,7 +150,7 @@ def _intern_encoded(values: Encoded, what: str) -> Weight:
     return found
 
 
-def _lies_in_file(array: np.ndarray) -> bool:
+def lies_in_file(array: np.ndarray) -> bool:
     """Whether an array is a view of a file that was mapped for reading, which nobody can write through."""
     owner: Any = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
@@ -206,6 +220,9 @@ def _as_fp16(values: Any, what: str) -> np.ndarray:
             if _peak(np.ascontiguousarray(array[part])) > _INFINITE and np.isnan(array).any():
                 raise GraphError(f"{what} holds NaN at index {_first(np.isnan(array))}")
         return array
+    if array.dtype.kind == "f" and array.flags.c_contiguous and surely_fits(array.reshape(-1)):
+        with np.errstate(all="ignore"):
+            return array.astype(np.float16)
     half = np.empty(array.shape, np.float16)
     for part in _parts(array):
         half[part] = _rounded(array[part], what, part.start if isinstance(part, slice) else 0)
@@ -225,6 +242,17 @@ def _parts(array: np.ndarray) -> Iterator[Any]:
 def _peak(half: np.ndarray) -> int:
     """The largest magnitude as its bits: those of infinity are the first that are no number, NaN's lie behind."""
     return int((half.view(np.uint16) & np.uint16(0x7FFF)).max())
+
+
+def surely_fits(numbers: np.ndarray) -> bool:
+    """Whether every number of a line is finite in fp16, in one quick pass: no square is above the sum of squares.
+
+    False does not refuse anything: :func:`intern_weight` then looks at each number.
+    """
+    if numbers.dtype == np.float16:
+        return _peak(numbers) < _INFINITE
+    with np.errstate(all="ignore"):
+        return bool(np.dot(numbers, numbers) <= FP16_MAX * FP16_MAX)
 
 
 def _rounded(part: np.ndarray, what: str, first: int) -> np.ndarray:

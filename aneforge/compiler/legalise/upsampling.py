@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from aneforge.anec.interpret_spatial import sample_positions
 from aneforge.anec.ir import Op, TensorType
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
@@ -162,6 +161,8 @@ def _exchanged(walk: Relayer, op: Op, x: Op, axis: int) -> Op:
 
 def interpolation(size: int, out: int, method: str, mode: str) -> np.ndarray:
     """What each output takes of each input along one axis, for the sampling grids of enums.json."""
+    from aneforge.anec.interpret_spatial import sample_positions  # few models come here, and every check imports this
+
     places = sample_positions(size, out, mode)
     matrix = np.zeros((out, size))
     rows = np.arange(out)

@@ -272,7 +272,7 @@ def _settings(stride: Any, pad: Any, dilation: Any, groups: Any) -> dict[str, An
     }
 
 
-def _with_bias(x: Tensor, weight: Any, bias: Any) -> tuple[Tensor, ...]:
+def with_bias(x: Tensor, weight: Any, bias: Any) -> tuple[Tensor, ...]:
     operands = (x, as_tensor(weight, "weight"))
     return operands if bias is None else (*operands, as_tensor(bias, "bias"))
 
@@ -282,7 +282,7 @@ def conv(
     x: Tensor, weight: Any, stride: Any = 1, pad: Any = 0, dilation: Any = 1, groups: int = 1, bias: Any = None
 ) -> Tensor:
     """2-D convolution. ``weight`` is [Cout, Cin/groups, kH, kW]; ``pad`` a number or (top, bottom, left, right)."""
-    return make(CONV, _with_bias(x, weight, bias), _settings(stride, pad, dilation, groups))
+    return make(CONV, with_bias(x, weight, bias), _settings(stride, pad, dilation, groups))
 
 
 @entry
@@ -290,7 +290,7 @@ def conv_transpose(
     x: Tensor, weight: Any, stride: Any = 1, pad: Any = 0, dilation: Any = 1, groups: int = 1, bias: Any = None
 ) -> Tensor:
     """Transposed 2-D convolution. ``weight`` is [Cin, Cout/groups, kH, kW]."""
-    return make(CONV_TRANSPOSE, _with_bias(x, weight, bias), _settings(stride, pad, dilation, groups))
+    return make(CONV_TRANSPOSE, with_bias(x, weight, bias), _settings(stride, pad, dilation, groups))
 
 
 @entry
@@ -321,7 +321,7 @@ def bmm_weight(x: Tensor, weight: Any) -> Tensor:
 @entry
 def linear(x: Tensor, weight: Any, bias: Any = None) -> Tensor:
     """``x @ weight.T + bias`` with weight [out, in]."""
-    return make(LINEAR, _with_bias(x, weight, bias))
+    return make(LINEAR, with_bias(x, weight, bias))
 
 
 @entry

@@ -325,10 +325,6 @@ def binary(declared: OpDef, a: Any, b: Any) -> Tensor:
     return make(declared, (as_tensor(a), as_tensor(b)))
 
 
-def unary(name: str, x: Tensor) -> Tensor:
-    return make(UNARY[name], (x,))
-
-
 def scaled(name: str, x: Tensor, *values: Any) -> Tensor:
     declared = SCALED[name]
     attrs = {key: number(value, key) for key, value in zip(declared.attributes, values, strict=True)}

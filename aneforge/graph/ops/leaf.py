@@ -11,7 +11,7 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.node import Node, Shape, entry, make, op
 from aneforge.graph.shapes import number, positive
-from aneforge.graph.weights import intern_weight
+from aneforge.graph.snapshots import stored_weight
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -98,7 +98,7 @@ def _bound(max_abs: Any) -> float:
 @entry
 def parameter(init: Any, name: str | None = None, kernel: Shape | None = None) -> Tensor:
     """A trainable leaf that starts at ``init``. ``kernel`` is the shape a convolution weight was folded from."""
-    weight = intern_weight(init, "parameter")
+    weight = stored_weight(init, "parameter")
     attrs = {"shape": weight.shape, "dtype": "fp16", "kernel": kernel}
     return make(PARAMETER, (), attrs, name=name, weight=weight)
 
@@ -106,17 +106,20 @@ def parameter(init: Any, name: str | None = None, kernel: Shape | None = None) -
 @entry
 def const(values: Any, name: str | None = None, what: str = "constant") -> Tensor:
     """A constant tensor; equal contents are stored once."""
-    return _stored(values, what, name)
+    return make(CONST, name=name, weight=stored_weight(values, what))
 
 
-def _stored(values: Any, what: str, name: str | None = None) -> Tensor:
-    return make(CONST, (), None, name=name, weight=intern_weight(values, what))
+def _stored(values: Any, what: str) -> Tensor:
+    """A constant that a call makes for itself: its line is that of the node which uses it."""
+    return make(CONST, weight=stored_weight(values, what), placed=False)
 
 
 def as_tensor(value: Any, what: str = "operand") -> Tensor:
     """A tensor as it is; a number or an array as a constant; anything else is refused."""
     if isinstance(value, Node):
         return value  # type: ignore[return-value]
+    if isinstance(value, np.ndarray):
+        return _stored(value, what)
     if isinstance(value, (bool, str, bytes)) or value is None:
         raise GraphError(f"{what} is {value!r}; pass a tensor, an array or a number")
     if isinstance(value, (int, float)):

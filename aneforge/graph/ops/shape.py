@@ -311,15 +311,16 @@ def target_shape(x: Tensor, shape: Sequence[Any]) -> Shape:
     sizes = [whole(size, "every extent of a shape") for size in given]
     if not sizes:
         raise GraphError("reshape: a shape needs at least one axis")
+    if min(sizes) > 0:
+        return tuple(sizes)
     if sizes.count(-1) > 1:
         raise GraphError(f"reshape: {sizes} leaves more than one axis open")
     if any(size < 1 and size != -1 for size in sizes):
         raise GraphError(f"reshape: {sizes} has an axis below one")
-    if -1 in sizes:
-        rest = count(tuple(size for size in sizes if size != -1))
-        if count(x.shape) % rest:
-            raise GraphError(f"reshape: {count(x.shape)} elements do not divide into {sizes}")
-        sizes[sizes.index(-1)] = count(x.shape) // rest
+    rest = count(tuple(size for size in sizes if size != -1))
+    if count(x.shape) % rest:
+        raise GraphError(f"reshape: {count(x.shape)} elements do not divide into {sizes}")
+    sizes[sizes.index(-1)] = count(x.shape) // rest
     return tuple(sizes)
 
 
@@ -329,7 +330,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
 
 def transpose(x: Tensor, perm: Any = None) -> Tensor:
     rank = len(x.shape)
-    order = tuple(range(rank))[::-1] if perm is None else tuple(axis_of(axis, rank) for axis in perm)
+    order = tuple(range(rank))[::-1] if perm is None else tuple([axis_of(axis, rank) for axis in perm])
     return make(TRANSPOSE, (x,), {"perm": order})
 
 
