@@ -143,14 +143,17 @@ class Chip:
     tiles: bool = False
     """Terms come in fours, and a four that reaches 4096 is added in fp16 (N08, N09)."""
 
+    reciprocal: bool = False
+    """A division is a product with the reciprocal, which is rounded first (N72)."""
+
 
 CHIPS = {
     "h13": Chip(tiles=True),
     "h14": Chip(),
     "h16g": Chip(),
-    "h17": Chip(winograd=True),
-    "h17s": Chip(winograd=True),
-    "h18g": Chip(winograd=True),
+    "h17": Chip(winograd=True, reciprocal=True),
+    "h17s": Chip(winograd=True, reciprocal=True),
+    "h18g": Chip(winograd=True, reciprocal=True),
 }
 
 
@@ -597,6 +600,11 @@ def slowly(module: Module, chip: Chip, feeds: dict[str, np.ndarray]) -> Slow:
 def computed(chip: Chip, op: Op, operands: list[Bits | None]) -> Bits | None:
     if any(each is None or (each == UNSTATED).any() for each in operands):
         return None
+    if op.kind == "div" and chip.reciprocal:
+        one = np.full(operands[1].shape, 0x3C00)
+        inverse = np.array([over(*pair) for pair in zip(one.flat, operands[1].flat, strict=True)], int)
+        spread = (np.broadcast_to(each, op.shape).flat for each in (operands[0], inverse.reshape(one.shape)))
+        return np.array([times(*pair) for pair in zip(*spread, strict=True)], int).reshape(op.shape)
     value = SUMS[op.kind](chip, op, *operands) if op.kind in SUMS else PLAIN[op.kind](op, *operands)
     assert value.shape == op.shape
     return value
@@ -1168,7 +1176,8 @@ def test_what_is_written_about_elementwise_results(form, chip):
     assert one(truediv, 1, -0.0) == INFINITY
     assert one(truediv, -1, -0.0) == NEGATIVE_INFINITY
     assert one(truediv, 0, 0) == PLUS_ZERO
-    assert one(truediv, 6, 3) == to_half(Fraction(2))
+    assert one(truediv, 6, 3) == to_half(Fraction(2))  # also by a reciprocal: 1.99951 lies in the middle
+    assert one(truediv, 10, 3) == (0x42AA if CHIPS[chip].reciprocal else 0x42AB)
     assert one(truediv, 1, 3) == 0x3555
     assert one(truediv, 2**-24, 2) == 1
     assert one(af.maximum, nan, 5) == INFINITY
