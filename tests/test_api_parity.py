@@ -309,12 +309,13 @@ def name_of(row: Row) -> str:
 def check_signature(row: Row, found: Any) -> None:
     """Names, order and defaults as promised; what we add is optional and stands behind."""
     _, _, arguments = row.signature[:-1].partition("(")
-    wanted = _split(arguments)
+    wanted = ["self" if each == "x" else each for each in _split(arguments)]
     ours = [
         shown(each)
         for each in inspect.signature(found).parameters.values()
         if each.kind is not inspect.Parameter.VAR_KEYWORD
     ]
+    ours = ["self" if each == "x" else each for each in ours]  # a method may be the function of the same name
     assert ours[: len(wanted)] == wanted
     assert all("=" in extra for extra in ours[len(wanted) :]), "what we add is optional"
 

@@ -28,7 +28,9 @@ def engine_layers(program):
 def test_01_the_mean_of_many_numbers_is_finite_where_their_sum_is_not(chip, value):
     x = af.input((1, 4, 32, 32))
     data = np.full(x.shape, value)
-    assert not np.isfinite(af.compile(x.sum((2, 3)), target=chip)(data)).any()
+    with pytest.warns(af.PrecisionWarning, match="sum of 1024 numbers"):
+        total = af.compile(x.sum((2, 3)), target=chip)
+    assert not np.isfinite(total(data)).any()
     np.testing.assert_array_equal(af.compile(x.mean((2, 3)), target=chip)(data), value)
 
 
@@ -315,3 +317,25 @@ def test_10_the_oldest_families_floor_divide_with_their_wrong_integer(chip):
     assert [entry.op for entry in told.decompose] == ["floor_div"]
     with pytest.raises(af.CompileError, match="stored fp16 constant"):
         af.compile(af.floor_div(af.input((1, 4)), af.input((1, 4))), target=chip)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_11_sine_and_cosine_are_conversion_only(name):
+    """Chapter 26: no direct-authoring bridge, so an authored program computes a polynomial on every chip."""
+    from aneforge import _targets as tg
+
+    for family in tg.Family:
+        assert tg.op_status(name, family, "direct") == "reject"
+    assert [tg.op_status(name, family) for family in tg.Family] == [
+        "reject",
+        "decompose",
+        "decompose",
+        "native",
+        "native",
+    ]
+    out = getattr(af.input((1, 8)), name)()
+    for chip in ("m1", "m3", "m5"):
+        assert [entry.op for entry in af.preflight(out, chip, route="direct").decompose] == [name]
+        program = af.compile(out, target=chip, route="direct").program
+        assert name not in {op.kind for op in program.module.ops}
+    assert af.preflight(out, "m5").counts["native"] == 1

@@ -158,6 +158,17 @@ def _op_status(target: Target, op: str) -> Fact[Any]:
     return op_routes(op).main[family]
 
 
+def _bridge(target: Target, op: str) -> Fact[Any]:
+    """Whether an op that a chip has by conversion can be authored there too: sine and cosine cannot (chapter 26)."""
+    family = Family.A16 if target.family5 is None else max(target.family5, Family.A13)
+    direct = op_routes(op).direct
+    return (
+        Fact(True, about=f"bridge of {op}")
+        if not direct
+        else replace(direct[family], value=direct[family].value != "reject")
+    )
+
+
 def _palette_bits(target: Target, _: str) -> Fact[Any]:
     """The index widths that a palette may have as it is stored: 4 and 8 up to A13, 3 and 6 too on later families."""
     palette = store.load("compression")["palette"]
@@ -186,5 +197,6 @@ _PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
     "kernel_lanes": _kernel_lanes,
     "cap": _cap,
     "op": _op_status,
+    "bridge": _bridge,
 }
 """Facts that are what they are: nothing is assumed where they are unknown."""

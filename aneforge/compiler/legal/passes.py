@@ -37,7 +37,13 @@ LEGALITY = (
 
 
 def _reads(run_by: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(row.because for row in graph_rewrites(run_by).values()))
+    rows = graph_rewrites(run_by).values()
+    return tuple(dict.fromkeys(name for row in rows for name in (row.because, _bridge_of(row))))
+
+
+def _bridge_of(row: Rewrite) -> str:
+    """The fact that tells whether the op can be authored where conversion has it."""
+    return row.because.replace("op:", "bridge:", 1)
 
 
 def _rewriting(run_by: str, purpose: str) -> None:
@@ -108,7 +114,7 @@ class _Walk:
         draft, replaced, count = self.draft, self.replaced, 0
         for node in draft.graph.nodes:
             row = self.rewrites.get(node.op)
-            if row is not None and self.chip.get(row.because) == "decompose":
+            if row is not None and self._is_lacking(row):
                 self._rewrite(node, row)
                 count += 1
             elif replaced and any(operand.uid in replaced for operand in node.inputs):
@@ -116,6 +122,12 @@ class _Walk:
         if count:
             draft.replaced(replaced.get(each.uid, each) for each in draft.graph.outputs)
         return count
+
+    def _is_lacking(self, row: Rewrite) -> bool:
+        """Whether the chip has no such op, or the route has none."""
+        if self.chip.get(row.because) == "decompose":
+            return True
+        return self.draft.route == "direct" and not self.chip.get(_bridge_of(row))
 
     def _inputs(self, node: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.replaced.get(each.uid, each) for each in node.inputs)
