@@ -132,7 +132,7 @@ def test_a_streamed_kernel_is_decoded_by_the_engine_and_a_folded_one_on_the_host
     x = np.array([1.0, 0, 0, 0]).reshape(1, 1, 1, 1, 4)
     kernel = np.array([[3, 0, 0, 0], [3, 0, 0, 0]]).reshape(1, 1, 2, 1, 4)
     scale = 683.0  # times three is 2049, half way between 2048 and 2050
-    folded = PRODUCT.replace('kernel_scale = "$scale"', 'kernel_scale = "$scale", weight_flow = "fold"')
+    folded = PRODUCT.replace('weight = "$kernel"', 'weight = "$kernel", weight_flow = "fold"')
     assert simulated(PRODUCT, "h14", {"x": x}, kernel=kernel, scale=scale).reshape(-1)[0] == 2050.0
     assert simulated(folded, "h14", {"x": x}, kernel=kernel, scale=scale).reshape(-1)[0] == 2048.0
 

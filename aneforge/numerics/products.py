@@ -25,6 +25,7 @@ from aneforge.sim.int8 import integer_operands
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.contraction import (
     decoded_kernel,
+    is_decoded_on_host,
     passes_no_accumulator,
     replicates_edges,
     stored_as_int8,
@@ -125,8 +126,8 @@ def _kernel(engine: Engine, module: Module, op: Op) -> _Kernel:
     names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
     form = engine.winograd and op.kind == "convolution" and winograd_fits(window_of(op))
     key = op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups"), form
-    flow, flush = op.labels.get("weight_flow"), engine.flush_subnormals
-    return remembered(("kernel", *key, flow, flush), lambda: _summed_up(engine, module, op, form))
+    on_host, flush = is_decoded_on_host(op), engine.flush_subnormals
+    return remembered(("kernel", *key, on_host, flush), lambda: _summed_up(engine, module, op, form))
 
 
 def _summed_up(engine: Engine, module: Module, op: Op, form: bool) -> _Kernel:

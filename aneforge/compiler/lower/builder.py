@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -189,6 +189,15 @@ class Builder:
         made = Op("anec.const_in", (), TensorType(layout(encoded.shape), kind), attrs, (self.names[node.uid],))
         self.ops.append(made)
         return made
+
+    @cached_property
+    def read_as_numbers(self) -> frozenset[int]:
+        """The uids of quantised values that something besides a dequantiser reads: another op, or the caller."""
+        found = {each.uid for each in self.graph.outputs if each.op == "quantize"}
+        for node in self.graph.nodes:
+            if node.op != "dequantize":
+                found.update(each.uid for each in node.inputs if each.op == "quantize")
+        return frozenset(found)
 
     @staticmethod
     def is_const(node: Tensor) -> bool:

@@ -27,6 +27,7 @@ __all__ = [
     "CONTRACTIONS",
     "decoded_kernel",
     "has_stored_kernel",
+    "is_decoded_on_host",
     "joined",
     "joins",
     "passes_no_accumulator",
@@ -48,10 +49,17 @@ def decoded_kernel(op: Op, weight: Array, outputs: int, named: dict[str, Array])
     if not named:
         return weight
     wide = unpacked(op, weight.astype(np.float64), outputs, **named)
-    if op.labels.get("weight_flow") == "fold":
+    if is_decoded_on_host(op):
         with np.errstate(over="ignore"):
             return wide.astype(np.float16)
     return narrowed(wide)
+
+
+def is_decoded_on_host(op: Op) -> bool:
+    """Whether a kernel of codes is expanded before it reaches the engine. The pass that packs kernels says so on the
+    stored constant, which is the kernel's place in the program; one constant may serve several ops."""
+    coded = any(name in op.attrs for name in op.spec.stored)
+    return coded and op.operands[1].labels.get("weight_flow") == "fold"
 
 
 def stored_as_int8(op: Op) -> bool:
