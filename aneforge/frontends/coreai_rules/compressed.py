@@ -37,7 +37,10 @@ def _blockwise(op: Op) -> Value:
     """(data - offset1) * scale + offset2. The engine's forms have no second offset, nor codes that are floats."""
     codes = op.known(0, "the weight")
     scale, offset, more = (op.known(place, "a scale or offset") for place in (1, 2, 3))
-    plain = isinstance(op.value(0), np.ndarray) and codes.dtype.kind != "f" and offset.dtype.kind != "f"
+    given = op.value(0)
+    if isinstance(given, Encoded) and given.form == "palette" and not (offset.any() or more.any()):
+        return Encoded.palette(given.codes, np.asarray(given.table), given.bits, given.vector_axis, scale)
+    plain = isinstance(given, np.ndarray) and codes.dtype.kind != "f" and offset.dtype.kind != "f"
     if not plain or more.any() or BITS.get(op.types[0].dtype, 16) > 8:
         centred = codes.astype(np.float64) - _spread(offset, codes.shape, "an offset")
         numbers = centred * _spread(scale, codes.shape, "a scale")

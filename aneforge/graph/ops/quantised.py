@@ -112,7 +112,10 @@ def quantize(x: Tensor, scale: float, zero_point: int = 0, dtype: str = "int8") 
 
     Its derivative is straight through: that of x / scale where the code is within the range, zero elsewhere.
     """
-    attrs = {"scale": number(_one(scale, "scale"), "scale"), "zero_point": whole(_one(zero_point, "zero point"), "zero point")}
+    attrs = {
+        "scale": number(_one(scale, "scale"), "scale"),
+        "zero_point": whole(_one(zero_point, "zero point"), "zero point"),
+    }
     return make(QUANTIZE, (as_tensor(x, "x"),), {**attrs, "to": dtype})
 
 

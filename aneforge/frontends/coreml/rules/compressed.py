@@ -79,6 +79,8 @@ def _shifted(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray | None) ->
 def _blockwise(op: Op) -> Encoded | np.ndarray:
     given, scale = op.value("data"), op.known("scale")
     offset = op.known("offset") if op.has("offset") else None
+    if isinstance(given, Encoded) and given.form == "palette" and given.scale is None and offset is None:
+        return Encoded.palette(given.codes, np.asarray(given.table), given.bits, given.vector_axis, scale)
     codes = np.asarray(given)
     if isinstance(given, Encoded) or codes.dtype.kind == "f" or (offset is not None and offset.dtype.kind == "f"):
         return _shifted(codes, scale, offset)  # a form within a form: the numbers themselves are kept
