@@ -426,7 +426,9 @@ def _stored(node: Tensor, asked: Question) -> Question:
     asked = replace(asked, activations="int8") if _is_of_bytes(node.inputs[0]) else asked
     # Only a promise makes the peak matter, and to find it every number is read once.
     most = _peak(held) if math.isfinite(asked.max_abs or 0.0) else math.inf
-    return replace(asked, weights=held.weight.encoding, weight_max=most)
+    encoded = held.weight.encoded
+    scaled = encoded is not None and encoded.form == "palette" and encoded.scale is not None
+    return replace(asked, weights="scaled palette" if scaled else held.weight.encoding, weight_max=most)
 
 
 def _is_of_bytes(node: Tensor) -> bool:
