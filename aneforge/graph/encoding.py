@@ -58,7 +58,7 @@ class Encoded:
             stored.shape,
             stored,
             scale=_along(scale, stored.ndim, axis, "scale"),
-            zero_point=None if zero_point is None else _along(zero_point, stored.ndim, axis, "zero point"),
+            zero_point=_along(zero_point, stored.ndim, axis, "zero point") if _shifts(zero_point) else None,
         )._checked()
 
     @classmethod
@@ -71,7 +71,7 @@ class Encoded:
             stored.shape,
             stored,
             scale=_as_stored(scale),
-            zero_point=None if zero_point is None else np.asarray(zero_point),
+            zero_point=np.asarray(zero_point) if _shifts(zero_point) else None,
         )._checked()
 
     @classmethod
@@ -260,6 +260,11 @@ def _whole_numbers(codes: Any) -> np.ndarray:
     if stored.size == 0:
         raise GraphError(f"a weight of shape {list(stored.shape)} is empty")
     return stored
+
+
+def _shifts(zero_point: Any) -> bool:
+    """Whether there is a zero point at all: zeros that a file spells out say nothing, and are not kept."""
+    return zero_point is not None and bool(np.any(np.asarray(zero_point).astype(np.int64)))
 
 
 def _as_stored(values: Any) -> np.ndarray:
