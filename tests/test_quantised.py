@@ -518,3 +518,176 @@ def test_where_a_kernel_is_decoded_tells_two_programs_apart():
         conv.operands[1].labels["weight_flow"] = flow
         found.append(digests(walk(Engine.of(program.target), program.module, {port: Value(0.0, 1.0)}))[conv])
     assert found[0] != found[1]
+
+
+# Models as onnxruntime's quantizer writes them, of every opset that it writes.
+
+
+def coded_like(numbers, scale, zero, kind):
+    """Codes of some numbers; no input of these tests lies half way between two."""
+    info = np.iinfo(kind)
+    return np.clip(np.rint(numbers / scale) + zero, info.min, info.max)
+
+
+def small_net(per_channel, activation, weight):
+    """Weights, scales and zero points of a 1 x 1 convolution and a product, with biases of int32."""
+    rng = np.random.default_rng(21)
+    info, signed = np.iinfo(weight), np.dtype(weight).kind == "i"
+    zero = {"xz": activation(10), "yz": activation(5), "oz": activation(7)}
+    lines = [rng.uniform(0.5, 1.5, count).astype(np.float32) / 256 for count in ((6, 5) if per_channel else (1, 1))]
+    middles = [np.full(line.shape, 0 if signed else 130, weight) for line in lines]
+    stored = {"xs": np.float32(0.031), "ys": np.float32(0.043), "os": np.float32(0.057), **zero}
+    for number, (shape, line, middle) in enumerate(zip(((6, 4, 1, 1), (24, 5)), lines, middles, strict=True)):
+        before = stored["ys"] if number else stored["xs"]
+        bias = rng.integers(-3000, 3000, shape[0] if number == 0 else shape[1]).astype(np.int32)
+        stored[f"w{number}"] = rng.integers(info.min, info.max + 1, shape).astype(weight)
+        stored[f"s{number}"], stored[f"z{number}"] = (line, middle) if per_channel else (line[0], middle[0])
+        stored[f"b{number}"], stored[f"t{number}"] = bias, np.float32(before * (line if per_channel else line[0]))
+        stored[f"i{number}"] = np.zeros(np.shape(stored[f"t{number}"]), np.int32)
+    return stored
+
+
+def expected_of(stored, x, kind):
+    """The same in plain arithmetic: codes, whole sums, one scale."""
+    at = {name: np.asarray(value, float) for name, value in stored.items()}
+    codes = coded_like(x, at["xs"], at["xz"], kind) - at["xz"]
+    kernel = at["w0"].reshape(6, 4) - at["z0"].reshape(-1, 1)
+    sums = np.einsum("oc,nchw->nohw", kernel, codes) + at["b0"].reshape(1, 6, 1, 1)
+    middle = coded_like(sums * at["xs"] * at["s0"].reshape(1, -1, 1, 1), at["ys"], at["yz"], kind) - at["yz"]
+    rows = np.maximum(middle, 0).reshape(1, 24) @ (at["w1"] - at["z1"].reshape(1, -1)) + at["b1"]
+    found = coded_like(rows * at["ys"] * at["s1"].reshape(1, -1), at["os"], at["oz"], kind)
+    return (found - at["oz"]) * at["os"]
+
+
+def qdq_nodes(per_channel, opset):
+    node = helper.make_node
+    first, second, bias = ({"axis": axis} if per_channel and opset >= 13 else {} for axis in (0, 1, 0))
+    return [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        node("DequantizeLinear", ["w0", "s0", "z0"], ["w0d"], **first),
+        node("DequantizeLinear", ["b0", "t0", "i0"], ["b0d"], **bias),
+        node("Conv", ["xd", "w0d", "b0d"], ["c"]),
+        node("QuantizeLinear", ["c", "ys", "yz"], ["cq"]),
+        node("DequantizeLinear", ["cq", "ys", "yz"], ["cd"]),
+        node("Relu", ["cd"], ["r"]),
+        node("QuantizeLinear", ["r", "ys", "yz"], ["rq"]),
+        node("DequantizeLinear", ["rq", "ys", "yz"], ["rd"]),
+        node("Flatten", ["rd"], ["f"]),
+        node("DequantizeLinear", ["w1", "s1", "z1"], ["w1d"], **second),
+        node("DequantizeLinear", ["b1", "t1", "i1"], ["b1d"], **bias),
+        node("Gemm", ["f", "w1d", "b1d"], ["g"]),
+        node("QuantizeLinear", ["g", "os", "oz"], ["gq"]),
+        node("DequantizeLinear", ["gq", "os", "oz"], ["y"]),
+    ]
+
+
+def operator_nodes():
+    node = helper.make_node
+    return [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        node("QLinearConv", ["xq", "xs", "xz", "w0", "s0", "z0", "ys", "yz", "b0"], ["cq"]),
+        node("DequantizeLinear", ["cq", "ys", "yz"], ["cd"]),
+        node("Relu", ["cd"], ["r"]),
+        node("QuantizeLinear", ["r", "ys", "yz"], ["rq"]),
+        node("Flatten", ["rq"], ["f"]),
+        node("QGemm", ["f", "ys", "yz", "w1", "s1", "z1", "b1", "os", "oz"], ["gq"], domain="com.microsoft"),
+        node("DequantizeLinear", ["gq", "os", "oz"], ["y"]),
+    ]
+
+
+@pytest.mark.parametrize("opset", range(10, 20))
+@pytest.mark.parametrize("operators", [False, True])
+def test_models_with_a_bias_of_int32_load_whatever_their_opset(tmp_path, opset, operators):
+    """Every model of onnxruntime's ``quantize_static``. Below opset 13 a scale for each channel is not in the standard
+    for DequantizeLinear, and its quantizer writes it only between operators."""
+    x = np.random.default_rng(22).uniform(-4, 4, (1, 4, 2, 2)).astype(np.float32)
+    for per_channel in (False, True):
+        if per_channel and opset < 13 and not operators:
+            continue
+        for activation, weight in ((np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8)):
+            stored = small_net(per_channel, activation, weight)
+            nodes = operator_nodes() if operators else qdq_nodes(per_channel, opset)
+            domains = ["com.microsoft"] if operators else []
+            graph = af.load(onnx_file(tmp_path, nodes, [1, 4, 2, 2], stored, opset, domains))
+            assert "host" not in {each.op for each in graph}
+            assert [each.encoding for each in graph.weights.values()].count("int8") == 2
+            want = expected_of(stored, x.astype(float), activation)
+            np.testing.assert_allclose(af.evaluate(graph, [x.astype(float)])[0].reshape(1, 5), want, atol=1e-6)
+            for chip in ("m1", "m5"):
+                found = simulated(graph, chip, x)
+                assert np.abs(found - want).max() <= 1.01 * stored["os"], (chip, per_channel, activation, weight)
+
+
+def test_both_formats_of_a_quantised_model_give_the_same_bits(tmp_path):
+    stored = small_net(True, np.uint8, np.int8)
+    x = np.random.default_rng(23).uniform(-4, 4, (1, 4, 2, 2)).astype(np.float32)
+    files = [
+        onnx_file(tmp_path, qdq_nodes(True, 13), [1, 4, 2, 2], stored),
+        onnx_file(tmp_path, operator_nodes(), [1, 4, 2, 2], stored, domains=["com.microsoft"]),
+    ]
+    one, two = (simulated(af.load(file), M5_PRO, x) for file in files)
+    np.testing.assert_array_equal(one, two)
+
+
+def test_weights_that_the_file_itself_quantises_are_stored_codes(tmp_path):
+    """As exports of quantisation-aware training have them, below opset 19."""
+    node = helper.make_node
+    weight = np.random.default_rng(24).standard_normal((3, 4, 1, 1)).astype(np.float32)
+    stored = {"w": weight, "s": np.float32([0.01, 0.02, 0.03]), "z": np.zeros(3, np.int8)}
+    nodes = [
+        node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=0),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0),
+        node("Conv", ["x", "d"], ["y"]),
+    ]
+    graph = af.load(onnx_file(tmp_path, nodes, [1, 4, 2, 2], stored))
+    (held,) = graph.weights.values()
+    step = stored["s"].reshape(3, 1, 1, 1)
+    np.testing.assert_array_equal(held.encoded.codes, coded_like(weight, step, 0, np.int8))
+
+
+def _mean(a):
+    return a.mean((2, 3), keepdims=True)
+
+
+CONTRIB = {
+    "QLinearAdd": (2, {}, lambda a, b: a + b),
+    "QLinearMul": (2, {}, lambda a, b: a * b),
+    "QLinearSigmoid": (1, {}, lambda a: 1 / (1 + np.exp(-a))),
+    "QLinearLeakyRelu": (1, {"alpha": 0.25}, lambda a: np.where(a > 0, a, 0.25 * a)),
+    "QLinearGlobalAveragePool": (1, {}, _mean),
+    "QLinearAveragePool": (1, {"kernel_shape": [2, 2]}, _mean),
+    "QLinearSoftmax": (1, {"axis": 1}, lambda a: np.exp(a) / np.exp(a).sum(1, keepdims=True)),
+}
+
+
+@pytest.mark.parametrize("kind", CONTRIB)
+def test_ops_between_codes_are_their_float_forms(tmp_path, kind):
+    count, attrs, function = CONTRIB[kind]
+    node, x = helper.make_node, np.random.default_rng(25).uniform(-2, 2, (1, 4, 2, 2)).astype(np.float32)
+    stored = {"s": np.float32(0.017), "z": np.uint8(120), "ys": np.float32(0.0131), "yz": np.uint8(90)}
+    operands = ["q", "s", "z"] * count
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node(kind, [*operands, "ys", "yz"], ["c"], domain="com.microsoft", **attrs),
+        node("DequantizeLinear", ["c", "ys", "yz"], ["y"]),
+    ]
+    graph = af.load(onnx_file(tmp_path, nodes, [1, 4, 2, 2], stored, domains=["com.microsoft"]))
+    numbers = (coded_like(x.astype(float), 0.017, 120, np.uint8) - 120) * float(stored["s"])
+    want = (coded_like(function(*[numbers] * count), float(stored["ys"]), 90, np.uint8) - 90) * float(stored["ys"])
+    np.testing.assert_allclose(af.evaluate(graph, [x.astype(float)])[0].reshape(want.shape[1:]), want[0], atol=1e-6)
+
+
+def test_codes_of_several_inputs_are_joined_in_one_scale(tmp_path):
+    node, x = helper.make_node, np.random.default_rng(26).uniform(-2, 2, (1, 3, 2, 2)).astype(np.float32)
+    stored = {"s": np.float32(0.017), "z": np.uint8(120), "t": np.float32(0.03), "ys": np.float32(0.0231)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["p"]),
+        node("QuantizeLinear", ["x", "t", "z"], ["q"]),
+        node("QLinearConcat", ["ys", "z", "p", "s", "z", "q", "t", "z"], ["c"], domain="com.microsoft", axis=1),
+        node("DequantizeLinear", ["c", "ys", "z"], ["y"]),
+    ]
+    graph = af.load(onnx_file(tmp_path, nodes, [1, 3, 2, 2], stored, domains=["com.microsoft"]))
+    parts = [(coded_like(x.astype(float), step, 120, np.uint8) - 120) * step for step in (0.017, 0.03)]
+    want = (coded_like(np.concatenate(parts, 1), 0.0231, 120, np.uint8) - 120) * 0.0231
+    np.testing.assert_allclose(af.evaluate(graph, [x.astype(float)])[0].reshape(6, 2, 2), want[0], atol=1e-6)
