@@ -417,6 +417,19 @@ def test_scale_and_bias_of_summed_codes_are_one_rounding():
         np.testing.assert_array_equal(simulated(out, M5_PRO, x), want)
 
 
+@pytest.mark.parametrize(
+    ("form", "chip", "told"),
+    [("w8a8", "h17s", "exact"), ("w8a8", "h18g", "exact"), ("w8a8", "h16g", "modelled"), ("w8a8", "h18", "modelled")]
+    + [("w4", "h17s", "exact"), ("w4", "h18g", "modelled"), ("w4", "h16g", "exact")],
+)
+def test_sums_are_called_exact_where_they_were_read(form, chip, told):
+    """Integer sums: M5 Pro and M6. Sums of 4-bit codes: M5 Pro; an M4 decodes them, and its fp16 sums were read."""
+    x = af.input((1, 32, 1, 1))
+    out = w8(through(x, 0.125), np.ones((4, 32), np.int8)) if form == "w8a8" else w4(x, np.ones((4, 32), np.int8))
+    run = af.compile(out, target=chip).run({"input_0": np.zeros((1, 32, 1, 1))}, trace=True)
+    assert [each.fidelity for each in run.trace if each.op == "convolution"] == [told]
+
+
 # Quantisers alone.
 
 
