@@ -419,8 +419,10 @@ def test_scale_and_bias_of_summed_codes_are_one_rounding():
 
 @pytest.mark.parametrize(
     ("form", "chip", "told"),
-    [("w8a8", "h17s", "exact"), ("w8a8", "h18g", "exact"), ("w8a8", "h16g", "modelled"), ("w8a8", "h18", "modelled")]
-    + [("w4", "h17s", "exact"), ("w4", "h18g", "modelled"), ("w4", "h16g", "exact")],
+    [
+        *(("w8a8", "h17s", "exact"), ("w8a8", "h18g", "exact"), ("w8a8", "h16g", "modelled")),
+        *(("w8a8", "h18", "modelled"), ("w4", "h17s", "exact"), ("w4", "h18g", "modelled"), ("w4", "h16g", "exact")),
+    ],
 )
 def test_sums_are_called_exact_where_they_were_read(form, chip, told):
     """Integer sums: M5 Pro and M6. Sums of 4-bit codes: M5 Pro; an M4 decodes them, and its fp16 sums were read."""

@@ -22,7 +22,7 @@ from aneforge.numerics.values import ANYTHING, Value, product_error, rounded, ro
 from aneforge.sim.convolution import winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import decoded
-from aneforge.sim.int8 import integer_operands
+from aneforge.sim.int8 import Integers, integer_operands
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.contraction import (
     is_decoded_on_host,
@@ -89,8 +89,9 @@ def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Valu
     """The value of a convolution, deconvolution, linear layer or matrix product."""
     if any(each.special for each in values):
         return ANYTHING
-    if op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
-        return ANYTHING
+    integers = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
+    if integers is not None and op.operands[1].kind == "const_in":
+        return _of_integers(module, op, integers, values[0], values[2] if len(values) > 2 else Value(0.0, 0.0))
     if engine.int8_activations_q4 and stored_as_int8(op) and values[0].size > FP16_SLICE_SAT:
         return ANYTHING
     bias = values[2] if len(values) > 2 else Value(0.0, 0.0)
@@ -115,6 +116,34 @@ def _scaled(total: Value, module: Module, op: Op, bias: Value) -> Value:
     ends = [end * float(scale) for end in (total.low, total.high) for scale in (scales.min(), scales.max())]
     error = scaled(float(np.abs(scales).max()), total.error)
     return rounded(min(ends) + bias.low, max(ends) + bias.high, error + bias.error)
+
+
+def _of_integers(module: Module, op: Op, given: Integers, x: Value, bias: Value) -> Value:
+    """A sum of codes: exact up to 2^31, then one rounding. What it reads as fp16 numbers is what they stand for, but
+    for the rounding of each."""
+    if any(op.attrs.get("explicit_padding", ())):
+        x = x.with_zero()
+    names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
+    key = "codes", op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups")
+    positive, negative, codes = remembered(key, lambda: _sums_of_codes(module, op))
+    weight = float((positive - negative).max(initial=0.0))
+    if codes * (x.size / given.scale + 1.0) >= 2.0**31:
+        return ANYTHING
+    apart = rounding(x.size)
+    off = scaled(weight, apart)
+    high = float((positive * x.high + negative * x.low).max(initial=-math.inf)) + bias.high + off
+    low = float((positive * x.low + negative * x.high).min(initial=math.inf)) + bias.low - off
+    return rounded(low, high, scaled(weight, x.error + apart) + bias.error)
+
+
+def _sums_of_codes(module: Module, op: Op) -> tuple[Array, Array, float]:
+    """By output, the positive and the negative weights that stored codes stand for; and the largest sum of codes."""
+    stored, named = numbers_of(module, op.operands[1]).astype(np.float64), named_constants(module, op)
+    outputs = 0 if op.kind == "convolution" else 2
+    rows = _rows(op, unpacked(op, stored, outputs, **named))
+    codes = _rows(op, unpacked(op, stored, outputs, **without_scale(named)))
+    most = float(np.abs(codes).sum(axis=1).max(initial=0.0))
+    return np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1), most
 
 
 def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> float:
