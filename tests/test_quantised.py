@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 import aneforge as af
+from aneforge.cost.program import work_of_program
 from aneforge.numerics.identity import digests
 from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import Value
@@ -706,3 +707,26 @@ def test_codes_of_several_inputs_are_joined_in_one_scale(tmp_path):
     parts = [(coded_like(x.astype(float), step, 120, np.uint8) - 120) * step for step in (0.017, 0.03)]
     want = (coded_like(np.concatenate(parts, 1), 0.0231, 120, np.uint8) - 120) * 0.0231
     np.testing.assert_allclose(af.evaluate(graph, [x.astype(float)])[0].reshape(6, 2, 2), want[0], atol=1e-6)
+
+
+# Cost.
+
+
+def test_quantised_layers_are_costed_as_integers_and_decoding_as_part_of_its_reader():
+    rng = np.random.default_rng(30)
+    kernels = [rng.integers(-100, 100, (64, 64, 3, 3)).astype(np.int8) for _ in range(3)]
+
+    def net(pairs, bits=8):
+        h = af.input((1, 64, 56, 56))
+        for kernel in kernels:
+            stored = af.Encoded.affine(kernel >> (8 - bits), 0.001, bits=bits)
+            h = af.conv(through(h, 0.05) if pairs else h, stored, pad=1)
+        return h
+
+    work = work_of_program(af.compile(net(True), target="m5").program)
+    assert [each.kind for each in work] == ["quant", "absorbed", "conv", "absorbed", "conv", "absorbed", "conv"]
+    assert all(each.integers and each.bytes_in == 64 * 56 * 56 for each in work if each.kind == "conv")
+    assert not any(each.integers for each in work_of_program(af.compile(net(False), target="m5").program))
+    assert not any(each.integers for each in work_of_program(af.compile(net(True, 4), target="m5").program))
+    assert af.estimate(net(True), target="m5") < af.estimate(net(False), target="m5")
+    assert af.estimate(net(True), target="m1") > af.estimate(net(False), target="m1")
