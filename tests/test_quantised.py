@@ -267,7 +267,7 @@ def test_the_fp16_chain_gives_the_published_hash(depth):
 
 
 @pytest.mark.parametrize("chip", ["h17s", "h18g"])
-@pytest.mark.parametrize("number", [1.25 * 2.0**-15, 2.0**-14 - 2.0**-24, 1.5 * 2.0**-14])
+@pytest.mark.parametrize("number", [1.25 * 2.0**-15, 2.0**-14 - 2.0**-24])
 def test_a_subnormal_survives_against_a_quarter_and_not_below(chip, number):
     """C67: it counts as 2^-14 in the rule that drops products, so "flushed" and "kept" are two ends of one rule."""
     x = af.input((1, 2, 1, 1))
