@@ -15,6 +15,7 @@ from aneforge.cost.program import work_of_program
 from aneforge.numerics.identity import digests
 from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import Value
+from aneforge.sim import int8
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import narrowed, round_half
 
@@ -506,6 +507,22 @@ def test_codes_can_be_read_as_numbers_too():
     np.testing.assert_array_equal(codes, [[-6, -4, -1], [1, 4, 6]])
     np.testing.assert_array_equal(more, codes + 1)
     np.testing.assert_array_equal(numbers, codes / 2)
+
+
+def test_truth_values_as_numbers_can_be_codes():
+    x = af.input((2, 3))
+    out = af.dequantize((x > 0.0).cast(), 0.5, 1)
+    np.testing.assert_array_equal(simulated(out, M5_PRO, [[1, -1, 2], [0, 3, -4]]), [[0, -0.5, 0], [-0.5, 0, -0.5]])
+
+
+def test_large_maps_are_summed_some_rows_at_a_time(monkeypatch):
+    rng = np.random.default_rng(31)
+    kernel = af.Encoded.affine(rng.integers(-128, 128, (6, 4, 3, 3)).astype(np.int8), 0.01)
+    x = rng.integers(-128, 128, (1, 8, 13, 11)) * 0.5
+    out = af.conv(through(af.input(x.shape), 0.5), kernel, pad=1, stride=(2, 1), groups=2, bias=rng.standard_normal(6))
+    whole = simulated(out, M5_PRO, x)
+    monkeypatch.setattr(int8, "_AT_ONCE", 1000)  # two rows
+    np.testing.assert_array_equal(simulated(out, M5_PRO, x), whole)
 
 
 def test_stored_codes_are_a_stored_weight():

@@ -22,6 +22,7 @@ __all__ = ["Integers", "integer_operands"]
 Array = np.ndarray
 _CODES = ("si8", "ui8")
 _LIMIT = 2.0**31
+_AT_ONCE = 1 << 22  # numbers of a map that are laid out for a kernel at a time: they are float64
 _LARGEST_SCALE = 128.0  # times any difference of two codes this stays within fp16
 
 
@@ -60,9 +61,13 @@ class Integers:
         for group, kernel in enumerate(kernels):
             own = slice(group * outputs, (group + 1) * outputs)
             centred = self.centred(image[group * inputs : (group + 1) * inputs])
-            read = patches(centred.astype(np.float16), window, 0, plane[0]).astype(np.float64)
             start = None if bias is None else bias[own, None]
-            found.append(_settled(kernel @ read, scale[own], start))
+            some = max(1, _AT_ONCE // max(1, kernel.shape[1] * plane[1]))  # rows of the result at a time
+            parts = []
+            for first in range(0, plane[0], some):
+                read = patches(centred.astype(np.float16), window, first, min(some, plane[0] - first))
+                parts.append(_settled(kernel @ read.astype(np.float64), scale[own], start))
+            found.append(np.concatenate(parts, axis=1))
         return np.concatenate(found).reshape(-1, *plane)
 
 

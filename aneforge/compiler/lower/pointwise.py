@@ -202,7 +202,9 @@ def _quantize(b: Builder, node: Tensor) -> Op:
 @rule("dequantize")
 def _dequantize(b: Builder, node: Tensor) -> Op:
     x, attrs = b.value(node.inputs[0]), node.attrs
-    stored = x.operands[0] if x.kind == "cast" else x  # codes that another op reads as numbers
+    stored = x
+    if x.kind == "cast" and (read := x.operands[0].type) is not None and read.dtype in _CODES.values():
+        stored = x.operands[0]  # codes that another op reads as numbers
     return pointwise(b, "dequant", stored, scale=float(attrs["scale"]), zero_point=attrs["zero_point"])
 
 
