@@ -60,12 +60,12 @@ class Integers:
         found = []
         for group, kernel in enumerate(kernels):
             own = slice(group * outputs, (group + 1) * outputs)
-            centred = self.centred(image[group * inputs : (group + 1) * inputs])
+            centred = self.centred(image[group * inputs : (group + 1) * inputs]).astype(np.float16)  # exact: small codes
             start = None if bias is None else bias[own, None]
             some = max(1, _AT_ONCE // max(1, kernel.shape[1] * plane[1]))  # rows of the result at a time
             parts = []
             for first in range(0, plane[0], some):
-                read = patches(centred.astype(np.float16), window, first, min(some, plane[0] - first))
+                read = patches(centred, window, first, min(some, plane[0] - first))
                 parts.append(_settled(kernel @ read.astype(np.float64), scale[own], start))
             found.append(np.concatenate(parts, axis=1))
         return np.concatenate(found).reshape(-1, *plane)
