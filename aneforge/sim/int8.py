@@ -60,7 +60,9 @@ class Integers:
         found = []
         for group, kernel in enumerate(kernels):
             own = slice(group * outputs, (group + 1) * outputs)
-            centred = self.centred(image[group * inputs : (group + 1) * inputs]).astype(np.float16)  # exact: small codes
+            centred = self.centred(image[group * inputs : (group + 1) * inputs]).astype(
+                np.float16
+            )  # exact: small codes
             start = None if bias is None else bias[own, None]
             some = max(1, _AT_ONCE // max(1, kernel.shape[1] * plane[1]))  # rows of the result at a time
             parts = []
