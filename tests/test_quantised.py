@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 import aneforge as af
+from aneforge.anec import parse
 from aneforge.cost.program import work_of_program
 from aneforge.numerics.identity import digests
 from aneforge.numerics.transfer import walk
@@ -808,3 +809,14 @@ def test_two_scales_of_one_output_row_stay_two():
     flattened = codes.reshape(64, 64) * scales.reshape(-1)[:64, None]
     assert int((flattened != found).sum()) == 1921
     assert distance(flattened, found) == pytest.approx(0.450246892088486, rel=1e-12)
+
+
+def test_a_program_with_codes_is_written_and_read_back():
+    """Types of 8 and of 4 bits are words of the engine's language."""
+    x = through(af.input((1, 4, 2, 2)), 0.5)
+    layer = af.conv(x, af.Encoded.affine(np.ones((4, 4, 1, 1), np.int8), 0.5))
+    program = af.compile(w4(layer, np.ones((3, 4), np.int8)), target=M5_PRO).program
+    text = str(program.module)
+    assert "xsi8>" in text
+    assert "xsi4>" in text
+    assert str(parse(text)) == text

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.interpret_contraction import unpacked
-from aneforge.anec.ir import Op
+from aneforge.anec.ir import AnecError, Op
 from aneforge.anec.traits import Trait
 from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
@@ -166,6 +166,8 @@ def _with_kernel(
 def _scaled_at_the_end(op: Op, ready: Form, scale: Array) -> Callable[..., Array]:
     """The sum as fp16, then scale and bias in one more rounding, as the gain-offset unit gives it (U48)."""
     axis = _LINE if op.kind == "linear" else _CHANNELS
+    if scale.size not in (1, op.shape[axis]):
+        raise AnecError(f"{op.name}: kernel_scale has {scale.size} numbers; sums of codes take one for each output")
 
     def along(line: Array) -> Array:
         numbers = np.ascontiguousarray(line.reshape(-1).astype(np.float16))
