@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     )
     from aneforge.graph.ops.leaf import cast, const, image_input, input, parameter
     from aneforge.graph.ops.norm import batch_norm, instance_norm, local_response_norm
+    from aneforge.graph.ops.quantised import dequantize, quantize
     from aneforge.graph.ops.shape import concat, crop, gather, pad, split, stack
     from aneforge.graph.ops.spatial import (
         affine,
@@ -155,6 +156,7 @@ _HOMES = {
     ),
     "aneforge.graph.ops.leaf": "cast const image_input input parameter",
     "aneforge.graph.ops.norm": "batch_norm instance_norm local_response_norm",
+    "aneforge.graph.ops.quantised": "dequantize quantize",
     "aneforge.graph.ops.shape": "concat crop gather pad split stack",
     "aneforge.graph.ops.spatial": (
         "affine depth_to_space pixel_shuffle pixel_unshuffle resize_bilinear resize_nearest_neighbor "
@@ -217,6 +219,7 @@ __all__ = [
     "cross_correlation",
     "cross_product",
     "depth_to_space",
+    "dequantize",
     "device_status",
     "dropout",
     "dynamic_conv",
@@ -271,6 +274,7 @@ __all__ = [
     "preflight",
     "preflight_all",
     "project_peak",
+    "quantize",
     "radius_search",
     "random_normal",
     "random_uniform",

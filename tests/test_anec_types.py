@@ -187,7 +187,7 @@ REFUSED = [
     ("convolution", "!8x4x4 !6x1x8x3x3", f'{KERNEL}, kernel_palettized_LUT = "t"', "!6x4x4",
      "the kernel is f16; places in a table are unsigned integers (ui1 to ui8)"),
     ("convolution", "!8x4x4 !6x1x8x3x3", f'{KERNEL}, kernel_scale = "s"', "!6x4x4",
-     "the kernel is f16; a scale or zero point belongs to bytes (ui8 or si8)"),
+     "the kernel is f16; a scale or zero point belongs to codes (ui8, si8, ui4 or si4)"),
     ("convolution", "!8x4x4 !6x1x8x3x3 !6x1x1xui8", KERNEL, "!6x4x4", "the bias is ui8; expected f16"),
     ("convolution", "!8x4x4 !6x1x8x3x3 !8x1x1", KERNEL, "!6x4x4",
      "the bias is 1x1x8x1x1; expected a shape that stretches to 1x1x6x4x4"),

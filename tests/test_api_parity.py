@@ -220,7 +220,7 @@ METHODS = [
     ),
     Row("bmm_weight(self, W)", lambda: x(2, 4, 8).bmm_weight(ones(2, 8, 3)), (2, 4, 3)),
     Row("linear(self, W, bias=None)", lambda: x(2, 8).linear(ones(3, 8), ones(3)), (2, 3)),
-    Row("reshape(self, *shape_)", lambda: x().reshape(8, 16), (8, 16)),
+    Row("reshape(self, *shape)", lambda: x().reshape(8, 16), (8, 16)),
     Row("transpose(self, perm=None)", lambda: x().transpose([0, 2, 3, 1]), (1, 4, 4, 8)),
     Row("squeeze(self, axes)", lambda: x().squeeze(0), (8, 4, 4)),
     Row("expand_dims(self, axes)", lambda: x(2, 3).expand_dims(0), (1, 2, 3)),

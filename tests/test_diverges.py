@@ -16,6 +16,7 @@ from random_graphs import random_graph
 import aneforge as af
 from aneforge.anec.interpret import named_constants, rule_of
 from aneforge.cli.model_file import load_model
+from aneforge.divergence.verdicts import graph_verdicts
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
 from aneforge.numerics.cures import CURES, reduce_sum_to_matmul, rewritten
@@ -175,6 +176,72 @@ def test_every_value_is_inside_its_interval_and_error(chip):
             both = finite & np.isfinite(exact[op].astype(np.float64))
             off = np.abs(wide[both] - exact[op][both])
             assert off.max(initial=0.0) <= value.error, (seed, op)
+
+
+def quantised_graph(rng):
+    """Layers of codes: bytes, 4-bit codes and scaled tables behind quantisers, strides, pools and moves between."""
+    x = y = af.input((1, 8, 8, 8), name="x")
+    for _ in range(int(rng.integers(1, 5))):
+        c = y.shape[1]
+        if rng.random() < 0.8:
+            scale, dtype = float(rng.choice([0.03125, 0.1, 1.0])), str(rng.choice(["int8", "uint8"]))
+            zero = int(rng.integers(-20, 20)) if dtype == "int8" else int(rng.integers(0, 200))
+            y = af.dequantize(af.quantize(y, scale, zero, dtype), scale, zero)
+        scales = rng.uniform(0.001, 0.02, 6).astype(np.float16)
+        bits = int(rng.choice([4, 8, 8]))
+        codes = rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), (6, c, 3, 3)).astype(np.int8)
+        weight = af.Encoded.affine(codes, scales if rng.random() < 0.5 else scales[:1], axis=0, bits=bits)
+        if bits == 4 and rng.random() < 0.5:
+            table, line = np.arange(-8, 8).astype(np.float16), scales.reshape(6, 1, 1, 1)
+            weight = af.Encoded.palette((codes + 8).astype(np.uint8), table, 4, scale=line)
+        bias = rng.normal(size=6) if rng.random() < 0.5 else None
+        y = af.conv(y, weight, pad=1, stride=int(rng.choice([1, 1, 2])) if y.shape[2] > 4 else 1, bias=bias)
+        y = [y.relu, lambda z=y: z.transpose([0, 1, 3, 2]), lambda z=y: z][int(rng.integers(3))]()
+    return y, x
+
+
+@pytest.mark.parametrize("chip", ["h13", "h14", "h16g", "h17s", "h18g"])
+def test_values_of_quantised_layers_are_inside_their_intervals(chip):
+    bounded = 0
+    for seed in range(24):
+        rng = np.random.default_rng(1000 + seed)
+        out, x = quantised_graph(rng)
+        scale = float(rng.choice([0.5, 4.0, 100.0]))
+        program = af.compile(out, target=chip).program
+        data = np.clip(rng.normal(size=x.shape) * scale * 0.7, -scale, scale).astype(np.float16)
+        exact, made = exact_and_simulated(program, data)
+        told = walk(Engine.of(program.target), program.module, {"x": Value(-scale, scale)}).values
+        for op, numbers in made.items():
+            value, wide = told[op], numbers.astype(np.float64)
+            finite = np.isfinite(wide)
+            bounded += op.kind == "convolution" and not value.special
+            assert finite.all() or value.special, (seed, op)
+            assert wide[finite].min(initial=value.low) >= value.low, (seed, op)
+            assert wide[finite].max(initial=value.high) <= value.high, (seed, op)
+            both = finite & np.isfinite(exact[op].astype(np.float64))
+            off = np.abs(wide[both] - exact[op][both])
+            assert off.max(initial=0.0) <= value.error, (seed, op)
+    assert bounded > 20  # and most of them say something
+
+
+def test_quantised_layers_differ_where_one_chip_adds_integers_or_codes():
+    x = af.input((1, 8, 4, 4), name="x", max_abs=4.0)
+    bytes_, few = (
+        af.Encoded.affine(np.random.default_rng(3).integers(-7, 8, (8, 8, 1, 1)).astype(np.int8), 0.3, bits=bits)
+        for bits in (8, 4)
+    )
+    layers = {
+        "8-bit sums": af.conv(af.dequantize(af.quantize(x, 0.1), 0.1), bytes_),
+        "4-bit sums": af.conv(x, few),
+    }
+    pairs = {"8-bit sums": (("m2", "m5"), ("m4", "m5")), "4-bit sums": (("m4", "m5"), ("m2", "m4"))}
+    for name, out in layers.items():
+        apart, alike = pairs[name]
+        axes = {axis.name for node, told in graph_verdicts(out, *apart) for axis in told.axes if node.op == "conv"}
+        assert name in axes
+        axes = {axis.name for node, told in graph_verdicts(out, *alike) for axis in told.axes if node.op == "conv"}
+        assert name not in axes
+        assert diverges(out, *apart)
 
 
 # What is listed, and why.

@@ -191,3 +191,25 @@ def test_the_command(tmp_path):
     assert "not run on a device here" in done.stdout
     assert done.stderr == ""
     assert af.load(tmp_path / "net.mlpackage").outputs[0].shape == (1, 10)
+
+
+def test_quantised_layers_have_the_same_bits_on_every_chip(tmp_path):
+    """Codes between quantisers are the language's own; those that another op reads are cast. Scales are fp16."""
+    x = af.input((1, 8, 6, 6), name="image")
+    codes = RNG.integers(-128, 128, (6, 8, 3, 3)).astype(np.int8)
+    few = RNG.integers(0, 16, (5, 6, 1, 1)).astype(np.uint8)
+    q = af.quantize(x, 0.0625, 3)
+    y = af.conv(af.dequantize(q, 0.0625, 3), Encoded.affine(codes, half(6, scale=0.01), axis=0), pad=1)
+    table = np.arange(-8, 8).astype(np.float16)
+    line = np.abs(half(5, 1, 1, 1, scale=0.1)) + np.float16(0.01)
+    y = af.conv(af.dequantize(af.quantize(y, 0.5, 100, "uint8"), 0.5, 100), Encoded.palette(few, table, 4, scale=line))
+    out = [y.named("y"), (q.max_pool(2, 2) + 1.0).named("picked")]
+    af.export_coreml(out, tmp_path / "net.mlpackage")
+    back = af.load(tmp_path / "net.mlpackage")
+    assert sorted(each.op for each in back).count("quantize") == 2
+    assert sorted(weight.encoding for weight in back.weights.values() if weight.encoded) == ["int8", "lut4"]
+    data = half(1, 8, 6, 6, scale=3.0)
+    for chip in ("m1", "m2", "m5", "h18g"):
+        one, two = (af.compile(each, target=chip).run({"image": data}).outputs for each in (out, back))
+        for name in ("y", "picked"):
+            np.testing.assert_array_equal(one[name], two[name])

@@ -168,6 +168,29 @@ for _name, _rows in SCALED.items():
             _points,
         )
 case("clip", lambda x: x.clamp(lo=0.0, hi=math.inf), lambda x: x * (x > 0), WIDE)
+
+
+def away(value):
+    """The nearest whole number, halves away from zero."""
+    return math.copysign(math.floor(abs(value) + 0.5), value)
+
+
+def coded(x, scale, zero, low, high):
+    return np.array([min(max(away(v / scale) + zero, low), high) for v in x.reshape(-1)]).reshape(x.shape)
+
+
+_SPREAD = np.linspace(-55.0, 61.0, 24)
+_HALVES = np.array([[-80.0, -0.75, -0.25, -0.2, 0.0], [0.25, 0.3, 0.75, 63.4, 90.0]])
+case("quantize", lambda x: af.quantize(x, 0.5), lambda x: coded(x, 0.5, 0, -128, 127), _HALVES)
+case("quantize", lambda x: af.quantize(x, 0.3, 7), lambda x: coded(x, 0.3, 7, -128, 127), _SPREAD.reshape(3, 4, 2))
+case("quantize", lambda x: af.quantize(x, 0.5, 128, "uint8"), lambda x: coded(x, 0.5, 128, 0, 255), _HALVES)
+case(
+    "dequantize",
+    lambda x: af.dequantize(af.quantize(x, 0.25, 3), 0.25, 3),
+    lambda x: (coded(x, 0.25, 3, -128, 127) - 3) * 0.25,
+    _SPREAD.reshape(1, 3, 4, 2),
+)
+case("dequantize", lambda x: af.dequantize(x, 0.5, 2), lambda x: (x - 2) * 0.5, np.arange(-6.0, 6.0).reshape(3, 4))
 _alpha = half(3)
 case("prelu", lambda x: x.prelu(_alpha), lambda x: np.where(x < 0, x * _alpha[:, None], x), rand(2, 3, 5))
 case(

@@ -437,7 +437,8 @@ def test_weights_of_a_quantised_model_keep_their_encoding(tmp_path):
     node = helper.make_node
     codes, scale = quantised_weight((8, 4, 3, 3))
     weights = {"q": codes, "s": scale, "z": np.zeros(8, np.int8)}
-    weights |= {"as": np.array(0.03125, np.float32), "az": np.array(128, np.uint8)}
+    # No power of two: the standard rounds ties to even and the engine away from zero, and here there are none.
+    weights |= {"as": np.array(0.03, np.float32), "az": np.array(128, np.uint8)}
     nodes = [
         node("QuantizeLinear", ["x", "as", "az"], ["xq"], "input/quantize"),
         node("DequantizeLinear", ["xq", "as", "az"], ["xd"], "input/dequantize"),

@@ -51,6 +51,16 @@ def columns(axis):
     return af.concat(pieces, axis)
 
 
+def coded(scale):
+    return af.dequantize(af.quantize(x(4, 8), scale), scale)
+
+
+def clipped_product(clipped):
+    """The cure of N78: the product is held to the range of its codes before it is quantised."""
+    product = x(4, 8) * coded(0.0625)
+    return af.quantize(product.clip(-128 * 0.125, 127 * 0.125) if clipped else product, 0.125)
+
+
 def int8_product(bound):
     return af.matmul(x(31, 15, max_abs=bound), Encoded.affine(np.ones((15, 16), np.int8), 0.1))
 
@@ -144,6 +154,10 @@ REACHED = [
     ("chain-pattern", lambda factor: factor * x(4, 8).mean(1), (np.zeros((4, 1)), "m5"), (np.eye(4, 1), "m5")),
     ("chain-pattern", lambda op: getattr(x(4, 8), op)() * 2.0, ("round", "m5"), ("floor", "m5")),
     ("chain-pattern", lambda factor: x(4, 8).round() * factor, (2.0, "m5"), (weight(1, 8), "m5")),
+    ("chain-pattern", lambda scale: af.quantize(x(4, 8) * coded(0.0625), scale), (0.125, "m5"), (0.0625, "m5")),
+    ("chain-pattern", lambda scale: af.quantize(x(4, 8) * coded(0.0625), scale), (0.125, "m5"), (0.125, "m3")),
+    ("chain-pattern", lambda scale: coded(scale) * coded(2.0), (0.5, "m5"), (2.0, "m5")),
+    ("chain-pattern", clipped_product, (False, "m5"), (True, "m5")),
     ("value-cliff", lambda bound: x(4, 8, max_abs=bound).reshape(8, 4).square(), (256, "m5"), (255, "m5")),
     ("value-cliff", lambda bound: x(4, 8, max_abs=bound).exp(), (12, "m5"), (11, "m5")),
     ("int8-x16", int8_product, (4095, "m5"), (4094, "m5")),

@@ -7,6 +7,7 @@ import pytest
 from test_pass_texts_kit import spelled_out
 
 from aneforge.anec import parse, verify
+from aneforge.errors import AneforgeError
 from aneforge.graph.weights import intern_weight
 from aneforge.sim.engine import Engine
 from aneforge.sim.executor import Plan
@@ -132,7 +133,7 @@ def test_a_streamed_kernel_is_decoded_by_the_engine_and_a_folded_one_on_the_host
     x = np.array([1.0, 0, 0, 0]).reshape(1, 1, 1, 1, 4)
     kernel = np.array([[3, 0, 0, 0], [3, 0, 0, 0]]).reshape(1, 1, 2, 1, 4)
     scale = 683.0  # times three is 2049, half way between 2048 and 2050
-    folded = PRODUCT.replace('kernel_scale = "$scale"', 'kernel_scale = "$scale", weight_flow = "fold"')
+    folded = PRODUCT.replace('weight = "$kernel"', 'weight = "$kernel", weight_flow = "fold"')
     assert simulated(PRODUCT, "h14", {"x": x}, kernel=kernel, scale=scale).reshape(-1)[0] == 2050.0
     assert simulated(folded, "h14", {"x": x}, kernel=kernel, scale=scale).reshape(-1)[0] == 2048.0
 
@@ -158,3 +159,20 @@ def test_quantisers_round_half_away_and_saturate():
     """
     x = np.array([0.25, -0.25, 0.24, 100.0, -100.0, np.inf]).reshape(1, 1, 1, 1, 6)
     assert simulated(text, "h13", {"x": x}).reshape(-1).tolist() == [4.0, 2.0, 3.0, 127.0, -128.0, 127.0]
+
+
+def test_a_scale_inside_a_sum_of_codes_is_refused():
+    """The sum of 4-bit codes is scaled at its end, so a scale that differs along the inputs has no place (U65)."""
+    text = """
+    %x = "anec.live_in"() {name = "x"} : () -> !2x1x1
+    %k = "anec.const_in"() {weight = "$kernel"} : () -> !1x1x2x1x1xsi4
+    %y = "anec.convolution"(%x, %k) {dilation_rates = [1, 1, 1], explicit_padding = [0, 0, 0, 0, 0, 0], groups = 1,
+         kernel_sizes = [1, 1, 1], strides = [1, 1, 1], kernel_scale = "$scale"}
+         : (!2x1x1, !1x1x2x1x1xsi4) -> !1x1x1
+    "anec.live_out"(%y) {names = ["y"]} : (!1x1x1) -> ()
+    """
+    given = {"kernel": np.ones((1, 1, 2, 1, 1)), "scale": np.array([0.5, 0.25]).reshape(1, 2, 1, 1)}
+    x = np.ones((1, 1, 2, 1, 1))
+    with pytest.raises(AneforgeError, match="kernel_scale has 2 numbers; sums of codes take one for each output"):
+        simulated(text, "h17s", {"x": x}, **given)
+    assert simulated(text, "h14", {"x": x}, **given).item() == 0.75

@@ -78,8 +78,10 @@ _RANGES = {"ui8": (0, 255), "si8": (-128, 127)}
 
 
 def _quant(op: Op, x: Array) -> Array:
+    """Ties away from zero, as quantisers were read (N77)."""
     low, high = _RANGES[op.attrs["to"]]
-    return np.clip(np.round(x / op.attrs["scale"]) + op.attrs["zero_point"], low, high)
+    steps = x / op.attrs["scale"]
+    return np.clip(np.trunc(steps + np.copysign(0.5, steps)) + op.attrs["zero_point"], low, high)
 
 
 RULES: dict[str, Callable[..., Array]] = {

@@ -8,8 +8,11 @@ from aneforge.errors import AneforgeError
 
 __all__ = ["DTYPES", "AnecError", "TensorType"]
 
-DTYPES = {"f16": 16, "i1": 8, "ui8": 8, "si8": 8, "f32": 32, "ui6": 6, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1}
-"""Bits of an element; those below a byte are places in a kernel's table."""
+DTYPES = {
+    **{"f16": 16, "i1": 8, "ui8": 8, "si8": 8, "f32": 32},
+    **{"ui6": 6, "si4": 4, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1},
+}
+"""Bits of an element; those below a byte are a kernel's: places in its table, or codes of 4 bits with a scale."""
 
 
 class AnecError(AneforgeError, ValueError):

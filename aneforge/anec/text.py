@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.spec import LABELS, spec
+from aneforge.anec.tensor_type import DTYPES
 from aneforge.errors import UnknownNameError
 from aneforge.targets.names import target as resolve_target
 
@@ -99,7 +100,7 @@ _TOKEN = re.compile(
     r"|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_][\w.]*)|(?P<arrow>->)|(?P<mark>[(){}\[\],:=])"
     r"|(?P<comment>//[^\n]*))"
 )
-_TENSOR = re.compile(r"tensor<((?:\d+x)*)(f16|i1|ui[123468]|si8|f32)>$")
+_TENSOR = re.compile(rf"tensor<((?:\d+x)*)({'|'.join(DTYPES)})>$")
 
 
 def parse(text: str) -> Module:

@@ -14,7 +14,8 @@ __all__ = ["is_resident", "work_of_layer", "work_of_program"]
 
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "layer_norm", "l2norm_pool": "l2_norm"}
 _COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes
-_FORMS = {"int8": "int8", "blockwise": "int8", "sparse": "sparse"}
+_FORMS = {"int8": "int8", "int4": "int8", "blockwise": "int8", "sparse": "sparse"}
+_CODES = ("si8", "ui8")
 
 
 def work_of_program(program: Program) -> list[Work]:
@@ -38,6 +39,8 @@ def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> W
     op = layer.ops[0]
     if layer.engine == "view":
         return Work("view")
+    if _decodes(op) and len(layer.ops) == 1:
+        return Work("absorbed")  # what reads codes decodes them on the way in (fusion.json atom_order, InputDeQuant)
     if op.is_a(Trait.STORED_KERNEL):
         return _contraction(op, stored)
     if op.kind == "matmul":
@@ -45,6 +48,20 @@ def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> W
     if op.kind == "sdpa":
         return _attention(op)
     return _planar(op)
+
+
+def _decodes(op: Op) -> bool:
+    """Whether an op makes numbers of codes that lie in 8 bits."""
+    read = op.operands[0].type if op.kind == "dequant" else None
+    return read is not None and read.dtype in _CODES
+
+
+def _reads_codes(op: Op) -> bool:
+    """Whether a product reads decoded codes, as they are or in another order."""
+    x = op.operands[0]
+    while x.is_a(Trait.MOVEMENT) and len(x.operands) == 1:
+        x = x.operands[0]
+    return _decodes(x)
 
 
 def _weight(op: Op, stored: Mapping[str, ProgramWeight]) -> tuple[float, str]:
@@ -70,13 +87,14 @@ def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
         if op.kind == "deconvolution":  # each place of the input meets the whole kernel
             positions = prod(x.shape) // x.shape[2]
         steps = all(step == 1 for step in (*op.attrs["strides"], *op.attrs["dilation_rates"]))
-    computed = kernel.kind != "const_in"
+    computed, codes = kernel.kind != "const_in", _reads_codes(op)
     return Work(
         "bmm" if computed else ("linear" if op.kind == "linear" else "conv"),
         macs=float(positions) * outputs * inner * prod(area),
         weight_bytes=size,
         form=form,
-        bytes_in=2.0 * prod(x.shape),
+        integers=codes and form == "int8" and kernel.type is not None and kernel.type.dtype in _CODES,
+        bytes_in=(1.0 if codes else 2.0) * prod(x.shape),
         bytes_out=2.0 * prod(op.shape),
         contraction=inner * prod(area),
         channels=(inner, outputs),

@@ -283,6 +283,10 @@ def _bytes_in_both(asked: Question) -> bool:
     return asked.weights == "int8" and asked.activations == "int8"
 
 
+def _scaled_codes(asked: Question) -> bool:
+    return asked.weights in ("int4", "scaled palette")
+
+
 def _tile(asked: Question) -> float | None:
     return None if asked.term is None else _TILE * asked.term
 
@@ -368,6 +372,17 @@ RULES: tuple[Rule, ...] = (
         limit=_CEILING,
         within="round1",
         unsaid="round1",
+    ),
+    Rule(
+        "4-bit sums",
+        "scaled_code_sums",
+        STORED_KERNEL,
+        "saturation",
+        "4-bit weights with a scale are summed as codes on one side, rounded, scaled and rounded again; the other "
+        "multiplies by the decoded weights",
+        "infinity where a sum of codes times inputs reaches 32768; two roundings elsewhere",
+        "store such weights as a palette without a scale, or keep inputs small",
+        geometry=_scaled_codes,
     ),
     Rule(
         "one channel",

@@ -278,7 +278,7 @@ _OPS_OF_KIND = {
     "elementwise": (
         "batch_norm pow sigmoid exp exp2 sqrt abs erf softplus softsign atan floor ceil round sign "
         "cosh asinh acosh log rsqrt inverse elu sigmoid_hard linear_activation local_response_norm lrn "
-        "cross_product cost_volume fps radius_search scaled_elementwise host"
+        "cross_product cost_volume fps radius_search scaled_elementwise host quantize dequantize"
     ),
 }
 _KIND_OF_OP = {op: kind for kind, ops in _OPS_OF_KIND.items() for op in ops.split()}
@@ -372,6 +372,8 @@ def _unit(node: Tensor, read: list[float]) -> float:
 _BOUNDS: dict[str, Callable[[Any, list[float]], float]] = {
     "input": _of_input,
     "clip": lambda node, read: max(abs(float(node.attrs["lo"])), abs(float(node.attrs["hi"]))),
+    "quantize": lambda node, read: 255.0 if node.attrs["to"] == "uint8" else 128.0,
+    "dequantize": lambda node, read: (read[0] + abs(node.attrs["zero_point"])) * float(node.attrs["scale"]),
     "relu6": lambda node, read: 6.0,
     "pad": lambda node, read: max(read[0], abs(float(node.attrs["value"]))),
     "select": lambda node, read: max(read[1:]),
@@ -423,9 +425,20 @@ def _stored(node: Tensor, asked: Question) -> Question:
     held = next((each for each in node.inputs[:2] if each.weight is not None), None)
     if held is None or held.weight is None:
         return asked
+    asked = replace(asked, activations="int8") if _is_of_bytes(node.inputs[0]) else asked
     # Only a promise makes the peak matter, and to find it every number is read once.
     most = _peak(held) if math.isfinite(asked.max_abs or 0.0) else math.inf
-    return replace(asked, weights=held.weight.encoding, weight_max=most)
+    encoded = held.weight.encoded
+    scaled = encoded is not None and encoded.form == "palette" and encoded.scale is not None
+    return replace(asked, weights="scaled palette" if scaled else held.weight.encoding, weight_max=most)
+
+
+def _is_of_bytes(node: Tensor) -> bool:
+    """Whether a value is the dequantised form of codes that lie in 8 bits."""
+    if node.op != "dequantize":
+        return False
+    codes = node.inputs[0]
+    return codes.op == "quantize" or codes.dtype == "uint8"
 
 
 def _convolved(node: Tensor, asked: Question) -> Question:

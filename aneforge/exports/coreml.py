@@ -22,7 +22,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.passes import rewritten_for
 from aneforge.errors import AneforgeError
 from aneforge.exports.mil import Mil, quiet_mil
-from aneforge.exports.ops import REFUSED, RULES
+from aneforge.exports.ops import REFUSED, RULES, codes
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
@@ -124,6 +124,8 @@ class _Writer:
         self.names: dict[str, str] = {}  # in the package -> in the model
         self.encodings: dict[str, int] = {}
         self.ops = 0
+        read = {each.uid for node in graph.nodes if node.op != "dequantize" for each in node.inputs}
+        self.read_as_numbers = read | {each.uid for each in graph.outputs}
 
     def package(self, file: Path) -> _Writer:
         mil, leaves = self.mil, (*self.graph.inputs, *self.graph.parameters)
@@ -152,6 +154,8 @@ class _Writer:
 
     def _node(self, node: Tensor) -> None:
         name, rule = self.called[node.uid], RULES.get(node.op)
+        if node.op == "quantize" and node.uid not in self.read_as_numbers:
+            rule = codes
         if rule is None:
             reason = REFUSED.get(node.op, "Core ML's language has no op for it")
             raise ExportError(f"{name} ({node.op} {list(node.shape)}): {reason}")
@@ -197,7 +201,11 @@ class _Writer:
             codes = mil.sub_byte(encoded.codes, encoded.bits, signed=False)
             settings = {"vector_axis": encoded.vector_axis} if encoded.table.shape[-1] > 1 else {}
             table = encoded.table.astype(np.float16)
-            return mil.op("constexpr_lut_to_dense", name, indices=codes, lut=table, **settings)
+            if encoded.scale is None:
+                return mil.op("constexpr_lut_to_dense", name, indices=codes, lut=table, **settings)
+            looked_up = mil.op("constexpr_lut_to_dense", f"{name}_table", indices=codes, lut=table, **settings)
+            factor = encoded.scale.astype(np.float16)
+            return mil.op("constexpr_blockwise_shift_scale", name, data=looked_up, scale=factor)
         if encoded.form == "sparse":
             assert encoded.mask is not None
             mask = mil.sub_byte(encoded.mask.astype(np.uint8), 1, signed=False)

@@ -69,6 +69,10 @@ class Mil:
             line = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise AneforgeError(f"{name} ({kind}): Core ML's own checks refuse it: {line}") from None
 
+    def is_bytes(self, value: Any) -> bool:
+        """Whether a value is of 8-bit integers."""
+        return value.dtype in (self._mil.types.int8, self._mil.types.uint8)
+
     def constant(self, values: Any, name: str) -> Any:
         return self._builder.const(val=np.ascontiguousarray(values), name=name)
 

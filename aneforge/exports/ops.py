@@ -11,7 +11,7 @@ from aneforge.errors import AneforgeError
 from aneforge.exports.mil import Mil
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["REFUSED", "RULES"]
+__all__ = ["REFUSED", "RULES", "codes"]
 
 Rule = Callable[..., Any]
 """Takes the builder, the name in the package, the node and its operands; gives the value."""
@@ -276,6 +276,30 @@ _PAIRS = (
     "logical_and logical_or logical_xor"
 )
 
+
+def codes(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
+    """A quantiser whose readers are all dequantisers: the language has a type for what is between them."""
+    attrs = node.attrs
+    step = {"scale": np.float16(attrs["scale"]), "zero_point": np.dtype(attrs["to"]).type(attrs["zero_point"])}
+    return mil.op("quantize", name, input=x, output_dtype=attrs["to"], **step)
+
+
+def _quantize(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
+    """Codes that other ops read are numbers to them."""
+    return mil.op("cast", name, x=codes(mil, f"{name}_codes", node, x), dtype="fp16")
+
+
+def _dequantize(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
+    """Of bytes by the language's own op; numbers of another origin are shifted and scaled."""
+    before, scale, zero = node.inputs[0], np.float16(node.attrs["scale"]), node.attrs["zero_point"]
+    if before.op == "quantize":
+        kind = before.attrs["to"]
+        stored = x if mil.is_bytes(x) else x.op.inputs["x"]  # behind it is the cast for others
+        return mil.op("dequantize", name, input=stored, scale=scale, zero_point=np.dtype(kind).type(zero))
+    shifted = mil.op("sub", f"{name}_shifted", x=x, y=np.float16(zero)) if zero else x
+    return mil.op("mul", name, x=shifted, y=scale)
+
+
 RULES: dict[str, Rule] = {
     **{name: _plain(name, "x") for name in _SAME.split()},
     **{name: _plain(name, "x", "y") for name in _PAIRS.split()},
@@ -294,6 +318,7 @@ RULES: dict[str, Rule] = {
     "crop": _crop,
     "cumsum": lambda mil, name, node, x: mil.op("cumsum", name, x=x, axis=node.attrs["axis"]),
     "depth_to_space": lambda mil, name, node, x: mil.op("depth_to_space", name, x=x, block_size=node.attrs["r"]),
+    "dequantize": _dequantize,
     "dynamic_conv": _conv("conv"),
     "einsum": _einsum,
     "elu": _with("elu", {"alpha": "alpha"}),
@@ -323,6 +348,7 @@ RULES: dict[str, Rule] = {
     ),
     "prelu": _prelu,
     "prod": _reduction("reduce_prod"),
+    "quantize": _quantize,
     "reduce_log_sum_exp": _reduction("reduce_log_sum_exp"),
     "reshape": lambda mil, name, node, x: mil.op("reshape", name, x=x, shape=list(node.attrs["to"])),
     "resize_bilinear": _resize("resize_bilinear"),

@@ -18,5 +18,5 @@ SCALAR_RULES = frozenset((*elementwise.RULES, "CastLike", "Dropout", "Expand", "
 """Ops that take a single number as they take a line of one."""
 DRAWN = frozenset(("RandomNormal", "RandomUniform"))
 """Ops without inputs whose results are nevertheless no constants."""
-MOVES = frozenset((*movement.RULES, *quantised.RULES, "Cast", "TopK"))
+MOVES = frozenset((*movement.RULES, *quantised.RULES, *quantised.CONTRIB, *quantised.ON_CODES, "Cast", "TopK"))
 """Ops that move whole numbers, or know what codes are: those that fp16 holds stay exact."""

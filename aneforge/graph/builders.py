@@ -68,6 +68,7 @@ from aneforge.graph.ops.layers import (
 )
 from aneforge.graph.ops.leaf import cast, const, image_input, input, parameter  # noqa: A004 - the name users call
 from aneforge.graph.ops.norm import batch_norm, instance_norm, local_response_norm
+from aneforge.graph.ops.quantised import dequantize, quantize
 from aneforge.graph.ops.shape import concat, crop, gather, pad, split, stack
 from aneforge.graph.ops.spatial import (
     affine,
@@ -102,6 +103,7 @@ __all__ = [
     "cross_correlation",
     "cross_product",
     "depth_to_space",
+    "dequantize",
     "dropout",
     "dynamic_conv",
     "dynamic_slice",
@@ -136,6 +138,7 @@ __all__ = [
     "parameter",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "quantize",
     "radius_search",
     "random_normal",
     "random_uniform",

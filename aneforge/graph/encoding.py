@@ -40,7 +40,7 @@ class Encoded:
     codes: np.ndarray
     """Whole numbers in the weight's shape; the kept values of a sparse weight, in order."""
     scale: np.ndarray | None = None
-    """Of the weight's rank: one for each of equal blocks along every axis."""
+    """Of the weight's rank: one for each of equal blocks along every axis; a palette may have one behind its table."""
     zero_point: np.ndarray | None = None
     table: np.ndarray | None = None
     """Of a palette: [groups along every axis..., entries, numbers in an entry]."""
@@ -58,7 +58,7 @@ class Encoded:
             stored.shape,
             stored,
             scale=_along(scale, stored.ndim, axis, "scale"),
-            zero_point=None if zero_point is None else _along(zero_point, stored.ndim, axis, "zero point"),
+            zero_point=_along(zero_point, stored.ndim, axis, "zero point") if _shifts(zero_point) else None,
         )._checked()
 
     @classmethod
@@ -71,12 +71,16 @@ class Encoded:
             stored.shape,
             stored,
             scale=_as_stored(scale),
-            zero_point=None if zero_point is None else np.asarray(zero_point),
+            zero_point=np.asarray(zero_point) if _shifts(zero_point) else None,
         )._checked()
 
     @classmethod
-    def palette(cls, indices: Any, table: Any, bits: int, vector_axis: int = 0) -> Encoded:
-        """Numbers looked up: ``table`` is a line of them, or [groups along every axis..., entries, numbers]."""
+    def palette(cls, indices: Any, table: Any, bits: int, vector_axis: int = 0, scale: Any = None) -> Encoded:
+        """Numbers looked up: ``table`` is a line of them, or [groups along every axis..., entries, numbers].
+
+        ``scale`` multiplies what was looked up, one for each of equal blocks of the weight. It is not the same as a
+        table of scaled numbers: some chips sum the table's numbers first and scale the sum (N67, N70).
+        """
         stored, lookup = _whole_numbers(indices), np.asarray(table)
         if lookup.ndim == 1:
             lookup = lookup.reshape(*(1,) * stored.ndim, -1, 1)
@@ -84,7 +88,9 @@ class Encoded:
             raise GraphError(f"a look-up table of shape {list(lookup.shape)} for indices {list(stored.shape)}")
         shape = list(stored.shape)
         shape[vector_axis] *= lookup.shape[-1]
-        made = cls("palette", _known_bits(bits), tuple(shape), stored, table=lookup, vector_axis=vector_axis)
+        factor = None if scale is None else _along(scale, len(shape), None, "scale")
+        kind = _known_bits(bits)
+        made = cls("palette", kind, tuple(shape), stored, table=lookup, vector_axis=vector_axis, scale=factor)
         return made._checked()
 
     @classmethod
@@ -171,7 +177,8 @@ class Encoded:
             numbers[self.mask] = self.codes
             return numbers
         if self.form == "palette":
-            return self._looked_up()
+            found = self._looked_up()
+            return found if self.scale is None else found * _spread(self.scale, self.shape).astype(np.float64)
         assert self.scale is not None
         numbers = self.codes.astype(np.float64)
         if self.zero_point is not None:
@@ -253,6 +260,11 @@ def _whole_numbers(codes: Any) -> np.ndarray:
     if stored.size == 0:
         raise GraphError(f"a weight of shape {list(stored.shape)} is empty")
     return stored
+
+
+def _shifts(zero_point: Any) -> bool:
+    """Whether there is a zero point at all: zeros that a file spells out say nothing, and are not kept."""
+    return zero_point is not None and bool(np.any(np.asarray(zero_point).astype(np.int64)))
 
 
 def _as_stored(values: Any) -> np.ndarray:

@@ -23,6 +23,7 @@ from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
 from aneforge.numerics.values import Value
 from aneforge.numerics.why import BY_SET, adds_on_the_planar_path
+from aneforge.sim.rules.contraction import is_decoded_on_host
 from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
@@ -122,7 +123,8 @@ def _steps(made: Walk, op: Op) -> tuple[Any, ...]:
         skipped |= set(op.spec.stored)  # names of constants, whose numbers are digested instead
     attrs = sorted((name, each) for name, each in op.attrs.items() if name not in skipped)
     size = () if op.kind in ("convolution", *_BY_CHANNEL) else op.shape
-    return op.kind, attrs, size, op.labels.get("weight_flow"), _of_chip(made, op)
+    on_host = op.is_a(Trait.STORED_KERNEL) and is_decoded_on_host(op)
+    return op.kind, attrs, size, on_host, _of_chip(made, op)
 
 
 def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:

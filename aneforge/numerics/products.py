@@ -16,19 +16,23 @@ import numpy as np
 from aneforge.anec.interpret import named_constants
 from aneforge.anec.interpret_contraction import unpacked
 from aneforge.anec.ir import Module, Op
+from aneforge.anec.traits import Trait
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.values import ANYTHING, Value, product_error, rounded, rounding, scaled
 from aneforge.sim.convolution import winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import decoded
-from aneforge.sim.int8 import integer_operands
+from aneforge.sim.int8 import Integers, integer_operands
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.contraction import (
-    decoded_kernel,
+    is_decoded_on_host,
+    kernel_as_read,
     passes_no_accumulator,
     replicates_edges,
     stored_as_int8,
+    sums_codes,
     window_of,
+    without_scale,
 )
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
@@ -70,10 +74,11 @@ def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None)
     integers = op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None
     clamped = engine.int8_activations_q4 and stored_as_int8(op) and _beyond(value, FP16_SLICE_SAT)
     planar = op.kind == "convolution" and passes_no_accumulator(engine, op)
+    codes = op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op)
     winograd = op.kind == "convolution" and engine.winograd and winograd_fits(window_of(op))
     weight = other.size if other is not None else math.inf
     tiles = engine.tile_losses and (value.special or LANES * value.size * weight >= LOSSY_FROM)
-    return engine.flush_subnormals, tiles, integers, clamped, planar, winograd
+    return engine.flush_subnormals, tiles, integers, clamped, planar, codes, winograd
 
 
 def _beyond(value: Value, limit: float) -> bool:
@@ -84,8 +89,9 @@ def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Valu
     """The value of a convolution, deconvolution, linear layer or matrix product."""
     if any(each.special for each in values):
         return ANYTHING
-    if op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
-        return ANYTHING
+    integers = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
+    if integers is not None and op.operands[1].kind == "const_in":
+        return _of_integers(module, op, integers, values[0], values[2] if len(values) > 2 else Value(0.0, 0.0))
     if engine.int8_activations_q4 and stored_as_int8(op) and values[0].size > FP16_SLICE_SAT:
         return ANYTHING
     bias = values[2] if len(values) > 2 else Value(0.0, 0.0)
@@ -97,7 +103,47 @@ def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Valu
         x = x.with_zero()
     if op.kind == "convolution" and passes_no_accumulator(engine, op):
         return _planar(kernel, x, bias)
+    if sums_codes(engine, op):
+        return _scaled(_summed(engine, kernel, x, Value(0.0, 0.0), np.zeros(len(kernel.positive))), module, op, bias)
     return _summed(engine, kernel, x, bias, _starts(module, op, len(kernel.positive)))
+
+
+def _scaled(total: Value, module: Module, op: Op, bias: Value) -> Value:
+    """A sum of codes behind its scale and bias, which the gain-offset unit applies."""
+    if total.special:
+        return ANYTHING
+    scales = decoded(np.ascontiguousarray(named_constants(module, op)["kernel_scale"].astype(np.float16)))
+    ends = [end * float(scale) for end in (total.low, total.high) for scale in (scales.min(), scales.max())]
+    error = scaled(float(np.abs(scales).max()), total.error)
+    return rounded(min(ends) + bias.low, max(ends) + bias.high, error + bias.error)
+
+
+def _of_integers(module: Module, op: Op, given: Integers, x: Value, bias: Value) -> Value:
+    """A sum of codes: exact up to 2^31, then one rounding. What it reads as fp16 numbers is what they stand for, but
+    for the rounding of each."""
+    if any(op.attrs.get("explicit_padding", ())):
+        x = x.with_zero()
+    names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
+    key = "codes", op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups")
+    positive, negative, codes = remembered(key, lambda: _sums_of_codes(module, op))
+    weight = float((positive - negative).max(initial=0.0))
+    if codes * (x.size / given.scale + 1.0) >= 2.0**31:
+        return ANYTHING
+    apart = rounding(x.size)
+    off = scaled(weight, apart)
+    high = float((positive * x.high + negative * x.low).max(initial=-math.inf)) + bias.high + off
+    low = float((positive * x.low + negative * x.high).min(initial=math.inf)) + bias.low - off
+    return rounded(low, high, scaled(weight, x.error + apart) + bias.error)
+
+
+def _sums_of_codes(module: Module, op: Op) -> tuple[Array, Array, float]:
+    """By output, the positive and the negative weights that stored codes stand for; and the largest sum of codes."""
+    stored, named = numbers_of(module, op.operands[1]).astype(np.float64), named_constants(module, op)
+    outputs = 0 if op.kind == "convolution" else 2
+    rows = _rows(op, unpacked(op, stored, outputs, **named))
+    codes = _rows(op, unpacked(op, stored, outputs, **without_scale(named)))
+    most = float(np.abs(codes).sum(axis=1).max(initial=0.0))
+    return np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1), most
 
 
 def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> float:
@@ -125,14 +171,15 @@ def _kernel(engine: Engine, module: Module, op: Op) -> _Kernel:
     names = tuple(str(op.attrs[name]) for name in op.spec.stored if name in op.attrs)
     form = engine.winograd and op.kind == "convolution" and winograd_fits(window_of(op))
     key = op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups"), form
-    flow, flush = op.labels.get("weight_flow"), engine.flush_subnormals
-    return remembered(("kernel", *key, flow, flush), lambda: _summed_up(engine, module, op, form))
+    on_host, flush, codes = is_decoded_on_host(op), engine.flush_subnormals, sums_codes(engine, op)
+    return remembered(("kernel", *key, on_host, flush, codes), lambda: _summed_up(engine, module, op, form))
 
 
 def _summed_up(engine: Engine, module: Module, op: Op, form: bool) -> _Kernel:
     stored, named = numbers_of(module, op.operands[1]), named_constants(module, op)
     outputs = 0 if op.kind == "convolution" else 2
-    read = np.ascontiguousarray(decoded_kernel(op, stored, outputs, named))
+    read = np.ascontiguousarray(kernel_as_read(engine, op, stored, outputs, named))
+    named = without_scale(named) if sums_codes(engine, op) else named
     rows = _rows(op, decoded(read, engine.flush_subnormals))
     meant = _rows(op, unpacked(op, stored.astype(np.float64), outputs, **named)) if named else _rows(op, decoded(read))
     transformed: tuple[tuple[Array, Array], ...] = ()

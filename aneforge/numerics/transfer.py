@@ -259,10 +259,16 @@ def _dequantised(engine: Engine, op: Op, x: Value) -> Value:
 
 
 def _quantised(engine: Engine, op: Op, x: Value) -> Value:
-    """Codes; an error may move a number over the edge of one."""
-    ends = (0.0, 255.0) if op.attrs["to"] == "ui8" else (-128.0, 127.0)
-    error = 0.0 if x.error == 0.0 else min(x.error / abs(float(op.attrs["scale"])) + 1.0, ends[1] - ends[0])
-    return Value(*ends, False, ends[1] - ends[0] if x.special else error)
+    """Codes, in the order of the numbers; an error may move a number over the edge of one."""
+    least, most = (0.0, 255.0) if op.attrs["to"] == "ui8" else (-128.0, 127.0)
+    scale, zero = float(op.attrs["scale"]), float(op.attrs["zero_point"])
+    error = 0.0 if x.error == 0.0 else min(x.error / abs(scale) + 1.0, most - least)
+    if x.special or scale <= 0:
+        return Value(least, most, False, most - least if x.special else error)
+    low, high = (
+        min(max(math.copysign(math.floor(abs(end / scale) + 0.5), end) + zero, least), most) for end in (x.low, x.high)
+    )
+    return Value(low, high, False, error)
 
 
 _RULES: dict[str, Callable[..., Value]] = {

@@ -37,6 +37,9 @@ class Engine:
     """A 1 x 1 convolution of one input channel does not pass the accumulators (N06, C20)."""
     int8_sums: bool
     """Products of two 8-bit operands are added as 32-bit integers (N16, U46)."""
+    scaled_code_sums: bool
+    """Codes of 4 bits, or numbers of a table, that have a scale are summed first; the sum is rounded to fp16, scaled
+    and rounded again (N67, N69, N70, U65)."""
     int8_activations_q4: bool
     """Activations above 4094 are infinite in front of 8-bit weights (N17, U47)."""
     tables: str
@@ -63,6 +66,7 @@ class Engine:
             tile_losses=has("tile_losses"),
             one_channel_planar=has("one_channel_planar"),
             int8_sums=has("int8_sums"),
+            scaled_code_sums=has("scaled_code_sums"),
             int8_activations_q4=has("int8_activations_q4"),
             tables=str(compile_fact(target, "table_set").value),
             reduction_route=compile_fact(target, "reduce_transpose_extent").value,

@@ -22,7 +22,7 @@ from aneforge.compiler.program import Program
 from aneforge.errors import AneforgeError
 from aneforge.sim import native
 from aneforge.sim.engine import Engine
-from aneforge.sim.fidelity import basis
+from aneforge.sim.fidelity import FIDELITIES, basis, basis_of_codes
 from aneforge.sim.half import has_special
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
@@ -161,7 +161,8 @@ class Plan:
 
     def _basis(self, op: Op) -> str:
         kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind
-        return basis(kind, self.engine.target, self.engine.fast)
+        found = basis(kind, self.engine.target, self.engine.fast)
+        return max(found, basis_of_codes(self.engine, op), key=FIDELITIES.index)
 
     def run(self, feeds: Feeds, trace: bool = False) -> Run:
         """Run on NDCHW arrays by port name."""

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from aneforge.anec.ir import Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
+from aneforge.sim.engine import Engine
+from aneforge.sim.int8 import integer_operands
 from aneforge.sim.rules import has_own_rule, keeps_numbers
+from aneforge.sim.rules.contraction import sums_codes
 from aneforge.sim.tables import constructed
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = ["FIDELITIES", "basis"]
+__all__ = ["FIDELITIES", "basis", "basis_of_codes"]
 
 FIDELITIES = ("exact", "modelled", "assumed")
 """Best first."""
 
 _FINGERPRINTED = kinds_with(Trait.CONTRACTION) - {"deconvolution"}  # nobody has probed a deconvolution
 _PAIRS = ("add", "sub", "mult")
+
+
+def basis_of_codes(engine: Engine, op: Op) -> str:
+    """How far the sums of stored codes can be trusted: read on some chips, taken over on others (U46, U65)."""
+    if op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op):
+        measured = compile_fact(engine.target, "code_sums_measured").value
+    elif op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
+        measured = compile_fact(engine.target, "int8_sums_measured").value
+    else:
+        return FIDELITIES[0]
+    return FIDELITIES[0] if measured else FIDELITIES[1]
 
 
 def basis(kind: str, target: Target, fast: bool = False) -> str:

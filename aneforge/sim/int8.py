@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from aneforge.anec.ir import Op
+from aneforge.anec.traits import Trait
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import narrowed
+from aneforge.sim.half import SMALLEST_NORMAL, narrowed
 from aneforge.sim.window import Window, patches
 
 __all__ = ["Integers", "integer_operands"]
@@ -21,6 +22,8 @@ __all__ = ["Integers", "integer_operands"]
 Array = np.ndarray
 _CODES = ("si8", "ui8")
 _LIMIT = 2.0**31
+_AT_ONCE = 1 << 22  # numbers of a map that are laid out for a kernel at a time: they are float64
+_LARGEST_SCALE = 128.0  # times any difference of two codes this stays within fp16
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,14 @@ class Integers:
     source: Op
     scale: float
     zero_point: float
+    moved: bool = False
+    """Whether ``source`` gives the decoded numbers, in another order: a layer decodes what it reads first, and then
+    turns or cuts it (fusion.json ``atom_order``, InputDeQuant)."""
+
+    def centred(self, values: Array) -> Array:
+        """What a run holds of ``source`` as whole numbers around zero."""
+        wide = values.astype(np.float64)
+        return np.rint(wide / self.scale) if self.moved else wide - self.zero_point
 
     def kernel(self, codes: Array, named: Mapping[str, Array]) -> tuple[Array, Array]:
         """Stored weights [depth, outputs] as whole numbers, and what a sum of each output stands for."""
@@ -40,7 +51,7 @@ class Integers:
 
     def products(self, codes: Array, kernel: Array, scale: Array, bias: Array | None) -> Array:
         """[rows, depth] of stored codes and [depth, columns] of whole numbers, as fp16."""
-        return _settled((codes.astype(np.float64) - self.zero_point) @ kernel, scale, bias)
+        return _settled(self.centred(codes) @ kernel, scale, bias)
 
     def convolved(self, image: Array, kernels: list[Array], scale: Array, bias: Array | None, window: Window) -> Array:
         """One image of stored codes; the matrices of the groups hold whole numbers."""
@@ -49,12 +60,16 @@ class Integers:
         found = []
         for group, kernel in enumerate(kernels):
             own = slice(group * outputs, (group + 1) * outputs)
-            centred = (image[group * inputs : (group + 1) * inputs].astype(np.float64) - self.zero_point).astype(
-                np.float16  # exact: 8-bit codes
-            )
-            read = patches(centred, window, 0, plane[0]).astype(np.float64)
+            centred = self.centred(image[group * inputs : (group + 1) * inputs]).astype(
+                np.float16
+            )  # exact: small codes
             start = None if bias is None else bias[own, None]
-            found.append(_settled(kernel @ read, scale[own], start))
+            some = max(1, _AT_ONCE // max(1, kernel.shape[1] * plane[1]))  # rows of the result at a time
+            parts = []
+            for first in range(0, plane[0], some):
+                read = patches(centred, window, first, min(some, plane[0] - first))
+                parts.append(_settled(kernel @ read.astype(np.float64), scale[own], start))
+            found.append(np.concatenate(parts, axis=1))
         return np.concatenate(found).reshape(-1, *plane)
 
 
@@ -72,6 +87,9 @@ def integer_operands(engine: Engine, op: Op) -> Integers | None:
     A kernel with a palette is decoded first, as on other chips.
     """
     activation, weight = op.operands[0], op.operands[1]
+    moved = False
+    while activation.is_a(Trait.MOVEMENT) and len(activation.operands) == 1 and "storage" not in activation.labels:
+        activation, moved = activation.operands[0], True
     named = [name for name in op.spec.stored if name in op.attrs]
     plain = "kernel_scale" in named and not any(name.lower().endswith("lut") for name in named)
     if not engine.int8_sums or activation.kind != "dequant" or not plain:
@@ -80,4 +98,8 @@ def integer_operands(engine: Engine, op: Op) -> Integers | None:
     kinds = [each.type.dtype if each.type is not None else "" for each in (stored, weight)]
     if not all(kind in _CODES for kind in kinds):
         return None
-    return Integers(stored, float(activation.attrs["scale"]), float(activation.attrs["zero_point"]))
+    scale, zero = float(activation.attrs["scale"]), float(activation.attrs["zero_point"])
+    if not moved:
+        return Integers(stored, scale, zero)
+    # Decoded numbers tell their codes wherever fp16 holds every product of a code and the scale to 11 bits.
+    return Integers(op.operands[0], scale, zero, True) if SMALLEST_NORMAL <= scale <= _LARGEST_SCALE else None

@@ -385,6 +385,41 @@ def test_compressed_weights_stay_so(tmp_path: Path, weight: Callable[[], Any], f
     assert stored.encoded.form == form
 
 
+DOT = "2 -2 4 -7 1 0 -6 -3 3 1 -6 0 -2 -6 -6 1 5 5 5 6 7 3 -8 -1 1 2 -3 4 -2 0 2 -7"
+DOT_INPUT = "-42 -7 5 25 -2 6 18 6 -34 10 -7 6 8 28 10 1 7 7 -17 -7 -27 -83 60 -7 -8 -24 15 -16 -9 18 3 42"
+
+
+def test_a_palette_with_a_scale_is_summed_before_it_is_scaled(tmp_path: Path) -> None:
+    """N67, in the form it was measured in: 32 terms of 4-bit codes, a table and a scale on an M5 Pro."""
+    places = np.tile(np.array(DOT.split(), int) + 8, (2, 1))
+    table = np.arange(-8, 8).astype(np.float32).reshape(1, 1, 16, 1)
+    none = np.zeros((2, 1), np.float32)
+
+    def body(x: Any) -> Any:
+        looked_up = A.lut_to_dense(packed(places, A.uint4, 4), table, np.int16(0))
+        weight = A.blockwise_shift_scale(looked_up, np.full((2, 1), 0.007476806640625, np.float32), none, none)
+        return A.batch_matmul(x, A.transpose(weight, u32(1, 0)))
+
+    graph = compare(tmp_path, body, {"x": ((1, 32), "float32")}, atol=1e-2)
+    (stored,) = [each.weight for each in graph.nodes if each.weight is not None]
+    assert stored.encoded is not None
+    assert (stored.encoded.form, stored.encoded.scale is None) == ("palette", False)
+    model = af.compile(graph, target="h17s")
+    given = (np.array(DOT_INPUT.split(), float) / 256).reshape(1, 32)
+    (found,) = model.run({model.program.inputs[0].name: given}).outputs.values()
+    assert found.reshape(-1).tolist() == [-0.05987548828125] * 2
+
+
+def test_quantised_numbers_are_the_graphs_own(tmp_path: Path) -> None:
+    def body(x: Any) -> Any:
+        scale, zero, less = np.float32(0.03125), np.int8(3), np.float32(0)
+        axes = s32(0, 1, 2)
+        return A.dequantize(A.quantize(x, scale, zero, less, axes), scale, zero, less, axes)
+
+    graph = compare(tmp_path, body, X, -5, 5)
+    assert [each.op for each in graph.nodes] == ["input", "quantize", "dequantize"]
+
+
 def test_numbers_are_rounded_while_it_runs(tmp_path: Path) -> None:
     def body(x: Any) -> Any:
         scale, zero, less = np.float32(0.03125), np.int8(3), np.float32(0)

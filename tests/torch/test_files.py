@@ -197,6 +197,65 @@ def test_quantised_activations_round_as_they_do() -> None:
     np.testing.assert_array_equal(af.evaluate(graph, [x.numpy()])[0], Calls(function)(x).numpy())
 
 
+def _w8a8(scale: float, weight_scale: float, kernel: torch.Tensor) -> Any:
+    """Quantise, dequantise, convolve with stored bytes, as exports of quantised models have it."""
+
+    def function(m: Any, x: torch.Tensor) -> torch.Tensor:
+        codes = quantised.quantize_per_tensor(x, scale, 0, -128, 127, torch.int8)
+        numbers = quantised.dequantize_per_tensor(codes, scale, 0, -128, 127, torch.int8)
+        weight = quantised.dequantize_per_tensor(m.codes, weight_scale, 0, -128, 127, torch.int8)
+        return fn.conv2d(numbers, weight)
+
+    return from_torch(Calls(function, codes=kernel.to(torch.int8)), (torch.zeros(1, *kernel.shape[1:]),))
+
+
+def _simulated(graph: af.Graph, chip: str, code: float, scale: float) -> float:
+    model = af.compile(graph, target=chip)
+    (port,) = model.program.inputs
+    (found,) = model.run({port.name: np.full(port.user_shape, code * scale)}).outputs.values()
+    return float(found.item())
+
+
+def test_quantised_activations_and_weights_are_the_graphs_own() -> None:
+    graph = _w8a8(0.25, 0.125, torch.ones(3, 4, 2, 2))
+    assert [each.op for each in graph if each.op != "const"] == ["input", "quantize", "dequantize", "conv"]
+    (encoded,) = _stored(graph)
+    assert (encoded.form, encoded.bits) == ("affine", 8)
+
+
+@pytest.mark.parametrize("chip", ["h16g", "h17s", "h18g"])
+def test_sums_of_codes_are_32_bit_integers_scaled_at_the_end(chip: str) -> None:
+    """int8_accumulator of numerics_train.json, read on an M6; N16."""
+    least = torch.full((1, 65536, 1, 1), -128)
+    assert _simulated(_w8a8(2.0**-8, 2.0**-8, least), chip, -128, 2.0**-8) == 16384.0
+    assert _simulated(_w8a8(2.0**-8, 2.0**-8, least.repeat(1, 1, 2, 1)), chip, -128, 2.0**-8) == np.inf
+    signs = torch.where(torch.arange(65536) < 32768, 127, -127).reshape(1, -1, 1, 1)
+    assert _simulated(_w8a8(2.0**-7, 2.0**-7, signs), chip, 127, 2.0**-7) == 0.0
+    assert _simulated(_w8a8(1.0, 1.0, torch.full((1, 4, 1, 1), 125)), chip, 100, 1.0) == 50016.0
+
+
+def test_fake_quantisers_go_to_codes_and_back() -> None:
+    scale, zero = torch.tensor([0.11, 0.23, 0.31]).half().float(), torch.tensor([3, 0, -5], dtype=torch.int32)
+
+    def whole(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.fake_quantize_per_tensor_affine(x, 0.13, 3, -128, 127)
+
+    def narrow(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.fake_quantize_per_tensor_affine(x, 0.13, 3, 0, 127)
+
+    def by_channel(m: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.fake_quantize_per_channel_affine(x, m.scale, m.zero, 1, -128, 127)
+
+    x = torch.linspace(-40, 40, 96).reshape(4, 3, 8).half().float()
+    for function, kinds in ((whole, {"quantize", "dequantize"}), (narrow, {"quantize", "clip"}), (by_channel, set())):
+        module = Calls(function, scale=scale, zero=zero)
+        graph = from_torch(module, (x,))
+        assert kinds <= {each.op for each in graph}
+        assert "host" not in {each.op for each in graph}
+        found = np.asarray(af.evaluate(graph, [x.numpy().astype(float)])[0])
+        np.testing.assert_allclose(found.reshape(x.shape), module(x).numpy(), atol=1e-5)
+
+
 def test_codes_turned_into_numbers_by_hand_are_folded() -> None:
     codes = torch.randint(0, 16, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 

@@ -82,13 +82,13 @@ def _result(op: Op, x: TensorType, weight: TensorType, bias: TensorType | None, 
 
 
 def _check_kernel_dtype(op: Op, weight: TensorType) -> None:
-    """A kernel of places in a table or of bytes with a scale is stored as integers."""
+    """A kernel of places in a table or of codes with a scale is stored as integers."""
     if any(name in op.attrs for name in _TABLES):
         whole = weight.dtype.startswith("ui")
         require(whole, f"the kernel is {weight.dtype}; places in a table are unsigned integers (ui1 to ui8)")
     elif "kernel_scale" in op.attrs or "kernel_zero_point" in op.attrs:
-        whole = weight.dtype in ("ui8", "si8")
-        require(whole, f"the kernel is {weight.dtype}; a scale or zero point belongs to bytes (ui8 or si8)")
+        whole = weight.dtype in ("ui8", "si8", "ui4", "si4")
+        require(whole, f"the kernel is {weight.dtype}; a scale or zero point belongs to codes (ui8, si8, ui4 or si4)")
     else:
         check_dtype("the kernel", weight, "f16", "ui8", "si8")
 

@@ -158,12 +158,19 @@ def _weight_size(conv: Tensor) -> int:
     return 0 if weight is None else weight.size
 
 
+@_pattern("two-quantise-pairs-around-a-product", "mul", "quantize")
+def _unlike_scales_around_a_product(node: Tensor) -> Tensor | None:
+    """A product of dequantised values whose scales differ from one another, or from that of the quantiser behind."""
+    product = node if node.op == "mul" else node.inputs[0]
+    if product.op != "mul":
+        return None
+    scales = {each.attrs["scale"] for each in product.inputs if each.op == "dequantize"}
+    if node.op == "quantize" and scales:
+        scales.add(node.attrs["scale"])
+    return product if len(scales) > 1 else None
+
+
 for _name, _about, _elsewhere in (
-    (
-        "two-quantise-pairs-around-a-product",
-        "A multiplication between two pairs of quantise and dequantise.",
-        "Core AI",
-    ),
     ("cast-behind-an-fp32-input", "A program input of fp32 that is cast to fp16 at once.", "graph language"),
 ):
     PATTERNS[_name] = Pattern(_name, _about, elsewhere=_elsewhere)

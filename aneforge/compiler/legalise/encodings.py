@@ -23,7 +23,7 @@ _TABLES = ("kernel_palettized_LUT", "kernel_lut")
 @pass_(
     "expand-encodings",
     2,
-    reads=["stream:int8", "stream:int4", "palette_bits"],
+    reads=["stream:int8", "stream:int4", "stream:blockwise", "palette_bits"],
     requires=["layers"],
     ensures=["streamed encodings"],
     rounds=True,
@@ -63,9 +63,14 @@ def _streams(op: Op, chip: Facts) -> bool:
     kernel = op.operands[1]
     if kernel.kind != "const_in" or kernel.type is None:
         return True  # computed: there is nothing to expand
+    bits, scaled = int(kernel.type.dtype[2:]), "kernel_scale" in op.attrs
     if any(name in op.attrs for name in _TABLES):
-        return chip.get("stream:int4") == "stream" and int(kernel.type.dtype[2:]) in chip["palette_bits"]
-    return chip.get("stream:int8") == "stream"
+        # A scale behind the table takes what a scale behind bytes takes (U65).
+        return bits in chip["palette_bits"] and all(
+            chip.get(each) == "stream" for each in ("stream:int4", *(("stream:int8",) if scaled else ()))
+        )
+    # Codes of 4 bits are constexpr_blockwise_shift_scale with one scale for each output (N69, C56).
+    return chip.get("stream:int8" if bits == 8 else "stream:blockwise") == "stream"
 
 
 def _is_unread_palette(op: Op, chip: Facts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -190,6 +190,15 @@ class Builder:
         self.ops.append(made)
         return made
 
+    @cached_property
+    def read_as_numbers(self) -> frozenset[int]:
+        """The uids of quantised values that something besides a dequantiser reads: another op, or the caller."""
+        found = {each.uid for each in self.graph.outputs if each.op == "quantize"}
+        for node in self.graph.nodes:
+            if node.op != "dequantize":
+                found.update(each.uid for each in node.inputs if each.op == "quantize")
+        return frozenset(found)
+
     @staticmethod
     def is_const(node: Tensor) -> bool:
         return node.op == "const"
@@ -272,12 +281,21 @@ class Builder:
 
 
 def is_packed(encoded: Encoded) -> bool:
-    """Whether a kernel's own attributes can say how it is stored: 8 bits with scales along its outputs that fp16 holds
-    to all its digits, or one table of single numbers."""
+    """Whether a kernel's own attributes can say how it is stored: 4 or 8 bits with scales along its outputs that fp16
+    holds to all its digits, or one table of single numbers, with or without such scales."""
     if encoded.form == "palette":
         table = encoded.table
-        return table is not None and math.prod(table.shape[:-2]) == table.shape[-1] == 1 and encoded.shape != ()
-    if encoded.form != "affine" or encoded.bits != 8 or encoded.scale is None:
+        if table is None or math.prod(table.shape[:-2]) * table.shape[-1] != 1 or encoded.shape == ():
+            return False
+        return encoded.scale is None or _scales_outputs(encoded)
+    return encoded.form == "affine" and encoded.bits in _CODE_BITS and _scales_outputs(encoded)
+
+
+_CODE_BITS = (4, 8)  # what constexpr_blockwise_shift_scale and constexpr_affine_dequantize hold
+
+
+def _scales_outputs(encoded: Encoded) -> bool:
+    if encoded.scale is None:
         return False
     lines = [part for part in (encoded.scale, encoded.zero_point) if part is not None]
     along_outputs = all(part.size in (1, part.shape[0]) for part in lines)

@@ -186,6 +186,28 @@ def _atan(b: Builder, node: Tensor) -> Op:
     return b.unit("Neuron", (x,), x.shape, Type="ATan")
 
 
+_CODES = {"int8": "si8", "uint8": "ui8"}
+
+
+@rule("quantize")
+def _quantize(b: Builder, node: Tensor) -> Op:
+    """Bytes for readers that know what codes are; for any other op the same whole numbers as fp16."""
+    x, attrs = b.value(node.inputs[0]), node.attrs
+    kind = _CODES[attrs["to"]]
+    step = {"scale": float(attrs["scale"]), "zero_point": attrs["zero_point"], "to": kind}
+    codes = b.emit("quant", (x,), x.shape, step, kind)
+    return pointwise(b, "cast", codes, to="f16") if node.uid in b.read_as_numbers else codes
+
+
+@rule("dequantize")
+def _dequantize(b: Builder, node: Tensor) -> Op:
+    x, attrs = b.value(node.inputs[0]), node.attrs
+    stored = x
+    if x.kind == "cast" and (read := x.operands[0].type) is not None and read.dtype in _CODES.values():
+        stored = x.operands[0]  # codes that another op reads as numbers
+    return pointwise(b, "dequant", stored, scale=float(attrs["scale"]), zero_point=attrs["zero_point"])
+
+
 @rule("prelu")
 def _prelu(b: Builder, node: Tensor) -> Op:
     x, shape = b.channels_first(node.inputs[0])

@@ -87,7 +87,7 @@ def _encoding(module: Module, op: Op, kernel: Op, chip: Facts) -> str:
         looked_up = any(name.lower().endswith("lut") for name in op.attrs)
         return f"lut{kernel.type.dtype[2:]}" if looked_up else f"int{kernel.type.dtype[2:]}"
     encoded = module.weights[kernel.attrs["weight"]].encoded if kernel.attrs["weight"] in module.weights else None
-    if encoded is None or encoded.form == "palette" or (encoded.form == "affine" and encoded.bits == 8):
-        return "fp16"  # a palette or bytes that the op's attributes could not say were expanded
+    if encoded is None or encoded.form == "palette" or (encoded.form == "affine" and encoded.bits in (4, 8)):
+        return "fp16"  # a palette or codes that the op's attributes could not say were expanded
     form = "sparse" if encoded.form == "sparse" else "blockwise"
     return encoded.name if chip.get(f"stream:{form}") == "stream" else "fp16"

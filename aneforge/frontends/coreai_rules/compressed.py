@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.coreai_rules.op import Op, Rule
 from aneforge.frontends.coreai_rules.records import BITS
 from aneforge.frontends.values import Value, axis_of
@@ -37,7 +37,10 @@ def _blockwise(op: Op) -> Value:
     """(data - offset1) * scale + offset2. The engine's forms have no second offset, nor codes that are floats."""
     codes = op.known(0, "the weight")
     scale, offset, more = (op.known(place, "a scale or offset") for place in (1, 2, 3))
-    plain = isinstance(op.value(0), np.ndarray) and codes.dtype.kind != "f" and offset.dtype.kind != "f"
+    given = op.value(0)
+    if isinstance(given, Encoded) and given.form == "palette" and not (offset.any() or more.any()):
+        return Encoded.palette(given.codes, np.asarray(given.table), given.bits, given.vector_axis, scale)
+    plain = isinstance(given, np.ndarray) and codes.dtype.kind != "f" and offset.dtype.kind != "f"
     if not plain or more.any() or BITS.get(op.types[0].dtype, 16) > 8:
         centred = codes.astype(np.float64) - _spread(offset, codes.shape, "an offset")
         numbers = centred * _spread(scale, codes.shape, "a scale")
@@ -64,8 +67,9 @@ def _dequantize(op: Op) -> Value:
     rank = len(given.shape)
     scale, zero, more = (_along(op, place, rank) for place in (1, 2, 3))
     if isinstance(given, Tensor):
-        x = op.tensor(0)
-        x = (x - const(zero) if zero.any() else x) * const(scale)
+        axis = op.whole(4, "the axis") if max(scale.size, zero.size) > 1 else 0
+        known = op.known(1, "the scale"), op.known(2, "the offset")
+        x = forms.dequantised(op.tensor(0), *known, _code_type(op.types[0].dtype), axis)
         return x + const(more) if more.any() else x
     codes = np.asarray(given)
     if codes.dtype.kind == "f" or more.any() or BITS.get(op.types[0].dtype, 16) > 8:
@@ -76,20 +80,25 @@ def _dequantize(op: Op) -> Value:
     return Encoded.affine(codes, stored, offset if zero.any() else None, axis, _bits(op, 0))
 
 
+def _code_type(dtype: str) -> str:
+    """The file's ``si8`` as other readers say it, ``int8``."""
+    return dtype.replace("si", "int").replace("ui", "uint") if dtype[:2] in ("si", "ui") else dtype
+
+
 def _quantize(op: Op) -> Value:
-    """Whole numbers held in fp16, which keeps all of 8 bits."""
     if BITS.get(op.dtype, 16) > 8:
         raise LoadError(f"numbers rounded to {op.dtype}; the engine holds whole numbers of up to 8 bits")
-    bits, signed = BITS[op.dtype], op.dtype.startswith("s")
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    kind = _code_type(op.dtype)
+    low, high = forms.range_of(kind)
     given = op.value(0)
     rank = len(given.shape)
     scale, zero, less = (_along(op, place, rank) for place in (1, 2, 3))
     if not isinstance(given, Tensor):
         return np.clip(np.rint((np.asarray(given) - less) / scale) + zero, low, high).astype(op.numpy)
     x = op.tensor(0)
-    rounded = ((x - const(less) if less.any() else x) / const(scale)).round()
-    return (rounded + const(zero) if zero.any() else rounded).clip(low, high)
+    x = x - const(less) if less.any() else x
+    axis = op.whole(4, "the axis") if max(scale.size, zero.size) > 1 else 0
+    return forms.quantised(x, op.known(1, "the scale"), op.known(2, "the offset"), kind, axis)
 
 
 def _palette(op: Op) -> Value:

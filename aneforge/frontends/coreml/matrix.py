@@ -60,11 +60,11 @@ PLACES: dict[str, tuple[str, ...]] = {
 
 _FORMS = _words(
     "abs acos acosh add argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast "
-    "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop cumsum depth_to_space elu "
+    "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop cumsum depth_to_space dequantize elu "
     "equal erf exp exp2 expand_dims flatten2d floor floor_div gather gelu greater greater_equal identity "
     "instance_norm inverse layer_norm leaky_relu less less_equal linear linear_activation "
     "local_response_norm log logical_and logical_not logical_or logical_xor lstm matmul max_pool maximum "
-    "minimum mod mul not_equal one_hot pad pixel_shuffle pixel_unshuffle pow prelu random_normal "
+    "minimum mod mul not_equal one_hot pad pixel_shuffle pixel_unshuffle pow prelu quantize random_normal "
     "random_uniform read_state real_div reduce_argmax reduce_l1_norm reduce_log_sum reduce_log_sum_exp "
     "reduce_max reduce_mean reduce_min reduce_prod reduce_sum reduce_sum_square relu relu6 reshape "
     "resize_nearest_neighbor reverse reverse_sequence rnn round rsqrt scaled_dot_product_attention "

@@ -14,6 +14,7 @@ from aneforge.frontends.forms.norms import (
     rms_norm,
 )
 from aneforge.frontends.forms.products import cumulative_sum, linear, matmul
+from aneforge.frontends.forms.quantised import dequantised, fake_quantised, quantised, range_of
 from aneforge.frontends.forms.reductions import position, reduced
 from aneforge.frontends.forms.resampling import (
     Sampling,
@@ -42,6 +43,8 @@ __all__ = [
     "broadcast_to",
     "convolution",
     "cumulative_sum",
+    "dequantised",
+    "fake_quantised",
     "gathered",
     "gathered_elements",
     "gathered_nd",
@@ -56,6 +59,8 @@ __all__ = [
     "padded",
     "parts",
     "position",
+    "quantised",
+    "range_of",
     "rearranged",
     "reduced",
     "resampled",

@@ -33,7 +33,7 @@ NATIVE = frozenset(
         *("sign", "signbit", "silu", "sin", "sinh", "slice", "softmax", "softplus", "softsign"),
         *("sqrt", "square", "squeeze", "stack", "sub", "sum", "tan", "tanh"),
         *("tile", "transpose", "unsqueeze", "upsample_bilinear2d", "upsample_nearest2d", "view"),
-        *("where"),
+        *("where", "quantized_decomposed.dequantize_per_tensor", "quantized_decomposed.quantize_per_tensor"),
     )
 )
 """Ops that one op of the graph language says, a view beside it at most; the others become several."""

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.interpret_contraction import unpacked
-from aneforge.anec.ir import Op
+from aneforge.anec.ir import AnecError, Op
 from aneforge.anec.traits import Trait
 from aneforge.sim.convolution import direct, winograd, winograd_fits, winograd_kernels
 from aneforge.sim.engine import Engine
 from aneforge.sim.fast import FEW_ROWS
-from aneforge.sim.half import narrowed, paired
+from aneforge.sim.half import gained, narrowed, paired
 from aneforge.sim.int8 import Integers, integer_operands
 from aneforge.sim.rules.moves import q4
 from aneforge.sim.rules.planar import weighed
@@ -27,15 +27,20 @@ __all__ = [
     "CONTRACTIONS",
     "decoded_kernel",
     "has_stored_kernel",
+    "is_decoded_on_host",
     "joined",
     "joins",
+    "kernel_as_read",
     "passes_no_accumulator",
     "replicates_edges",
     "stored_as_int8",
+    "sums_codes",
     "window_of",
+    "without_scale",
 ]
 
 Array = np.ndarray
+_CHANNELS, _LINE = 2, 4  # where outputs lie: of a convolution, of a product
 Made = tuple[tuple[Op, ...], Callable[..., Array]]
 Shape = tuple[int, ...]
 Form = Callable[[Array, "Array | None"], Array]
@@ -48,10 +53,41 @@ def decoded_kernel(op: Op, weight: Array, outputs: int, named: dict[str, Array])
     if not named:
         return weight
     wide = unpacked(op, weight.astype(np.float64), outputs, **named)
-    if op.labels.get("weight_flow") == "fold":
+    if is_decoded_on_host(op):
         with np.errstate(over="ignore"):
             return wide.astype(np.float16)
     return narrowed(wide)
+
+
+def is_decoded_on_host(op: Op) -> bool:
+    """Whether a kernel of codes is expanded before it reaches the engine. The pass that packs kernels says so on the
+    stored constant, which is the kernel's place in the program; one constant may serve several ops."""
+    coded = any(name in op.attrs for name in op.spec.stored)
+    return coded and op.operands[1].labels.get("weight_flow") == "fold"
+
+
+def sums_codes(engine: Engine, op: Op) -> bool:
+    """Whether a product is summed in the numbers that its kernel stores, and scaled at its end (N67, N69, N70).
+
+    So it is for codes of 4 bits and for tables that have a scale. Bytes with a scale are decoded (U66), and so is what
+    the host expands.
+    """
+    if not engine.scaled_code_sums or "kernel_scale" not in op.attrs or is_decoded_on_host(op):
+        return False
+    kernel = op.operands[1].type
+    looked_up = any(name.lower().endswith("lut") for name in op.attrs)
+    return kernel is not None and (looked_up or kernel.dtype in ("si4", "ui4"))
+
+
+def kernel_as_read(engine: Engine, op: Op, stored: Array, outputs: int, named: dict[str, Array]) -> Array:
+    """What the multipliers read of a stored kernel: the decoded numbers, or the codes where the scale comes last."""
+    if not sums_codes(engine, op):
+        return decoded_kernel(op, stored, outputs, named)
+    return unpacked(op, stored.astype(np.float64), outputs, **without_scale(named)).astype(np.float16)
+
+
+def without_scale(named: dict[str, Array]) -> dict[str, Array]:
+    return {name: part for name, part in named.items() if name != "kernel_scale"}
 
 
 def stored_as_int8(op: Op) -> bool:
@@ -121,8 +157,28 @@ def _with_kernel(
             return form(engine, op, kernel, op.shape)(entering(x), None if bias is None else bias.reshape(-1))
 
         return tuple(op.operands), call
-    ready = form(engine, op, decoded_kernel(op, stored, outputs, named), op.shape)
+    ready = form(engine, op, kernel_as_read(engine, op, stored, outputs, named), op.shape)
+    if sums_codes(engine, op):
+        return _without_kernel(op), _scaled_at_the_end(op, ready, named["kernel_scale"])
     return _without_kernel(op), lambda x, bias=None: ready(entering(x), None if bias is None else bias.reshape(-1))
+
+
+def _scaled_at_the_end(op: Op, ready: Form, scale: Array) -> Callable[..., Array]:
+    """The sum as fp16, then scale and bias in one more rounding, as the gain-offset unit gives it (U48)."""
+    axis = _LINE if op.kind == "linear" else _CHANNELS
+    if scale.size not in (1, op.shape[axis]):
+        raise AnecError(f"{op.name}: kernel_scale has {scale.size} numbers; sums of codes take one for each output")
+
+    def along(line: Array) -> Array:
+        numbers = np.ascontiguousarray(line.reshape(-1).astype(np.float16))
+        return numbers.reshape(tuple(-1 if i == axis else 1 for i in range(5)))
+
+    factor = along(scale)
+
+    def call(x: Array, bias: Array | None = None) -> Array:
+        return gained(ready(x, None), factor, None if bias is None else along(bias))
+
+    return call
 
 
 def _without_kernel(op: Op) -> tuple[Op, ...]:

@@ -61,6 +61,12 @@ def _quantised(engine: Engine, op: Op, x: Array) -> Array:
     return np.clip(whole, low, high).astype(np.float16)
 
 
+def _dequantised(engine: Engine, op: Op, x: Array) -> Array:
+    """The distance from the zero point, which is exact, times the scale: one rounding (U67)."""
+    with np.errstate(all="ignore"):
+        return narrowed((widened(x) - op.attrs["zero_point"]) * op.attrs["scale"])
+
+
 def _square(engine: Engine, op: Op, x: Array) -> Array:
     return paired("mult", x, x)
 
@@ -127,6 +133,7 @@ PLANAR: dict[str, Rule] = {
     "sub": _pair("sub"),
     "mult": _multiplied,
     "div": _divided,
+    "dequant": _dequantised,
     "quant": _quantised,
     "scaled_elementwise": _scaled,
     "square": _square,

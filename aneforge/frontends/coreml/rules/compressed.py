@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.coreml.blobs import BITS, unpacked
 from aneforge.frontends.coreml.op import Op, Rule
 from aneforge.frontends.values import axis_of
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
@@ -80,6 +79,8 @@ def _shifted(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray | None) ->
 def _blockwise(op: Op) -> Encoded | np.ndarray:
     given, scale = op.value("data"), op.known("scale")
     offset = op.known("offset") if op.has("offset") else None
+    if isinstance(given, Encoded) and given.form == "palette" and given.scale is None and offset is None:
+        return Encoded.palette(given.codes, np.asarray(given.table), given.bits, given.vector_axis, scale)
     codes = np.asarray(given)
     if isinstance(given, Encoded) or codes.dtype.kind == "f" or (offset is not None and offset.dtype.kind == "f"):
         return _shifted(codes, scale, offset)  # a form within a form: the numbers themselves are kept
@@ -122,7 +123,7 @@ def _cast(op: Op) -> np.ndarray:
     return op.known("source_val").astype(np.float16 if wanted == "fp16" else np.float32)
 
 
-# Numbers that are rounded while the program runs: whole ones held in fp16, which keeps all of 8 bits.
+# Numbers that are rounded while the program runs.
 
 
 def _along(op: Op, name: str, rank: int) -> np.ndarray:
@@ -134,13 +135,13 @@ def _along(op: Op, name: str, rank: int) -> np.ndarray:
 
 
 def _quantize(op: Op) -> Tensor | np.ndarray:
-    given = op.value("input")
-    low, high = (0.0, 255.0) if op.text("output_dtype") == "uint8" else (-128.0, 127.0)
-    scale, zero = _along(op, "scale", given.ndim), _along(op, "zero_point", given.ndim)
+    given, kind = op.value("input"), op.text("output_dtype")
+    low, high = forms.range_of(kind)
     if not isinstance(given, Tensor):
+        scale, zero = _along(op, "scale", given.ndim), _along(op, "zero_point", given.ndim)
         return np.clip(np.round(np.asarray(given) / scale) + zero, low, high).astype(np.int32)
-    rounded = (given / const(scale)).round()
-    return (rounded + const(zero) if zero.any() else rounded).clip(low, high)
+    axis = op.whole("axis", 0) if given.ndim else 0
+    return forms.quantised(given, op.known("scale"), op.known("zero_point", 0), kind, axis)
 
 
 def _dequantize(op: Op) -> Tensor | Encoded:
@@ -149,9 +150,8 @@ def _dequantize(op: Op) -> Tensor | Encoded:
         scale, zero = op.known("scale"), op.known("zero_point", 0)
         axis = axis_of(op.whole("axis", 0), given.ndim) if max(scale.size, zero.size) > 1 else None
         return Encoded.affine(given, scale, zero if zero.any() else None, axis)
-    x = op.tensor("input")
-    zero = _along(op, "zero_point", x.ndim)
-    return (x - const(zero) if zero.any() else x) * const(_along(op, "scale", x.ndim))
+    scale, zero = op.known("scale"), op.known("zero_point", 0)
+    return forms.dequantised(op.tensor("input"), scale, zero, op.dtype("input"), op.whole("axis", 0))
 
 
 RULES: dict[str, Rule] = {
