@@ -19,7 +19,7 @@ from aneforge.compiler.lower import Port
 from aneforge.compiler.pipeline import OVERLAP
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
-from aneforge.cost.estimate import warn_dispatch_floor
+from aneforge.cost.estimate import DEFAULT_SCOPE, warn_dispatch_floor
 from aneforge.divergence.warned import PrecisionWarning, warn_precision, warn_slices
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
@@ -121,7 +121,7 @@ class Model:
         """Backend ops in the program."""
         return self.program.stats["ops"]
 
-    def estimate(self, scope: str = "coreml_call") -> Any:
+    def estimate(self, scope: str = DEFAULT_SCOPE) -> Any:
         """How long a call takes on the target: microseconds by layer, an interval, and what they rest on."""
         from aneforge.cost.estimate import estimate_program
 

@@ -646,18 +646,6 @@ LEGALISE = [
         refused="the weights of one program reach 2.15 GB here",
     ),
     Case(
-        "check-program-size",
-        "two programs of one gigabyte each",
-        """
-        %x = "anec.live_in"() {name = "x"} : () -> !65536x1x1
-        %k = "anec.const_in"() {weight = "first"} : () -> !16384x1x65536x1x1
-        %w = "anec.const_in"() {weight = "second"} : () -> !16384x1x65536x1x1
-        %a = "anec.convolution"(%x, %k) {L0, #unit, segment = 0} : (!65536x1x1, !16384x1x65536x1x1) -> !16384x1x1
-        %c = "anec.convolution"(%x, %w) {L1, #unit, segment = 2} : (!65536x1x1, !16384x1x65536x1x1) -> !16384x1x1
-        "anec.live_out"(%a, %c) {names = ["a", "c"]} : (!16384x1x1, !16384x1x1) -> ()
-        """,
-    ),
-    Case(
         "cut-segments",
         "attention and an authored layer are segments, what lies between is one, an activation unit cuts nothing",
         """

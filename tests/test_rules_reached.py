@@ -15,6 +15,7 @@ from aneforge.compiler.legal.query import CHAIN, ROUTES
 from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.legal.rules.base import ANY, OTHER_ROUTES, limits_for, matches, rule_reads, rule_records
 from aneforge.compiler.legal.rules.raised import RAISED
+from aneforge.compiler.legalise import program_size
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.host import host
@@ -197,6 +198,12 @@ REACHED_LATER = [
         ((1, 4, 8, 4), "h11"),
         ((1, 128, 1, 1), "h11"),
     ),
+    (  # with the limit of the fixture below: nobody wants two gigabytes in a test
+        "check-program-size program-size",
+        lambda n: af.conv(x(1, n, 1, 1), weight(n, n, 1, 1)),
+        (1024, "m5"),
+        (512, "m5"),
+    ),
     (
         "legacy-forms legacy-divide",
         lambda stored: x(1, 8, 4, 4) / (4.0 if stored else x(1, 8, 4, 4)),
@@ -225,8 +232,10 @@ def test_a_graph_reaches_the_rule_and_one_beside_it_does_not(rule, build, speaks
 
 
 @pytest.mark.parametrize(("rule", "build", "speaks", "silent"), REACHED_LATER, ids=case_ids(REACHED_LATER))
-def test_a_graph_reaches_the_rule_of_a_pass(rule, build, speaks, silent):
+def test_a_graph_reaches_the_rule_of_a_pass(rule, build, speaks, silent, monkeypatch):
     run_by, name = rule.split()
+    if name == "program-size":
+        monkeypatch.setattr(program_size, "constant", lambda _: 1 << 20)
 
     def direct(chip):
         return f"{chip} direct" if chip == "h11" else chip

@@ -218,7 +218,15 @@ def run_pass(module: Module, target: Target, each: Pass, check: bool = True) -> 
 
 def _refusal(module: Module, refused: Refused) -> Refusal:
     op = refused.op
-    return Refusal(node_of(module, op), refused.rule, refused.reason, refused.oversize, (), refused.reject, op.sources)
+    return Refusal(
+        node_of(module, op),
+        refused.rule,
+        refused.reason,
+        refused.oversize,
+        reject=refused.reject,
+        sources=op.sources,
+        by_place=refused.by_place,
+    )
 
 
 def node_of(module: Module, op: Op) -> str:

@@ -40,6 +40,8 @@ class Refusal:
     """The vendor's own words, where they are known."""
     sources: tuple[str, ...] = ()
     """All nodes that went into what was refused, where a fused op was."""
+    by_place: bool = False
+    """Whether it is for where the node stands, so that another of its form may pass."""
 
     @classmethod
     def by_rules(cls, name: str, node: Tensor, ruling: Ruling) -> Refusal:
@@ -74,8 +76,17 @@ class RefusedNodes(AneforgeError, ValueError):  # noqa: N818 - caught by the pas
 class Refused(AneforgeError, ValueError):  # noqa: N818 - caught by the pass manager, which names the pass
     """Raised inside a pass: this op cannot be made legal on this target. ``rule`` names why, as in phase 0."""
 
-    def __init__(self, op: Op, rule: str, reason: str, reject: str | None = None, oversize: bool = False) -> None:
+    def __init__(
+        self,
+        op: Op,
+        rule: str,
+        reason: str,
+        reject: str | None = None,
+        oversize: bool = False,
+        by_place: bool = False,
+    ) -> None:
         self.op, self.rule, self.reason, self.reject, self.oversize = op, rule, reason, reject, oversize
+        self.by_place = by_place
         super().__init__(reason)
 
 

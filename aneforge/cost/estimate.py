@@ -29,7 +29,7 @@ __all__ = [
     "warn_dispatch_floor",
 ]
 
-DEFAULT_SCOPE = "coreml_call"
+DEFAULT_SCOPE = "host_call"
 SEED_PAGE_CHIP = "h17s"
 _FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
 
@@ -157,13 +157,13 @@ def estimate(
     out: Tensor | Sequence[Tensor] | Graph,
     int8: bool = False,
     target: str | int | Target | None = None,
-    scope: str = "host_call",
+    scope: str = DEFAULT_SCOPE,
 ) -> float:
     """Microseconds of one call from Python with NumPy arrays, which is what the seed page's figures are.
 
     Without a target they are those of the chip that the seed page's own model was measured on, an M5 (h17s), whatever
-    this machine is. ``model.estimate()`` and ``aneforge estimate`` tell the time of a Core ML call, by layers and with
-    an interval; ``scope`` chooses.
+    this machine is. ``model.estimate()`` tells the same by layers and with an interval; ``scope="coreml_call"`` is a
+    call in an app, which is what ``aneforge estimate`` prints.
     """
     if int8:
         raise UnavailableError("estimate: int8 needs the weight encoder; encode the weights (af.Encoded) instead")

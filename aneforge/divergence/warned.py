@@ -98,7 +98,7 @@ def warn_precision(graph: Graph, target: Target, stacklevel: int = 2) -> int:
     promised = any(node.dtype == "uint8" or node.attrs["max_abs"] is not None for node in graph.inputs)
     if not promised and graph.kinds.isdisjoint(_SUMS):
         return 0
-    bounds = Bounds(None)
+    bounds, integers = Bounds(None), bool(compile_fact(target, "int8_sums").value)
     sums: list[tuple[Tensor, str]] = []
     products: list[tuple[Tensor, str]] = []
     for node in graph.nodes:
@@ -109,7 +109,9 @@ def warn_precision(graph: Graph, target: Target, stacklevel: int = 2) -> int:
             if reach > _LARGEST and (math.isfinite(bound) or count >= _WIDE):
                 most = "" if math.isinf(bound) else f", up to {reach:.3g}"
                 sums.append((node, f"{node.op} of {count} numbers{most}"))
-        elif node.op in _PRODUCTS and (reach := _largest_product(node, bounds)) >= _CEILING:
+        elif node.op not in _PRODUCTS or (integers and _multiplies_codes(node)):
+            continue
+        elif (reach := _largest_product(node, bounds)) >= _CEILING:
             products.append((node, f"{node.op}, up to {reach:.3g}"))
     if not sums and not products:
         return 0
@@ -131,6 +133,13 @@ def warn_precision(graph: Graph, target: Target, stacklevel: int = 2) -> int:
         )
         warnings.warn(text, PrecisionWarning, stacklevel=stacklevel)
     return len(sums) + len(products)
+
+
+def _multiplies_codes(node: Tensor) -> bool:
+    """Whether both operands are 8-bit codes, whose sums may pass 32768 where they are added as integers (N16)."""
+    weight = node.inputs[1].weight if node.inputs[1].op == "const" else None
+    coded = weight is not None and weight.encoded is not None and weight.encoded.form == "affine"
+    return coded and node.inputs[0].op == "dequantize"
 
 
 def _largest_product(node: Tensor, bounds: Bounds) -> float:

@@ -78,7 +78,7 @@ def _refused(rest: _Rest, error: CompileError) -> dict[str, Refusal]:
     along with it."""
     refusals = {refusal.node: refusal for refusal in error.unnamed}
     first = error.unnamed[0]
-    if first.findings:
+    if first.findings or first.by_place:
         return refusals
     alike = next((_form(node) for node in rest.graph.nodes if rest.names[node.uid] == first.node), None)
     for node in rest.graph.nodes:

@@ -191,7 +191,7 @@ def _statuses(values: Mapping[str, str], make: Callable[[str, str], Fact[str]]) 
 
 def _ruled(name: str) -> tuple[_Route, _Route | None] | None:
     """A ruling of ours (U15) or of a conflict; see vocabulary.json."""
-    row = store.load("vocabulary")["rulings"].get(name.removeprefix("anec."))
+    row = store.load("vocabulary")["rulings"].get(str(name).removeprefix("anec."))
     if row is None:
         return None
 

@@ -15,10 +15,11 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held, stored
+from aneforge.compiler.fuse.scales import held
 from aneforge.compiler.fuse.slots import is_barrier
 from aneforge.compiler.fuse.transposes import order_of
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
+from aneforge.graph.weights import Weight
 
 _MOVES = ("transpose", "reshape")
 _PRODUCTS = ("linear", "matmul")
@@ -81,17 +82,24 @@ def bias_into_products(module: Module, chip: Facts) -> int:
             return None
         if product.operands[1].kind != "const_in" or not _is_per_output(bias, moves, product):
             return None
-        numbers = stored(module, bias)
-        if numbers is None or product.type is None:
+        weight = held(module, bias)
+        if weight is None or product.type is None:
             return None
-        signed = numbers.reshape(-1) if op.kind == "add" else -numbers.reshape(-1)
-        outputs = product.shape[_OUTPUTS]
-        offset = walk.constant(np.broadcast_to(signed, outputs), TensorType((1, 1, 1, 1, outputs)), op.sources)
+        offset = _per_output(walk, op, bias, weight, product.shape[_OUTPUTS])
         sources = merged_sources(product, op)
         made = walk.emit(product.name, [*product.operands, offset], product.type, product.attrs, sources)
         return _replayed(walk, moves, made, op)
 
     return rewrite_by_kind(module, {"add": pattern, "sub": pattern})
+
+
+def _per_output(walk: Rewriter, op: Op, bias: Op, weight: Weight, outputs: int) -> Op:
+    """What an add or sub adds, one number for each output."""
+    layout = TensorType((1, 1, 1, 1, outputs))
+    if op.kind == "add" and weight.size == outputs:
+        return walk.emit("anec.const_in", (), layout, bias.attrs, op.sources)
+    numbers = weight.array.astype(np.float64).reshape(-1)
+    return walk.constant(np.broadcast_to(numbers if op.kind == "add" else -numbers, outputs), layout, op.sources)
 
 
 def _with_constant(module: Module, op: Op) -> tuple[Op | None, Op | None]:
