@@ -162,3 +162,17 @@ def test_n90_the_square_of_a_number_over_64_is_subnormal():
     off = [np.abs(af.compile(each, target="h18g")(x) / want).mean() for each in (usual, cured)]
     assert abs(off[0] - 1) > 0.02
     assert abs(off[1] - 1) < 0.01
+
+
+@pytest.mark.parametrize(("scale", "told"), [(1, "x1"), (16, "x16"), (64, "x64")])
+def test_n75_scaling_the_weights_before_the_product_removes_its_error(scale, told):
+    """Causal uniform weights over random values: the level of one head. The published values are not known."""
+    measured = numeric_record("N75")["value"]["measured_rel_l2"][told]
+    rng = np.random.default_rng(75)
+    values = (0.5 * rng.standard_normal((4096, 128))).astype(np.float16)
+    weights = np.where(np.arange(4096) < SEEN[:, None], 1 / SEEN[:, None], 0.0).astype(np.float16)
+    p, v = af.input((64, 4096), name="p"), af.input((4096, 128), name="v")
+    found = af.compile(p @ v, target="h17s")(p=weights.astype(np.float64) * scale, v=values) / scale
+    want = weights.astype(np.float64) @ values.astype(np.float64)
+    error = np.linalg.norm(found - want) / np.linalg.norm(want)
+    assert error == pytest.approx(measured, rel=0.1)
