@@ -8,7 +8,7 @@ fitted to public measurements by ``tools/fit_cost.py``; what a chip lacks is tak
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,18 @@ from aneforge.cost.planar import attention_us, planar_us
 from aneforge.cost.rates import Constants, Roof
 from aneforge.cost.work import CONTRACTIONS, FREE, Work
 
-__all__ = ["ALONE", "SCOPES", "Constants", "LayerTime", "Ports", "Roof", "Setting", "call_us", "layer_us", "pads_rows"]
+__all__ = [
+    "ALONE",
+    "SCOPES",
+    "Constants",
+    "LayerTime",
+    "Ports",
+    "Roof",
+    "Setting",
+    "call_us",
+    "layer_us",
+    "short_rows",
+]
 
 _LINE = 64
 SCOPES = ("host_call", "coreml_call", "direct_call", "device_task", "slope")
@@ -84,19 +95,22 @@ class Ports(NamedTuple):
     read: float
     written: float
     """Bytes."""
-    padded: bool = False
-    """Whether rows of a tensor are no whole lines of 64 bytes, so that they are copied one by one."""
+    rows: float = 0.0
+    """How many rows end inside a line of 64 bytes: those are copied one by one."""
+    row_bytes: float = 0.0
+    """The bytes of these rows."""
 
     @staticmethod
     def of(inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> Ports:
         """Of fp16 tensors of these shapes."""
         read, written = (float(sum(2 * math.prod(shape) for shape in shapes)) for shapes in (inputs, outputs))
-        return Ports(read, written, any(pads_rows(shape) for shape in (*inputs, *outputs)))
+        return Ports(read, written, *short_rows((*inputs, *outputs)))
 
 
-def pads_rows(shape: Sequence[int]) -> bool:
-    """Whether an fp16 tensor has several rows, each of which ends inside a line of 64 bytes."""
-    return len(shape) > 1 and math.prod(shape[:-1]) > 1 and 2 * shape[-1] % _LINE != 0
+def short_rows(shapes: Iterable[Sequence[int]]) -> tuple[float, float]:
+    """Rows of fp16 tensors that are no whole lines of 64 bytes, and their bytes. One row alone needs no care."""
+    short = [shape for shape in shapes if math.prod(shape[:-1]) > 1 and 2 * shape[-1] % _LINE]
+    return float(sum(math.prod(shape[:-1]) for shape in short)), float(sum(2 * math.prod(shape) for shape in short))
 
 
 def call_us(scope: str, layers: Sequence[float], io: Ports, known: Constants, calls: int = 1) -> float:
@@ -105,12 +119,12 @@ def call_us(scope: str, layers: Sequence[float], io: Ports, known: Constants, ca
     ``calls`` is the number of programs: each is started, only the first one and the last one exchange data with the
     caller.
     """
-    chip, device, (read, written, padded) = known.chip, sum(layers), io
+    chip, device, (read, written, rows, row_bytes) = known.chip, sum(layers), io
     if scope == "slope":
         return device
     if scope == "host_call":
-        rows = known.shared["host_rows"] if padded else 0.0
-        return chip["host_call"] * calls + rows + read / chip["host_in"] + written / chip["host_out"] + device
+        by_row = known.shared["host_row"] * rows + known.shared["host_row_byte"] * row_bytes
+        return chip["host_call"] * (calls + by_row) + read / chip["host_in"] + written / chip["host_out"] + device
     if scope == "device_task":
         return chip["device_task"] * calls + known.shared["device_io"] * (read + written) / chip["coreml_io"] + device
     again = chip["direct_call"] * (calls - 1)

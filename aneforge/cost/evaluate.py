@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.device import SCOPES, Constants, Ports, Setting, call_us, layer_us, pads_rows
+from aneforge.cost.device import SCOPES, Constants, Ports, Setting, call_us, layer_us, short_rows
 from aneforge.cost.work import RowError, Work, work_of_row
 from aneforge.errors import AneforgeError
 
@@ -46,8 +46,8 @@ def predict_with(row: Mapping[str, Any], layers: Sequence[Work], known: Constant
     inside = scope == "host_call"  # a call's own copies hide the way of single planar ops
     times = [layer_us(each, known, Setting(engines, inside and not each.macs, marginal)).us for each in layers]
     read, written = (_bytes(row, key, side) for key, side in (("in_bytes", "inputs"), ("out_bytes", "outputs")))
-    padded = any(pads_rows(shape) for side in ("inputs", "outputs") for shape in row.get(side) or ())
-    return call_us(scope, times, Ports(read, written, padded), known, int(row.get("dispatches") or 1))
+    rows = short_rows(shape for side in ("inputs", "outputs") for shape in row.get(side) or () if shape)
+    return call_us(scope, times, Ports(read, written, *rows), known, int(row.get("dispatches") or 1))
 
 
 def _bytes(row: Mapping[str, Any], key: str, side: str) -> float:
