@@ -155,8 +155,9 @@ def test_every_command_is_in_the_table():
 
 
 @pytest.mark.parametrize("name", TAKES, ids=" ".join)
-def test_every_command_takes_the_same_spellings(home, name):
+def test_every_command_takes_the_same_spellings(home, name, monkeypatch):
     words, several = TAKES[name]
+    monkeypatch.setattr("aneforge.cli.probe.readings", lambda chip: [])  # seconds a chip, and nothing to do with names
     if name == ("ci", "check"):
         assert run("ci", "record", "net.py", "--skip", "numerics,estimates").exit_code == 0
 
@@ -177,6 +178,13 @@ def test_every_command_takes_the_same_spellings(home, name):
         refused = asked(chips)
         assert isinstance(refused.exception, AneforgeError), (chips, refused.output)
         assert told in str(refused.exception)
+
+
+def test_a_chip_without_probes_does_not_stop_the_others():
+    done = run("probe", "--target", "h12,m1")
+    assert done.exit_code == 0
+    assert "h13 (M1, A14 Bionic)" in done.stdout
+    assert "h12: no program: " in done.stdout
 
 
 def test_the_shell_completes_chips():
@@ -396,3 +404,37 @@ def test_missing_extras_are_no_fault(monkeypatch):
 def test_completion_is_on():
     done = subprocess.run([sys.executable, "-m", "aneforge", "--help"], capture_output=True, text=True, check=True)
     assert "--install-completion" in done.stdout
+
+
+# What the pages say.
+
+ROOT = EXAMPLES.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *EXAMPLES.glob("*.py")]
+PAGES += [*(EXAMPLES / "ci").glob("*.yml")]
+FENCED = re.compile(r"^ *```[a-z]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+LINE = re.compile(r"^(?:\$ )?\s*(?:- )?(?:run: )?(aneforge [a-z-].*)$", re.MULTILINE)
+QUOTED = re.compile(r"`(aneforge [a-z-][^`\n]*)`")
+
+
+def shown_commands():
+    """Commands in code blocks and in quotes of a page; in examples, on lines of their own."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        code = "\n".join(FENCED.findall(text)) if page.suffix == ".md" else text
+        for command in [*LINE.findall(code), *QUOTED.findall(FENCED.sub("", text))]:
+            yield page.name, command.partition(" #")[0].split()[1:]
+
+
+@pytest.mark.parametrize(("page", "words"), list(shown_commands()))
+def test_the_pages_show_commands_and_options_that_exist(page, words):
+    one, two = tuple(words[:1]), tuple(words[:2])
+    command = ALL_COMMANDS.get(two) or ALL_COMMANDS.get(one)
+    if one == ("ci",) and command is None:
+        assert len(words) == 1, page  # the group itself
+        return
+    if words[0].startswith("--"):
+        assert words[0] in run("--help").output, page
+        return
+    assert command is not None, f"{page}: aneforge {' '.join(words)}"
+    used = {word.split("=")[0].rstrip(",.;)") for word in words if re.match(r"--?[a-z]", word)}
+    assert used <= set(options_of(command)), f"{page}: {used}"
