@@ -100,7 +100,7 @@ def compile_all(
 
 def _chosen(targets: str | Target | Iterable[str | Target]) -> list[Target]:
     if isinstance(targets, str):
-        targets = chip_list(targets, "targets")
+        targets = chip_list(targets, "targets") if targets.strip(" ,") else []
     elif not isinstance(targets, Iterable):
         targets = [targets]
     found = {each.name: each for each in map(resolve_target, targets)}
