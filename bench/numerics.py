@@ -18,7 +18,8 @@ from networks import bert_encoder, resnet50
 from aneforge.graph.graph import Graph
 from aneforge.model import compile as compile_model
 from aneforge.numerics import calibrate, compare, diverges, risks
-from aneforge.sim.compare import differences, drawn_inputs
+from aneforge.sim.compare import differences
+from aneforge.sim.inputs import drawn_sample
 from aneforge.sim.nodes import NodeValues
 
 PAIR = ("m1", "m5")
@@ -34,7 +35,7 @@ def main() -> None:
     for name, network in (("ResNet-50", resnet50), ("12-layer encoder", bert_encoder)):
         graph = Graph([network()])
         models = [compile_model(graph, target=chip) for chip in PAIR]
-        feeds = next(drawn_inputs(graph))
+        feeds = drawn_sample(graph)
         simulated, _ = timed(lambda m=models, f=feeds: m[0].run(f))
         ranges = calibrate(graph, PAIR, [feeds])
         walked, found = timed(lambda g=graph, r=ranges: diverges(g, *PAIR, ranges=r))

@@ -3,7 +3,7 @@
 The difference of neighbouring samples is taken with a slice that begins inside the width. An M1 and an M2 move such a
 slice through fixed point, where magnitudes above 4094 are lost, and what comes out at the end is a wrong answer that
 looks like any other. ``aneforge risks examples/breaks_on_m1.py --target m1`` finds it before anything runs, and
-``--rewrite fixed.aneforge`` writes the network that passes.
+``--out fixed.aneforge`` writes the network that passes.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def main() -> None:
     command("run", "examples/unet_block.py", "--target", "m1,m2,m5,m6")
     print("\nA detector that works on an M5 and is wrong on an M1. Which layer, why, and what to write instead?")
     command("risks", "examples/breaks_on_m1.py", "--target", "m1", allowed=(1,))
-    command("diverges", "examples/breaks_on_m1.py", "--targets", "m1,m5")
+    command("diverges", "examples/breaks_on_m1.py", "--target", "m1,m5")
     print("\nHow long does a call take on each chip, and what does that rest on?")
     command("estimate", "examples/resnet.py", "--target", "all")
     print("\nWhich form of it is fastest on an M5, if its results may be off by five per cent?")

@@ -1,5 +1,5 @@
 """One level of a U-Net down and up, with a bilinear upsample and a time embedding of sines: texture and trig
-ops that differ between chips. ``aneforge check examples/unet_block.py --target all``"""
+ops that differ between chips. ``aneforge check examples/unet_block.py``"""
 
 from __future__ import annotations
 

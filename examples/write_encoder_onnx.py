@@ -4,7 +4,7 @@
 Token numbers and the mask are integers, shapes are computed in the graph, the batch is symbolic and the products of
 the second layer are 8-bit weights. ``python examples/write_encoder_onnx.py`` needs the extra ``onnx``; then
 
-    aneforge check examples/tiny_encoder.onnx --dim batch=1 --target all
+    aneforge check examples/tiny_encoder.onnx --dim batch=1
     aneforge partition examples/tiny_encoder.onnx --dim batch=1 --target m1
 """
 

@@ -31,16 +31,15 @@ from aneforge.baseline import (
     save_baseline,
 )
 from aneforge.baseline.file import baseline_text
-from aneforge.baseline.inputs import drawn_inputs
 from aneforge.baseline.junit import junit_text
 from aneforge.baseline.record import Apart, OutputRecord
 from aneforge.baseline.sarif import sarif_text
-from aneforge.cli.app import app
-from aneforge.cli.gate import Options, run
+from aneforge.cli.ci import Options, run
 from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph.graph import Graph
 from aneforge.output.files import write_whole
+from aneforge.sim.inputs import drawn_sample
 
 ROOT = Path(__file__).resolve().parents[1]
 NET = """\
@@ -67,8 +66,9 @@ def write(**changes):
     Path("net.py").write_text(NET.format(**{**PLAIN, **changes}))
 
 
-def gate(capsys=None, model="net.py", dims=(), **options):
-    status = run(ModelFile(model, dims), Options(**{"targets": None, **options}))
+def gate(capsys=None, model="net.py", dims=(), write=False, update=False, **options):
+    action = "record" if write else "update" if update else "check"
+    status = run(ModelFile(model, dims), Options(action, **options))
     return (status, capsys.readouterr().out) if capsys else status
 
 
@@ -106,7 +106,7 @@ def test_what_was_written_is_what_is_found_again(home, capsys):
 
 
 def test_the_file_says_what_it_is_and_names_no_place(home):
-    gate(write=True, targets="m1,m5")
+    gate(write=True, target="m1,m5")
     content = Path("net.py.baseline.json").read_text()
     document = json.loads(content)
     assert document["format"] == 1
@@ -120,7 +120,7 @@ def test_the_file_says_what_it_is_and_names_no_place(home):
 
 
 def test_moving_code_changes_nothing(home):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     Path("net.py").write_text("\n\n\n" + NET.format(**PLAIN))
     before = Path("net.py.baseline.json").read_bytes()
     gate(update=True)
@@ -128,21 +128,19 @@ def test_moving_code_changes_nothing(home):
 
 
 def test_without_a_baseline_the_command_says_how_to_make_one(home):
-    with pytest.raises(AneforgeError, match=r"no baseline base\.json; make one with: aneforge gate net\.py .*--write"):
+    with pytest.raises(AneforgeError, match=r"no baseline base\.json; make one with: aneforge ci record net\.py "):
         gate(baseline="base.json")
 
 
 def test_a_baseline_is_never_replaced_unasked(home):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     before = Path("net.py.baseline.json").read_bytes()
     write(gain=2.0)
-    with pytest.raises(AneforgeError, match="is there already"):
-        gate(write=True, targets="m1")
+    with pytest.raises(AneforgeError, match="exists already; aneforge ci update"):
+        gate(write=True, target="m1")
     assert gate() == 1
     with pytest.raises(AneforgeError, match="is there already"):
         save_baseline(load_baseline("net.py.baseline.json"), "net.py.baseline.json")
-    with pytest.raises(AneforgeError, match="say one of them"):
-        gate(write=True, update=True)
     assert Path("net.py.baseline.json").read_bytes() == before
     assert gate(update=True) == 0
     assert Path("net.py.baseline.json").read_bytes() != before
@@ -180,7 +178,7 @@ def test_a_link_is_followed_and_a_folder_refused(home):
 
 
 def test_writing_twice_gives_the_same_bytes_in_other_processes(home):
-    code = "from aneforge.cli.gate import *; run('net.py', Options(baseline='{}', targets='m1,m5', write=True))"
+    code = "from aneforge.cli.ci import *; run('net.py', Options(baseline='{}', target='m1,m5', action='record'))"
     for file, settings in (("a.json", {"PYTHONHASHSEED": "1"}), ("b.json", {"ANEFORGE_NATIVE": "0"})):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
         subprocess.run([sys.executable, "-c", code.format(file)], check=True, env=environment, capture_output=True)
@@ -216,7 +214,7 @@ def damaged(change):
     ],
 )
 def test_a_damaged_baseline_is_one_clear_error(home, change, told):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     edit(change)
     with pytest.raises(BaselineError, match=told):
         gate()
@@ -227,15 +225,15 @@ def test_a_file_that_is_no_json_is_refused_and_kept(home, content):
     Path("net.py.baseline.json").write_bytes(content)
     for options in ({}, {"update": True}):
         with pytest.raises(BaselineError, match=r"no JSON .*restore the committed file"):
-            gate(targets="m1", **options)
+            gate(target="m1", **options)
     assert Path("net.py.baseline.json").read_bytes() == content
 
 
 def test_an_update_replaces_another_format_and_nothing_that_is_not_ours(home):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     good = Path("net.py.baseline.json").read_bytes()
     edit(lambda d: d.update(format=0))
-    assert gate(update=True, targets="m1") == 0
+    assert gate(update=True, target="m1") == 0
     assert Path("net.py.baseline.json").read_bytes() == good
     Path("package.json").write_text('{"name": "mine"}')
     with pytest.raises(BaselineError, match="no baseline of aneforge"):
@@ -244,7 +242,7 @@ def test_an_update_replaces_another_format_and_nothing_that_is_not_ours(home):
 
 
 def test_the_baseline_of_another_model_is_refused(home):
-    gate(write=True, targets="m1", baseline="base.json")
+    gate(write=True, target="m1", baseline="base.json")
     Path("other.py").write_text(NET.format(**PLAIN))
     before = Path("base.json").read_bytes()
     for options in ({}, {"update": True}):
@@ -256,7 +254,7 @@ def test_the_baseline_of_another_model_is_refused(home):
 
 
 def test_another_version_is_told_and_does_not_fail_even_strictly(home, capsys):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     edit(lambda d: d.update(aneforge="0.0.7"))
     capsys.readouterr()
     for strict in (False, True):
@@ -269,7 +267,7 @@ def test_another_version_is_told_and_does_not_fail_even_strictly(home, capsys):
 
 
 def test_a_changed_weight_is_found_in_the_numbers(home, capsys):
-    gate(write=True, targets="m1,m5")
+    gate(write=True, target="m1,m5")
     write(gain=1.01)
     capsys.readouterr()
     status, found = outcomes(capsys)
@@ -285,7 +283,7 @@ def test_a_changed_weight_is_found_in_the_numbers(home, capsys):
 
 
 def test_a_changed_op_is_found_in_the_verdict_of_the_chip_that_lacks_it(home, capsys):
-    gate(write=True, targets="m1,m5")
+    gate(write=True, target="m1,m5")
     write(op="sin")
     capsys.readouterr()
     status, found = outcomes(capsys)
@@ -306,7 +304,7 @@ def test_a_changed_op_is_found_in_the_verdict_of_the_chip_that_lacks_it(home, ca
 
 
 def test_a_changed_shape_is_found_at_both_ends(home, capsys):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     write(size=20)
     capsys.readouterr()
     status, found = outcomes(capsys)
@@ -321,7 +319,7 @@ def test_a_changed_shape_is_found_at_both_ends(home, capsys):
 
 
 def test_a_chip_that_no_longer_takes_the_model(home, capsys):
-    gate(write=True, targets="m1,m5")
+    gate(write=True, target="m1,m5")
     write(**WIDE)
     capsys.readouterr()
     status, found = outcomes(capsys)
@@ -338,22 +336,22 @@ def test_a_chip_that_no_longer_takes_the_model(home, capsys):
 
 def test_a_model_with_no_program_keeps_its_verdicts_and_getting_one_is_a_note(home, capsys):
     write(**WIDE)
-    status, printed = gate(capsys, write=True, targets="m1,m5")
+    status, printed = gate(capsys, write=True, target="m1,m5")
     assert "h13 (M1): no program, so verdicts only; check-legality: stem: oversize conv-kernel-width" in printed
     assert gate(capsys)[0] == 0
     edited = json.loads(Path("net.py.baseline.json").read_text())
     assert edited["targets"]["h13"]["numerics"] is None
     assert edited["targets"]["h17"]["numerics"]["result"]["elements"] == 8 * 2 * 2
     write(size=32, stride=16)
-    status, found = outcomes(capsys, targets="m1", skip="numerics,estimates")
+    status, found = outcomes(capsys, target="m1", skip="numerics,estimates")
     assert status == 0
     assert [(each["target"], each["severity"]) for each in found["program-gained"]] == [("h13", "note")]
-    assert outcomes(capsys, targets="m1", skip="numerics,estimates", strict=True)[0] == 1
+    assert outcomes(capsys, target="m1", skip="numerics,estimates", strict=True)[0] == 1
 
 
 def test_a_node_that_goes_and_one_that_comes(home, capsys):
     write(op="sin")
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     Path("net.py").write_text(NET.format(**{**PLAIN, "op": "cos"}).replace('"result"', '"answer"'))
     capsys.readouterr()
     status, found = outcomes(capsys, skip="numerics,estimates")
@@ -366,7 +364,7 @@ def test_a_node_that_goes_and_one_that_comes(home, capsys):
 def test_a_chip_below_the_gate_that_refuses_for_another_reason(home, capsys):
     # An A12 is below the floor of conversion: its programs are refused by the passes, not by the gate.
     write(**WIDE)
-    gate(write=True, targets="h11")
+    gate(write=True, target="h11")
     assert (
         json.loads(Path("net.py.baseline.json").read_text())["targets"]["h11"]["verdict"]["refused"]["by"]
         == "check-legality"
@@ -389,7 +387,7 @@ def test_a_refusal_is_recorded_without_the_line():
 
 
 def test_estimates_within_and_beyond_the_tolerance(home, capsys):
-    gate(write=True, targets="m1,m5")
+    gate(write=True, target="m1,m5")
     us = load_baseline("net.py.baseline.json").targets["h13"].estimate.us
 
     def recorded(share):
@@ -413,7 +411,7 @@ def test_estimates_within_and_beyond_the_tolerance(home, capsys):
 
 
 def test_budgets_hold_whatever_the_baseline_says(home, capsys):
-    gate(write=True, targets="m1,m5")
+    gate(write=True, target="m1,m5")
     us = load_baseline("net.py.baseline.json").targets["h13"].estimate.us
     capsys.readouterr()
     assert outcomes(capsys, max_us=[f"m1={us + 1}", f"M5={us * 100}"])[0] == 0
@@ -427,7 +425,7 @@ def test_budgets_hold_whatever_the_baseline_says(home, capsys):
 
 
 def test_programs_that_grow_shrink_split_and_join(home, capsys):
-    gate(write=True, targets="m1,m4,m5")
+    gate(write=True, target="m1,m4,m5")
     recorded = load_baseline("net.py.baseline.json")
     layers = recorded.targets["h13"].program.layers
     assert recorded.programs == (("h13",), ("h16g", "h17"))
@@ -453,30 +451,30 @@ def test_programs_that_grow_shrink_split_and_join(home, capsys):
 
 
 def test_the_list_of_targets_is_compared_too(home, capsys):
-    gate(write=True, targets="m1..m3")
+    gate(write=True, target="m1..m3")
     capsys.readouterr()
-    status, found = outcomes(capsys, targets="m2,M2,h14g")
+    status, found = outcomes(capsys, target="m2,M2,h14g")
     assert (status, list(found)) == (0, ["target-not-checked"])
     assert found["target-not-checked"][0]["was"] == ["h13", "h15"]
-    status, found = outcomes(capsys, targets="m1,m5")
+    status, found = outcomes(capsys, target="m1,m5")
     assert status == 1
     assert [each["target"] for each in found["target-not-recorded"]] == ["h17"]
-    status, printed = gate(capsys, targets="m1,m5")
-    assert "--targets h13,h14g,h15,h17 --baseline" in printed
-    status, printed = gate(capsys, targets="m1", update=True)
+    status, printed = gate(capsys, target="m1,m5")
+    assert "--target h13,h14g,h15,h17 --baseline" in printed
+    status, printed = gate(capsys, target="m1", update=True)
     assert status == 0
     assert "no longer in it: h14g, h15" in printed
 
 
 def test_two_chips_that_part_and_close(home, capsys):
     write(op="sigmoid")
-    gate(write=True, targets="m1,m5")
+    gate(write=True, target="m1,m5")
     held = load_baseline("net.py.baseline.json")
     assert held.against == "h13"
     assert held.targets["h13"].numerics["result"].apart is None
     # Counted again from the bits: sigmoid is positive, so that steps are differences of the bits.
     graph = Graph.of(af_model())
-    feeds = drawn_inputs(graph, 0)
+    feeds = drawn_sample(graph, 0)
     one, two = (af.compile(graph, target=chip).run(feeds).outputs["result"] for chip in ("m1", "m5"))
     apart = np.abs(one.view(np.uint16).astype(int) - two.view(np.uint16).astype(int))
     assert held.targets["h17"].numerics["result"].apart == Apart(int(apart.max()), int((apart > 0).sum()))
@@ -494,7 +492,7 @@ def test_two_chips_that_part_and_close(home, capsys):
     assert (status, list(found)) == (1, ["chips-apart"])
     assert "h17 (M5)" in found["chips-apart"][0]["message"]
     # Without the chip they are compared with there is nothing to say.
-    assert list(outcomes(capsys, targets="m5")[1]) == ["target-not-checked"]
+    assert list(outcomes(capsys, target="m5")[1]) == ["target-not-checked"]
 
 
 def af_model():
@@ -504,7 +502,7 @@ def af_model():
 
 
 def test_a_baseline_without_numerics_says_so(home, capsys):
-    gate(write=True, targets="m1", skip="numerics,estimates")
+    gate(write=True, target="m1", skip="numerics,estimates")
     write(gain=3.0)
     status, printed = gate(capsys)
     assert status == 0
@@ -614,7 +612,7 @@ def test_unknown_names_are_refused():
 
 def test_drawn_inputs_are_made_from_whole_numbers_only():
     graph = Graph.of([af.input((2, 3), name="x") + af.input((2, 3), name="y", max_abs=0.5)])
-    drawn = drawn_inputs(graph, 5)
+    drawn = drawn_sample(graph, 5)
     raw = hashlib.shake_128(b"5 x").digest(8 * 6)
     parts = [int.from_bytes(raw[place : place + 2], "little") for place in range(0, 48, 2)]
     wanted = [(sum(parts[place : place + 4]) - 131070) / 37837.0 for place in range(0, 24, 4)]
@@ -625,16 +623,16 @@ def test_drawn_inputs_are_made_from_whole_numbers_only():
 
 def test_drawn_inputs_look_normal_and_do_not_depend_on_each_other():
     x, y = af.input((100, 200), name="x"), af.input((100, 200), name="y")
-    alone, both = drawn_inputs(Graph.of(x.relu()), 0), drawn_inputs(Graph.of([x + y]), 0)
+    alone, both = drawn_sample(Graph.of(x.relu()), 0), drawn_sample(Graph.of([x + y]), 0)
     assert np.array_equal(alone["x"], both["x"])
     assert not np.array_equal(both["x"], both["y"])
     wide = both["x"].astype(float)
     # Twenty thousand of them: the mean is within five standard errors, the spread about one.
     assert abs(wide.mean()) < 5 / np.sqrt(wide.size)
     assert abs(wide.std() - 1) < 0.03
-    assert not np.array_equal(drawn_inputs(Graph.of(x.relu()), 1)["x"], alone["x"])
+    assert not np.array_equal(drawn_sample(Graph.of(x.relu()), 1)["x"], alone["x"])
     image = af.image_input((1, 3, 8, 8))
-    pixels = next(iter(drawn_inputs(Graph.of(image.relu()), 0).values()))
+    pixels = next(iter(drawn_sample(Graph.of(image.relu()), 0).values()))
     assert pixels.min() >= 0
     assert 100 < pixels.max() <= 255
 
@@ -645,7 +643,7 @@ def test_inputs_of_a_file(home, capsys):
     np.savez("z.npz", z=np.zeros((1, 4, 18, 18), np.float32))
     np.savez("small.npz", x=np.zeros((1, 4, 2, 2), np.float32))
     Path("no.npz").write_bytes(b"PK\x03\x04")
-    assert gate(write=True, targets="m1", given="x.npz") == 0
+    assert gate(write=True, target="m1", given="x.npz") == 0
     assert load_baseline("net.py.baseline.json").seed is None
     assert gate(given="x.npz") == 0
     with pytest.raises(AneforgeError, match="inputs of a file: give it with --input"):
@@ -682,15 +680,15 @@ def test_inputs_of_a_file(home, capsys):
         ({"max_us": ["m5=3"]}, "m5 is not among the targets"),
         ({"max_us": ["m1=3"], "skip": "estimates"}, "--max-us is about estimates"),
         ({"seed": -1}, "--seed takes a whole number"),
-        ({"seed": 1, "given": "x.npz"}, "say one of them"),
+        ({"seed": 1, "given": "x.npz"}, "choose one"),
         ({"seed": 1, "skip": "numerics"}, "are for the numerics"),
         ({"junit": "./net.py.baseline.json"}, "name one file"),
         ({"junit": "a", "sarif": "a"}, "name one file"),
-        ({"targets": "m1..m7"}, "holds 'm7'"),
+        ({"target": "m1..m7"}, "holds 'm7'"),
     ],
 )
 def test_bad_options_are_one_clear_error(home, options, told):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     with pytest.raises(AneforgeError, match=told):
         gate(**options)
 
@@ -714,48 +712,35 @@ def test_ranges_of_chips(asked, names):
     "asked", ["", " , ", "m6..m1", "m1..", "..m3", "m1..h3", "m1..m3pro", "m1..m6..m9", "m1..m999"]
 )
 def test_ranges_that_are_none(asked):
-    with pytest.raises(AneforgeError, match="--targets"):
-        chip_list(asked, "--targets")
-
-
-def test_all_chips_are_those_that_programs_reach():
-    found = chip_list(" ALL ")
-    assert {"h13", "h14g", "h17s", "h18g"} <= set(found)
-    assert not {"u1", "h11"} & set(found)
+    with pytest.raises(AneforgeError, match="--target"):
+        chip_list(asked)
 
 
 def test_exit_status_through_a_process(home):
     """As ``main`` has it: 0 same, 1 changed, 2 bad input and one line on stderr."""
-    registered = any(each.name == "gate" for each in app.registered_commands)
-    start = ["-m", "aneforge", "gate"] if registered else ["-c", _LIKE_MAIN]
 
     def process(*words):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            [sys.executable, *start, *words], capture_output=True, text=True, check=False, env=environment
+            [sys.executable, "-m", "aneforge", "ci", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
         )
         return done.returncode, done.stderr
 
-    assert process("net.py")[0] == 2
-    assert process("net.py")[1].startswith("aneforge: no baseline net.py.baseline.json; make one")
-    assert len(process("net.py")[1].splitlines()) == 1
-    assert process("net.py", "--write") == (0, "")
-    assert process("net.py") == (0, "")
+    code, told = process("check", "net.py")
+    assert code == 2
+    assert told.startswith("aneforge: no baseline net.py.baseline.json; make one with: aneforge ci record net.py")
+    assert len(told.splitlines()) == 1
+    assert process("record", "net.py") == (0, "")
+    assert process("record", "net.py")[0] == 2
+    assert process("check", "net.py") == (0, "")
     write(gain=2.0)
-    assert process("net.py") == (1, "")
-
-
-# The command line's own way, for as long as the command is not in the list of commands.
-_LIKE_MAIN = """
-import sys
-from aneforge.cli.gate import Options, run
-from aneforge.errors import AneforgeError
-try:
-    sys.exit(run(sys.argv[1], Options(write="--write" in sys.argv)))
-except AneforgeError as error:
-    print(f"aneforge: {error}", file=sys.stderr)
-    sys.exit(2)
-"""
+    assert process("check", "net.py") == (1, "")
+    assert process("update", "net.py") == (0, "")
+    assert process("check", "net.py") == (0, "")
 
 
 # What other programs read.
@@ -766,7 +751,7 @@ def parsed(content):
 
 
 def test_junit_has_a_case_for_each_target_and_check(home):
-    gate(write=True, targets="m1,m2,m5", skip="estimates")
+    gate(write=True, target="m1,m2,m5", skip="estimates")
     write(op="sin")
     assert gate(junit="out.xml") == 1
     first = Path("out.xml").read_bytes()
@@ -782,7 +767,7 @@ def test_junit_has_a_case_for_each_target_and_check(home):
         assert suite.get("errors") == "0"
         for case in cases:
             assert case.get("name")
-            assert case.get("classname") == "aneforge.gate.net.py"
+            assert case.get("classname") == "aneforge.ci.net.py"
             order = [child.tag for child in case]
             assert order == sorted(order, key=("skipped", "failure", "system-out").index)
     named = {case.get("name"): case for suite in suites for case in suite}
@@ -834,7 +819,7 @@ def test_sarif_points_at_the_line_of_the_node(home, monkeypatch):
     folder.mkdir()
     Path("net.py").rename(folder / "net.py")
     model = "my models/net.py"
-    gate(model=model, write=True, targets="m1,m5")
+    gate(model=model, write=True, target="m1,m5")
     (folder / "net.py").write_text(NET.format(**{**PLAIN, "op": "sin"}))
     assert gate(model=model, sarif="out.sarif") == 1
     first = Path("out.sarif").read_text()
@@ -862,7 +847,7 @@ def test_sarif_points_at_the_line_of_the_node(home, monkeypatch):
 
 
 def test_sarif_without_a_change_has_no_results(home):
-    gate(write=True, targets="m1")
+    gate(write=True, target="m1")
     assert gate(sarif="out.sarif") == 0
     found = check_sarif(json.loads(Path("out.sarif").read_text()))
     assert found["results"] == []
@@ -887,14 +872,14 @@ def test_the_page_lists_every_rule_and_option():
     assert never == {name for name, rule in RULES.items() if not rule.change}
     options = set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))
     spelled = {"given": "input", "as_json": "json", "max_us": "max-us"}
-    assert options == {f"--{spelled.get(name, name)}" for name in Options.__dataclass_fields__}
+    assert options == {f"--{spelled.get(name, name)}" for name in Options.__dataclass_fields__ if name != "action"}
 
 
 def test_the_workflow_uses_the_command_as_it_is():
     text = (ROOT / "examples" / "ci" / "aneforge.yml").read_text(encoding="utf-8")
     yaml = pytest.importorskip("yaml")
-    steps = yaml.safe_load(text)["jobs"]["gate"]["steps"]
-    command = next(step["run"] for step in steps if "aneforge gate" in step.get("run", ""))
+    steps = yaml.safe_load(text)["jobs"]["aneforge"]["steps"]
+    command = next(step["run"] for step in steps if "aneforge ci check" in step.get("run", ""))
     used = {word.removeprefix("--") for word in command.split() if word.startswith("--")}
     assert used <= set(Options.__dataclass_fields__)
     uploaded = next(step for step in steps if "upload-sarif" in step.get("uses", ""))

@@ -447,16 +447,16 @@ def run(*words):
 
 def test_the_network_that_breaks_on_an_m1(tmp_path):
     model, saved = str(EXAMPLES / "breaks_on_m1.py"), tmp_path / "fixed.aneforge"
-    told = run("risks", model, "--target", "m1", "--rewrite", str(saved))
+    told = run("risks", model, "--target", "m1", "--out", str(saved))
     assert told.returncode == 1, told.stderr
     assert "ahead" in told.stdout
     assert "slice another axis" in told.stdout
     assert run("risks", model, "--target", "m5").returncode == 0
     assert run("risks", str(saved), "--target", "m1").returncode == 0
-    pair = json.loads(run("diverges", model, "--targets", "m1,m5", "--json").stdout)
+    pair = json.loads(run("diverges", model, "--target", "m1,m5", "--json").stdout)
     assert pair[0]["layers"][0]["node"] == "ahead"
     assert pair[0]["layers"][0]["may_be_lost"]
-    left = json.loads(run("diverges", str(saved), "--targets", "m1,m5", "--json").stdout)
+    left = json.loads(run("diverges", str(saved), "--target", "m1,m5", "--json").stdout)
     assert not any(each["may_be_lost"] for each in left[0]["layers"])
     data = np.random.default_rng(0).normal(0, 4000, (1, 1, 1, 512))
     given, repaired = load_model(model), af.load_graph(saved)
@@ -465,4 +465,4 @@ def test_the_network_that_breaks_on_an_m1(tmp_path):
     )
     assert np.array_equal(fixed, right)
     assert np.abs(broken - right).max() > 0.1
-    assert run("diverges", model, "--targets", "m1").returncode == 2
+    assert run("diverges", model, "--target", "m1").returncode == 2

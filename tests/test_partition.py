@@ -174,7 +174,7 @@ def test_the_command_tells_and_runs(tmp_path):
     assert "Det runs on the host" in told.stdout
     assert "fixed costs 875 us" in told.stdout
     assert set(json.loads(run("partition", file, "--target", "m1,m5", "--json").stdout)) == {"m1", "m5"}
-    done = run("run", file, "--target", "m1", "--output", str(tmp_path / "y.npz"))
+    done = run("run", file, "--target", "m1", "--out", str(tmp_path / "y.npz"))
     assert done.returncode == 0, done.stderr
     assert "2 regions on the engine, 2 on the host" in done.stderr
     assert np.load(tmp_path / "y.npz")["y"].shape == (4, 16)

@@ -467,7 +467,7 @@ def test_the_command_prints_and_tells_refusals_apart(capsys):
     picture = check_words(told.out)
     refused = picture.marks("refused")
     assert len(refused) == len(told.err.splitlines()) > 0
-    assert "h13 (M1): no program" in told.err
+    assert "M1: no program" in told.err
     assert all("columns wide" in hover(each) for each in refused)
     assert len(picture.words("label")) == len(refused) + len(picture.marks("bar"))
 

@@ -394,8 +394,9 @@ def test_run_compares_chips_and_takes_batches(tmp_path, capsys):
     net.write_text("from test_sim_run import small_net\nout = small_net()[0]\n")
     command.run(str(net), "m1,m4,m5", command.Options())
     told = capsys.readouterr().out
-    assert "m4 against m1: 0 of 5 nodes that both show differ" in told
-    assert "m5 against m1: 5 of 5 nodes that both show differ, first at conv_0" in told
+    assert "m4: the same bits in the outputs and in 5 nodes that both show, on 1 sample" in told
+    assert "m5: 5 of 5 nodes that both show differ, first at conv_0" in told
+    assert told.count("y [1, 8, 6, 6] ") == 3  # the outputs of each chip
     given, kept = tmp_path / "x.npz", tmp_path / "y.npz"
     np.savez(given, x=small_net()[1])
     command.run(str(net), "m1", command.Options(str(given), str(kept), batch=True))

@@ -303,16 +303,16 @@ MODEL_PAGES: dict[str, Callable[[], str]] = {"onnx.md": onnx, "torch.md": torch}
 
 @cache
 def _resnet() -> Estimated:
-    return estimated(str(DOCS.parent / "examples" / "resnet.py"), "all", "coreml_call")
+    return estimated(str(DOCS.parent / "examples" / "resnet.py"), "macs,phones", "coreml_call")
 
 
 def roofline_picture() -> str:
-    chips = {name: _resnet().estimates[name] for name in ("h13 (M1)", "h17 (M5)")}
+    chips = {name: _resnet().estimates[name] for name in ("M1", "M5")}
     return roofline_svg(chips, "ResNet-18: layers and roofline")
 
 
 def timeline_picture() -> str:
-    return timeline_svg(_resnet().estimates["h13 (M1)"], "ResNet-18: estimated time by layer")
+    return timeline_svg(_resnet().estimates["M1"], "ResNet-18: estimated time by layer")
 
 
 def chips_picture() -> str:

@@ -1,46 +1,18 @@
-"""The numbers a model is run on: drawn so that every machine draws the same, or read from a file."""
+"""The numbers of a file that a model is run on, and hashes of numbers."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
-from aneforge.graph.tensor import Tensor
 
-__all__ = ["array_hash", "drawn_inputs", "given_inputs", "shape_text"]
+__all__ = ["array_hash", "given_inputs", "shape_text"]
 
 Array = np.ndarray
-_MIDDLE = 2 * 65535  # of a sum of four 16-bit numbers
-_SPREAD = 37837.0  # its standard deviation, 65536 / sqrt(3)
-_FARTHEST = 3.47  # what the sum reaches at most, in standard deviations
-
-
-def drawn_inputs(graph: Graph, seed: int) -> dict[str, Array]:
-    """Every input by name, about normal with a spread of one and within what the graph promises of it.
-
-    The bits come from a hash of the seed and the name, and the rest is whole numbers and one rounding: a later NumPy,
-    another machine or one more input of the model change nothing.
-    """
-    names = graph.names()
-    return {names[each.uid]: _drawn(each, f"{seed} {names[each.uid]}") for each in graph.inputs}
-
-
-def _drawn(port: Tensor, key: str) -> Array:
-    raw = hashlib.shake_128(key.encode()).digest(8 * math.prod(port.shape))
-    parts = np.frombuffer(raw, "<u2").reshape(-1, 4).astype(np.int64)
-    if port.dtype != "fp16":
-        # Small whole numbers for integers, so that they are likely places of a look-up.
-        found = parts[:, 0] >> 8 if port.dtype == "uint8" else parts[:, 0] & 1
-        return found.reshape(port.shape)
-    promised = port.attrs.get("max_abs")
-    scale = 1.0 if promised is None else min(1.0, promised / _FARTHEST)
-    bell = (parts.sum(axis=1) - _MIDDLE) / _SPREAD * scale
-    return bell.astype(np.float16).reshape(port.shape)
 
 
 def given_inputs(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:

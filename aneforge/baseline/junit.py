@@ -22,7 +22,7 @@ def junit_text(report: Report) -> str:
     """The file's content. No times and no host: the same report gives the same bytes."""
     suites = [_suite(report, "", ALL, ("baseline", "program", "numerics"))]
     suites += [_suite(report, name, chip_label(name), ("baseline", *CHECKS)) for name in report.targets]
-    root = ElementTree.Element("testsuites", {"name": _clean(f"aneforge gate {report.model}"), **_sums(suites)})
+    root = ElementTree.Element("testsuites", {"name": _clean(f"aneforge ci {report.model}"), **_sums(suites)})
     root.extend(suites)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
@@ -53,7 +53,7 @@ def _belongs(report: Report, target: str, check: str) -> bool:
 
 
 def _case(report: Report, target: str, label: str, check: str) -> ElementTree.Element:
-    words = {"classname": f"aneforge.gate.{report.model}", "name": f"{label}: {check}", "time": "0"}
+    words = {"classname": f"aneforge.ci.{report.model}", "name": f"{label}: {check}", "time": "0"}
     case = ElementTree.Element("testcase", {key: _clean(word) for key, word in words.items()})
     found = report.about(target, check)
     failed = [each for each in found if each.severity == "error"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aneforge.baseline.inputs import array_hash, drawn_inputs, given_inputs, shape_text
+from aneforge.baseline.inputs import array_hash, given_inputs, shape_text
 from aneforge.baseline.record import (
     CHECKS,
     Apart,
@@ -32,6 +32,7 @@ from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import Preflight, preflight_all
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.sim.inputs import drawn_sample
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target
 
@@ -112,7 +113,7 @@ def observe(
     outputs: dict[str, dict[str, Array]] = {}
     not_run: dict[str, str] = {}
     if "numerics" in plan.checks and len(compiled):
-        arrays = drawn_inputs(graph, plan.seed) if plan.feeds is None else given_inputs(graph, plan.feeds)
+        arrays = drawn_sample(graph, plan.seed) if plan.feeds is None else given_inputs(graph, plan.feeds)
         outputs = _simulated(graph, compiled, arrays, not_run, say)
     against = _against(plan.against, outputs)
     records = {

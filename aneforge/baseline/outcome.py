@@ -43,7 +43,7 @@ RULES = {
         "baseline",
         "note",
         "recorded targets were not asked for",
-        "Leave --targets away to check all of them.",
+        "Leave --target away to check all of them.",
         change=False,
     ),
     "check-not-recorded": Rule(

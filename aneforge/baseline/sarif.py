@@ -21,7 +21,7 @@ def sarif_text(report: Report, model_file: str, version: str) -> str:
     driver = {"name": "aneforge", "version": version, "rules": [_rule(each) for each in rules]}
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"aneforge-gate/{report.model}/"},
+        "automationDetails": {"id": f"aneforge-ci/{report.model}/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True, "exitCode": 0 if report.ok else 1}],
         "results": [_result(each, rules.index(each.rule), model_file) for each in report.outcomes],

@@ -2,32 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from aneforge import __version__
+from aneforge.cli.options import (
+    CHECK,
+    COMPILE,
+    DEPLOY,
+    LOOK_UP,
+    MEASURE,
+    RUN,
+    SPELLINGS,
+    AModel,
+    AsJson,
+    Dims,
+    Function,
+    GroupedCommands,
+    Input,
+    Seed,
+    complete_chips,
+    out_option,
+    with_voice,
+)
 
 app = typer.Typer(
     name="aneforge",
-    help="Compiler, simulator and cost model for the Apple Neural Engine, on any machine.",
+    cls=GroupedCommands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+ci = typer.Typer(
+    name="ci",
+    help="Guard a model in CI: record what is true of it on each chip, check that it stays so, update the record.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(ci, rich_help_panel=DEPLOY)
 
-AModel = Annotated[
+
+def _command(
+    panel: str, name: str | None = None, home: typer.Typer = app
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command of a group of the help, with the options that all commands have."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        home.command(name, rich_help_panel=panel)(with_voice(function))
+        return function
+
+    return register
+
+
+def _chips(what: str = "Chips", words: str | None = None) -> Any:
+    """``--target``: one meaning and one set of spellings in every command."""
+    return typer.Option("--target", help=words or f"{what}: {SPELLINGS}.", autocompletion=complete_chips)
+
+
+Chips = Annotated[str, _chips()]
+OneChip = Annotated[str, _chips(words="A chip (m1) or a compiler target (h13g).")]
+MaxAbs = Annotated[float | None, typer.Option("--max-abs", help="Bound the magnitude of every input.")]
+Scope = Annotated[
+    str, typer.Option("--scope", help="What a call covers: coreml_call, host_call, direct_call or device_task.")
+]
+Fidelity = Annotated[str, typer.Option("--fidelity", help="exact, or fast: single-precision sums, one rounding.")]
+Passes = Annotated[
     str,
-    typer.Argument(
-        help="A model: .onnx, .mlpackage, .mlmodel, .mil, .pt2, .aimodel, a netplist, FILE.py:NAME or a saved graph."
-    ),
+    typer.Option("--pass", help="Passes, separated by commas, or a whole phase: fuse, legalise, schedule, memory."),
 ]
-Dims = Annotated[
-    list[str] | None, typer.Option("--dim", help="The value of a symbolic dimension of the file, NAME=SIZE; several.")
-]
-Function = Annotated[str | None, typer.Option("--function", help="Which function of a file that holds several.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
+Code = Annotated[str | None, out_option("Write the code to this file instead of printing it.")]
 
 
 def _version(asked: bool) -> None:
@@ -44,40 +89,49 @@ def _options(
 ) -> None:
     """Compiler, simulator and cost model for the Apple Neural Engine, on any machine.
 
-    Chips are named as you would say them: M1, "M2 Pro", a17-pro, T8103, or by compiler target (h13g).
-    Every value carries its evidence: measured, decoded, predicted, inferred or unknown.
+    Name chips as you would say them: M1, "M2 Pro", a17-pro, T8103, or by compiler target (h13g). Name several as
+    m1,m5 or m1..m6 or macs, phones, all. Every command takes -q, -v, --color and, where it has results, --json.
+
+    Exit status: 0 fine; 1 something was found or failed; 2 the command or its input is wrong.
     """
 
 
-@app.command()
+# Look up.
+
+
+@_command(LOOK_UP)
 def targets(
-    name: Annotated[
-        str | None, typer.Argument(help="One chip or target: everything about it.", show_default=False)
+    chips: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"One chip: everything about it. Several ({SPELLINGS}): their rows.",
+            show_default=False,
+            autocompletion=complete_chips,
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Also list names that no compiler build constructs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List every target, or tell everything about one.
+    """List every target, or show everything about one.
 
     Examples:  aneforge targets   |   aneforge targets "M1 Max"   |   aneforge targets m2 --json
     """
     from aneforge.cli import targets as command
 
-    if name is None:
-        command.show_all(every, as_json)
-    else:
-        command.show_one(name, as_json)
+    command.show(chips, every, as_json)
 
 
-@app.command()
+@_command(LOOK_UP)
 def hal(
-    chip: Annotated[str, typer.Argument(help="Chip or target.")],
+    chip: Annotated[str, typer.Argument(help="A chip or compiler target.", autocompletion=complete_chips)],
     field: Annotated[
         str | None, typer.Argument(help="A byte offset (0x1b8) or a field name.", show_default=False)
     ] = None,
-    diff: Annotated[str | None, typer.Option(help="Another chip: print the fields that differ.")] = None,
+    diff: Annotated[
+        str | None, typer.Option(help="Print the fields that differ from this chip.", autocompletion=complete_chips)
+    ] = None,
     build: Annotated[
-        str | None, typer.Option(help="Compiler build whose offsets are meant: 9.509 or 10.26.6.")
+        str | None, typer.Option(help="Read offsets as this compiler build has them: 9.509 or 10.26.6.")
     ] = None,
     unknowns: Annotated[bool, typer.Option(help="Also show fields whose value is not published.")] = False,
     as_json: AsJson = False,
@@ -91,12 +145,12 @@ def hal(
     command.show(chip, field, diff, build, unknowns, as_json)
 
 
-@app.command()
+@_command(LOOK_UP)
 def ops(
     names: Annotated[
         list[str] | None, typer.Argument(help="Operations to show (all if none).", show_default=False)
     ] = None,
-    target: Annotated[str, typer.Option(help="Chips, separated by commas.")] = "m1,m2,m3,m4",
+    target: Chips = "m1..m6",
     route: Annotated[str | None, typer.Option(help="conversion or direct (default: the one a graph takes).")] = None,
     differ: Annotated[bool, typer.Option(help="Only operations whose status differs between the chips.")] = False,
     as_json: AsJson = False,
@@ -110,21 +164,49 @@ def ops(
     command.show(names or [], target, route, differ, as_json)
 
 
-@app.command()
+@_command(LOOK_UP)
 def explain(
     number: Annotated[str, typer.Argument(help="A conflict (C03), a choice of ours (U08) or a source key (S35).")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what is behind a label: the sources that disagree and why one wins, or what a source key is."""
+    """Explain a label: the sources that disagree and why one wins, or what a source key is.
+
+    Examples:  aneforge explain C03   |   aneforge explain S35
+    """
     from aneforge.cli import explain as command
 
     command.show(number, as_json)
 
 
-@app.command()
+@_command(LOOK_UP)
+def probe(target: Chips = "m1", as_json: AsJson = False) -> None:
+    """Show public probes of the engine's arithmetic: what was read off chips, and what the simulator gives.
+
+    Examples:  aneforge probe --target m1   |   aneforge probe --target m5 --json
+    """
+    from aneforge.cli import probe as command
+
+    command.run(target, as_json)
+
+
+@_command(LOOK_UP)
+def doctor(as_json: AsJson = False) -> None:
+    """Check this installation: versions, native kernel, optional packages, detected chip, settings and data.
+
+    Exit status 1 if something is degraded. Examples:  aneforge doctor   |   aneforge doctor --json
+    """
+    from aneforge.cli import doctor as command
+
+    raise typer.Exit(command.run(as_json))
+
+
+# Check.
+
+
+@_command(CHECK)
 def check(
     model: AModel,
-    target: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "all",
+    target: Chips = "m1..m6",
     fail_on: Annotated[
         str, typer.Option(help="Exit with 1 on these: reject, oversize, risk, decompose, or none.")
     ] = "reject,oversize",
@@ -135,7 +217,7 @@ def check(
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Tell what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
+    """Show what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
 
     Examples:  aneforge check model.onnx --target all   |   aneforge check net.py:out --target m1 --fail-on reject,risk
     """
@@ -145,145 +227,56 @@ def check(
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, fail_on, as_json, route))
 
 
-@app.command()
-def gate(
+@_command(CHECK)
+def partition(
     model: AModel,
-    baseline: Annotated[
-        str | None, typer.Option(help="The committed file (default: the model's with .baseline.json behind it).")
-    ] = None,
-    targets: Annotated[
-        str | None,
-        typer.Option(help="Chips: m1,m5, m1..m6 or all (default: the baseline's; m1..m6 for a new one)."),
-    ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Make the baseline; a file that is there stays.")] = False,
-    update: Annotated[bool, typer.Option("--update", help="Replace the baseline, showing what changed.")] = False,
-    tolerance: Annotated[float, typer.Option(help="Per cent by which an estimate may move.")] = 5.0,
-    max_us: Annotated[
-        list[str] | None, typer.Option("--max-us", help="The most microseconds of a call, TARGET=NUMBER; several.")
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Every change fails, also one for the better.")] = False,
-    skip: Annotated[str, typer.Option(help="Leave out numerics, estimates or both, separated by commas.")] = "",
-    seed: Annotated[int | None, typer.Option(help="Draw other inputs when the baseline is made (0).")] = None,
-    given: Annotated[
-        str | None, typer.Option("--input", help="Inputs by name (.npz); drawn from the seed if none.")
-    ] = None,
-    junit: Annotated[str | None, typer.Option(help="Write the report as JUnit XML.")] = None,
-    sarif: Annotated[str | None, typer.Option(help="Write the report as SARIF 2.1.0.")] = None,
+    target: Chips = "m1",
+    by: Annotated[
+        str, typer.Option(help="rules: all that is eligible; placement: what Core ML would likely choose.")
+    ] = "rules",
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Compare a model with its committed baseline: verdicts, programs, numbers and estimates; 1 if something changed.
+    """Split a model into regions of the engine and of the host, and show what crosses between them and what it costs.
 
-    Examples:  aneforge gate model.onnx --targets m1..m6 --write   |   aneforge gate model.onnx --sarif aneforge.sarif
+    Examples:  aneforge partition bert.onnx --target m1 --dim batch=1   |   aneforge partition net.py --by placement
     """
-    from aneforge.cli import gate as command
+    from aneforge.cli import partition as command
     from aneforge.cli.model_file import ModelFile
 
-    options = command.Options(
-        baseline, targets, write, update, strict, tolerance, max_us or (), skip, seed, given, junit, sarif, as_json
-    )
-    raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))
+    command.run(ModelFile(model, dim or (), function), target, by, as_json)
 
 
-@app.command("gate-eval")
-def gate_eval(
-    file: Annotated[str, typer.Argument(help="Measured verdicts, in the schema of verdicts_train.json.")],
-    as_json: AsJson = False,
-) -> None:
-    """Compare the gate's answers with verdicts measured on real chips."""
-    from aneforge.cli import gate_eval as command
-
-    command.run(file, as_json)
-
-
-@app.command()
-def estimate(
+@_command(CHECK)
+def risks(
     model: AModel,
-    target: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "m1,m2,m4,m5,m6",
-    scope: Annotated[
-        str, typer.Option(help="What a call covers: coreml_call, host_call, direct_call or device_task.")
-    ] = "coreml_call",
-    layers: Annotated[bool, typer.Option(help="Also the layers that take longest, and what bounds them.")] = False,
-    basis: Annotated[bool, typer.Option(help="Also every constant behind the figures, with its evidence.")] = False,
-    vendor: Annotated[bool, typer.Option(help="Also the time by the compiler's own published model.")] = False,
+    target: Chips = "m1",
+    max_abs: MaxAbs = None,
+    data: Input = None,
+    out: Annotated[str | None, out_option("Write the graph with the safe rewrites, NAME.aneforge.")] = None,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
+    """Find what a chip can lose: overflows, clamps and cancellation, each with its range and a cure; status 1 if any.
 
-    Examples:  aneforge estimate model.onnx --target all   |   aneforge estimate net.py --target m1 --layers
+    Ranges hold for all inputs within max_abs; with --input they are what a run on that file shows.
+    Examples:  aneforge risks net.py --target m1 --max-abs 4   |   aneforge risks net.py --out fixed.aneforge
     """
-    from aneforge.cli import estimate as command
+    from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json)
+    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, data, out, as_json):
+        raise typer.Exit(1)
 
 
-@app.command()
-def plot(
-    model: AModel,
-    kind: Annotated[str, typer.Argument(help="roofline, timeline or chips.")],
-    out: Annotated[str, typer.Option(help="The file to write, NAME.svg (one that is there is replaced), or -.")],
-    target: Annotated[
-        str | None,
-        typer.Option(help="Chips, separated by commas, or all (default: all for chips, m1 for the others)."),
-    ] = None,
-    scope: Annotated[
-        str, typer.Option(help="What a call covers: coreml_call, host_call, direct_call or device_task.")
-    ] = "coreml_call",
-    dim: Dims = None,
-    function: Function = None,
-) -> None:
-    """Draw the estimates of a model as an SVG file.
-
-    roofline: layers under each chip's roof; timeline: layers along time (both up to 4 chips); chips: all chips.
-
-    Examples:  aneforge plot model.onnx chips --out chips.svg   |   aneforge plot net.py roofline --target m1,m5
-    --out roof.svg
-    """
-    from aneforge.cli import plot as command
-    from aneforge.cli.model_file import ModelFile
-
-    command.run(ModelFile(model, dim or (), function), kind, target, scope, out)
-
-
-@app.command()
-def tune(
-    model: AModel,
-    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
-    budget: Annotated[int, typer.Option(help="How many candidates are compiled and simulated, at most.")] = 8,
-    target_error: Annotated[
-        float | None, typer.Option(help="Allow compressed weights up to this relative error (default: none).")
-    ] = None,
-    save: Annotated[str | None, typer.Option(help="Write the chosen graph, which other commands read.")] = None,
-    verbose: Annotated[bool, typer.Option(help="Tell on stderr what is being tried.")] = False,
-    as_json: AsJson = False,
-    dim: Dims = None,
-    function: Function = None,
-) -> None:
-    """Find the form of a model that is estimated to be fastest on a chip, checked in the simulator.
-
-    Nothing is timed. Examples:  aneforge tune net.py --target m5   |   aneforge tune net.py --target m2
-    --target-error 0.01 --save tuned.aneforge
-    """
-    from aneforge.cli import tune as command
-    from aneforge.cli.model_file import ModelFile
-
-    command.run(ModelFile(model, dim or (), function), target, budget, target_error, save, as_json, verbose)
-
-
-MaxAbs = Annotated[float | None, typer.Option(help="A bound on the magnitude of every input.")]
-Data = Annotated[str | None, typer.Option("--input", help="Data as FILE.npz: ranges are what a run on them shows.")]
-
-
-@app.command()
+@_command(CHECK)
 def diverges(
     model: AModel,
-    targets: Annotated[str, typer.Option(help="Chips, separated by commas; the first is held against the others.")],
+    target: Annotated[str, _chips("Two chips or more; the first is the reference")] = "m1,m5",
     max_abs: MaxAbs = None,
-    data: Data = None,
+    data: Input = None,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -291,89 +284,27 @@ def diverges(
     """List every layer in which chips can give different numbers, by how much at most, and why.
 
     Nothing is run on the model: a layer that is not listed has the same bits for every input in its range.
-    Examples:  aneforge diverges net.py --targets m1,m5 --max-abs 4   |   aneforge diverges m.onnx --targets m1,m2,m5
+    With --input, ranges are what a run on that file shows.
+    Examples:  aneforge diverges net.py --target m1,m5 --max-abs 4   |   aneforge diverges m.onnx --target m1..m6
     --input batch.npz
     """
     from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run_diverges(ModelFile(model, dim or (), function), targets, max_abs, data, as_json)
+    command.run_diverges(ModelFile(model, dim or (), function), target, max_abs, data, as_json)
 
 
-@app.command()
-def risks(
-    model: AModel,
-    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
-    max_abs: MaxAbs = None,
-    data: Data = None,
-    rewrite: Annotated[str | None, typer.Option(help="Write the graph with safe rewrites, NAME.aneforge.")] = None,
-    as_json: AsJson = False,
-    dim: Dims = None,
-    function: Function = None,
-) -> None:
-    """Find what a chip can lose: overflows, clamps and cancellation, each with its range and a cure; status 1 if any.
-
-    Examples:  aneforge risks net.py --target m1 --max-abs 4   |   aneforge risks net.py --rewrite fixed.aneforge
-    """
-    from aneforge.cli import numerics as command
-    from aneforge.cli.model_file import ModelFile
-
-    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, data, rewrite, as_json):
-        raise typer.Exit(1)
+# Compile.
 
 
-@app.command("cost-eval")
-def cost_eval(
-    file: Annotated[str, typer.Argument(help="Measured times, in the schema of silicon/train.json.")],
-    every: Annotated[
-        bool, typer.Option("--all", help="Also rows that measured something else than the engine.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Compare the cost model with measured times: median, mean and 90th percentile of the error, bias and ranking.
-
-    Example:  aneforge cost-eval train.json
-    """
-    from aneforge.cli import cost_eval as command
-
-    command.run(file, every, as_json)
-
-
-@app.command()
-def opt(
-    file: Annotated[
-        str | None, typer.Argument(help="Backend code in text form, or - for standard input.", show_default=False)
-    ] = None,
-    passes: Annotated[
-        str,
-        typer.Option(
-            "--pass", help="Passes, separated by commas, or a whole phase: fuse, legalise, schedule, memory."
-        ),
-    ] = "",
-    target: Annotated[str | None, typer.Option(help="Chip or target (default: the one the text names).")] = None,
-    log: Annotated[bool, typer.Option(help="Say on stderr what each pass did.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run compiler passes on backend code in text form; without a file, list the passes.
-
-    Examples:  aneforge opt   |   aneforge opt net.mlir --pass fuse --target h13 --log
-    """
-    from aneforge.cli import opt as command
-
-    if file is None:
-        command.list_passes(as_json)
-    else:
-        command.run(file, passes, target, log)
-
-
-@app.command("compile")
+@_command(COMPILE, "compile")
 def compile_(
     model: AModel,
-    target: Annotated[str, typer.Option(help="Chip or target; several separated by commas, or all 28.")] = "m1",
+    target: Chips = "m1",
     explain: Annotated[
-        str | None, typer.Option(help="Tell why a node became what it is, pass by pass; all for every node.")
+        str | None, typer.Option(help="Show why a node became what it is, pass by pass; all for every node.")
     ] = None,
-    out: Annotated[str | None, typer.Option(help="Folder for the listing, the JSON and the backend code.")] = None,
+    out: Annotated[str | None, out_option("Write the listing, the JSON and the backend code to this folder.")] = None,
     validate: Annotated[bool, typer.Option(help="Check the meaning in float64 before and after every pass.")] = False,
     route: Annotated[
         str | None,
@@ -397,109 +328,240 @@ def compile_(
     raise typer.Exit(command.run(file, target, explain, out, validate, as_json, route))
 
 
-@app.command("run")
-def run_(
+@_command(COMPILE)
+def lower(
     model: AModel,
-    target: Annotated[
-        str, typer.Option(help="A chip or target, or several (m1,m2,m5) to see where they differ.")
-    ] = "m1",
-    given: Annotated[
-        str | None, typer.Option("--input", help="Inputs by name (.npz); drawn from a seed if none.")
-    ] = None,
-    out: Annotated[str | None, typer.Option("--output", help="Write the outputs by name (.npz).")] = None,
-    trace: Annotated[bool, typer.Option(help="Show every op of every layer with its values and fidelity.")] = False,
-    batch: Annotated[bool, typer.Option(help="Inputs have one more axis in front: one run for each.")] = False,
-    fidelity: Annotated[str, typer.Option(help="exact, or fast: single-precision sums, one rounding.")] = "exact",
+    target: OneChip = "m1",
+    passes: Passes = "",
+    out: Code = None,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Simulate a model on a chip: the numbers its engine would give, and how far each can be trusted.
+    """Print a model as backend code for one chip: rewritten where the chip lacks an op, lowered, optionally fused.
 
-    Examples:  aneforge run net.py --target m1   |   aneforge run net.py --target m5 --input x.npz --output y.npz
+    With -v, say what was rewritten and what each pass did.
+    Examples:  aneforge lower examples/unet_block.py --target m1 --pass fuse -v
+    """
+    from aneforge.cli import lower as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), target, passes, out, as_json)
+
+
+@_command(COMPILE)
+def opt(
+    file: Annotated[
+        str | None, typer.Argument(help="Backend code in text form, or - for standard input.", show_default=False)
+    ] = None,
+    passes: Passes = "",
+    target: Annotated[
+        str | None, _chips(words="A chip (m1) or a compiler target (default: the one the text names).")
+    ] = None,
+    out: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run compiler passes on backend code in text form; without a file, list the passes.
+
+    With -v, say what each pass did. Examples:  aneforge opt   |   aneforge opt net.mlir --pass fuse --target h13 -v
+    """
+    from aneforge.cli import opt as command
+
+    if file is None:
+        command.list_passes(as_json)
+    else:
+        command.run(file, passes, target, out, as_json)
+
+
+@_command(COMPILE)
+def tune(
+    model: AModel,
+    target: OneChip = "m1",
+    budget: Annotated[int, typer.Option(help="Compile and simulate this many candidates at most.")] = 8,
+    target_error: Annotated[
+        float | None, typer.Option(help="Allow compressed weights up to this relative error (default: none).")
+    ] = None,
+    out: Annotated[str | None, out_option("Write the chosen graph, which other commands read.")] = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Find the form of a model that is estimated to be fastest on a chip, checked in the simulator.
+
+    Nothing is timed. With -v, say what is being tried. Examples:  aneforge tune net.py --target m5   |
+    aneforge tune net.py --target m2 --target-error 0.01 --out tuned.aneforge
+    """
+    from aneforge.cli import say
+    from aneforge.cli import tune as command
+    from aneforge.cli.model_file import ModelFile
+
+    file = ModelFile(model, dim or (), function)
+    command.run(file, target, budget, target_error, out, as_json, say.voice().verbose)
+
+
+# Run.
+
+
+@_command(RUN, "run")
+def run_(
+    model: AModel,
+    target: Annotated[str, _chips("One chip, or several to see where they differ")] = "m1",
+    given: Input = None,
+    seed: Seed = None,
+    out: Annotated[str | None, out_option("Write the outputs of one chip by name, FILE.npz.")] = None,
+    trace: Annotated[bool, typer.Option(help="Show every op of every layer with its values and fidelity.")] = False,
+    batch: Annotated[bool, typer.Option(help="Run each sample of --input, whose arrays have one more axis.")] = False,
+    fidelity: Fidelity = "exact",
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Simulate a model on one chip or several and print the outputs; for several, also where their numbers differ.
+
+    With several chips this is aneforge compare with the outputs of each chip in front.
+
+    Examples:  aneforge run net.py --target m1   |   aneforge run net.py --target m5 --input x.npz --out y.npz
     |   aneforge run net.py --target m1,m2,m5,m6
     """
     from aneforge.cli import run as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(
-        ModelFile(model, dim or (), function), target, command.Options(given, out, trace, batch, fidelity, as_json)
-    )
+    options = command.Options(given, out, trace, batch, fidelity, as_json, seed)
+    command.run(ModelFile(model, dim or (), function), target, options)
 
 
-@app.command()
+@_command(RUN)
 def compare(
     model: AModel,
-    targets: Annotated[
-        str,
-        typer.Option(
-            "--targets", "--target", help="Two chips or more, separated by commas, or all; float64 adds the error."
-        ),
-    ] = "m1,m2,m5",
+    target: Annotated[str, _chips("Two chips or more; float64 among them adds the error of each")] = "m1,m2,m5",
     reference: Annotated[
-        str | None, typer.Option(help="The chip that the others are held against (default: the first).")
+        str | None,
+        typer.Option(help="Compare the others with this chip (default: the first).", autocompletion=complete_chips),
     ] = None,
-    given: Annotated[
-        str | None, typer.Option("--input", help="Inputs by name (.npz), of one sample or many; drawn if none.")
-    ] = None,
+    given: Input = None,
+    seed: Seed = None,
     samples: Annotated[
-        int | None, typer.Option(help="How many samples are drawn, or read where the file has many.")
+        int | None, typer.Option(help="Draw this many samples, or read as many where the file has many.")
     ] = None,
     picture: Annotated[
-        str | None, typer.Option("--plot", help="Draw a heat map, NAME.svg (one that is there is replaced).")
+        str | None, typer.Option("--plot", help="Draw a heat map, NAME.svg (an existing file is replaced).")
     ] = None,
     fail_above: Annotated[
         float | None, typer.Option(help="Exit with 1 if an output differs by more steps of fp16 than this.")
     ] = None,
-    fidelity: Annotated[str, typer.Option(help="exact, or fast: single-precision sums, one rounding.")] = "exact",
+    fidelity: Fidelity = "exact",
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Simulate a model on several chips and show, node by node, where their numbers part and how far.
+    """Simulate a model on several chips and show, node by node, where their numbers differ and how far.
 
-    Examples:  aneforge compare net.py --targets m1,m2,m5   |   aneforge compare net.py --targets m1,m5 --samples 8
-    --plot heat.svg   |   aneforge compare net.py --targets m1,m5 --fail-above 64
+    The same as aneforge run with several chips, without the outputs, and with a reference, a limit and a picture.
+    Drawn inputs fill the ranges that the model promises (max_abs, bytes), and one sample lies at their ends.
+
+    Examples:  aneforge compare net.py --target m1,m2,m5   |   aneforge compare net.py --target m1,m5 --samples 8
+    --plot heat.svg   |   aneforge compare net.py --target m1,m5 --fail-above 64
     """
     from aneforge.cli import compare as command
     from aneforge.cli.model_file import ModelFile
 
-    options = command.Options(given, samples, reference, picture, fail_above, fidelity, as_json)
-    raise typer.Exit(command.run(ModelFile(model, dim or (), function), targets, options))
+    options = command.Options(given, samples, reference, picture, fail_above, fidelity, as_json, seed)
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, options))
 
 
-@app.command()
-def partition(
+# Measure.
+
+
+@_command(MEASURE)
+def estimate(
     model: AModel,
-    target: Annotated[str, typer.Option(help="Chip or target; several separated by commas.")] = "m1",
-    by: Annotated[
-        str, typer.Option(help="rules: all that is eligible; placement: what Core ML would likely choose.")
-    ] = "rules",
+    target: Chips = "m1..m6",
+    scope: Scope = "coreml_call",
+    layers: Annotated[bool, typer.Option(help="Also show the slowest layers, and what bounds them.")] = False,
+    basis: Annotated[bool, typer.Option(help="Also show the constants behind the figures, with evidence.")] = False,
+    vendor: Annotated[bool, typer.Option(help="Also show the time by the compiler's own published model.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Split a model into regions of the engine and of the host, and show what crosses between them and what it costs.
+    """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
 
-    Examples:  aneforge partition bert.onnx --target m1 --dim batch=1   |   aneforge partition net.py --by placement
+    Examples:  aneforge estimate model.onnx --target all   |   aneforge estimate net.py --target m1 --layers
     """
-    from aneforge.cli import partition as command
+    from aneforge.cli import estimate as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, by, as_json)
+    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json)
 
 
-@app.command()
+@_command(MEASURE)
+def plot(
+    model: AModel,
+    kind: Annotated[str, typer.Argument(help="roofline, timeline or chips.")],
+    out: Annotated[str, out_option("Write the picture to NAME.svg (an existing file is replaced), or - to print it.")],
+    target: Annotated[
+        str | None, _chips(words=f"Chips: {SPELLINGS} (default: macs,phones for chips, m1 for the others).")
+    ] = None,
+    scope: Scope = "coreml_call",
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Draw the estimates of a model as an SVG file.
+
+    roofline: layers under each chip's roof; timeline: layers along time (both up to 4 chips); chips: all chips.
+
+    Examples:  aneforge plot model.onnx chips --out chips.svg   |   aneforge plot net.py roofline --target m1,m5
+    --out roof.svg
+    """
+    from aneforge.cli import plot as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), kind, target, scope, out, as_json)
+
+
+@_command(MEASURE, "cost-eval")
+def cost_eval(
+    file: Annotated[str, typer.Argument(help="Measured times, in the schema of silicon/train.json.")],
+    every: Annotated[
+        bool, typer.Option("--all", help="Also use rows that measured something else than the engine.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the cost model with measured times: median, mean and 90th percentile of the error, bias and ranking.
+
+    Example:  aneforge cost-eval train.json
+    """
+    from aneforge.cli import cost_eval as command
+
+    command.run(file, every, as_json)
+
+
+@_command(MEASURE, "gate-eval")
+def gate_eval(
+    file: Annotated[str, typer.Argument(help="Measured verdicts, in the schema of verdicts_train.json.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the answers of aneforge check with verdicts measured on real chips."""
+    from aneforge.cli import gate_eval as command
+
+    command.run(file, as_json)
+
+
+# Deploy.
+
+
+@_command(DEPLOY)
 def export(
     model: AModel,
     path: Annotated[str, typer.Argument(help="The package to write, NAME.mlpackage.")],
     target: Annotated[
-        str | None, typer.Option(help="The chip whose missing ops are rewritten (default: what no chip has).")
+        str | None, _chips(words="Rewrite the ops that this chip lacks (default: those that no chip has).")
     ] = None,
     region: Annotated[
-        int | None, typer.Option(help="Only this region of the model, as aneforge partition numbers them.")
+        int | None, typer.Option(help="Export only this region of the model, as aneforge partition numbers them.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace a package that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing package.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -514,36 +576,98 @@ def export(
     command.run(ModelFile(model, dim or (), function), path, target, region, overwrite, as_json)
 
 
-@app.command()
-def probe(
-    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
-    as_json: AsJson = False,
-) -> None:
-    """Show public probes of the engine's arithmetic: what was read off chips, and what the simulator gives.
-
-    Examples:  aneforge probe --target m1   |   aneforge probe --target m5 --json
-    """
-    from aneforge.cli import probe as command
-
-    command.run(target, as_json)
+Baseline = Annotated[str | None, typer.Option("--baseline", help="The committed file (default: MODEL.baseline.json).")]
+Recorded = Annotated[str | None, _chips(words=f"Chips: {SPELLINGS} (default: the baseline's; m1..m6 for a new one).")]
+MaxUs = Annotated[
+    list[str] | None, typer.Option("--max-us", help="Allow a call this many microseconds, TARGET=NUMBER; repeatable.")
+]
+Skip = Annotated[str, typer.Option("--skip", help="Leave out numerics, estimates or both, separated by commas.")]
+Junit = Annotated[str | None, typer.Option("--junit", help="Write the report as JUnit XML.")]
+Sarif = Annotated[str | None, typer.Option("--sarif", help="Write the report as SARIF 2.1.0.")]
+Tolerance = Annotated[float, typer.Option("--tolerance", help="Per cent by which an estimate may change.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Fail on every change, also one for the better.")]
 
 
-@app.command()
-def lower(
+@_command(DEPLOY, "record", ci)
+def ci_record(
     model: AModel,
-    target: Annotated[str, typer.Option(help="Chip or target.")] = "m1",
-    passes: Annotated[
-        str, typer.Option("--pass", help="Passes or phases to run afterwards: fuse, legalise, schedule, memory.")
-    ] = "",
-    log: Annotated[bool, typer.Option(help="Say on stderr what was rewritten and what each pass did.")] = False,
+    target: Recorded = None,
+    baseline: Baseline = None,
+    max_us: MaxUs = None,
+    skip: Skip = "",
+    seed: Seed = None,
+    given: Input = None,
+    as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Print a model as backend code for one chip: rewritten where the chip lacks an op, lowered, optionally fused.
+    """Create the baseline of a model. Fails if the file exists.
 
-    Examples:  aneforge lower examples/unet_block.py --target m1 --pass fuse --log
+    Examples:  aneforge ci record model.onnx --target m1..m6
     """
-    from aneforge.cli import lower as command
+    from aneforge.cli import ci as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, passes, log)
+    options = command.Options(
+        "record", baseline, target, max_us=max_us or (), skip=skip, seed=seed, given=given, as_json=as_json
+    )
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))
+
+
+@_command(DEPLOY, "check", ci)
+def ci_check(
+    model: AModel,
+    target: Recorded = None,
+    baseline: Baseline = None,
+    tolerance: Tolerance = 5.0,
+    max_us: MaxUs = None,
+    strict: Strict = False,
+    skip: Skip = "",
+    seed: Seed = None,
+    given: Input = None,
+    junit: Junit = None,
+    sarif: Sarif = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Compare a model with its baseline: verdicts, programs, numbers and estimates; status 1 if something changed.
+
+    Examples:  aneforge ci check model.onnx   |   aneforge ci check model.onnx --sarif aneforge.sarif
+    """
+    from aneforge.cli import ci as command
+    from aneforge.cli.model_file import ModelFile
+
+    options = command.Options(
+        "check", baseline, target, strict, tolerance, max_us or (), skip, seed, given, junit, sarif, as_json
+    )
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))
+
+
+@_command(DEPLOY, "update", ci)
+def ci_update(
+    model: AModel,
+    target: Recorded = None,
+    baseline: Baseline = None,
+    tolerance: Tolerance = 5.0,
+    max_us: MaxUs = None,
+    skip: Skip = "",
+    seed: Seed = None,
+    given: Input = None,
+    junit: Junit = None,
+    sarif: Sarif = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Replace the baseline by what is true now, and show what changed.
+
+    Examples:  aneforge ci update model.onnx
+    """
+    from aneforge.cli import ci as command
+    from aneforge.cli.model_file import ModelFile
+
+    options = command.Options(
+        "update", baseline, target, False, tolerance, max_us or (), skip, seed, given, junit, sarif, as_json
+    )
+    raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))

@@ -1,4 +1,4 @@
-"""Named arrays that commands read: ``.npz`` files, of one sample or of many."""
+"""The inputs of a command: named arrays of an ``.npz`` file, of one sample or of many, or numbers from a seed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,28 @@ from itertools import islice
 
 import numpy as np
 
+from aneforge.cli import say
 from aneforge.errors import AneforgeError, first_line
 from aneforge.graph.graph import Graph
+from aneforge.sim.inputs import SEED, default_samples, drawn_inputs
 
-__all__ = ["read_arrays", "samples_of"]
+__all__ = ["input_samples", "read_arrays", "samples_of"]
+
+
+def input_samples(
+    graph: Graph, given: str | None, seed: int | None, samples: int | None = None
+) -> Iterator[dict[str, np.ndarray]]:
+    """Samples of ``--input``, or drawn from ``--seed``; how many, if it is not said, depends on the graph's ranges."""
+    if given is not None:
+        if seed is not None:
+            raise AneforgeError("--seed draws the inputs and --input reads them; choose one")
+        return samples_of(graph, read_arrays(given), given, samples)
+    if seed is not None and seed < 0:
+        raise AneforgeError(f"--seed takes a whole number, 0 or more, not {seed}")
+    count = default_samples(graph) if samples is None else samples
+    what = "inputs were" if count == 1 else f"inputs of {count} samples were"
+    say.note(f"{what} drawn with seed {seed or SEED}; --input FILE.npz gives your own")
+    return drawn_inputs(graph, count, seed or SEED)
 
 
 def read_arrays(file: str) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import OpReport, Preflight, PreflightAll, preflight_all
@@ -15,6 +16,7 @@ from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 
 GRADES = ("reject", "oversize", "risk", "decompose")
+COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "decompose": "cyan"}
 
 
 def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool, route: str = "conversion") -> int:
@@ -107,7 +109,7 @@ def _print_reasons(results: PreflightAll, most: int = 12) -> None:
                     chips.append(name)
         for report, nodes, chips in list(reasons.values())[:most]:
             shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
-            print(f"\n{status}: {shown} ({report.op} {list(report.shape)}, {report.where})")
+            print(f"\n{say.paint(status, COLORS[status])}: {shown} ({report.op} {list(report.shape)}, {report.where})")
             print(f"  {report.message or 'rewritten'} {report.evidence.label()}")
             if report.limit is not None and report.extent is not None:
                 print(f"  limit {report.limit}, here {report.extent}")

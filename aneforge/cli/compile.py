@@ -21,6 +21,7 @@ from aneforge.model import compile as compile_model
 from aneforge.output import text
 from aneforge.targets.assumed import fact_label
 from aneforge.targets.chip import compiler_target
+from aneforge.targets.listed import chip_list
 
 
 def run(
@@ -34,8 +35,8 @@ def run(
 ) -> int:
     """Print the program, the story of a node, or the table of all targets; 1 if a target refuses the model."""
     graph = load_model(model)
-    asked = [part.strip() for part in chips.split(",") if part.strip()]
-    if len(asked) == 1 and asked[0].casefold() != "all":
+    asked = chip_list(chips)
+    if len(asked) == 1:
         try:
             with warnings_on_stderr(DispatchFloorWarning):  # times are for aneforge estimate
                 compiled_model = compile_model(graph, build_dir=out, validate=validate, target=asked[0], route=route)
@@ -46,7 +47,7 @@ def run(
         return 0
     if explain or out or validate:
         raise AneforgeError("--explain, --out and --validate take one target, for instance --target m1")
-    compiled = compile_all(graph, "all" if chips.strip().casefold() == "all" else chips, route)
+    compiled = compile_all(graph, asked, route)
     if as_json:
         print(text.as_json(_record(compiled)))
     else:

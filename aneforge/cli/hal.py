@@ -8,17 +8,18 @@ from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.targets.evidence import Fact
 from aneforge.targets.hal import Hal, HalField
+from aneforge.targets.listed import one_chip
 from aneforge.targets.names import target
 
 
 def show(chip: str, field: str | None, diff: str | None, build: str | None, unknowns: bool, as_json: bool) -> None:
-    table = Hal(target(chip), build)
+    table = Hal(target(one_chip(chip, "CHIP")), build)
     if field is not None and diff is not None:
         raise AneforgeError("give a field or --diff, not both")
     if field is not None:
         _show_field(table, field, as_json)
     elif diff is not None:
-        _show_difference(table, Hal(target(diff), table.build), unknowns, as_json)
+        _show_difference(table, Hal(target(one_chip(diff, "--diff")), table.build), unknowns, as_json)
     else:
         _show_table(table, unknowns, as_json)
 

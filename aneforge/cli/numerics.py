@@ -29,7 +29,7 @@ def _ranges(graph: Graph, chips: list[str], max_abs: float | None, data: str | N
 def run_diverges(model: str | ModelFile, chips: str, max_abs: float | None, data: str | None, as_json: bool) -> None:
     graph, asked = load_model(model), chip_list(chips)
     if len(asked) < 2:
-        raise AneforgeError("--targets needs two chips or more, for instance --targets m1,m5")
+        raise AneforgeError("--target needs two chips or more, for instance --target m1,m5")
     found = [diverges(graph, asked[0], each, _ranges(graph, [asked[0], each], max_abs, data)) for each in asked[1:]]
     if as_json:
         print(text.as_json([each.to_json() for each in found]))
@@ -39,10 +39,27 @@ def run_diverges(model: str | ModelFile, chips: str, max_abs: float | None, data
 
 
 def run_risks(
-    model: str | ModelFile, chip: str, max_abs: float | None, data: str | None, save: str | None, as_json: bool
+    model: str | ModelFile, chips: str, max_abs: float | None, data: str | None, save: str | None, as_json: bool
 ) -> bool:
-    """Whether nothing can be lost."""
+    """Whether nothing can be lost on any of the chips."""
+    asked = chip_list(chips)
+    if save is not None and len(asked) > 1:
+        raise AneforgeError("--out takes one target, for instance --target m1: rewrites are those of a chip")
     graph = load_model(model)
+    if len(asked) == 1:
+        return _risks_of_one(graph, asked[0], max_abs, data, save, as_json)
+    found = {chip: risks(graph, chip, _ranges(graph, [chip], max_abs, data)) for chip in asked}
+    if as_json:
+        print(text.as_json({"targets": {chip: each.to_json() for chip, each in found.items()}}))
+    else:
+        print("\n\n".join(map(str, found.values())))
+        _say_what_they_rest_on(max_abs, data)
+    return not any(found.values())
+
+
+def _risks_of_one(
+    graph: Graph, chip: str, max_abs: float | None, data: str | None, save: str | None, as_json: bool
+) -> bool:
     found = risks(graph, chip, _ranges(graph, [chip], max_abs, data))
     made: dict[str, Any] = {}
     if save is not None:

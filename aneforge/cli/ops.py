@@ -9,6 +9,7 @@ from aneforge.output import text
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
+from aneforge.targets.listed import chip_list
 from aneforge.targets.names import resolve
 from aneforge.targets.ops import ROUTES, OpRoutes, lowered_to, mil_row, op_names, op_routes
 
@@ -18,10 +19,10 @@ MARK = {"measured": "", "decoded": "", "predicted": " (predicted)", "inferred": 
 def show(names: list[str], chips: str, route: str | None, differ: bool, as_json: bool) -> None:
     if route is not None and route not in ROUTES:
         raise AneforgeError(f"no route {route!r}: an op is reached by {' or '.join(ROUTES)}")
-    asked = [chip.strip() for chip in chips.split(",") if chip.strip()]
-    if not asked:
-        raise AneforgeError("--target needs at least one chip, for instance --target m1,m2,m5")
-    targets = [_silicon(chip) for chip in asked]
+    asked = chip_list(chips)
+    targets = [resolve(chip).target for chip in asked]
+    if all(each.family5 is None for each in targets):
+        raise AneforgeError(f"{targets[0].name} is in no family, so no operation has a status there")
     groups = {"operations": [op_routes(name).name for name in names]} if names else listed_ops()
     if differ:
         groups = {group: [op for op in ops if _differs(op, targets, route)] for group, ops in groups.items()}
@@ -37,13 +38,6 @@ def show(names: list[str], chips: str, route: str | None, differ: bool, as_json:
     print(f"{shown} operations. decompose: rewritten into legal ops; reject: no program. - : no such route.")
     if names:
         _explain(names, targets, route)
-
-
-def _silicon(chip: str) -> Target:
-    target = resolve(chip).target
-    if target.family5 is None:
-        raise AneforgeError(f"{target.name} is in no family, so no operation has a status there")
-    return target
 
 
 def _status(routes: OpRoutes, target: Target, route: str | None) -> Fact[str] | None:

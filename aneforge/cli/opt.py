@@ -7,11 +7,14 @@ from pathlib import Path
 
 from aneforge.anec.text import read, write
 from aneforge.anec.verify import verify
+from aneforge.cli import say
 from aneforge.compiler.passes import PASSES, Pass, run_passes
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.errors import AneforgeError
 from aneforge.output import text
+from aneforge.output.files import write_whole
 from aneforge.targets.assumed import fact_label
+from aneforge.targets.listed import one_chip
 from aneforge.targets.names import target as find_target
 
 
@@ -51,21 +54,32 @@ def pass_names(asked: str) -> tuple[list[str], list[str]]:
     return names, [each for known in PASSES.values() for each in known.ensures]
 
 
-def run(file: str, passes: str, target: str | None, log: bool) -> None:
+def run(file: str, passes: str, target: str | None, out: str | None, as_json: bool) -> None:
     """Parse, run, verify, print."""
     source = _read(file)
     module, named = read(source)
     verify(module)
-    name = target or named
+    name = named if target is None else one_chip(target)
     if name is None:
         raise AneforgeError("the text names no target; say --target, for instance --target h13")
     chip = find_target(name)
     names, given = pass_names(passes)
     entries = run_passes(module, chip, names, given)
-    print(write(module, chip.name), end="")
-    if log:
-        for entry in entries:
-            print(f"// {entry}", file=sys.stderr)
+    show_code(write(module, chip.name), chip.name, [], [str(entry) for entry in entries], out, as_json)
+
+
+def show_code(code: str, target: str, rewritten: list[str], log: list[str], out: str | None, as_json: bool) -> None:
+    """Backend code on stdout or in a file; with ``-v``, what was done to it on stderr."""
+    for line in [*(f"rewritten {each}" for each in rewritten), *log]:
+        say.detail(f"// {line}")
+    if out is not None:
+        write_whole(out, code)
+        say.note(f"wrote {out}")
+    if as_json:
+        record = {"target": target, "rewritten": rewritten, "passes": log}
+        print(text.as_json({**record, "out": out} if out is not None else {**record, "code": code}))
+    elif out is None:
+        print(code, end="")
 
 
 def _read(file: str) -> str:

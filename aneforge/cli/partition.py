@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile, load_model
-from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.regions import partition
+from aneforge.targets.listed import chip_list
 
 
 def run(model: str | ModelFile, chips: str, by: str, as_json: bool) -> None:
-    asked = [part.strip() for part in chips.split(",") if part.strip()]
-    if not asked:
-        raise AneforgeError("--target needs a chip, for instance --target m1 or --target m1,m5")
+    asked = chip_list(chips)
     graph = load_model(model)
     found = {chip: partition(graph, chip, by) for chip in asked}
     if as_json:

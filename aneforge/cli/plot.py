@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from aneforge.cli import say
 from aneforge.cli.estimate import estimated
 from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError
+from aneforge.output import text
 from aneforge.output.files import write_whole
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 
 # The chips of each picture where none are named.
-KINDS = {"roofline": "m1", "timeline": "m1", "chips": "all"}
+KINDS = {"roofline": "m1", "timeline": "m1", "chips": "macs,phones"}
 
 
-def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: str) -> None:
+def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: str, as_json: bool = False) -> None:
     """Write the picture, or print it where ``out`` is ``-``; chips without a program are told on stderr."""
     if kind not in KINDS:
         raise AneforgeError(f"no picture {kind!r}; it is {', '.join(KINDS)}")
     file = None if out == "-" else writable(out)
+    if file is None and as_json:
+        raise AneforgeError("--json and --out - both print on stdout; give --out a file")
     found = estimated(model, chips or KINDS[kind], scope)
     found.require()
     source = Path(str(model)).name
@@ -30,11 +33,15 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
     else:
         made = roofline_svg(found.estimates, f"{source}: layers and roofline")
     for label, why in found.refused.items():
-        print(f"{label}: no program: {why}", file=sys.stderr)
+        say.note(f"{label}: no program: {why}")
     if file is None:
         print(made, end="")
+        return
+    write_whole(file, made)
+    if as_json:
+        refused = {label: str(why) for label, why in found.refused.items()}
+        print(text.as_json({"out": str(file), "kind": kind, "chips": list(found.estimates), "refused": refused}))
     else:
-        write_whole(file, made)
         print(f"wrote {file}")
 
 

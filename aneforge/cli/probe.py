@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from aneforge.compiler.refusal import CompileError
 from aneforge.output import text
 from aneforge.probes import Reading, readings
+from aneforge.targets.chip import Target
+from aneforge.targets.listed import chip_list
 from aneforge.targets.names import target as find_target
 
 
-def run(chip: str, as_json: bool) -> None:
-    """Print every public probe beside its measured value."""
-    target = find_target(chip)
-    found = readings(target)
+def run(chips: str, as_json: bool) -> None:
+    """Print every public probe beside its measured value, chip by chip."""
+    asked = [find_target(each) for each in chip_list(chips)]
+    found: dict[Target, list[Reading]] = {}
+    refused: dict[str, str] = {}
+    for target in asked:
+        try:
+            found[target] = list(readings(target))
+        except CompileError as error:
+            if len(asked) == 1:
+                raise
+            refused[target.name] = str(error)
     if as_json:
-        print(text.as_json({"target": target.name, "probes": [each.to_json() for each in found]}))
+        records = [{"target": at.name, "probes": [each.to_json() for each in rows]} for at, rows in found.items()]
+        print(text.as_json(records[0] if len(asked) == 1 else {"targets": records, "refused": refused}))
         return
+    for place, (target, rows) in enumerate(found.items()):
+        print("\n" * bool(place), end="")
+        _print(target, rows)
+    for name, why in refused.items():
+        print(f"\n{name}: no program: {why}")
+
+
+def _print(target: Target, found: list[Reading]) -> None:
     rows = [
         (each.probe.name, each.probe.fact, _value(each.simulated), _value(each.measured), _verdict(each), _where(each))
         for each in found

@@ -13,6 +13,7 @@ from aneforge.targets.families import MIN_FAMILY, Family
 from aneforge.targets.formats import image_formats
 from aneforge.targets.hal import HalField
 from aneforge.targets.limits import SEED_NAMES, limit_fact, limit_names
+from aneforge.targets.listed import chip_list
 from aneforge.targets.names import resolve
 from aneforge.targets.numeric_facts import slice_saturates
 from aneforge.targets.ops import op_routes
@@ -21,8 +22,19 @@ from aneforge.targets.streams import encoding_names, stream_fact
 HEADERS = ("target", "chips", "version", "family", "tier", "TD gen", "cores", "lanes", "texture", "image formats")
 
 
-def show_all(every: bool, as_json: bool) -> None:
-    listed = [each for each in all_targets() if every or each.constructible]
+def show(names: str | None, every: bool, as_json: bool) -> None:
+    """All targets, the targets of several chips, or everything about one."""
+    if names is None:
+        _show_table([each for each in all_targets() if every or each.constructible], as_json)
+        return
+    chips = chip_list(names, "CHIPS") if names.strip() else [names]
+    if len(chips) == 1:
+        show_one(chips[0], as_json)
+    else:
+        _show_table(list({at.name: at for at in (resolve(each).target for each in chips)}.values()), as_json)
+
+
+def _show_table(listed: list[Target], as_json: bool) -> None:
     if as_json:
         print(text.as_json([each.to_json() for each in listed]))
         return

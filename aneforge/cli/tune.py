@@ -5,6 +5,7 @@ from __future__ import annotations
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
 from aneforge.output import text
+from aneforge.targets.listed import one_chip
 from aneforge.tuning.search import Limits, search
 
 
@@ -19,7 +20,7 @@ def run(
 ) -> None:
     """Search, print every candidate with its verdict, and write the chosen graph where that was asked for."""
     limits = Limits(budget=budget, target_error=target_error)
-    found = search(load_model(model), chip, limits, verbose=verbose)
+    found = search(load_model(model), one_chip(chip), limits, verbose=verbose)
     if save is not None:
         try:
             found.graph.save(save)

@@ -16,9 +16,10 @@ from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.process import quiet_collector
-from aneforge.targets.chip import Target, all_targets, compiler_target
+from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.families import supports_mil
 from aneforge.targets.host import detect_family
+from aneforge.targets.listed import chip_list
 from aneforge.targets.names import arch_for_family
 from aneforge.targets.names import target as find_target
 from aneforge.targets.ops import ROUTES
@@ -89,7 +90,8 @@ def compile_all(
 ) -> Compiled:
     """One graph for many targets at once. Targets whose facts agree share the work.
 
-    ``targets`` is ``"all"`` (the 28 of build 9.509), names separated by commas, a target, or a list. A target that
+    ``targets`` is a target, a list, or text as on the command line: ``"all"`` (the 28 of build 9.509), ``"m1,m5"``,
+    ``"m1..m6"``, ``"macs"``, ``"phones"``. A target that
     refuses the graph is in ``.refused`` with its reason; it does not stop the others. ``route`` as for ``af.compile``.
     """
     chosen = _chosen(targets)
@@ -97,10 +99,8 @@ def compile_all(
 
 
 def _chosen(targets: str | Target | Iterable[str | Target]) -> list[Target]:
-    if targets == "all":
-        return list(all_targets(only_28=True))
     if isinstance(targets, str):
-        targets = [name for name in (part.strip() for part in targets.split(",")) if name]
+        targets = chip_list(targets, "targets") if targets.strip(" ,") else []
     elif not isinstance(targets, Iterable):
         targets = [targets]
     found = {each.name: each for each in map(resolve_target, targets)}

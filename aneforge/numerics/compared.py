@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isinf
 from typing import Any
 
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.sim.fidelity import FIDELITIES
+from aneforge.sim.summary import Summary
 
 __all__ = ["Comparison", "Distance", "NodeDifference", "NonFinite", "OutputDifference", "Pair"]
 
@@ -163,6 +164,8 @@ class Comparison:
     """By chip and output, where ``"float64"`` was among the targets."""
     shared: tuple[tuple[str, ...], ...]
     """Chips with one program and one arithmetic, which were simulated once."""
+    outputs: dict[str, dict[str, Summary]] = field(default_factory=dict)
+    """By chip and output: the range and mean of its values over all samples."""
 
     def __getitem__(self, name: str) -> Pair:
         if name not in self.pairs:
@@ -199,6 +202,10 @@ class Comparison:
             "shared": [list(each) for each in self.shared],
             "same": self.same,
             "first_non_finite": {name: at and at.to_json() for name, at in self.first_non_finite.items()},
+            "outputs": {
+                chip: {name: values.to_json() for name, values in found.items()}
+                for chip, found in self.outputs.items()
+            },
             "float64": exact,
             "pairs": {name: pair.to_json() for name, pair in self.pairs.items()},
         }
@@ -247,16 +254,21 @@ def _told(found: Comparison) -> Iterator[str]:
 
 
 def _chips(found: Comparison) -> str:
-    how = f"{found.samples} sample{'' if found.samples == 1 else 's'}, {found.fidelity} simulation"
+    samples = f"{found.samples} sample{'' if found.samples == 1 else 's'}"
+    how = f"{samples}, {found.fidelity} simulation"
     lines = [f"{', '.join(found.pairs)} against {found.reference}: {how}"]
     for name, pair in found.pairs.items():
         shown = f"{len(pair.nodes)} node{'' if len(pair.nodes) == 1 else 's'} that both show"
         if pair.one_run:
             lines.append(f"{name}: the same program and arithmetic, so the same bits")
         elif pair.same:
-            lines.append(f"{name}: the same bits in the outputs and in {shown}")
+            lines.append(f"{name}: the same bits in the outputs and in {shown}, on {samples}")
         else:
             lines.append(f"{name}: {len(pair.differing)} of {shown} differ, first at {pair.first_differing}")
+    if any(pair.same and not pair.one_run for pair in found.pairs.values()):
+        lines.append(
+            f"other inputs may differ: this was {samples}; aneforge diverges and aneforge risks speak for all inputs"
+        )
     return "\n".join(lines)
 
 

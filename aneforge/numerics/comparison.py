@@ -19,12 +19,15 @@ from aneforge.graph.reference import evaluate
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, NonFinite, OutputDifference, Pair
-from aneforge.sim.compare import Tally, drawn_inputs
+from aneforge.sim.compare import Tally
 from aneforge.sim.engine import MODES, Engine
 from aneforge.sim.executor import Run, TraceEntry
 from aneforge.sim.fidelity import FIDELITIES, basis
+from aneforge.sim.inputs import default_samples, drawn_inputs
 from aneforge.sim.nodes import NodeValues, node_order
+from aneforge.sim.summary import Summary
 from aneforge.targets.chip import Target
+from aneforge.targets.listed import chip_list
 
 __all__ = ["FLOAT64", "Comparison", "compare"]
 
@@ -46,7 +49,8 @@ def compare(
     ``targets`` are two or more chips; the first, or ``reference``, is what the others are held against. ``"float64"``
     among them adds how far each chip is from what the graph means. ``inputs`` is one sample (arrays by name, a list of
     arrays in the order of the graph's inputs, or one array) or several of them (a list of dicts or of lists, or any
-    iterator: samples are read one at a time, and none is kept). Without inputs one sample is drawn from a seed. A chip
+    iterator: samples are read one at a time, and none is kept). Without inputs samples are drawn from a seed, one of
+    them at the ends of the ranges that inputs promise. A chip
     that refuses the graph is listed with the reason, and the others go on.
     """
     if fidelity not in MODES:
@@ -66,7 +70,7 @@ def compare(
     if base in refused:
         raise AneforgeError(f"the reference {base} has no program, so choose another: {refused[base]}")
     machines = _machines(graph, found, fidelity, base)
-    given = drawn_inputs(graph) if inputs is None else _samples(graph, inputs)
+    given = drawn_inputs(graph, default_samples(graph)) if inputs is None else _samples(graph, inputs)
     samples = _simulate(graph, machines, given, exact_too)
     of = {chip: machine for machine in machines for chip in machine.chips}
     trust = {chip: _Trust(program, fidelity == "fast") for chip, program in found.items()}
@@ -80,6 +84,7 @@ def compare(
         first_non_finite={chip: of[chip].non_finite() for chip in found},
         float64={chip: of[chip].distances() for chip in found} if exact_too else {},
         shared=tuple(tuple(each.chips) for each in machines if len(each.chips) > 1),
+        outputs={chip: of[chip].summaries() for chip in found},
     )
 
 
@@ -89,7 +94,7 @@ def compare(
 def _asked(targets: Any, reference: str | Target | None) -> tuple[dict[str, Target], bool]:
     """Chips by the names they were asked for, the reference among them; and whether float64 was."""
     if isinstance(targets, str):
-        targets = [part.strip() for part in targets.split(",") if part.strip()]
+        targets = _named(targets)
     listed = list(targets) if isinstance(targets, Iterable) else [targets]
     if reference == FLOAT64:
         raise AneforgeError(f"the reference is a chip; name {FLOAT64} among the targets to see the error of each")
@@ -102,6 +107,14 @@ def _asked(targets: Any, reference: str | Target | None) -> tuple[dict[str, Targ
         named = ", ".join([*asked, FLOAT64] if exact_too else asked) or "nothing"
         raise AneforgeError(f"a comparison needs two chips, for instance m1 and m5; {named} was named")
     return asked, exact_too
+
+
+def _named(text: str) -> list[str]:
+    """The chips in a text as on the command line; ``float64`` may be among them."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    chips = [part for part in parts if part.casefold() != FLOAT64]
+    exact = [FLOAT64] if len(chips) < len(parts) else []
+    return [*(chip_list(",".join(chips)) if chips else ()), *exact]
 
 
 def _label(chip: str | Target) -> str:
@@ -134,6 +147,7 @@ class _Output:
 
     def __init__(self, shape: tuple[int, ...], scores: bool) -> None:
         self.tally = Tally()
+        self.values = Summary()
         self.axis = _score_axis(shape) if scores else None
         self.rows = self.agree = 0
         self.square_error = self.square = self.largest = 0.0  # against float64
@@ -141,6 +155,7 @@ class _Output:
 
     def add(self, first: Array, second: Array) -> None:
         self.tally.add(first, second)
+        self.values.add(second)
         if self.axis is not None:
             alike = first.argmax(self.axis) == second.argmax(self.axis)
             self.rows, self.agree = self.rows + alike.size, self.agree + int(alike.sum())
@@ -213,6 +228,10 @@ class _Machine:
     def distances(self) -> dict[str, Distance]:
         names = output_names(self.model.graph)
         return {name: output.distance() for name, output in zip(names, self._outputs, strict=True)}
+
+    def summaries(self) -> dict[str, Summary]:
+        names = output_names(self.model.graph)
+        return {name: output.values for name, output in zip(names, self._outputs, strict=True)}
 
     def pair(self, chip: str, first: _Machine, trust: tuple[_Trust, _Trust]) -> Pair:
         nodes = []

@@ -1,36 +1,19 @@
-"""How far two results are apart, and inputs to find out with."""
+"""How far two results are apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from aneforge.graph.graph import Graph
 from aneforge.sim.half import has_special
 from aneforge.sim.nodes import NodeValues
 
-__all__ = ["SEED", "Difference", "Tally", "differences", "drawn_inputs", "steps_apart"]
+__all__ = ["Difference", "Tally", "differences", "steps_apart"]
 
 Array = np.ndarray
-
-SEED = 0
-"""Of the inputs that are drawn where none are given."""
-
-
-def drawn_inputs(graph: Graph, samples: int = 1, seed: int = SEED) -> Iterator[dict[str, Array]]:
-    """Normal numbers for every input by name, whole ones for bytes; the same ones every time."""
-    rng = np.random.default_rng(seed)
-    names = graph.names()
-    for _ in range(samples):
-        feeds: dict[str, Array] = {}
-        for each in graph.inputs:
-            whole = each.dtype == "uint8"
-            feeds[names[each.uid]] = rng.integers(0, 256, each.shape) if whole else rng.standard_normal(each.shape)
-        yield feeds
 
 
 # Statistics.

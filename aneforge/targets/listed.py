@@ -1,42 +1,92 @@
-"""Which chips somebody means by ``m1,m5``, ``m1..m6`` or ``all``."""
+"""The chips that a user names: ``m1``, ``m1,m5``, ``m1..m6``, ``all``, ``macs`` or ``phones``. One parser for all."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from aneforge.errors import AneforgeError, UnknownNameError
+from aneforge.targets import store
 from aneforge.targets.chip import all_targets
-from aneforge.targets.families import supports_mil
 from aneforge.targets.names import resolve
 
-__all__ = ["chip_list"]
+__all__ = ["GROUPS", "chip_list", "one_chip"]
 
 _END = re.compile(r"(\D*)(\d+)(\D*)")
 _MOST = 99  # no line of chips is this long; a slip of the finger is
 
+GROUPS = {
+    "all": "the 28 targets of compiler build 9.509",
+    "macs": "one chip for each engine of a Mac",
+    "phones": "one chip for each engine of a phone",
+}
+"""Words for several chips, and what they mean."""
+
 
 def chip_list(asked: str, option: str = "--target") -> list[str]:
-    """The names in a list: parts separated by commas, each a name or a range of them (``m1..m6``); ``all`` is every
-    target of silicon that programs reach. Ranges count the number in a name: ``m1 pro..m3 pro`` are three chips."""
-    if asked.strip().casefold() == "all":
-        silicon = [each for each in all_targets() if each.constructible and each.family5 is not None]
-        return [each.name for each in silicon if each.family5 and supports_mil(each.family5)]
+    """The names in a list, each once: parts separated by commas, each a name, a range (``m1..m6``) or a group.
+
+    A range counts the number in a name: ``m1 pro..m3 pro`` are three chips, ``h13g..h15g`` three targets. An unknown
+    name is an error that lists the nearest names.
+    """
     names: list[str] = []
     for part in (part.strip() for part in asked.split(",")):
-        if ".." in part:
+        if part.casefold() in GROUPS:
+            names += _group(part.casefold())
+        elif ".." in part:
             names += _range(part, option)
         elif part:
             names.append(part)
     if not names:
-        raise AneforgeError(f"{option} needs a chip, for instance {option} m1,m5 or {option} m1..m6 or {option} all")
-    return names
+        raise AneforgeError(
+            f"{option} needs a chip, for instance {option} m1 or {option} m1,m5 or {option} m1..m6 or {option} all"
+        )
+    once: dict[str, str] = {}
+    for name in names:
+        resolve(name)
+        once.setdefault(name.casefold(), name)
+    return list(once.values())
+
+
+def one_chip(asked: str, option: str = "--target") -> str:
+    """The one chip that a command takes, in any spelling that names one."""
+    names = chip_list(asked, option)
+    if len(names) > 1:
+        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        raise AneforgeError(f"{option} takes one chip here, and {asked!r} names {len(names)}; choose one: {shown}")
+    return names[0]
+
+
+def _group(word: str) -> list[str]:
+    if word == "all":
+        return [each.name for each in all_targets(only_28=True)]
+    return list(_products("M" if word == "macs" else "A"))
+
+
+@cache
+def _products(letter: str) -> tuple[str, ...]:
+    """One product per engine, in the order of the data. Of two, the one whose name means nothing else."""
+    by_target: dict[str, list[str]] = {}
+    for product, row in store.load("names")["products"].items():
+        if re.match(rf"{letter}\d", product):
+            by_target.setdefault(row["target"], []).append(product)
+    return tuple(next(filter(_is_plain, products)) for products in by_target.values())
+
+
+def _is_plain(product: str) -> bool:
+    """Whether the name alone leads to a target: "A18" is also a family of the compiler."""
+    try:
+        resolve(product)
+    except UnknownNameError:
+        return False
+    return True
 
 
 def _range(part: str, option: str) -> list[str]:
     first, last = (end.strip() for end in part.split("..", 1))
     one, two = _END.fullmatch(first), _END.fullmatch(last)
     if one is None or two is None or not _alike(one, two):
-        raise AneforgeError(f"{option}: {part!r} is no range; both ends are names that differ in a number, as m1..m6")
+        raise AneforgeError(f"{option}: {part!r} is not a range; both ends are names that differ in a number: m1..m6")
     low, high = int(one[2]), int(two[2])
     if low > high or high - low > _MOST:
         wrong = "runs backwards" if low > high else f"is longer than {_MOST} chips"

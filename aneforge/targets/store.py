@@ -43,6 +43,11 @@ def _checksums() -> dict[str, str]:
     return sums
 
 
+def topics() -> list[str]:
+    """Every topic that is sealed."""
+    return [name.removesuffix(".json") for name in _checksums()]
+
+
 @cache
 def load(topic: str) -> dict[str, Any]:
     """The document ``data/TOPIC.json``. Treat it as read-only: all look-ups share it."""

@@ -12,7 +12,7 @@ import numpy as np
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.model import Model
-from aneforge.sim.compare import drawn_inputs
+from aneforge.sim.inputs import drawn_sample
 
 __all__ = ["Check", "Checker", "distance"]
 
@@ -69,7 +69,7 @@ def _feeds(model: Model, inputs: Inputs) -> dict[str, np.ndarray]:
     ports = [port for port in model.program.inputs if port.initial is None]
     names = ", ".join(port.name for port in ports)
     if inputs is None:
-        return next(drawn_inputs(model.graph))
+        return drawn_sample(model.graph)
     if isinstance(inputs, Mapping):
         missing = [port.name for port in ports if port.name not in inputs]
         if missing:

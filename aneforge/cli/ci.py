@@ -1,4 +1,4 @@
-"""``aneforge gate``: a model against its committed baseline; fails where something changed."""
+"""``aneforge ci``: record a baseline of a model, check the model against it, update it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from aneforge.baseline.observe import Named, Observed, Plan, observe
 from aneforge.baseline.outcome import Report
 from aneforge.baseline.record import CHECKS, Baseline
 from aneforge.baseline.told import counted, told
+from aneforge.cli import say
 from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
@@ -34,10 +35,9 @@ SKIPPABLE = {"numerics": "numerics", "estimates": "estimate", "estimate": "estim
 class Options:
     """What the command was asked for."""
 
+    action: str = "check"  # or record, or update
     baseline: str | None = None
-    targets: str | None = None
-    write: bool = False
-    update: bool = False
+    target: str | None = None
     strict: bool = False
     tolerance: float = 5.0
     max_us: Sequence[str] = ()
@@ -48,6 +48,14 @@ class Options:
     sarif: str | None = None
     as_json: bool = False
 
+    @property
+    def write(self) -> bool:
+        return self.action == "record"
+
+    @property
+    def update(self) -> bool:
+        return self.action == "update"
+
 
 def run(model: str | ModelFile, options: Options) -> int:
     """Compare, or write what there is to compare with; 1 if something changed."""
@@ -55,9 +63,7 @@ def run(model: str | ModelFile, options: Options) -> int:
     file = Path(options.baseline or f"{_file_of(asked.spec)}.baseline.json")
     _refuse_contradictions(options, file)
     was = _recorded(file, asked, options)
-    names = (
-        list(was.targets) if was and options.targets is None else chip_list(options.targets or TARGETS, "--targets")
-    )
+    names = list(was.targets) if was and options.target is None else chip_list(options.target or TARGETS)
     targets = list(dict.fromkeys(find_target(each).name for each in names))
     limits = Limits(options.tolerance, _budgets(options, targets), options.strict)
     plan = _plan(was, options, file)
@@ -83,12 +89,10 @@ def _fails(report: Report, written: bool) -> bool:
 
 
 def _refuse_contradictions(options: Options, file: Path) -> None:
-    if options.write and options.update:
-        raise AneforgeError("--write makes a new baseline and --update replaces one: say one of them")
     if not (math.isfinite(options.tolerance) and options.tolerance >= 0):
         raise AneforgeError(f"--tolerance takes per cent, 0 or more, not {options.tolerance:g}")
     if options.seed is not None and options.given is not None:
-        raise AneforgeError("--seed draws the inputs and --input reads them: say one of them")
+        raise AneforgeError("--seed draws the inputs and --input reads them; choose one")
     if options.seed is not None and options.seed < 0:
         raise AneforgeError(f"--seed takes a whole number, 0 or more, not {options.seed}")
     if (options.seed is not None or options.given is not None) and "numerics" in _skipped(options.skip):
@@ -103,15 +107,15 @@ def _recorded(file: Path, asked: ModelFile, options: Options) -> Baseline | None
     there = file.exists()
     if options.write:
         if there:
-            raise AneforgeError(f"{file} is there already and stays as it is; --update replaces it")
+            raise AneforgeError(f"{file} exists already; aneforge ci update replaces it")
         return None
     if not there:
         if options.update:
             return None
-        chips = options.targets or TARGETS
+        chips = options.target or TARGETS
         raise AneforgeError(
-            f"no baseline {file}; make one with: aneforge gate {_named_words(asked)} --targets {chips} "
-            f"--baseline {file} --write, look at it and commit it"
+            f"no baseline {file}; make one with: aneforge ci record {_named_words(asked)} --target {chips} "
+            f"--baseline {file}, look at it and commit it"
         )
     try:
         was = load_baseline(file)
@@ -174,8 +178,8 @@ def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
         drawn_otherwise = was.seed is not None and (feeds is not None or options.seed not in (None, was.seed))
         if drawn_otherwise and not options.update:
             raise AneforgeError(
-                f"{file} was made with inputs of seed {was.seed}: leave --seed and --input away, or write it anew "
-                "with --update"
+                f"{file} was made with inputs of seed {was.seed}: leave --seed and --input away, or replace it "
+                "with aneforge ci update"
             )
     seed = options.seed if options.seed is not None else (was.seed if was else None) or 0
     return Plan(tuple(checks), seed, feeds, None if was is None or options.update else was.against)
@@ -201,10 +205,10 @@ def _budgets(options: Options, targets: list[str]) -> dict[str, float]:
 def _progress() -> Any:
     """Lines for somebody who waits; a log gets none."""
     if native.why_not():
-        print(f"{native.why_not()}; exact sums run in NumPy, the same bits and far slower", file=sys.stderr)
-    if not sys.stderr.isatty():
+        say.note(f"{native.why_not()}; exact sums run in NumPy, the same bits and far slower")
+    if say.voice().quiet or not (sys.stderr.isatty() or say.voice().verbose):
         return None
-    return lambda line: print(f"gate: {line}", file=sys.stderr, flush=True)
+    return lambda line: print(f"ci: {line}", file=sys.stderr, flush=True)
 
 
 def _write_reports(report: Report, asked: ModelFile, options: Options) -> None:
@@ -236,11 +240,11 @@ def _print(report: Report, seen: Observed, was: Baseline | None, file: Path, ask
         gone = [] if was is None else [each for each in (*was.targets, *was.checks) if each not in _held(now)]
         if gone:
             print(f"no longer in it: {', '.join(gone)}")
-        print("commit it beside the model; aneforge gate then fails where one of these changes")
+        print("commit it beside the model; aneforge ci check then fails where one of these changes")
     elif any(each.rule != "over-budget" for each in report.of("error")):
         new = [each.target for each in report.outcomes if each.rule == "target-not-recorded"]
-        more = f" --targets {','.join([*(was.targets if was else ()), *new])}" if new else ""
-        again = f"aneforge gate {_named_words(asked)}{more} --baseline {file} --update"
+        more = f" --target {','.join([*(was.targets if was else ()), *new])}" if new else ""
+        again = f"aneforge ci update {_named_words(asked)}{more} --baseline {file}"
         print(f"if the changes are meant: {again}, look at the difference and commit it")
 
 

@@ -1,0 +1,157 @@
+"""``aneforge doctor``: what this installation has, and what is degraded."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+from aneforge import __version__
+from aneforge.cli import say
+from aneforge.errors import AneforgeError
+from aneforge.output import text
+
+__all__ = ["Finding", "examine", "run"]
+
+REQUIRED = ("numpy", "typer", "jinja2")
+EXTRAS = {
+    "onnx": ("onnx", "reads .onnx"),
+    "coreml": ("coremltools", "reads and writes .mlpackage"),
+    "torch": ("torch", "reads .pt2 and modules"),
+    "coreai": ("coreai", "reads .aimodel"),
+}
+SETTINGS = {
+    "ANEFORGE_TARGET": "the chip of this machine",
+    "ANEFORGE_NATIVE": "0 turns the native kernel off",
+    "ANEFORGE_NATIVE_PATH": "the instruction set of the native kernel",
+    "ANEFORGE_THREADS": "how many threads a simulation may use",
+}
+"""Variables of the environment that are read, and what each does."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, what it is, why, and whether it works as it should."""
+
+    what: str
+    value: str
+    why: str = ""
+    ok: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+def run(as_json: bool) -> int:
+    """Print every finding; 1 if something is degraded."""
+    found = examine()
+    degraded = [section for section, rows in found.items() if not all(each.ok for each in rows)]
+    if as_json:
+        sections = {section: [each.to_json() for each in rows] for section, rows in found.items()}
+        print(text.as_json({"ok": not degraded, "degraded": degraded, **sections}))
+        return 1 if degraded else 0
+    for section, rows in found.items():
+        print(section)
+        print(text.pairs((each.what, each.value, _note(each)) for each in rows))
+    if degraded:
+        print(f"\n{say.paint('degraded', 'red')}: {', '.join(degraded)}")
+    else:
+        print(f"\n{say.paint('fine', 'green')}: nothing is degraded")
+    return 1 if degraded else 0
+
+
+def _note(found: Finding) -> str:
+    return found.why if found.ok else f"{say.paint('degraded', 'red')}: {found.why}"
+
+
+def examine() -> dict[str, list[Finding]]:
+    """Everything that is looked at, by section."""
+    return {
+        "versions": _versions(),
+        "native kernel": [_guarded("kernel", _native), _guarded("threads", _threads)],
+        "optional packages": [_extra(name) for name in EXTRAS],
+        "target": [_guarded("detected", _target)],
+        "settings": _settings(),
+        "data": [_guarded("seal", _data)],
+    }
+
+
+def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
+    try:
+        return look()
+    except AneforgeError as error:
+        return Finding(what, "broken", str(error), ok=False)
+
+
+def _versions() -> list[Finding]:
+    rows = [Finding("aneforge", __version__), Finding("python", platform.python_version(), sys.platform)]
+    return [*rows, *(Finding(name, _version_of(name) or "version unknown") for name in REQUIRED)]
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _native() -> Finding:
+    from aneforge.sim import native
+
+    why = native.why_not()
+    if why:
+        return Finding("kernel", "not loaded", f"{why}; exact sums run in NumPy, the same bits and far slower", False)
+    return Finding("kernel", "loaded", f"instruction sets: {', '.join(native.paths()) or 'plain'}")
+
+
+def _threads() -> Finding:
+    from aneforge.sim import native
+
+    return Finding("threads", str(native.threads()), "ANEFORGE_THREADS, else the processors of this machine")
+
+
+def _extra(name: str) -> Finding:
+    module, what = EXTRAS[name]
+    if find_spec(module) is None:
+        return Finding(name, "not installed", f"{what}; install with: pip install '.[{name}]'")
+    return Finding(name, _version_of(module) or "installed", what)
+
+
+def _target() -> Finding:
+    from aneforge.compiler.compile import resolve_target
+    from aneforge.targets.host import ENVIRONMENT, TargetDetectionWarning
+
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always", TargetDetectionWarning)
+        found = resolve_target(None)
+    override = os.environ.get(ENVIRONMENT, "").strip()
+    chips = f" ({found.chips[0]})" if found.chips else ""
+    if override:
+        why = f"the family of {ENVIRONMENT}={override}"
+    elif raised or sys.platform != "darwin":
+        why = f"this machine has no engine that is known: the oldest family that takes models; {ENVIRONMENT} chooses"
+    else:
+        why = "the name of this machine's processor"
+    return Finding("detected", f"{found.name}{chips}", why)
+
+
+def _settings() -> list[Finding]:
+    """The variables that are read, and set ones of our name that nothing reads."""
+    rows = [Finding(name, os.environ.get(name) or "not set", why) for name, why in SETTINGS.items()]
+    ours = sorted(name for name in os.environ if name.startswith("ANEFORGE_") and name not in SETTINGS)
+    return [*rows, *(Finding(name, os.environ[name], "set") for name in ours)]
+
+
+def _data() -> Finding:
+    from aneforge.targets import store
+
+    topics = store.topics()
+    for topic in topics:
+        store.load(topic)
+    return Finding("seal", "whole", f"{len(topics)} files as they were sealed")
