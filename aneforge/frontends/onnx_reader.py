@@ -91,6 +91,7 @@ class _Reader:
                 f"{self.onnx.__version__}): convert the model, or install a newer onnx"
             )
         graph = self.model.graph
+        self._check_names(graph)
         if graph.sparse_initializer:
             raise LoadError(f"{self.file.name}: sparse weights are not read: store them densely")
         for tensor in graph.initializer:
@@ -109,6 +110,23 @@ class _Reader:
         found = Graph([self._output(port.name) for port in graph.output])
         self.weights.release()
         return found
+
+    def _check_names(self, graph: Any) -> None:
+        """What the standard asks of names: they are text, and each value is made once."""
+        made = [
+            *(each.name for each in graph.input),
+            *(name for node in graph.node for name in node.output if name),
+        ]
+        for name in (*made, *(each.name for each in (*graph.initializer, *graph.output))):
+            if not isinstance(name, str):
+                raise LoadError(f"{self.file.name}: the name {name!r} is not text (UTF-8); the file is damaged")
+        for what, names in (("value", made), ("output", [each.name for each in graph.output])):
+            repeated = [name for name, count in Counter(names).items() if count > 1]
+            if repeated:
+                raise LoadError(
+                    f"{self.file.name}: {what} {repeated[0]!r} is defined more than once; ONNX wants each name once: "
+                    "rename one of them"
+                )
 
     def _check_arguments(self) -> None:
         absent = [name for name in self.fixed if name not in self.values]
