@@ -9,6 +9,7 @@ __all__ = [
     "DataError",
     "FamilyError",
     "GraphError",
+    "LoadError",
     "UnavailableError",
     "UnknownNameError",
     "UnknownValueError",
@@ -57,6 +58,10 @@ class DataError(AneforgeError):
 
 class GraphError(AneforgeError, ValueError):
     """A graph that makes no sense on any chip; names the op, the user's line, the shapes and the rule."""
+
+
+class LoadError(AneforgeError):
+    """A model that cannot become a graph: which file, which node, and what to do."""
 
 
 class UnavailableError(AneforgeError):

@@ -13,18 +13,20 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge import cli
+from aneforge import budgets, cli
 from aneforge.baseline.junit import junit_text
 from aneforge.baseline.outcome import Outcome, Report
 from aneforge.baseline.sarif import sarif_text
-from aneforge.errors import AneforgeError, UnknownNameError, first_line, shown
+from aneforge.cli.arrays import read_arrays
+from aneforge.errors import AneforgeError, LoadError, UnknownNameError, first_line, shown
 from aneforge.frontends import onnx_graph
+from aneforge.frontends.folding import onnx_cost
 from aneforge.numerics import diverges, risks
 from aneforge.output import text
 from aneforge.output.files import write_arrays, write_folder, write_whole, written_file, written_folder
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 EVIL = "a\n::error file=x\x1b[31m\u202e"
 SAFE = "a\\n::error file=x\\x1b[31m\\u202e"
@@ -341,3 +343,252 @@ def test_exports_are_the_same_bytes(tmp_path):
         assert done.returncode == 0, done.stderr
     assert listed(tmp_path / "1") == listed(tmp_path / "2")
     assert len(listed(tmp_path / "1")) == 3
+
+
+# Paths.
+
+
+def outside(location, name="w"):
+    """A weight of 4 numbers that is in another file."""
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=str(location))
+    return tensor
+
+
+def with_weight(tensor, name="g"):
+    add = helper.make_node("Add", ["x", tensor.name], ["y"])
+    return model([add], [port("x", [4])], [port("y", [4])], [tensor], name=name)
+
+
+def test_a_model_in_memory_chooses_no_folder(tmp_path):
+    np.arange(4, dtype=np.float32).tofile(tmp_path / "w.bin")
+    held = with_weight(outside("w.bin"), name=str(tmp_path / "model"))  # graph.name was the folder once
+    with pytest.raises(LoadError, match="has no folder; name the one that holds it"):
+        af.onnx_to_tensor(held)
+    (x,), y = af.onnx_to_tensor(held, folder=tmp_path)
+    assert x.shape == y.shape == (4,)
+    with pytest.raises(LoadError, match="points outside the model's folder"):
+        af.onnx_to_tensor(with_weight(outside(tmp_path / ".." / "w.bin")), folder=tmp_path)
+
+
+def test_folder_is_for_models_in_memory(tmp_path):
+    onnx.save(small(), tmp_path / "m.onnx")
+    with pytest.raises(LoadError, match="folder is for a ModelProto"):
+        af.onnx_to_tensor(tmp_path / "m.onnx", folder=tmp_path)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "in").mkdir()
+    np.arange(4, dtype=np.float32).tofile(tmp_path / "secret")
+    (tmp_path / "in" / "w.bin").symlink_to(tmp_path / "secret")
+    onnx.save(with_weight(outside("w.bin")), tmp_path / "in" / "m.onnx")
+    with pytest.raises(LoadError, match="points outside the model's folder"):
+        af.load(tmp_path / "in" / "m.onnx")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+@pytest.mark.parametrize("name", ["m.onnx", "m.mlmodel", "m.mil", "m.pt2", "m.plist", "m.graph"])
+def test_a_pipe_is_not_opened(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(LoadError, match=rf"{name}: not a regular file"):
+        af.load(tmp_path / name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+def test_a_pipe_of_weights_or_arrays_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "w.bin")
+    onnx.save(with_weight(outside("w.bin")), tmp_path / "m.onnx")
+    with pytest.raises(LoadError, match="not a regular file"):
+        af.load(tmp_path / "m.onnx")
+    with pytest.raises(LoadError, match="not a regular file"):
+        read_arrays(str(tmp_path / "w.bin"))
+    with pytest.raises(LoadError, match="not a regular file"):
+        af.load_graph(tmp_path / "w.bin")
+
+
+# Budgets.
+
+
+def whole(name, values):
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def folded(*nodes, given=()):
+    """A model whose only work is to compute a constant."""
+    last = nodes[-1].output[0]
+    more = [
+        helper.make_node("Cast", [last], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMax", ["float"], ["most"], keepdims=0),
+        helper.make_node("Add", ["x", "most"], ["y"]),
+    ]
+    return model([*nodes, *more], [port("x", [1])], [port("y", [1])], given)
+
+
+BOMBS = {
+    "constant": folded(helper.make_node("ConstantOfShape", ["s"], ["c"]), given=[whole("s", [1 << 31])]),
+    "range": folded(
+        helper.make_node("Range", ["a", "b", "d"], ["c"]), given=[whole("a", 0), whole("b", 1 << 32), whole("d", 1)]
+    ),
+    "tile": folded(
+        helper.make_node("Tile", ["o", "r"], ["c0"]),
+        helper.make_node("Tile", ["c0", "r"], ["c"]),
+        given=[whole("o", [1]), whole("r", [100_000])],
+    ),
+    "expand": folded(
+        helper.make_node("Expand", ["o", "s"], ["c"]), given=[whole("o", [1]), whole("s", [1 << 16] * 2)]
+    ),
+    "broadcast": folded(
+        helper.make_node("ConstantOfShape", ["s"], ["c0"]),
+        helper.make_node("ConstantOfShape", ["t"], ["c1"]),
+        helper.make_node("Add", ["c0", "c1"], ["c"]),
+        given=[whole("s", [1 << 16, 1]), whole("t", [1 << 16])],
+    ),
+    "convolution": folded(
+        helper.make_node("ConstantOfShape", ["s"], ["c0"]),
+        helper.make_node("ConstantOfShape", ["t"], ["c1"]),
+        helper.make_node("Conv", ["c0", "c1"], ["c"]),
+        given=[whole("s", [1, 64, 256, 256]), whole("t", [64, 64, 63, 63])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_constants_have_a_budget(name):
+    budget = "folded_work" if name == "convolution" else "folded_bytes"
+    with pytest.raises(LoadError, match=rf"over the budget {budget} of .* ANEFORGE_MAX_{budget.upper()}=\d+ or use"):
+        onnx_graph(BOMBS[name])
+
+
+def test_a_long_chain_of_small_constants_has_a_budget_too():
+    nodes = [helper.make_node("ConstantOfShape", ["s"], ["c0"])]
+    nodes += [helper.make_node("Neg", [f"c{i}"], [f"c{i + 1}"]) for i in range(40)]
+    chain = folded(*nodes, given=[whole("s", [1000])])
+    onnx_graph(chain)
+    with budgets.allow(folded_bytes=100_000), pytest.raises(LoadError, match=r"Neg_.*folded_bytes"):
+        onnx_graph(chain)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attrs", "made"),
+    [
+        ("Gather", [np.zeros((50, 8)), np.zeros(3, np.int64)], {}, 24),
+        ("Gather", [np.zeros((50, 8)), np.zeros(3, np.int64)], {"axis": 1}, 150),
+        ("GatherND", [np.zeros((5, 6, 7)), np.zeros((4, 2), np.int64)], {}, 28),
+        ("Expand", [np.zeros((4, 1)), np.array([4, 9])], {}, 36),
+        ("Pad", [np.zeros((2, 3)), np.array([0, 1, 0, 1])], {}, 10),
+        ("MatMul", [np.zeros((5, 2, 3)), np.zeros((5, 3, 4))], {}, 40),
+        ("Gemm", [np.zeros((3, 2)), np.zeros((4, 3))], {"transA": 1, "transB": 1}, 8),
+        ("Tile", [np.zeros((2, 3)), np.array([2, 2])], {}, 24),
+        ("Resize", [np.zeros((1, 1, 4, 4)), None, np.array([1.0, 1.0, 2.0, 2.0])], {}, 64),
+        ("Add", [np.zeros((3, 1)), np.zeros(4)], {}, 12),
+    ],
+)
+def test_sizes_of_constants_are_told_exactly(kind, inputs, attrs, made):
+    assert onnx_cost(kind, inputs, attrs)[0] == made
+
+
+def test_a_number_without_end_is_refused(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(b"\xff" * 2_000_000)
+    with pytest.raises(LoadError, match="a number of more than 10 bytes at byte 0"):
+        af.load(tmp_path / "m.onnx")
+
+
+def test_loops_and_nodes_have_a_budget():
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Neg", ["v"], ["w"])],
+        "body",
+        [port("i", [], TensorProto.INT64), port("go", [], TensorProto.BOOL), port("v", [2])],
+        [port("on", [], TensorProto.BOOL), port("w", [2])],
+    )
+    loop = helper.make_node("Loop", ["count", "", "x"], ["y"], body=body)
+    held = model([loop], [port("x", [2])], [port("y", [2])], [whole("count", 50)])
+    assert len(onnx_graph(held).operations) == 50
+    with budgets.allow(rounds=49), pytest.raises(LoadError, match="50 is over the budget rounds of 49"):
+        onnx_graph(held)
+    with budgets.allow(nodes=100), pytest.raises(LoadError, match="101 is over the budget nodes of 100"):
+        onnx_graph(held)
+    with budgets.allow(depth=0), pytest.raises(LoadError, match="1 is over the budget depth of 0"):
+        onnx_graph(held)
+
+
+@pytest.mark.parametrize("read", [af.load_graph, lambda file: read_arrays(str(file))])
+def test_archives_have_a_budget(tmp_path, read):
+    with zipfile.ZipFile(tmp_path / "bomb", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("graph.json", b" " * (1 << 24))
+    with pytest.raises(LoadError, match=r"entry 'graph.json': .* over the budget archive_ratio of 200"):
+        read(tmp_path / "bomb")
+    with (
+        budgets.allow(archive_ratio=10**6, unpacked_bytes=1 << 20),
+        pytest.raises(LoadError, match="16,777,216 is over the budget unpacked_bytes of 1,048,576"),
+    ):
+        read(tmp_path / "bomb")
+
+
+def test_budgets_are_set_from_outside(monkeypatch):
+    monkeypatch.setenv("ANEFORGE_MAX_NODES", "2k")
+    assert budgets.limit("nodes") == 2048
+    with budgets.allow(nodes=7):
+        assert budgets.limit("nodes") == 7
+    assert budgets.limit("nodes") == 2048
+    monkeypatch.setenv("ANEFORGE_MAX_NODES", "many")
+    with pytest.raises(AneforgeError, match="ANEFORGE_MAX_NODES='many' is not a whole number"):
+        budgets.limit("nodes")
+    for wrong in ({"bytes": 1}, {"nodes": -1}, {"nodes": True}):
+        with pytest.raises(AneforgeError), budgets.allow(**wrong):
+            pass
+
+
+def test_the_page_lists_every_budget():
+    page = (Path(__file__).parents[1] / "docs" / "budgets.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{name}` | {each.default} | {each.counts} |" for name, each in budgets.LIMITS.items()]
+
+
+# What breaks the standard.
+
+
+def attribute(**settings):
+    node = helper.make_node("LeakyRelu", ["x"], ["y"], name="n", **settings)
+    return model([node], [port("x", [2])], [port("y", [2])])
+
+
+def twice():
+    held = attribute(alpha=0.5)
+    held.graph.node[0].attribute.add().CopyFrom(held.graph.node[0].attribute[0])
+    return held
+
+
+def untyped():
+    held = attribute(alpha=0.5)
+    held.graph.node[0].attribute[0].type = 0
+    return held
+
+
+RELU = helper.make_node("Relu", ["x"], ["y"], name="n")
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        (attribute(alpha=1), r"n \(LeakyRelu\): attribute 'alpha' is INT; ONNX wants FLOAT"),
+        (attribute(alpha="a"), "attribute 'alpha' is STRING"),
+        (attribute(alpha=float("nan")), "attribute 'alpha' is not finite"),
+        (attribute(alpha=float("inf")), "attribute 'alpha' is not finite"),
+        (twice(), "attribute 'alpha' is given twice"),
+        (untyped(), "attribute 'alpha' is UNDEFINED"),
+        (model([RELU, RELU], [port("x", [2])], [port("y", [2])]), "value 'y' is defined more than once"),
+        (model([RELU], [port("x", [2])], [port("y", [2])] * 2), "output 'y' is defined more than once"),
+        (model([RELU], [port("x", [2])] * 2, [port("y", [2])]), "value 'x' is defined more than once"),
+        (
+            model([helper.make_node("Relu", ["x", "x"], ["y"])], [port("x", [2])], [port("y", [2])]),
+            "2 inputs; ONNX wants 1",
+        ),
+        (
+            model([helper.make_node("Relu", ["z"], ["y"])], [port("x", [2])], [port("y", [2])]),
+            "reads 'z', which no input",
+        ),
+    ],
+)
+def test_what_breaks_the_standard_is_refused(held, words):
+    with pytest.raises(LoadError, match=words):
+        onnx_graph(held)

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from aneforge.budgets import check_archive, regular_file
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
@@ -179,7 +180,8 @@ class Graph:
 def load_graph(path: str | Path) -> Graph:
     """Read a file that :meth:`Graph.save` wrote."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(regular_file(path, str(path))) as archive:
+            check_archive(archive, str(path))
             document = json.loads(archive.read("graph.json"))
             weights: dict[str, np.ndarray | Encoded] = {
                 Path(name).stem: _from_file(archive, name)
@@ -187,7 +189,7 @@ def load_graph(path: str | Path) -> Graph:
                 if name.startswith("weights/")
             }
             weights |= _encoded_weights(archive)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, *_DAMAGED) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, MemoryError, *_DAMAGED) as error:
         raise GraphError(f"{path} is no aneforge graph file: {error}") from None
     return Graph.from_json(document, weights)
 
