@@ -9,22 +9,39 @@ __all__ = [
     "DataError",
     "FamilyError",
     "GraphError",
+    "LoadError",
     "UnavailableError",
     "UnknownNameError",
     "UnknownValueError",
+    "first_line",
     "nearest",
+    "shown",
 ]
 
 
+def shown(text: str) -> str:
+    """Text from a stranger's file, fit for a terminal or a log: one line, and nothing in it is obeyed.
+
+    Control characters, escape codes, line ends, bidirectional marks and whatever else has no glyph are written as
+    escapes (``\\n``, ``\\x1b``, ``\\u202e``), so that a name can neither start a line of its own nor colour one.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 class AneforgeError(Exception):
-    """Base class: the message is complete and fit to show to a user as it is."""
+    """Base class: the message is complete, one line, and fit to show to a user as it is (:func:`shown`)."""
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
 
 
 class UnknownNameError(AneforgeError, KeyError):
     """A chip, operation, field, offset or limit that does not exist; the message lists near names."""
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
-        return str(self.args[0]) if self.args else ""
+        return shown(str(self.args[0])) if self.args else ""
 
 
 class FamilyError(AneforgeError, ValueError):
@@ -43,6 +60,10 @@ class GraphError(AneforgeError, ValueError):
     """A graph that makes no sense on any chip; names the op, the user's line, the shapes and the rule."""
 
 
+class LoadError(AneforgeError):
+    """A model that cannot become a graph: which file, which node, and what to do."""
+
+
 class UnavailableError(AneforgeError):
     """Part of the public surface that this version does not have yet."""
 
@@ -50,7 +71,7 @@ class UnavailableError(AneforgeError):
 def first_line(error: BaseException) -> str:
     """What an error says, short enough to stand within one of ours."""
     text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__
+    return shown(text.splitlines()[0][:300]) if text else type(error).__name__
 
 
 def nearest(name: str, known: Iterable[str], count: int = 4) -> list[str]:

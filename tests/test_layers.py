@@ -130,7 +130,7 @@ def test_rows_stand_in_the_order_of_the_flow():
 
 def test_graph_knows_no_frontend_by_name():
     """It learns of file formats from those who read them: no text names another room, and nothing imports by name."""
-    rooms = "|".join(room for room in IMPORTS if room not in (PACKAGE, "graph", "errors"))
+    rooms = "|".join(room for room in IMPORTS if room not in (PACKAGE, "graph", "errors", "output", "budgets"))
     named = re.compile(rf"{PACKAGE}\.({rooms})\b|frontend")
     files = sorted((HERE / PACKAGE / "graph").rglob("*.py"))
     assert len(files) > 10

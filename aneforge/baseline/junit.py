@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from aneforge.baseline.outcome import Outcome, Report
 from aneforge.baseline.record import CHECKS
+from aneforge.errors import shown
 from aneforge.graph.node import located
 from aneforge.targets.names import chip_label
 
@@ -22,7 +23,7 @@ def junit_text(report: Report) -> str:
     """The file's content. No times and no host: the same report gives the same bytes."""
     suites = [_suite(report, "", ALL, ("baseline", "program", "numerics"))]
     suites += [_suite(report, name, chip_label(name), ("baseline", *CHECKS)) for name in report.targets]
-    root = ElementTree.Element("testsuites", {"name": _clean(f"aneforge ci {report.model}"), **_sums(suites)})
+    root = ElementTree.Element("testsuites", {"name": _clean(shown(f"aneforge ci {report.model}")), **_sums(suites)})
     root.extend(suites)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
@@ -53,14 +54,14 @@ def _belongs(report: Report, target: str, check: str) -> bool:
 
 
 def _case(report: Report, target: str, label: str, check: str) -> ElementTree.Element:
-    words = {"classname": f"aneforge.ci.{report.model}", "name": f"{label}: {check}", "time": "0"}
+    words = {"classname": shown(f"aneforge.ci.{report.model}"), "name": f"{label}: {check}", "time": "0"}
     case = ElementTree.Element("testcase", {key: _clean(word) for key, word in words.items()})
     found = report.about(target, check)
     failed = [each for each in found if each.severity == "error"]
     told = [each for each in found if each.severity != "error"]
     missing = report.unchecked.get((target, check))
     if missing and not found:
-        ElementTree.SubElement(case, "skipped", {"message": _clean(missing)})
+        ElementTree.SubElement(case, "skipped", {"message": _clean(shown(missing))})
     for each in failed:
         failure = ElementTree.SubElement(case, "failure", {"message": _clean(each.message), "type": each.rule})
         failure.text = _clean(_lines(each))
@@ -72,7 +73,7 @@ def _case(report: Report, target: str, label: str, check: str) -> ElementTree.El
 
 def _lines(each: Outcome) -> str:
     where = f"\nat: {located(each.where)}" if each.where else ""
-    return f"{each.message}{where}\nwas: {each.was}\nis: {each.now}\ndo: {each.hint}"
+    return f"{each.message}{where}\nwas: {shown(str(each.was))}\nis: {shown(str(each.now))}\ndo: {each.hint}"
 
 
 def _clean(words: str) -> str:

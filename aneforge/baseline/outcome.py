@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aneforge.errors import shown
+
 __all__ = ["RULES", "Outcome", "Report", "Rule"]
 
 
@@ -98,7 +100,9 @@ class Outcome:
     def __post_init__(self) -> None:
         known = RULES[self.rule]
         object.__setattr__(self, "severity", self.severity or known.severity)
-        object.__setattr__(self, "hint", self.hint or known.do)
+        object.__setattr__(self, "hint", shown(self.hint or known.do))
+        for name in ("node", "message"):  # names of models and of baselines: anybody's text
+            object.__setattr__(self, name, shown(getattr(self, name)))
 
     @property
     def what(self) -> str:

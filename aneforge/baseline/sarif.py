@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from aneforge.baseline.outcome import RULES, Outcome, Report
+from aneforge.errors import shown
 
 __all__ = ["sarif_text"]
 
@@ -21,7 +22,7 @@ def sarif_text(report: Report, model_file: str, version: str) -> str:
     driver = {"name": "aneforge", "version": version, "rules": [_rule(each) for each in rules]}
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"aneforge-ci/{report.model}/"},
+        "automationDetails": {"id": shown(f"aneforge-ci/{report.model}/")},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True, "exitCode": 0 if report.ok else 1}],
         "results": [_result(each, rules.index(each.rule), model_file) for each in report.outcomes],
@@ -54,8 +55,12 @@ def _result(each: Outcome, place: int, model_file: str) -> dict[str, Any]:
         "message": {"text": f"{each.message}. {each.hint}"},
         "locations": [{"physicalLocation": _location(each, model_file)}],
         "partialFingerprints": {"aneforgeOutcome/v1": hashlib.blake2b(about.encode(), digest_size=12).hexdigest()},
-        "properties": {"target": each.target, "node": each.node, "was": each.was, "is": each.now},
+        "properties": {"target": each.target, "node": each.node, "was": _safe(each.was), "is": _safe(each.now)},
     }
+
+
+def _safe(value: Any) -> Any:
+    return shown(value) if isinstance(value, str) else value
 
 
 def _location(each: Outcome, model_file: str) -> dict[str, Any]:

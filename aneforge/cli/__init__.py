@@ -1,27 +1,105 @@
-"""The command line. Commands print what the library answers; they compute nothing of their own."""
+"""The command line. Commands print what the library answers; they compute nothing of their own.
+
+Exit status: 0 done, 1 a check found something, 2 the input or the command cannot be used, 3 a fault of aneforge,
+130 interrupted, 141 the reader of the output has gone.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 import warnings
+from contextlib import suppress
+from pathlib import Path
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, shown
 
 __all__ = ["main"]
+
+_BAD_INPUT, _FAULT, _INTERRUPTED, _NO_READER = 2, 3, 130, 141
+_TRACEBACK = "ANEFORGE_TRACEBACK"
 
 
 def _told(message: Warning | str, *where: object, **more: object) -> None:
     """A warning as users of commands want it: what, and not which line of this package."""
-    print(f"aneforge: warning: {message}", file=sys.stderr)
+    print(f"aneforge: warning: {shown(str(message))}", file=sys.stderr)
 
 
 def main() -> None:
-    """Entry point: every error of the package is one line on stderr and exit status 2."""
-    from aneforge.cli.app import app
-
+    """Entry point: every failure is one line on stderr and an exit status that says whose it is."""
     warnings.showwarning = _told
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no failure
+    sys.exit(_status())
+
+
+def _status() -> int:
+    stdout = sys.stdout
     try:
-        app()
-    except AneforgeError as error:
-        print(f"aneforge: {error}", file=sys.stderr)
-        sys.exit(2)
+        from aneforge.cli.app import app
+
+        status = app(standalone_mode=False)
+        stdout.flush()
+    except SystemExit as error:
+        if sys.stdout is not stdout:  # typer puts another stream in its place when the reader has gone
+            return _no_reader()
+        return error.code if isinstance(error.code, int) else _BAD_INPUT if error.code else 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _no_reader()
+    except BaseException as error:
+        return _failed(error)
+    return status if isinstance(status, int) else 0
+
+
+def _failed(error: BaseException) -> int:
+    """One line, and whose failure it is."""
+    show = getattr(error, "show", None)  # typer's own errors: a command or an option that is not there
+    if show is not None and not isinstance(error, AneforgeError):
+        show()
+        return _BAD_INPUT
+    if os.environ.get(_TRACEBACK):
+        traceback.print_exception(error)
+    if isinstance(error, AneforgeError):
+        return _say(str(error), _BAD_INPUT)
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return _say(f"{name}{error.strerror or error}", _BAD_INPUT)
+    if isinstance(error, MemoryError):
+        return _say("not enough memory for this model on this machine; use a smaller one, or more memory", _BAD_INPUT)
+    kind = type(error).__name__
+    if kind == "Abort":
+        return _INTERRUPTED
+    what = f"{kind}: {error}" if str(error) else kind
+    return _say(
+        f"internal error in {_place(error)}: {what[:300]}. This is a bug in aneforge: please report this line, the "
+        f"command and, if you can, the model ({_TRACEBACK}=1 adds the details)",
+        _FAULT,
+    )
+
+
+def _place(error: BaseException) -> str:
+    """The last line of this package on the way to an error, without the folders of this machine."""
+    package = Path(__file__).resolve().parents[1]
+    inside = [
+        f"{Path(frame.filename).relative_to(package.parent).as_posix()}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(package)
+    ]
+    return inside[-1] if inside else "aneforge"
+
+
+def _say(message: str, status: int) -> int:
+    print(f"aneforge: {shown(message)}", file=sys.stderr)
+    return status
+
+
+def _no_reader() -> int:
+    """Quiet, also when Python flushes at its end."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return _NO_READER

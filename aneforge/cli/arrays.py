@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from aneforge.budgets import check_archive, regular_file
 from aneforge.cli import say
 from aneforge.errors import AneforgeError, first_line
 from aneforge.graph.graph import Graph
@@ -35,15 +36,17 @@ def input_samples(
 def read_arrays(file: str) -> dict[str, np.ndarray]:
     """The arrays of an ``.npz`` file by name."""
     try:
-        with open(file, "rb") as stream:  # ours to close: NumPy leaves a broken one open
+        with open(regular_file(file, file), "rb") as stream:  # ours to close: NumPy leaves a broken one open
             if not zipfile.is_zipfile(stream):
                 raise ValueError("it is no archive, as np.savez writes it")
+            with zipfile.ZipFile(stream) as archive:
+                check_archive(archive, file)
             stream.seek(0)
             held = np.load(stream, allow_pickle=False)
             if not isinstance(held, np.lib.npyio.NpzFile):
                 raise ValueError("it holds one array without a name")
             return {name: held[name] for name in held.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError, MemoryError) as error:
         raise AneforgeError(f"{file}: no file of named arrays (.npz): {first_line(error)}") from None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ from aneforge.graph.graph import Graph
 from aneforge.model import Model
 from aneforge.model import compile as compile_model
 from aneforge.output import text
+from aneforge.output.files import write_arrays
 from aneforge.regions import partition
 from aneforge.sim.summary import Summary
 from aneforge.targets.listed import chip_list
@@ -155,15 +155,7 @@ def _batch(compiled: Model, options: Options) -> None:
 
 
 def _write(file: str, outputs: dict[str, np.ndarray]) -> None:
-    """Beside the file first, so that a failure leaves the old one."""
-    path = Path(file)
-    scratch = path.with_name(f".{path.name}.part.npz")
-    try:
-        np.savez(scratch, **outputs)  # type: ignore[arg-type]
-        scratch.replace(path)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise AneforgeError(f"{file}: cannot be written ({error})") from None
+    write_arrays(file, outputs)
 
 
 def _record(compiled: Model, done: Run, trace: bool) -> dict[str, object]:

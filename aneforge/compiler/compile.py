@@ -15,6 +15,7 @@ from aneforge.compiler.refusal import CompileError
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.output.files import write_folder
 from aneforge.process import quiet_collector
 from aneforge.targets.chip import Target, compiler_target
 from aneforge.targets.families import supports_mil
@@ -163,14 +164,12 @@ def write_build(program: Program, folder: str | Path) -> None:
     """The listing, the program as JSON and the backend code, in a folder of their own."""
     import json
 
-    home = Path(folder)
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "program.txt").write_text(str(program), encoding="utf-8")
-        (home / "program.json").write_text(json.dumps(program.to_json(), default=list) + "\n", encoding="utf-8")
-        (home / "program.mlir").write_text(program.mlir, encoding="utf-8")
-    except OSError as error:
-        raise AneforgeError(f"{home}: cannot write the build ({error})") from None
+    contents = {
+        "program.txt": str(program),
+        "program.json": json.dumps(program.to_json(), default=list) + "\n",
+        "program.mlir": program.mlir,
+    }
+    write_folder(folder, contents)
 
 
 OPT_LEVELS: dict[Any, bool] = {"routes": True, 1: True, 0: False, None: False}

@@ -7,9 +7,9 @@ by coremltools' own type checks.
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
-import tempfile
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
+from aneforge.output.files import written_folder
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
@@ -141,7 +142,7 @@ class _Writer:
                 is_state = self.called[each.uid] in self.states
                 self.values[each.uid] = mil.op("read_state", f"{name}_before", input=held) if is_state else held
             for node in self.graph.nodes:
-                if not node.definition.leaf:
+                if not node.definition.leaf or node.op in REFUSED:
                     self._node(node)
             self._finish(function)
         self._save(function, file)
@@ -240,16 +241,27 @@ class _Writer:
         function.set_outputs(handed)
 
     def _save(self, function: Any, file: Path) -> None:
-        """Written beside its place first, so that nothing is left half-written."""
-        scratch = Path(tempfile.mkdtemp(dir=file.resolve().parent, prefix=f".{file.name}."))
-        try:
-            made = scratch / file.name
+        """The package in place of an old one, as a unit, and the same bytes whenever it is written."""
+        with written_folder(file) as fresh:
+            made = fresh / file.name
             self.mil.save(function, made)
-            if file.exists():
-                shutil.rmtree(file)
-            made.rename(file)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            _fix_identifiers(made)
+            for each in made.iterdir():
+                each.rename(fresh / each.name)
+            made.rmdir()
+
+
+def _fix_identifiers(package: Path) -> None:
+    """coremltools draws the identifiers of a package's parts anew each time; here they follow from their paths."""
+    manifest = package / "Manifest.json"
+    document = json.loads(manifest.read_bytes())
+    items: dict[str, Any] = document["itemInfoEntries"]
+    fixed = {
+        old: str(uuid.uuid5(uuid.NAMESPACE_URL, f"aneforge:{item['path']}")).upper() for old, item in items.items()
+    }
+    document["itemInfoEntries"] = dict(sorted((fixed[old], item) for old, item in items.items()))
+    document["rootModelIdentifier"] = fixed[document["rootModelIdentifier"]]
+    manifest.write_bytes(json.dumps(document, indent=4).encode("utf-8"))
 
 
 def _scalar_or_line(values: np.ndarray) -> Any:

@@ -99,3 +99,13 @@ class Mil:
                 skip_model_load=True,
             )
             made.save(str(file))
+        self._sort_maps(file)
+
+    def _sort_maps(self, file: Path) -> None:
+        """The same bytes from every process: protobuf leaves the order of its maps open."""
+        from coremltools.proto import Model_pb2
+
+        for place in file.rglob("*.mlmodel"):
+            model = Model_pb2.Model()
+            model.ParseFromString(place.read_bytes())
+            place.write_bytes(model.SerializeToString(deterministic=True))

@@ -9,7 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aneforge.errors import AneforgeError
+from aneforge.budgets import regular_file
+from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
 from aneforge.graph.ops.host import Evaluate, register_language
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 __all__ = ["FORMATS", "Format", "LoadError", "from_torch", "load", "load_graph", "onnx_graph", "onnx_to_tensor"]
-
-
-class LoadError(AneforgeError):
-    """A model that cannot become a graph: which file, which node, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,8 @@ def load(
         raise LoadError(f"no file {str(path)!r}")
     if file.is_dir() and (known is None or not known.folder):
         raise LoadError(f"{file.name} is a folder; models that are folders end in {_folders()}")
+    if not file.is_dir():
+        regular_file(file, file.name)
     given = {"dims": dict(dims or {}), "fixed": dict(fixed or {}), "function": function}
     takes = known.options if known else ()
     unused = [name for name, value in given.items() if value and name not in takes]
@@ -100,24 +99,41 @@ def _folders() -> str:
     return " or ".join(end for end, each in FORMATS.items() if each.folder)
 
 
-def onnx_graph(model: Any, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None) -> Graph:
-    """The graph in an ONNX file, whatever its name ends in, or in an ``onnx.ModelProto``."""
+def onnx_graph(
+    model: Any,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+) -> Graph:
+    """The graph in an ONNX file, whatever its name ends in, or in an ``onnx.ModelProto``.
+
+    A ``ModelProto`` whose weights are in other files is read with ``folder``, the folder that holds them.
+    """
     if not isinstance(model, (str, Path)):
         from aneforge.frontends.onnx_reader import read_model
 
-        return read_model(model, dims or {}, fixed or {})
+        return read_model(model, dims or {}, fixed or {}, None if folder is None else Path(folder))
     file = Path(model)
-    if not file.is_file():
+    if not file.exists():
         raise LoadError(f"no file {str(model)!r}")
+    if folder is not None:
+        raise LoadError(f"{file.name}: folder is for a ModelProto; the weights of a file are looked for beside it")
+    regular_file(file, file.name)
     return FORMATS[".onnx"].read(file, dims=dict(dims or {}), fixed=dict(fixed or {}))
 
 
 def onnx_to_tensor(
-    model: Any, dims: Mapping[str, int] | None = None, fixed: Mapping[str, Any] | None = None
+    model: Any,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
 ) -> tuple[list[Tensor], Tensor | list[Tensor]]:
     """The inputs of an ONNX model (a path, or an ``onnx.ModelProto``) in the file's order, and its output, or a list
-    where it has several: ``(x,), y = af.onnx_to_tensor("net.onnx")``, then ``af.compile(y.softmax())``."""
-    graph = onnx_graph(model, dims, fixed)
+    where it has several: ``(x,), y = af.onnx_to_tensor("net.onnx")``, then ``af.compile(y.softmax())``.
+
+    Weights of a ``ModelProto`` that are in other files are read only from ``folder``; without one they are refused.
+    """
+    graph = onnx_graph(model, dims, fixed, folder)
     return list(graph.inputs), graph.outputs[0] if len(graph.outputs) == 1 else list(graph.outputs)
 
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from aneforge.budgets import spend
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Value
 from aneforge.frontends.values import as_tensor, axis_of, known, without_axes
@@ -15,8 +17,6 @@ from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["CONTROL", "Walker", "function", "names_read"]
-
-_MOST_ROUNDS = 4096
 
 
 class Walker(Protocol):
@@ -109,15 +109,14 @@ def _branch(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None
 def _loop(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None], depth: int) -> None:
     """A loop of known length, written out round by round."""
     most, condition, *carried = given
-    rounds = _MOST_ROUNDS + 1 if most is None else int(known(most, "the number of rounds").reshape(-1)[0])
+    rounds = sys.maxsize if most is None else int(known(most, "the number of rounds").reshape(-1)[0])
     going = condition is None or bool(known(condition, "the condition").reshape(-1)[0])
     block = _attribute(proto, "body")
     state = _held(walker, proto.input[2:], carried)
     lines: list[list[Held]] = [[] for _ in range(len(block.output) - 1 - len(state))]
     round_ = 0
     while going and round_ < rounds:
-        if round_ >= _MOST_ROUNDS:
-            raise LoadError(f"a loop of more than {_MOST_ROUNDS} rounds")
+        spend("rounds", round_ + 1, "this loop")
         ports = [each.name for each in block.input]
         counted: list[Held] = [(np.array(round_, np.int64), False), (np.array(True), False)]
         outside = _run(walker, block, f"{node.name}/{round_}", dict(zip(ports, counted + state, strict=False)), depth)
@@ -162,8 +161,7 @@ def _scan(walker: Walker, proto: Any, node: Node, given: Sequence[Value | None],
     results = len(block.output) - len(state)
     lines: list[list[Held]] = [[] for _ in range(results)]
     length = next(each.shape[place] for each, place in zip(series, places, strict=True) if each is not None)
-    if length > _MOST_ROUNDS:
-        raise LoadError(f"a scan of {length} rounds; {_MOST_ROUNDS} are written out")
+    spend("rounds", length, "this scan")
     for round_ in range(length):
         picked = [
             _picked(each, place, length - 1 - round_ if turned else round_)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.budgets import regular_file
 from aneforge.errors import first_line
 from aneforge.frontends import LoadError
 
@@ -23,6 +24,7 @@ _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5  # field numbers of onnx.proto
 _TENSOR_TYPE, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 2, 9, 13, 14
 _LEAST = 4096  # smaller weights stay in the message
 _WHOLE_BYTES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16))  # element types that fill bytes
+_VARINT_BYTES = 10  # the longest that protobuf has
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
 
@@ -62,14 +64,14 @@ def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int, in
 
 
 def _varint(data: Any, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-        shift += 7
+    raise ValueError(f"a number of more than {_VARINT_BYTES} bytes at byte {place - _VARINT_BYTES}")
 
 
 def _as_varint(value: int) -> bytes:
@@ -118,13 +120,13 @@ def _outside(data: Any, begin: int, end: int, name: str) -> bytes:
 class StoredWeights:
     """The numbers of a model's weights: mapped, never read ahead, and only from the model's own folder."""
 
-    def __init__(self, onnx: Any, file: Path) -> None:
-        self._onnx, self._file = onnx, file
-        self._folder = file.resolve().parent
+    def __init__(self, onnx: Any, name: str, folder: Path | None) -> None:
+        self._onnx, self._name = onnx, name
+        self._folder = None if folder is None else folder.resolve()
         self._maps: dict[Path, mmap.mmap] = {}
 
     def array(self, tensor: Any) -> np.ndarray:
-        where = f"{self._file.name}: weight {tensor.name!r}"
+        where = f"{self._name}: weight {tensor.name!r}"
         try:
             if tensor.data_location != self._onnx.TensorProto.EXTERNAL:
                 return self._onnx.numpy_helper.to_array(tensor)
@@ -152,12 +154,17 @@ class StoredWeights:
         return np.frombuffer(held, kind, count, begin).reshape(tuple(tensor.dims)) if count else np.zeros(0, kind)
 
     def _inside_folder(self, location: str, where: str) -> Path:
+        if self._folder is None:
+            raise LoadError(
+                f"{where} is in another file ({location!r}), and a model in memory has no folder; name the one that "
+                "holds it: af.onnx_to_tensor(model, folder=...), or load the model from its file"
+            )
         place = (self._folder / location).resolve()
         if not location or not place.is_relative_to(self._folder):
             raise LoadError(f"{where} points outside the model's folder, which is refused: {location!r}")
-        if not place.is_file():
+        if not place.exists():
             raise LoadError(f"{where} lies in {place.name!r}, which is not there")
-        return place
+        return regular_file(place, f"{where} lies in {place.name!r}")
 
     def _mapped(self, place: Path, where: str) -> mmap.mmap:
         if place not in self._maps:

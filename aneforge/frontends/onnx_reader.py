@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, GraphError, first_line
+from aneforge.budgets import spend
+from aneforge.errors import AneforgeError, GraphError, first_line, shown
 from aneforge.frontends import LoadError
+from aneforge.frontends.folding import Folding, onnx_cost
 from aneforge.frontends.onnx_control import CONTROL, function, names_read
 from aneforge.frontends.onnx_file import StoredWeights, open_model
 from aneforge.frontends.onnx_host import Typed, alone, hosted, result_types
@@ -33,7 +35,6 @@ __all__ = ["read", "read_model"]
 _FIRST_OPSET = 7
 _MOST_ELEMENTS = 1 << 31
 _MOST_NUMBER = 1 << 31
-_MOST_DEPTH = 16  # functions within functions, loops within loops
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
 _SENSELESS = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 _STANDARD = ("", "ai.onnx")
@@ -45,12 +46,17 @@ _CHANGES_TYPE = frozenset(("ArgMax", "ArgMin", "Cast", "QLinearConv", "QLinearMa
 def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
     """The graph of an ONNX file."""
     onnx = _package(file.name)
-    return _Reader(onnx, open_model(onnx, file), file, dims, fixed).graph()
+    reader = _Reader(onnx, open_model(onnx, file), file.name, file.parent, dims, fixed)
+    reader.folding = Folding(file.stat().st_size)
+    return reader.graph()
 
 
-def read_model(model: Any, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
-    """The graph of a model in memory; weights outside it are looked for in the working folder."""
-    return _Reader(_package("model"), model, Path(model.graph.name or "model"), dims, fixed).graph()
+def read_model(model: Any, dims: Mapping[str, int], fixed: Mapping[str, Any], folder: Path | None = None) -> Graph:
+    """The graph of a model in memory; weights outside it are looked for in ``folder``, and nowhere without one."""
+    name = model.graph.name if isinstance(model.graph.name, str) else ""
+    reader = _Reader(_package("model"), model, shown(name)[:80] or "model", folder, dims, fixed)
+    reader.folding = Folding(model.ByteSize())
+    return reader.graph()
 
 
 def _package(name: str) -> Any:
@@ -64,9 +70,19 @@ def _package(name: str) -> Any:
 
 
 class _Reader:
-    def __init__(self, onnx: Any, model: Any, file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> None:
-        self.onnx, self.model, self.file, self.dims, self.fixed = onnx, model, file, dims, fixed
-        self.weights = StoredWeights(onnx, file)
+    def __init__(
+        self,
+        onnx: Any,
+        model: Any,
+        name: str,
+        folder: Path | None,
+        dims: Mapping[str, int],
+        fixed: Mapping[str, Any],
+    ) -> None:
+        self.onnx, self.model, self.name, self.dims, self.fixed = onnx, model, name, dims, fixed
+        self.weights = StoredWeights(onnx, name, folder)
+        self.folding = Folding(0)
+        self.walked = 0
         self.opsets = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}
         self.functions = {(each.domain, each.name): each for each in model.functions}
         self.values: dict[str, Value] = {}
@@ -84,15 +100,16 @@ class _Reader:
         newest = self.onnx.defs.onnx_opset_version()
         if "" not in self.opsets:
             domains = ", ".join(sorted(self.opsets)) or "none"
-            raise LoadError(f"{self.file.name}: no ops of the standard, only of {domains}: nothing for this engine")
+            raise LoadError(f"{self.name}: no ops of the standard, only of {domains}: nothing for this engine")
         if not _FIRST_OPSET <= self.opset <= newest:
             raise LoadError(
-                f"{self.file.name}: opset {self.opset}; read are {_FIRST_OPSET} to {newest} (onnx "
+                f"{self.name}: opset {self.opset}; read are {_FIRST_OPSET} to {newest} (onnx "
                 f"{self.onnx.__version__}): convert the model, or install a newer onnx"
             )
         graph = self.model.graph
+        self._check_names(graph)
         if graph.sparse_initializer:
-            raise LoadError(f"{self.file.name}: sparse weights are not read: store them densely")
+            raise LoadError(f"{self.name}: sparse weights are not read: store them densely")
         for tensor in graph.initializer:
             self.values[tensor.name] = self.weights.array(tensor)
         for port in graph.input:
@@ -110,14 +127,31 @@ class _Reader:
         self.weights.release()
         return found
 
+    def _check_names(self, graph: Any) -> None:
+        """What the standard asks of names: they are text, and each value is made once."""
+        made = [
+            *(each.name for each in graph.input),
+            *(name for node in graph.node for name in node.output if name),
+        ]
+        for name in (*made, *(each.name for each in (*graph.initializer, *graph.output))):
+            if not isinstance(name, str):
+                raise LoadError(f"{self.name}: the name {name!r} is not text (UTF-8); the file is damaged")
+        for what, names in (("value", made), ("output", [each.name for each in graph.output])):
+            repeated = [name for name, count in Counter(names).items() if count > 1]
+            if repeated:
+                raise LoadError(
+                    f"{self.name}: {what} {repeated[0]!r} is defined more than once; ONNX wants each name once: "
+                    "rename one of them"
+                )
+
     def _check_arguments(self) -> None:
         absent = [name for name in self.fixed if name not in self.values]
         if absent:
-            raise LoadError(f"{self.file.name}: no input {absent[0]!r} to fix")
+            raise LoadError(f"{self.name}: no input {absent[0]!r} to fix")
         unknown = [name for name in self.dims if name not in self.used_dims]
         if unknown:
             known = ", ".join(sorted(self.used_dims)) or "none"
-            raise LoadError(f"{self.file.name}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
+            raise LoadError(f"{self.name}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
 
     def _forget(self, proto: Any, readers: Counter[str]) -> None:
         """Values that no later node reads, so that memory holds the graph's weights and not the file's too."""
@@ -132,7 +166,7 @@ class _Reader:
 
     def _output(self, name: str) -> Tensor:
         if name not in self.values:
-            raise LoadError(f"{self.file.name}: output {name!r} is made by no node")
+            raise LoadError(f"{self.name}: output {name!r} is made by no node")
         made = self._lifted(self.values[name], f"output {name!r}")
         return made.named(name) if made.op != "input" and made.name != name else made
 
@@ -141,16 +175,14 @@ class _Reader:
     def _port(self, port: Any) -> Tensor:
         if not port.type.HasField("tensor_type"):
             kind = port.type.WhichOneof("value") or "of no type"
-            raise LoadError(f"{self.file.name}: input {port.name!r} is {kind}; programs of the engine take tensors")
+            raise LoadError(f"{self.name}: input {port.name!r} is {kind}; programs of the engine take tensors")
         kind = port.type.tensor_type
         element = self.onnx.TensorProto.DataType.Name(kind.elem_type) if kind.elem_type else "UNDEFINED"
         if not kind.HasField("shape"):
-            raise LoadError(f"{self.file.name}: input {port.name!r} has no shape: the engine needs fixed ones")
+            raise LoadError(f"{self.name}: input {port.name!r} has no shape: the engine needs fixed ones")
         shape = tuple(self._extent(port.name, place, dim) for place, dim in enumerate(kind.shape.dim))
         if int(np.prod(shape, dtype=object)) > _MOST_ELEMENTS:
-            raise LoadError(
-                f"{self.file.name}: input {port.name!r} of {list(shape)} has more elements than a tensor can"
-            )
+            raise LoadError(f"{self.name}: input {port.name!r} of {list(shape)} has more elements than a tensor can")
         if not shape:
             self.scalars.add(port.name)
         return self._typed_port(port.name, element, kind.elem_type, shape or (1,))
@@ -166,18 +198,18 @@ class _Reader:
             return graph_input(shape, name=name).greater(0.5)
         if element.startswith(("INT", "UINT")):
             return graph_input(shape, "int32", name=name)
-        raise LoadError(f"{self.file.name}: input {name!r} is {element.lower()}; the engine's ports hold numbers")
+        raise LoadError(f"{self.name}: input {name!r} is {element.lower()}; the engine's ports hold numbers")
 
     def _extent(self, port: str, place: int, dim: Any) -> int:
         if dim.HasField("dim_value") and dim.dim_value > 0:
             return int(dim.dim_value)
         if dim.HasField("dim_value") and dim.dim_value == 0:
-            raise LoadError(f"{self.file.name}: input {port!r} has no elements along axis {place}; no engine has such")
+            raise LoadError(f"{self.name}: input {port!r} has no elements along axis {place}; no engine has such")
         name = dim.dim_param or f"{port}[{place}]"
         self.used_dims.add(name)
         if name not in self.dims:
             raise LoadError(
-                f"{self.file.name}: dimension {place} of input {port!r} is {name!r}, not a number; give it a value: "
+                f"{self.name}: dimension {place} of input {port!r} is {name!r}, not a number; give it a value: "
                 f"af.load(..., dims={{{name!r}: 1}}), or --dim {name}=1"
             )
         return int(self.dims[name])
@@ -187,7 +219,7 @@ class _Reader:
         try:
             return as_tensor(value)
         except GraphError as error:
-            raise LoadError(f"{self.file.name}: {what}: {first_line(error)}") from None
+            raise LoadError(f"{self.name}: {what}: {first_line(error)}") from None
 
     # Nodes.
 
@@ -195,12 +227,13 @@ class _Reader:
         """One node: a block of nodes in its place, a value that is known, a rule's tensors, or an op of the host."""
         words = (proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
         if not all(isinstance(each, str) for each in words):
-            raise LoadError(f"{self.file.name}: node {place}: a name in it is no text; the file is damaged")
+            raise LoadError(f"{self.name}: node {place}: a name in it is no text; the file is damaged")
         name = proto.name or f"{proto.op_type}_{place}"
         node = Node(proto.op_type, name, self.opset, outputs=len(proto.output))
-        where = f"{self.file.name}: {name} ({node.kind})"
-        if depth > _MOST_DEPTH:
-            raise LoadError(f"{where}: blocks within blocks, {depth} deep; {_MOST_DEPTH} are read")
+        where = f"{self.name}: {name} ({node.kind})"
+        spend("depth", depth, where)
+        self.walked += 1
+        spend("nodes", self.walked, where)
         self._check_numbers(proto, where)
         given = [self._input(each, where) for each in proto.input]
         if self._as_block(proto, node, given, depth, where):
@@ -227,6 +260,34 @@ class _Reader:
             if proto.op_type == "Split" and each.name == "num_outputs" and each.i != len(proto.output):
                 raise LoadError(f"{where}: num_outputs is {each.i} for {len(proto.output)} outputs")
 
+    def _check_attributes(self, proto: Any, where: str) -> None:
+        """What the standard says: each attribute once, of its type and finite; inputs and outputs by their number."""
+        schema = self._schema(proto)
+        types = self.onnx.AttributeProto.AttributeType
+        seen: set[str] = set()
+        for each in proto.attribute:
+            if each.name in seen:
+                raise LoadError(f"{where}: attribute {each.name!r} is given twice")
+            seen.add(each.name)
+            if each.ref_attr_name:
+                raise LoadError(f"{where}: attribute {each.name!r} refers to a function's, outside of a function")
+            wanted = schema.attributes.get(each.name) if schema is not None else None
+            if wanted is not None and int(wanted.type.value) != each.type:
+                held = types.Name(each.type) if each.type in types.values() else f"type {each.type}"
+                raise LoadError(f"{where}: attribute {each.name!r} is {held}; ONNX wants {wanted.type.name}")
+            bound = each.name.startswith("value") or each.name in ("min", "max")  # these may well be infinite
+            if not bound and not np.isfinite([each.f, *each.floats]).all():
+                raise LoadError(f"{where}: attribute {each.name!r} is not finite")
+        if schema is None:
+            return
+        for what, count, least, most in (
+            ("inputs", len(proto.input), schema.min_input, schema.max_input),
+            ("outputs", len(proto.output), schema.min_output, schema.max_output),
+        ):
+            if not least <= count <= most:
+                span = f"{least}" if least == most else f"{least} to {most}" if most < 1 << 30 else f"{least} or more"
+                raise LoadError(f"{where}: {count} {what}; ONNX wants {span}")
+
     def _as_block(self, proto: Any, node: Node, given: Sequence[Value | None], depth: int, where: str) -> bool:
         """Whether other nodes stand for this one: a branch, the rounds of a loop, or a function of the file."""
         called = self.functions.get((proto.domain, proto.op_type))
@@ -237,7 +298,7 @@ class _Reader:
                 CONTROL[node.kind](self, proto, node, given, depth)
             except LoadError as error:
                 told = str(error)
-                raise LoadError(told if told.startswith(f"{self.file.name}: ") else f"{where}: {told}") from None
+                raise LoadError(told if told.startswith(f"{self.name}: ") else f"{where}: {told}") from None
             except _SENSELESS as error:
                 raise LoadError(f"{where}: its blocks or inputs make no sense: {first_line(error)}") from None
         else:
@@ -254,11 +315,13 @@ class _Reader:
                 raise LoadError(f"{where}: the domain {proto.domain!r} is not read")
             return None
         rules = RULES if standard else CONTRIB
+        self._check_attributes(proto, where)
         node.attrs = {each.name: self._attribute(each) for each in proto.attribute}
         if node.kind in DRAWN and standard:
             raise LoadError(f"{where}: numbers that every run draws anew; make them an input")
         computed = [each for each in given if isinstance(each, Tensor)]
         if not computed:
+            self._charge(node, given, where)
             made = self._tried(STATIC_RULES[node.kind], node, given, where) if node.kind in STATIC_RULES else None
             return self._folded(proto, where) if made is None or isinstance(made, LoadError) else made
         if self._counts(proto, node.kind):
@@ -275,6 +338,13 @@ class _Reader:
         if isinstance(made, LoadError):
             return self._on_host(proto, node, str(made), where)
         return list(self._named(made, node))
+
+    def _charge(self, node: Node, given: Sequence[Value | None], where: str) -> None:
+        try:
+            size, work = onnx_cost(node.kind, given, node.attrs)
+        except _SENSELESS as error:
+            raise LoadError(f"{where}: invalid attributes or inputs: {first_line(error)}") from None
+        self.folding.charge(size, work, where)
 
     def _counts(self, proto: Any, kind: str) -> bool:
         """Whether a node would compute with whole numbers; to move some that fp16 holds is no computation."""
@@ -417,7 +487,10 @@ class _Reader:
             yield named
 
     def _attribute(self, proto: Any) -> Any:
-        value = self.onnx.helper.get_attribute_value(proto)
+        try:
+            value = self.onnx.helper.get_attribute_value(proto)
+        except ValueError:
+            raise LoadError(f"{self.name}: attribute {proto.name!r} has no type; the file is damaged") from None
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if proto.type == self.onnx.AttributeProto.TENSOR:

@@ -7,23 +7,23 @@ import binascii
 import io
 import json
 import math
-import os
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from aneforge.budgets import check_archive, regular_file
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, intern_weight
+from aneforge.output.files import write_archive
 
 __all__ = ["FORMAT", "Graph", "load_graph"]
 
@@ -164,28 +164,24 @@ class Graph:
 
     def save(self, path: str | Path) -> None:
         """Write one file: the graph, and each weight once. Nothing is left half-written."""
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
-                archive.writestr("graph.json", json.dumps(self.to_json(weights=False)))
-                for key, weight in self.weights.items():
-                    if weight.encoded is None:
-                        archive.writestr(f"weights/{key}.npy", _as_file(weight.array))
-                        continue
-                    archive.writestr(f"encoded/{key}/form.json", json.dumps(weight.encoded.to_json()))
-                    for name, part in weight.encoded.parts.items():
-                        archive.writestr(f"encoded/{key}/{name}.npy", _as_file(part))
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_archive(path, self._entries())
+
+    def _entries(self) -> Iterator[tuple[str, Callable[[IO[bytes]], object]]]:
+        yield "graph.json", _text_writer(self.to_json(weights=False))
+        for key, weight in self.weights.items():
+            if weight.encoded is None:
+                yield f"weights/{key}.npy", partial(_write_array, weight.array)
+                continue
+            yield f"encoded/{key}/form.json", _text_writer(weight.encoded.to_json())
+            for name, part in weight.encoded.parts.items():
+                yield f"encoded/{key}/{name}.npy", partial(_write_array, part)
 
 
 def load_graph(path: str | Path) -> Graph:
     """Read a file that :meth:`Graph.save` wrote."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(regular_file(path, str(path))) as archive:
+            check_archive(archive, str(path))
             document = json.loads(archive.read("graph.json"))
             weights: dict[str, np.ndarray | Encoded] = {
                 Path(name).stem: _from_file(archive, name)
@@ -193,15 +189,17 @@ def load_graph(path: str | Path) -> Graph:
                 if name.startswith("weights/")
             }
             weights |= _encoded_weights(archive)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, *_DAMAGED) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, MemoryError, *_DAMAGED) as error:
         raise GraphError(f"{path} is no aneforge graph file: {error}") from None
     return Graph.from_json(document, weights)
 
 
-def _as_file(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
+def _write_array(array: np.ndarray, stream: IO[bytes]) -> None:
+    np.lib.format.write_array(stream, array, allow_pickle=False)
+
+
+def _text_writer(document: Any) -> Callable[[IO[bytes]], object]:
+    return lambda stream: stream.write(json.dumps(document).encode("utf-8"))
 
 
 # NumPy reads the header of an array with Python's own parser, and that of Python 3.11 counts its depth for all threads

@@ -23,7 +23,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from aneforge.errors import GraphError, nearest
+from aneforge.errors import GraphError, nearest, shown
 from aneforge.graph.cache import SharedCache
 from aneforge.graph.snapshots import Snapshot
 from aneforge.graph.weights import Weight
@@ -186,7 +186,7 @@ class Node:
         self.signature = signature
         self.inputs = inputs
         self.uid = next(_numbers)
-        self.name = name
+        self.name = None if name is None else shown(name)  # reports and logs repeat it
         self._weight = weight
         self.where = where
 
@@ -412,7 +412,7 @@ def _caller() -> tuple[str, int] | None:
 def located(where: tuple[str, int] | None) -> str:
     if where is None:
         return "unknown line"
-    name, line = Path(where[0]).name, where[1]
+    name, line = shown(Path(where[0]).name), where[1]
     return f"{name}:{line}" if line else name
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aneforge.errors import GraphError
+from aneforge.errors import GraphError, shown
 from aneforge.graph import node
 from aneforge.graph.node import Node, Shape
 from aneforge.graph.ops import contraction, elementwise, layers, leaf, norm, reduction, shape, spatial
@@ -108,7 +108,7 @@ class Tensor(Node):
 
     def named(self, name: str) -> Tensor:
         """The same node under a name of your own, which every report repeats."""
-        self.name = name
+        self.name = shown(name)
         return self
 
     def graph(self) -> Graph:

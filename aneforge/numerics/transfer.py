@@ -106,7 +106,8 @@ def _moved(op: Op, given: list[Value]) -> Value:
         chosen = hull(given[1:])
         found = replace(chosen, error=max(chosen.error, chosen.width + chosen.error)) if given[0].error else chosen
     elif op.kind == "gather_nd":
-        found = given[0] if not given[1].error else replace(given[0], error=given[0].width + given[0].error)
+        uncertain = any(each.error for each in given[1:])  # fixed indices are an attribute, not an operand
+        found = replace(given[0], error=given[0].width + given[0].error) if uncertain else given[0]
     else:
         found = hull(given)
     if op.kind in _FILLED:

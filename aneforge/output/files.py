@@ -1,28 +1,173 @@
-"""Files that are written whole or not at all."""
+"""The one writer of output files and folders: each is there whole, or the old one still is.
+
+What is new is written beside its place under a name of its own, synced to the disk and renamed. A full disk, a
+read-only folder or a kill leaves what was there; after a kill a hidden ``.NAME.*.part`` may lie beside it.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+import secrets
+import shutil
+import stat
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
+
+import numpy as np
 
 from aneforge.errors import AneforgeError, first_line
 
-__all__ = ["write_whole"]
+__all__ = ["write_archive", "write_arrays", "write_folder", "write_whole", "written_file", "written_folder"]
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip archive can name: the same content gives the same bytes
 
 
-def write_whole(path: str | Path, content: str) -> None:
-    """Beside the file first, so that a failure leaves the old one, and no half of a new one."""
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """A file of this content (text as UTF-8), whole or not at all."""
+    with written_file(path) as stream:
+        stream.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def written_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """A stream whose bytes become the file when the block ends well; any failure leaves the old file."""
+    file = _place(path)
+    try:
+        if _passes_through(file):  # a terminal, a pipe: nothing to rename
+            with file.open("wb") as stream:
+                yield stream
+            return
+        scratch = _beside(file)
+        try:
+            handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            with os.fdopen(handle, "w+b") as stream:
+                if file.exists():
+                    os.chmod(scratch, stat.S_IMODE(file.stat().st_mode))
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            scratch.replace(file)
+            _sync_folder(file.parent)
+        finally:
+            with suppress(OSError):
+                scratch.unlink()
+    except OSError as error:
+        raise AneforgeError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+@contextmanager
+def written_folder(path: str | Path) -> Iterator[Path]:
+    """An empty folder that takes the place of ``path``, as a unit, when the block ends well."""
+    folder = _place(path)
+    scratch, old = _beside(folder), _beside(folder)
+    try:
+        try:
+            scratch.mkdir()
+            yield scratch
+            _sync_tree(scratch)
+            if folder.exists():
+                folder.rename(old)
+            try:
+                scratch.rename(folder)
+            except BaseException:
+                if old.exists():
+                    old.rename(folder)
+                raise
+            _sync_folder(folder.parent)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            if folder.exists():
+                _remove(old)
+    except OSError as error:
+        raise AneforgeError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def write_folder(path: str | Path, contents: Mapping[str, str]) -> None:
+    """Text files by name in a folder. A new folder appears as a unit; in one that is there (it may hold the user's
+    own files, or be the working folder) every file is staged before the first takes its place."""
+    folder = Path(path)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            with written_folder(folder) as fresh:
+                for name, content in contents.items():
+                    (fresh / name).write_bytes(content.encode("utf-8"))
+            return
+    except OSError as error:
+        raise AneforgeError(f"{path}: cannot be written ({error.strerror or error})") from None
+    with ExitStack() as staged:
+        for name, content in contents.items():
+            staged.enter_context(written_file(folder / name)).write(content.encode("utf-8"))
+
+
+def write_archive(path: str | Path, entries: Iterable[tuple[str, Callable[[IO[bytes]], object]]]) -> None:
+    """An uncompressed zip archive; an entry is a name and what writes it. The same entries give the same bytes."""
+    with written_file(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, write in entries:
+            info = zipfile.ZipInfo(name.replace("\0", "\\x00"), _EPOCH)
+            info.external_attr = 0o600 << 16
+            with archive.open(info, "w", force_zip64=True) as entry:
+                write(entry)
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Arrays by name, as ``np.load`` reads them; any text is a name, also ``file``, which ``np.savez`` cannot take."""
+    write_archive(path, ((f"{name}.npy", _array_writer(array)) for name, array in arrays.items()))
+
+
+def _array_writer(array: np.ndarray) -> Callable[[IO[bytes]], object]:
+    return lambda stream: np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
+
+
+def _place(path: str | Path) -> Path:
     given = Path(path)
     try:
         file = given.resolve() if given.is_symlink() else given  # the file that a link names, not the link
-        scratch = file.with_name(f".{file.name}.part")
+        if not file.name:
+            raise ValueError("it names no file")
+        file.with_name(f"{file.name}.part")
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself; a name such as "."
         raise AneforgeError(f"{path}: no name for a file ({first_line(error)})") from None
+    return file
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f".{file.name[:120]}.{secrets.token_hex(6)}.part")
+
+
+def _passes_through(file: Path) -> bool:
     try:
-        scratch.write_bytes(content.encode("utf-8"))
-        scratch.replace(file)
-    except OSError as error:
-        raise AneforgeError(f"{path}: cannot be written ({error.strerror or error})") from None
-    finally:
+        kind = file.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
+
+
+def _sync_tree(folder: Path) -> None:
+    for here, _, names in os.walk(folder):
+        for name in names:
+            if not (Path(here) / name).is_symlink():
+                with (Path(here) / name).open("rb") as stream, suppress(OSError):
+                    os.fsync(stream.fileno())
+        _sync_folder(Path(here))
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on the disk when its folder is; some systems cannot sync a folder."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
         with suppress(OSError):
-            scratch.unlink()
+            path.unlink()

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aneforge.errors import shown
+
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table with aligned columns, numbers to the right."""
@@ -22,7 +24,7 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def pairs(rows: Iterable[tuple[str, str, str]], indent: int = 2) -> str:
     """Lines of name, value and evidence."""
-    listed = [(name, value, label) for name, value, label in rows]
+    listed = [(shown(name), shown(value), shown(label)) for name, value, label in rows]
     if not listed:
         return ""
     width = max(len(name) for name, _, _ in listed)
@@ -41,8 +43,8 @@ def _cell(value: Any) -> str:
     if value is None:
         return "?"
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(each) for each in value) or "-"
-    return str(value)
+        return shown(", ".join(str(each) for each in value)) or "-"
+    return shown(str(value))
 
 
 def _is_number(text: str) -> bool:

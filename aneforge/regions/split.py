@@ -37,9 +37,11 @@ class Region:
             else:
                 port = graph_input(each.shape, name=names[each.uid])
                 made[each.uid] = port.greater(0.5) if each.dtype == "bool" else port
+        cast_outputs = {each.uid for each in self.outputs if each.dtype == "bool"}
         for node in self.nodes:
             operands = [made.get(operand.uid, operand) for operand in node.inputs]
-            made[node.uid] = make(node.definition, operands, node.attrs, name=node.name, weight=node.weight)
+            name = None if node.uid in cast_outputs else node.name  # the cast that hands it out has its name
+            made[node.uid] = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
         return Graph([_handed_on(made[each.uid], names[each.uid]) for each in self.outputs])
 
     def to_json(self, names: Mapping[int, str]) -> dict[str, Any]:

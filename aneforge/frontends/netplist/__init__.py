@@ -25,7 +25,7 @@ def read(file: Path) -> Graph:
     """The graph of the only procedure of a netplist."""
     try:
         document = plistlib.loads(file.read_bytes())
-    except (plistlib.InvalidFileException, ExpatError, ValueError, KeyError, IndexError, OverflowError) as error:
+    except (ExpatError, ValueError, LookupError, OverflowError, RecursionError) as error:
         raise LoadError(f"{file.name}: not a property list ({error})") from None
     if not isinstance(document, dict) or "ProcedureList" not in document or "Networks" not in document:
         raise LoadError(f"{file.name}: not a netplist: it has no Networks and ProcedureList")

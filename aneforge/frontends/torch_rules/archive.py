@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.budgets import check_archive
 from aneforge.frontends import LoadError
 
 __all__ = ["program_in"]
@@ -51,6 +52,7 @@ def program_in(file: Path) -> tuple[Any, Callable[[], None]]:
     """The exported program of a file, and what lets go of the weights that were read so far: they stay mapped."""
     try:
         with zipfile.ZipFile(file) as archive:
+            check_archive(archive, file.name)
             return _program(file, archive)
     except zipfile.BadZipFile as error:
         raise LoadError(

@@ -1,0 +1,155 @@
+"""What a constant costs to compute, known before it is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from aneforge.budgets import spend
+
+__all__ = ["Folding", "onnx_cost"]
+
+Array = np.ndarray
+_MATRICES = ("MatMul", "MatMulInteger", "QLinearMatMul")
+_CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv")
+_SLOW = ("CumSum", "Det", "GridSample", "LRN", "NonMaxSuppression", "Resize", "RoiAlign", "Upsample")
+_IN_PYTHON = 16  # how much longer the reference evaluator takes for what it walks in Python
+
+
+class Folding:
+    """What one model has spent on constants so far."""
+
+    def __init__(self, file_bytes: int) -> None:
+        self.free = 8 * file_bytes  # a large model may well compute with each of its weights
+        self.bytes = self.work = 0
+
+    def charge(self, size: int, work: int, where: str) -> None:
+        """Numbers that are made, and work; what is over a budget is refused before it is done."""
+        self.bytes += 8 * size
+        self.work += work
+        spend("folded_bytes", self.bytes, f"{where}: computing constants", self.free)
+        spend("folded_work", self.work, f"{where}: computing constants", self.free)
+
+
+def onnx_cost(kind: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[int, int]:
+    """At most how many numbers an op of ONNX makes of known inputs, and how much work that is."""
+    arrays = [None if each is None else _array(each) for each in inputs]
+    read = sum(each.size for each in arrays if each is not None)
+    if not arrays or arrays[0] is None:
+        return read, read
+    made, inner = _made(kind, arrays[0], arrays, attrs)
+    return made, read + made * inner * (_IN_PYTHON if kind in _SLOW or kind in _CONVOLUTIONS else 1)
+
+
+def _array(value: Any) -> Array:
+    """A compressed weight counts by its shape."""
+    return value if isinstance(value, np.ndarray) else np.broadcast_to(np.float32(0), value.shape)
+
+
+def _numbers(array: Array | None) -> list[float]:
+    """A few numbers of a tensor; what is not finite counts as none, since the op itself refuses it."""
+    if array is None or array.dtype.kind not in "iufb":
+        return []
+    return [float(each) if math.isfinite(each) else 0.0 for each in array.reshape(-1)[:64]]
+
+
+def _sizes(array: Array | None) -> list[int]:
+    return [max(0, int(each)) for each in _numbers(array)]
+
+
+def _made(kind: str, x: Array, arrays: Sequence[Array | None], attrs: Mapping[str, Any]) -> tuple[int, int]:
+    """Numbers made, and multiplications for each."""
+    given = [*arrays, None, None, None, None]
+    if kind == "ConstantOfShape":
+        return math.prod(_sizes(x)), 1
+    if kind == "Range":
+        start, stop, step = ((_numbers(each) or [0.0])[0] for each in given[:3])
+        return max(0, math.ceil((stop - start) / step)) if step else 0, 1
+    if kind == "Tile":
+        return x.size * math.prod(_sizes(given[1])), 1
+    if kind == "Expand":
+        return _broadcast([x.shape, tuple(_sizes(given[1]))]), 1
+    if kind == "OneHot":
+        return x.size * max([1, *_sizes(given[1])]), 1
+    if kind in ("Resize", "Upsample"):
+        return _resized(x, given, attrs), 1
+    if kind == "Pad":
+        return _padded(x, given, attrs), 1
+    if kind in ("Gather", "GatherND") and given[1] is not None:
+        return _gathered(kind, x, given[1], attrs), 1
+    if kind in (*_MATRICES, "Gemm", *_CONVOLUTIONS):
+        other = given[3 if kind in ("QLinearMatMul", "QLinearConv") else 1]
+        return (x.size, 1) if other is None else _product(kind, x, other, attrs)
+    if kind == "Einsum":
+        total = math.prod(each.size for each in arrays if each is not None)
+        return min(total, 1 << 62), 1
+    return _broadcast([each.shape for each in arrays if each is not None]), 1
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Elementwise ops; where shapes do not fit each other the op is another, which makes no more than it reads."""
+    try:
+        return math.prod(np.broadcast_shapes(*shapes))
+    except ValueError:
+        return sum(math.prod(each) for each in shapes)
+
+
+def _resized(x: Array, given: Sequence[Array | None], attrs: Mapping[str, Any]) -> int:
+    sizes = _sizes(given[3])
+    if sizes:
+        return x.size * math.prod(sizes) if len(sizes) < x.ndim else math.prod(sizes)
+    scales = _numbers(given[2]) or _numbers(given[1]) or [float(each) for each in attrs.get("scales", ())]
+    return math.ceil(x.size * min(math.prod(scales), 2.0**60)) if scales else x.size
+
+
+def _padded(x: Array, given: Sequence[Array | None], attrs: Mapping[str, Any]) -> int:
+    told = _sizes(given[1]) or [max(0, int(each)) for each in attrs.get("pads", ())]
+    axes = [int(each) for each in _numbers(given[3])] or list(range(x.ndim))
+    if len(told) != 2 * len(axes) or any(not -x.ndim <= axis < x.ndim for axis in axes):
+        return x.size
+    shape = list(x.shape)
+    for place, axis in enumerate(axes):
+        shape[axis] += told[place] + told[place + len(axes)]
+    return math.prod(shape)
+
+
+def _gathered(kind: str, x: Array, places: Array, attrs: Mapping[str, Any]) -> int:
+    if kind == "Gather":
+        axis = int(attrs.get("axis", 0))
+        return x.size // max(1, x.shape[axis] if -x.ndim <= axis < x.ndim else 1) * places.size
+    count = places.shape[-1] if places.ndim else 1
+    batch = int(attrs.get("batch_dims", 0))
+    return places.size // max(1, count) * math.prod(x.shape[batch + count :])
+
+
+def _product(kind: str, a: Array, b: Array, attrs: Mapping[str, Any]) -> tuple[int, int]:
+    if kind == "Gemm":
+        if a.ndim != 2 or b.ndim != 2:
+            return 0, 1
+        rows, inner = a.shape[::-1] if attrs.get("transA") else a.shape
+        return rows * b.shape[0 if attrs.get("transB") else 1], max(1, inner)
+    if kind in _MATRICES:
+        if not a.ndim or not b.ndim:
+            return 0, 1
+        rows = a.shape[-2] if a.ndim > 1 else 1
+        columns = b.shape[-1] if b.ndim > 1 else 1
+        return _broadcast([a.shape[:-2], b.shape[:-2]]) * rows * columns, max(1, a.shape[-1])
+    if a.ndim < 3 or b.ndim != a.ndim:
+        return 0, 1
+    grown = 2 * max([0, *(int(each) for each in (*attrs.get("pads", ()), *attrs.get("output_padding", ())))])
+    step = max([1, *(int(each) for each in attrs.get("strides", ()))]) if kind == "ConvTranspose" else 1
+    reach = max([1, *(int(each) for each in attrs.get("dilations", ()))])
+    if kind == "ConvTranspose":
+        channels = b.shape[1] * int(attrs.get("group", 1))
+        extents = [n * step + k * reach + grown for n, k in zip(a.shape[2:], b.shape[2:], strict=True)]
+    else:
+        channels, extents = b.shape[0], [n + grown for n in a.shape[2:]]
+    made = a.shape[0] * channels * math.prod(max([each, *_told(attrs)]) for each in extents)
+    return made, max(1, b.size // max(1, b.shape[0]))
+
+
+def _told(attrs: Mapping[str, Any]) -> list[int]:
+    return [int(each) for each in attrs.get("output_shape", ())]
