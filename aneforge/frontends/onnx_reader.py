@@ -17,6 +17,7 @@ import numpy as np
 
 from aneforge.errors import AneforgeError, GraphError, first_line
 from aneforge.frontends import LoadError
+from aneforge.frontends.forms import truth
 from aneforge.frontends.onnx_control import CONTROL, function, names_read
 from aneforge.frontends.onnx_file import StoredWeights, open_model
 from aneforge.frontends.onnx_host import Typed, alone, hosted, result_types
@@ -163,7 +164,7 @@ class _Reader:
         if element == "UINT8":
             return cast(graph_input(shape, "uint8", name=name))
         if element == "BOOL":
-            return graph_input(shape, name=name).greater(0.5)
+            return truth(graph_input(shape, name=name))
         if element.startswith(("INT", "UINT")):
             return graph_input(shape, "int32", name=name)
         raise LoadError(f"{self.file.name}: input {name!r} is {element.lower()}; the engine's ports hold numbers")
