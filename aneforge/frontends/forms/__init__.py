@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from aneforge.frontends.forms.activations import (
     celu,
+    elu,
     gelu,
     hard_sigmoid,
     hard_swish,
+    leaky_relu,
     mish,
     prelu,
     selu,
@@ -51,6 +53,7 @@ from aneforge.frontends.forms.numbers import (
     compared,
     fp16_exact,
     known_number,
+    single,
     truncated,
     truth,
 )
@@ -97,6 +100,7 @@ __all__ = [
     "cumulative_sum",
     "dequantised",
     "divided",
+    "elu",
     "fake_quantised",
     "fp16_exact",
     "gathered",
@@ -111,6 +115,7 @@ __all__ = [
     "inverse",
     "known_number",
     "layer_norm",
+    "leaky_relu",
     "linear",
     "log",
     "log_softmax",
@@ -142,6 +147,7 @@ __all__ = [
     "selu",
     "shifted",
     "shrink",
+    "single",
     "sliced",
     "softplus",
     "subtracted",

@@ -6,7 +6,7 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.arithmetic import scaled, shifted
-from aneforge.frontends.forms.numbers import as_number, compared
+from aneforge.frontends.forms.numbers import as_number, compared, single
 from aneforge.frontends.values import Value
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
@@ -14,9 +14,11 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = [
     "celu",
+    "elu",
     "gelu",
     "hard_sigmoid",
     "hard_swish",
+    "leaky_relu",
     "mish",
     "prelu",
     "selu",
@@ -44,11 +46,19 @@ def swish(x: Tensor, beta: float = 1.0) -> Tensor:
 
 
 def hard_sigmoid(x: Tensor, alpha: float = 1 / 6, beta: float = 0.5) -> Tensor:
-    return x.sigmoid_hard(alpha, beta)
+    return x.sigmoid_hard(single(alpha), single(beta))
 
 
 def hard_swish(x: Tensor) -> Tensor:
     return x * hard_sigmoid(x)
+
+
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    return x.elu(single(alpha))
+
+
+def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+    return x.leaky_relu(single(slope))
 
 
 def mish(x: Tensor) -> Tensor:
@@ -56,7 +66,7 @@ def mish(x: Tensor) -> Tensor:
 
 
 def selu(x: Tensor, alpha: float = 1.6732632423543772, scale: float = 1.0507009873554805) -> Tensor:
-    return scaled(x.elu(alpha), scale)
+    return scaled(elu(x, alpha), scale)
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
@@ -74,7 +84,7 @@ def softplus(x: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
 def prelu(x: Tensor, slope: Value) -> Tensor:
     """A slope below zero: one number, one for each channel (a line, or an array that broadcasts so), or any tensor."""
     if isinstance(slope, np.ndarray) and slope.size == 1:
-        return x.leaky_relu(float(slope.reshape(-1)[0]))
+        return leaky_relu(x, float(slope.reshape(-1)[0]))
     if isinstance(slope, np.ndarray) and x.ndim > 2:
         lined = slope.reshape(*(1,) * (x.ndim - slope.ndim), *slope.shape)
         if slope.size == x.shape[1] and lined.shape[1] == slope.size:

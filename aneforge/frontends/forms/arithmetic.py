@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from aneforge.frontends.forms.numbers import LARGEST, as_factor, as_number, fp16_exact, known_number, truncated
+from aneforge.frontends.forms.numbers import LARGEST, as_factor, as_number, fp16_exact, known_number, single, truncated
 from aneforge.frontends.values import Value
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
@@ -42,6 +42,7 @@ def scaled(x: Tensor, factor: float) -> Tensor:
         factor = math.copysign(min(abs(factor), _ENDLESS), factor)
         while abs(factor) > LARGEST:
             x, factor = x * _STEP, factor / _STEP
+    factor = single(factor)
     return x * factor if fp16_exact(factor) else x.linear_activation(factor, 0.0)
 
 
@@ -50,6 +51,7 @@ def shifted(x: Tensor, offset: float) -> Tensor:
     if offset == 0.0:
         return x
     offset = math.copysign(math.inf, offset) if abs(offset) > 2 * LARGEST else offset
+    offset = single(offset)
     return x + offset if fp16_exact(offset) else x.linear_activation(1.0, offset)
 
 
@@ -64,7 +66,7 @@ def subtracted(a: Value | float, b: Value | float) -> Tensor:
     if isinstance(a, Tensor) and (offset := known_number(b, a.ndim)) is not None:
         return shifted(as_number(a), -offset)
     if isinstance(b, Tensor) and (offset := known_number(a, b.ndim)) is not None and abs(offset) <= LARGEST:
-        return offset - as_number(b) if fp16_exact(offset) else as_number(b).linear_activation(-1.0, offset)
+        return offset - as_number(b) if fp16_exact(offset) else as_number(b).linear_activation(-1.0, single(offset))
     return as_number(a, 2 * LARGEST) - as_number(b, 2 * LARGEST)
 
 
@@ -127,7 +129,7 @@ def _known_power(x: Tensor, exponent: float) -> Tensor:
 
 
 def _seen(eps: float) -> float:
-    return 0.0 if abs(eps) < _NOTHING else eps
+    return 0.0 if abs(eps) < _NOTHING else single(eps)
 
 
 def log(x: Tensor, eps: float = 0.0) -> Tensor:
@@ -164,7 +166,7 @@ def clamped(x: Tensor, low: Value | float | None, high: Value | float | None) ->
 
 def _bound(bound: Value | float | None, rank: int) -> Value | float | None:
     known = known_number(bound, max(rank, 1))
-    return bound if known is None else known
+    return bound if known is None else single(known)
 
 
 def _one_side(x: Tensor, low: float | None, high: float | None) -> Tensor:

@@ -45,7 +45,8 @@ def gathered(x: Tensor, axis: int, indices: np.ndarray) -> Tensor:
     """Known places along an axis, which becomes the axes of ``indices``; negative places count from the end."""
     places = np.where(indices < 0, indices + x.shape[axis], indices).astype(int)
     found = af.gather(x, places.reshape(-1), axis=axis)
-    return found.reshape(*((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]) or (1,)))
+    shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]) or (1,)
+    return found if found.shape == shape else found.reshape(*shape)
 
 
 def broadcast_to(x: Tensor, shape: Sequence[int]) -> Tensor:

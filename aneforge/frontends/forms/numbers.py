@@ -21,6 +21,7 @@ __all__ = [
     "compared",
     "fp16_exact",
     "known_number",
+    "single",
     "truncated",
     "truth",
 ]
@@ -40,6 +41,13 @@ _SURELY = LARGEST * 2.0**24  # the product of any fp16 number but zero with this
 def fp16_exact(number: float) -> bool:
     with np.errstate(over="ignore"):
         return float(np.float16(number)) == number
+
+
+def single(number: float) -> float:
+    """In single precision, as files hold an attribute and as PyTorch computes with a number: the last digits of a
+    double reach the bits of some functions."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 def known_number(value: object, rank: int) -> float | None:

@@ -114,13 +114,13 @@ RULES: dict[str, Rule] = {
     "Celu": lambda node, x: forms.celu(as_tensor(x), float(node.attr("alpha", 1.0))),
     "Clip": _clip,
     "Div": lambda node, a, b: forms.divided(a, b, "trunc" if is_whole(a, b) else ""),
-    "Elu": lambda node, x: as_tensor(x).elu(float(node.attr("alpha", 1.0))),
+    "Elu": lambda node, x: forms.elu(as_tensor(x), float(node.attr("alpha", 1.0))),
     "Gelu": lambda node, x: forms.gelu(as_tensor(x), node.attr("approximate", "none")),
     "HardSigmoid": lambda node, x: forms.hard_sigmoid(
         as_tensor(x), float(node.attr("alpha", 0.2)), float(node.attr("beta", 0.5))
     ),
     "HardSwish": _unary(forms.hard_swish),
-    "LeakyRelu": lambda node, x: as_tensor(x).leaky_relu(float(node.attr("alpha", 0.01))),
+    "LeakyRelu": lambda node, x: forms.leaky_relu(as_tensor(x), float(node.attr("alpha", 0.01))),
     "Max": _folded(_largest),
     "Mean": _mean_of,
     "Min": _folded(_smallest),

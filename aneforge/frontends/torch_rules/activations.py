@@ -31,7 +31,7 @@ def _elu(node: Node, x: Any, alpha: Any = 1.0, scale: Any = 1.0, input_scale: An
     """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
     given, a, s, inner = numeric(x), float(alpha), float(scale), float(input_scale)
     if inner == 1.0:
-        return scaled(given.elu(a), s)
+        return scaled(forms.elu(given, a), s)
     return scaled(given.relu() + af.minimum(scaled(scaled(given, inner).exp() - 1.0, a), 0.0), s)
 
 
@@ -60,7 +60,7 @@ def _glu(node: Node, x: Any, dim: Any = -1) -> Tensor:
 def _rrelu(node: Node, x: Any, lower: Any = 1 / 8, upper: Any = 1 / 3, training: Any = False, *_: Any) -> Tensor:
     if training:
         raise LoadError("a random slope: call module.eval() before exporting")
-    return numeric(x).leaky_relu((float(lower) + float(upper)) / 2)
+    return forms.leaky_relu(numeric(x), (float(lower) + float(upper)) / 2)
 
 
 def _dropout(node: Node, x: Any, p: Any, train: Any) -> Any:
@@ -100,7 +100,7 @@ RULES: dict[str, Rule] = {
     "glu": _glu,
     "hardshrink": lambda node, x, limit=0.5: forms.shrink(numeric(x), float(limit), 0.0),
     "hardtanh": lambda node, x, low=-1.0, high=1.0: forms.clamped(numeric(x), float(low), float(high)),
-    "leaky_relu": lambda node, x, slope=0.01: numeric(x).leaky_relu(float(slope)),
+    "leaky_relu": lambda node, x, slope=0.01: forms.leaky_relu(numeric(x), float(slope)),
     "native_dropout": _native_dropout,
     "prelu": _prelu,
     "rrelu": _rrelu,

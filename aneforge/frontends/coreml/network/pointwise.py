@@ -32,13 +32,13 @@ def activation(params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
     plain: dict[str, Callable[[Tensor], Tensor]] = {
         "linear": lambda x: x.linear_activation(told.alpha, told.beta),
         "ReLU": Tensor.relu,
-        "leakyReLU": lambda x: x.leaky_relu(told.alpha),
+        "leakyReLU": lambda x: forms.leaky_relu(x, told.alpha),
         "thresholdedReLU": lambda x: x.thresholded_relu(told.alpha),
         "tanh": Tensor.tanh,
         "scaledTanh": lambda x: x.scaled_tanh(told.alpha, told.beta),
         "sigmoid": Tensor.sigmoid,
         "sigmoidHard": lambda x: forms.hard_sigmoid(x, told.alpha, told.beta),
-        "ELU": lambda x: x.elu(told.alpha),
+        "ELU": lambda x: forms.elu(x, told.alpha),
         "softsign": Tensor.softsign,
         "softplus": Tensor.softplus,
     }
