@@ -17,6 +17,7 @@ from same_op_kit import assert_same
 
 import aneforge as af
 from aneforge.frontends import coreml
+from aneforge.numerics.risk import risks
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -316,3 +317,12 @@ def test_other_graphs_are_told_apart():
     x = af.input(X)
     with pytest.raises(AssertionError):
         assert_same(af.Graph.of(x.elu(0.7)), af.Graph.of(x.elu(0.8)), [])
+
+
+def test_risks_name_a_mask_beyond_fp16(tmp_path):
+    graph = from_onnx(tmp_path, ROWS["mask of -1e9"])
+    (found,) = (each for each in risks(graph, "m1", {"x": 4.0}) if each.kind == "infinite-constant")
+    assert "infinite in fp16" in found.message
+    assert "-3e4" in found.suggestion
+    x = af.input(X)
+    assert not [each for each in risks(x + -3e4, "m1") if each.kind == "infinite-constant"]

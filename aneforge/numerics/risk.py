@@ -146,8 +146,8 @@ def _of_gate(graph: Graph, chip: Target) -> Iterator[Risk]:
 
 
 def _of_constants(graph: Graph) -> Iterator[Risk]:
-    """Constants that are infinite in fp16, such as a mask of -1e9: a row that is masked everywhere has no sum, and what
-    is infinite times zero is zero on the engine and not a number elsewhere (N32)."""
+    """Constants that are infinite in fp16, such as a mask of -1e9: a row that is masked everywhere has no sum, and
+    what is infinite times zero is zero on the engine and not a number elsewhere (N32)."""
     names = graph.names()
     for node in graph.nodes:
         stored = None if node.weight is None or node.weight.encoded is not None else node.weight
