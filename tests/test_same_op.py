@@ -271,6 +271,7 @@ def wanted(row: Row) -> af.Graph:
 
 
 def from_onnx(folder: Any, row: Row) -> af.Graph:
+    assert row.onnx is not None
     kind, constants, attributes = row.onnx
     names = ["x", "z"][: row.inputs]
     stored = {f"c{place}": each for place, each in enumerate(constants) if each is not None}
