@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import math
+import os
 import re
 import zipfile
 
@@ -646,7 +647,7 @@ def test_archives_that_hold_no_graph(tmp_path, members):
 
 def test_no_file(tmp_path):
     for path in (tmp_path / "absent.ane", tmp_path, None, 3.5):
-        with pytest.raises(af.GraphError, match="is no aneforge graph file"):
+        with pytest.raises(af.AneforgeError, match=r"is no aneforge graph file|cannot be read|not a regular file"):
             af.load_graph(path)
 
 
@@ -657,8 +658,8 @@ def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr(np, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(af.AneforgeError, match="disk full"):
         af.Graph.from_json(document()).save(target)
     assert [each.name for each in tmp_path.iterdir()] == ["kept.ane"]
     assert target.read_bytes() == b"old"

@@ -92,7 +92,7 @@ def test_drawn_numbers_are_refused_by_name_in_an_export(tmp_path):
 
 def test_an_output_may_be_called_file(tmp_path):
     onnx.save(small("file"), tmp_path / "m.onnx")
-    done = command("run", tmp_path / "m.onnx", "--output", tmp_path / "out.npz")
+    done = command("run", tmp_path / "m.onnx", "--out", tmp_path / "out.npz")
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "out.npz") as held:
         assert held.files == ["file"]

@@ -522,5 +522,5 @@ def test_the_command(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["best"]["us"] < told["untouched"]["us"]
     assert af.estimate(tuned, target="m1") == pytest.approx(told["best"]["us"])
-    with pytest.raises(af.AneforgeError, match="cannot write"):
+    with pytest.raises(af.AneforgeError, match="cannot be written"):
         command.run(str(file), "m1", 1, None, str(tmp_path / "nowhere" / "x"), as_json=False)

@@ -19,6 +19,7 @@ from aneforge.budgets import spend
 from aneforge.errors import AneforgeError, GraphError, first_line, shown
 from aneforge.frontends import LoadError
 from aneforge.frontends.folding import Folding, onnx_cost
+from aneforge.frontends.forms import truth
 from aneforge.frontends.onnx_control import CONTROL, function, names_read
 from aneforge.frontends.onnx_file import StoredWeights, open_model
 from aneforge.frontends.onnx_host import Typed, alone, hosted, result_types
@@ -195,7 +196,7 @@ class _Reader:
         if element == "UINT8":
             return cast(graph_input(shape, "uint8", name=name))
         if element == "BOOL":
-            return graph_input(shape, name=name).greater(0.5)
+            return truth(graph_input(shape, name=name))
         if element.startswith(("INT", "UINT")):
             return graph_input(shape, "int32", name=name)
         raise LoadError(f"{self.name}: input {name!r} is {element.lower()}; the engine's ports hold numbers")

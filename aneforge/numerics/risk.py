@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.compile import compile_target, resolve_target
@@ -37,6 +39,7 @@ __all__ = ["Risk", "Risks", "precision_risk", "risks"]
 _HEADERS = ("node", "kind", "reaches", "limit", "what")
 _LONG = 1024  # numbers in a sum from which roundings of both signs matter
 _E = math.log(LARGEST)
+_MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Risk:
     op: str
     kind: str
     """``accumulator``, ``crop-route``, ``overflow``, ``cancellation``, ``int8-activations``, ``variance``,
-    ``division`` or the name of a rule of the gate."""
+    ``division``, ``infinite-constant`` or the name of a rule of the gate."""
     reaches: float
     """How large the number at risk can get; infinite where nothing bounds it."""
     limit: float
@@ -99,7 +102,8 @@ def risks(
     graph, chip = Graph.of(out), resolve_target(target)
     program = compile_target(graph, chip)
     made = _walked(program, known_values(graph, ranges))
-    found = [risk for op in program.module.ops if op.layer is not None for risk in _of_op(made, op)]
+    found = [*_of_constants(graph)]
+    found += [risk for op in program.module.ops if op.layer is not None for risk in _of_op(made, op)]
     return Risks([*_once(found), *_of_gate(graph, chip)], chip)
 
 
@@ -139,6 +143,19 @@ def _of_gate(graph: Graph, chip: Target) -> Iterator[Risk]:
             continue
         limit = math.nan if each.limit is None else float(each.limit)
         yield Risk(each.name, each.op, each.rule or "gate", math.inf, limit, None, each.message, each.hint or "")
+
+
+def _of_constants(graph: Graph) -> Iterator[Risk]:
+    """Constants that are infinite in fp16, such as a mask of -1e9: a row that is masked everywhere has no sum, and
+    what is infinite times zero is zero on the engine and not a number elsewhere (N32)."""
+    names = graph.names()
+    for node in graph.nodes:
+        stored = None if node.weight is None or node.weight.encoded is not None else node.weight
+        if stored is None or stored.size > _MOST_CONSTANTS or not np.isinf(stored.array).any():
+            continue
+        yield Risk(names.get(node.uid, node.op), node.op, "infinite-constant", math.inf, LARGEST, None,
+                   "the constant is infinite in fp16, which ends at 65504",
+                   "mask with -3e4, which is finite in sums too, or choose with a where")  # fmt: skip
 
 
 def _of_op(made: Walk, op: Op) -> Iterator[Risk]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreai_rules.op import Handle, Held, Op, Token, as_condition, as_number
+from aneforge.frontends.coreai_rules.op import Handle, Held, Op, Token
 from aneforge.frontends.coreai_rules.records import Operation
+from aneforge.frontends.forms import as_number, truth
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
@@ -44,7 +45,7 @@ def _if(walker: Walker, operation: Operation, op: Op) -> list[Held]:
     branches = [walker.block(region, []) for region in operation.regions]
     if len(branches) != 2:
         raise LoadError("a branch that may not run and has no other")
-    return [_chosen(as_condition(condition), a, b) for a, b in zip(*branches, strict=True)]
+    return [_chosen(truth(condition), a, b) for a, b in zip(*branches, strict=True)]
 
 
 def _chosen(condition: Tensor, a: Held, b: Held) -> Tensor:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
-from aneforge.frontends import LoadError
-from aneforge.frontends.coreai_rules.op import Op, Rule, as_condition, as_number
+from aneforge.frontends import LoadError, forms
+from aneforge.frontends.coreai_rules.op import Op, Rule
 from aneforge.frontends.coreai_rules.products import biased
 from aneforge.frontends.coreai_rules.records import is_whole
 from aneforge.frontends.coreai_rules.spatial import averaged
+from aneforge.frontends.forms import as_number, truncated, truth
 from aneforge.frontends.values import Value
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
@@ -24,12 +24,30 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda op: function(op.tensor())
 
 
-def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
+def _binary(function: Callable[[Value, Value], Tensor]) -> Rule:
+    """A constant that the file spreads over the whole shape is a number again."""
+    return lambda op: function(*_operands(op))
+
+
+def _operands(op: Op) -> list[Value]:
+    given = [op.value(0), op.value(1)]
+    for place, other in ((0, 1), (1, 0)):
+        single = _single(given[place])
+        if single is not None and op.types[other].static == op.shape:
+            given[place] = np.asarray(single)
+    return given
+
+
+def _compared(name: str) -> Rule:
+    return lambda op: forms.compared(name, *_operands(op))
+
+
+def _plane(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
     return lambda op: function(op.tensor(0), op.tensor(1))
 
 
 def _logical(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda op: function(as_condition(op.value(0)), as_condition(op.value(1)))
+    return lambda op: function(truth(op.value(0)), truth(op.value(1)))
 
 
 def _single(value: Value) -> float | None:
@@ -46,7 +64,7 @@ def _add(op: Op) -> Tensor:
         found = biased(op, product, bias)
         if found is not None:
             return found
-    return op.tensor(0) + op.tensor(1)
+    return forms.added(*_operands(op))
 
 
 def _mul(op: Op) -> Tensor:
@@ -54,72 +72,34 @@ def _mul(op: Op) -> Tensor:
         found = averaged(op, pool, count, inverse=True)
         if found is not None:
             return found
-    return op.tensor(0) * op.tensor(1)
+    return forms.multiplied(*_operands(op))
 
 
 def _divide(op: Op) -> Tensor:
     found = averaged(op, 0, 1, inverse=False)
     if found is not None:
         return found
-    if _single(op.value(0)) == 1.0 and op.rank(0) <= op.rank(1) and op.shape == op.types[1].static:
-        return op.tensor(1).inverse(0.0)
-    return op.tensor(0) / op.tensor(1)
+    a, b = _operands(op)
+    return forms.divided(a, b)
 
 
 def _floor_divide(op: Op) -> Tensor:
     """The language has no floor of its own: it divides by one."""
     if _single(op.value(1)) == 1.0 and op.shape == op.types[0].static:
         return op.tensor(0).floor()
-    return af.floor_div(op.tensor(0), op.tensor(1))
-
-
-def _truncated(x: Tensor) -> Tensor:
-    return x.sign() * x.abs().floor()
-
-
-def _modulo(op: Op) -> Tensor:
-    """With the sign of the dividend."""
-    a, b = op.tensor(0), op.tensor(1)
-    return a - b * _truncated(a / b)
-
-
-def _power(op: Op) -> Tensor:
-    power = _single(op.value(1))
-    x = op.tensor(0)
-    ways: dict[float, Callable[[Tensor], Tensor]] = {
-        2.0: Tensor.square,
-        0.5: Tensor.sqrt,
-        -0.5: lambda t: t.rsqrt(0.0),
-        -1.0: lambda t: t.inverse(0.0),
-        3.0: lambda t: t * t.square(),
-    }
-    if power in ways and op.shape == op.types[0].static:
-        return ways[power](x)
-    return x.pow(op.tensor(1))
-
-
-def _gelu(op: Op) -> Tensor:
-    x, way = op.tensor(), op.text("approximate", "none")
-    if way == "none":
-        return x.gelu()
-    if way == "sigmoid":
-        return x * (x * 1.702).sigmoid()
-    if way == "tanh":
-        inner = (x + (x * x * x) * 0.044715).scaled_tanh(1.0, math.sqrt(2 / math.pi))
-        return x * (inner * 0.5 + 0.5)
-    raise LoadError(f"no gelu by {way!r}")
+    return forms.divided(op.tensor(0), op.tensor(1), "floor")
 
 
 def _cast(op: Op) -> Tensor:
     """Every float is fp16 here; whole numbers are held as such, from which a cast cuts the fraction off."""
     given, before, after = op.value(0), op.types[0].dtype, op.dtype
     if after == "i1":
-        return as_condition(given)
+        return truth(given)
     x = as_number(given)
     if is_whole(after) and not is_whole(before) and before != "i1":
         if after not in ("si16", "si32", "si64"):
             raise LoadError(f"numbers that are computed as {after}, which wraps around where the engine does not")
-        return _truncated(x)
+        return truncated(x)
     if is_whole(after) and is_whole(before) and not _holds(after, before):
         raise LoadError(f"whole numbers of {before} as {after}, which wraps around where the engine does not")
     return x
@@ -131,18 +111,14 @@ def _holds(wide: str, narrow: str) -> bool:
 
 
 def _where(op: Op) -> Tensor:
-    mask = as_condition(op.value(0))
-    if op.dtype == "i1":
-        a, b = as_condition(op.value(1)), as_condition(op.value(2))
-        return af.logical_or(af.logical_and(mask, a), af.logical_and(mask.logical_not(), b))
-    return af.where(mask, op.tensor(1), op.tensor(2))
+    return forms.chosen(op.value(0), op.value(1), op.value(2), op.dtype == "i1")
 
 
 def _bitwise(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
     def rule(op: Op) -> Tensor:
         if op.dtype != "i1":
             raise LoadError("bits of whole numbers, which the engine does not compute")
-        return function(as_condition(op.value(0)), as_condition(op.value(1)))
+        return function(truth(op.value(0)), truth(op.value(1)))
 
     return rule
 
@@ -164,30 +140,30 @@ RULES: dict[str, Rule] = {
     "cos": _unary(Tensor.cos),
     "cosh": _unary(Tensor.cosh),
     "divide": _divide,
-    "equal": _binary(Tensor.equal),
+    "equal": _compared("equal"),
     "erf": _unary(Tensor.erf),
     "exp": _unary(Tensor.exp),
     "floor_divide": _floor_divide,
-    "gelu": _gelu,
-    "greater": _binary(Tensor.greater),
-    "log": _unary(lambda x: x.log(0.0)),
-    "maximum": _binary(af.maximum),
-    "minimum": _binary(af.minimum),
-    "modulo": _modulo,
+    "gelu": lambda op: forms.gelu(op.tensor(), op.text("approximate", "none")),
+    "greater": _compared("greater"),
+    "log": _unary(forms.log),
+    "maximum": _plane(af.maximum),
+    "minimum": _plane(af.minimum),
+    "modulo": _binary(lambda a, b: forms.remainder(a, b, of_dividend=True)),
     "mul": _mul,
-    "not": lambda op: as_condition(op.value(0)).logical_not(),
-    "not_equal": _binary(Tensor.not_equal),
+    "not": lambda op: truth(op.value(0)).logical_not(),
+    "not_equal": _compared("not_equal"),
     "or": _logical(af.logical_or),
-    "pow": _power,
+    "pow": _binary(forms.power),
     "relu": _unary(Tensor.relu),
     "round": _unary(Tensor.round),
-    "rsqrt": _unary(lambda x: x.rsqrt(0.0)),
+    "rsqrt": _unary(forms.rsqrt),
     "sigmoid": _unary(Tensor.sigmoid),
     "silu": _unary(Tensor.silu),
     "sin": _unary(Tensor.sin),
     "sinh": _unary(Tensor.sinh),
     "sqrt": _unary(Tensor.sqrt),
-    "sub": _binary(lambda a, b: a - b),
+    "sub": _binary(forms.subtracted),
     "tan": _unary(Tensor.tan),
     "tanh": _unary(Tensor.tanh),
     "where": _where,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreai_rules.op import Op, Rule, as_number, shaped
+from aneforge.frontends.coreai_rules.op import Op, Rule, shaped
 from aneforge.frontends.coreai_rules.records import Block
 from aneforge.frontends.coreai_rules.static import scan_way, slices, split_sizes
 from aneforge.frontends.forms import (
+    LARGEST,
+    as_number,
     broadcast_to,
     cumulative_sum,
     gathered_elements,
@@ -20,6 +22,7 @@ from aneforge.frontends.forms import (
     scattered_nd,
     sliced,
     transposed,
+    truth,
 )
 from aneforge.frontends.values import Value, axis_of
 from aneforge.graph import builders as af
@@ -168,7 +171,7 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
 
 def _truth(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
     reduced = _reduction(function)
-    return lambda op: as_number(_one(reduced(op))).greater(0.5)
+    return lambda op: truth(_one(reduced(op)))
 
 
 def _one(value: Value | Sequence[Value]) -> Tensor:
@@ -193,7 +196,9 @@ def _reduce(op: Op) -> Tensor:
     function, join, neutral = _JOINED[kind]
     first = op.number(2, "what it starts from")
     found = _one(_reduction(function)(op))
-    idle = first == neutral or (kind in ("maximum", "minimum") and abs(first) > 65504 and (first < 0) == (neutral < 0))
+    idle = first == neutral or (
+        kind in ("maximum", "minimum") and abs(first) > LARGEST and (first < 0) == (neutral < 0)
+    )
     return found if idle else join(found, as_number(op.value(2)))
 
 
@@ -211,7 +216,7 @@ def _reduce_index(op: Op) -> Tensor:
         raise LoadError("a position whose block is more than one comparison")
     largest = block.operations[0].operands == (candidate, best)
     first = op.number(2, "what it starts from")
-    if (first > -65504 if largest else first < 65504) or op.whole(3, "the first place") != 0:
+    if (first > -LARGEST if largest else first < LARGEST) or op.whole(3, "the first place") != 0:
         raise LoadError(f"a position that starts from {first:g}, which elements may not reach")
     return position(op.tensor(0), op.axis(1), keep=True, largest=largest)
 

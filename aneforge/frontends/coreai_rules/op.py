@@ -9,12 +9,12 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreai_rules.records import NUMPY, Block, Type
-from aneforge.frontends.values import Value, as_tensor, axis_of, known, number, whole_numbers
+from aneforge.frontends.forms import as_number
+from aneforge.frontends.values import Value, axis_of, known, number, whole_numbers
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Handle", "Held", "Op", "Rule", "Token", "as_condition", "as_number", "shaped"]
+__all__ = ["Handle", "Held", "Op", "Rule", "Token", "shaped"]
 
 
 @dataclass(frozen=True)
@@ -108,18 +108,6 @@ class Op:
 
 
 Rule = Callable[[Op], Value | Sequence[Value]]
-
-
-def as_number(value: Value) -> Tensor:
-    found = as_tensor(value)
-    return found.cast() if found.dtype in ("bool", "uint8") else found
-
-
-def as_condition(value: Value) -> Tensor:
-    """Anything but zero is true."""
-    if not isinstance(value, Tensor):
-        return const((np.asarray(value) != 0).astype(np.float64)).greater(0.5)
-    return value if value.dtype == "bool" else value.not_equal(0.0)
 
 
 def shaped(value: Value, shape: Sequence[int]) -> Value:

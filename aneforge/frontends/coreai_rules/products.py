@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aneforge.frontends.coreai_rules.op import Op, Rule, as_number
+from aneforge.frontends.coreai_rules.op import Op, Rule
 from aneforge.frontends.coreai_rules.spatial import unpadded
-from aneforge.frontends.forms import convolution, linear, matmul, transposed_convolution
+from aneforge.frontends.forms import as_number, convolution, linear, matmul, transposed_convolution
 from aneforge.frontends.values import Value
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreai_rules.op import Op, Rule, as_number
-from aneforge.frontends.forms import average_pool, max_pool, resampled, window_sum
+from aneforge.frontends.coreai_rules.op import Op, Rule
+from aneforge.frontends.forms import LARGEST, as_number, average_pool, max_pool, resampled, window_sum
 from aneforge.frontends.values import Value
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
@@ -19,7 +19,6 @@ __all__ = ["RULES", "averaged", "unpadded"]
 Array = np.ndarray
 Pads = list[tuple[int, int]]
 
-_LEAST = -65504.0  # of fp16: nothing in a window is below
 _MOST_WEIGHTS = 1 << 24
 _CLOSE = 2e-3  # a reciprocal in fp16 is off by less
 
@@ -40,7 +39,7 @@ def unpadded(op: Op, allowed: Callable[[float], bool]) -> tuple[Tensor, Pads]:
 
 
 def _max_pool(op: Op) -> Tensor:
-    x, pads = unpadded(op, lambda fill: fill <= _LEAST)
+    x, pads = unpadded(op, lambda fill: fill <= -LARGEST)
     size, stride, dilation = (op.numbers(place, "the window") for place in (1, 2, 3))
     ceil = bool(op.whole(4, "the rounding"))
     return max_pool(x, size, stride=stride, pads=pads, dilation=dilation, ceil=ceil)

@@ -17,6 +17,7 @@ from aneforge.frontends.coreai_rules.host import on_host
 from aneforge.frontends.coreai_rules.op import Handle, Held, Op, Token
 from aneforge.frontends.coreai_rules.records import Block, Function, Operation, Type, is_float, is_whole
 from aneforge.frontends.coreai_rules.static import STATIC, folded
+from aneforge.frontends.forms import truth
 from aneforge.frontends.forms.reductions import EXACT
 from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph.encoding import Encoded
@@ -100,7 +101,7 @@ class Walker:
         if is_float(dtype):
             return graph_input(shape, name=name)
         if dtype == "i1":
-            return graph_input(shape, name=name).not_equal(0.0)
+            return truth(graph_input(shape, name=name))
         if dtype == "ui8":
             return cast(graph_input(shape, "uint8", name=name))
         if is_whole(dtype):

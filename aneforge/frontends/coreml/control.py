@@ -10,7 +10,7 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Held, Listed, Op, State, shaped
 from aneforge.frontends.coreml.program import Operation, Stored
-from aneforge.frontends.coreml.rules.elementwise import as_condition, as_number
+from aneforge.frontends.forms import as_number, truth
 from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
@@ -52,7 +52,7 @@ def _cond(walker: Walker, operation: Operation, op: Op, scope: Scope) -> list[He
         branches.append(walker.block(block, scope))
         if any(each.value is not before[each.name] for each in walker.states.values()):
             raise LoadError("a branch writes a state, and which branch runs is only known while the program runs")
-    return [_chosen(as_condition(condition), a, b) for a, b in zip(*branches, strict=True)]
+    return [_chosen(truth(condition), a, b) for a, b in zip(*branches, strict=True)]
 
 
 def _chosen(condition: Tensor, a: Held, b: Held) -> Tensor:

@@ -7,7 +7,9 @@ import math
 import numpy as np
 
 from aneforge.frontends import LoadError
+from aneforge.frontends.forms.arithmetic import scaled
 from aneforge.frontends.forms.movement import gathered, parts
+from aneforge.frontends.forms.numbers import MASKED, added_mask
 from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
@@ -15,8 +17,6 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["as_heads", "as_line", "attention", "causal_mask", "rotary"]
 
 Array = np.ndarray
-
-_NEVER = -65504.0  # added to a score that must not count
 
 
 def as_heads(x: Tensor, heads: int) -> Tensor:
@@ -39,7 +39,7 @@ def causal_mask(queries: int, keys: int, before: int = 0, window: int = 0) -> Ar
     rows, columns = np.arange(queries)[:, None] + before, np.arange(keys)
     seen = columns <= rows
     seen = seen & (columns > rows - window) if window > 0 else seen
-    return np.where(seen, 0.0, _NEVER)
+    return np.where(seen, 0.0, MASKED)
 
 
 def attention(
@@ -53,26 +53,30 @@ def attention(
     softcap: float = 0.0,
 ) -> Tensor:
     """softmax(q k' * scale + mask) v; the mask is added and stretches to [samples, heads, queries, keys]. Fewer heads
-    of keys and values serve several of the queries each. Where the engine has it as one layer, it is one."""
-    k, v = (_for_heads(each, q.shape[1]) for each in (k, v))
+    of keys and values serve several of the queries each. Where the engine has it as one layer, it is one. Operands of
+    other ranks have no heads."""
+    planar = q.ndim == k.ndim == v.ndim == 4
+    k, v = (_for_heads(each, q.shape[1]) if planar else each for each in (k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    queries, keys = q.shape[2], k.shape[2]
-    plane = None if mask is None else _raised(mask)
-    fused = q.shape[0] == 1 and k.shape == v.shape and softcap == 0.0 and not (causal and plane is not None)
+    queries, keys = q.shape[-2], k.shape[-2]
+    plane = None if mask is None else _raised(mask) if planar else added_mask(mask)
+    fused = planar and q.shape[0] == 1 and k.shape == v.shape and softcap == 0.0 and not (causal and plane is not None)
     if fused and (plane is None or plane.shape == (1, 1, queries, keys)) and not (causal and queries != keys):
         return af.sdpa(q, k, v, scale=factor, is_causal=causal, attn_mask=plane)
-    scores = (q @ k.mT).linear_activation(factor)
+    scores = scaled(q @ k.mT, factor)
     if softcap:
-        scores = scores.linear_activation(1 / softcap).tanh().linear_activation(softcap)
+        scores = scaled(scaled(scores, 1 / softcap).tanh(), softcap)
     if causal:
-        scores = scores + af.const(causal_mask(queries, keys, keys - queries).reshape(1, 1, queries, keys))
+        scores = scores + af.const(
+            causal_mask(queries, keys, keys - queries).reshape(*(1,) * (q.ndim - 2), queries, keys)
+        )
     scores = scores if plane is None else scores + plane
     return scores.softmax(-1) @ v
 
 
 def _for_heads(x: Tensor, heads: int) -> Tensor:
     samples, own, places, features = x.shape
-    if own == heads:
+    if heads in (own, 1):
         return x
     if heads % own:
         raise LoadError(f"{own} heads of keys for {heads} of queries")
@@ -81,7 +85,7 @@ def _for_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def _raised(mask: Value) -> Tensor:
-    given = as_tensor(mask)
+    given = added_mask(mask)
     return given if given.ndim == 4 else given.reshape(*(1,) * (4 - given.ndim), *given.shape)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aneforge.frontends.forms.numbers import single
 from aneforge.frontends.values import Value, as_tensor, known
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
@@ -27,6 +28,7 @@ def whitened(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor
 
 def layer_norm(x: Tensor, axes: Sequence[int], scale: Value | None, bias: Value | None, eps: float) -> Tensor:
     """Along the last axis with known gains it is an op of the graph; otherwise mean and variance by themselves."""
+    eps = single(eps)
     width = x.shape[-1]
     if _is_line(x, axes, scale) and (bias is None or isinstance(bias, np.ndarray)):
         gamma = np.ones(width) if scale is None else scale
@@ -36,6 +38,7 @@ def layer_norm(x: Tensor, axes: Sequence[int], scale: Value | None, bias: Value 
 
 
 def rms_norm(x: Tensor, axes: Sequence[int], scale: Value | None, eps: float) -> Tensor:
+    eps = single(eps)
     if _is_line(x, axes, scale):
         return x.rms_norm(np.ones(x.shape[-1]) if scale is None else scale, eps)
     return _with_gains(x * x.square().mean(tuple(axes)).rsqrt(eps), scale, None)
@@ -54,6 +57,7 @@ def _with_gains(x: Tensor, scale: Value | None, bias: Value | None) -> Tensor:
 
 def group_norm(x: Tensor, groups: int, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
     """Gains for each channel, or for each group; with known ones an op of the graph."""
+    eps = single(eps)
     if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
         found = _planes(x).group_norm(_gains(scale, x, groups, 1.0), _gains(bias, x, groups, 0.0), groups, eps)
         return found if x.ndim == 4 else found.reshape(*x.shape)
@@ -63,6 +67,7 @@ def group_norm(x: Tensor, groups: int, scale: Value | None, bias: Value | None, 
 
 def instance_norm(x: Tensor, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
     """Every channel of every sample by itself."""
+    eps = single(eps)
     if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
         found = af.instance_norm(_planes(x), _gains(scale, x, 1, 1.0), _gains(bias, x, 1, 0.0), eps)
         return found if x.ndim == 4 else found.reshape(*x.shape)
@@ -99,6 +104,7 @@ def _by_channel(gain: Value | None, x: Tensor, groups: int = 1) -> Tensor | None
 
 def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Tensor:
     """With statistics of the training, which are known."""
+    eps = single(eps)
     centre, spread = (np.asarray(known(each, "a statistic"), np.float64).reshape(-1) for each in (mean, variance))
     gamma = np.ones_like(centre) if scale is None else np.asarray(known(scale, "a gain"), np.float64).reshape(-1)
     beta = np.zeros_like(centre) if bias is None else np.asarray(known(bias, "a gain"), np.float64).reshape(-1)

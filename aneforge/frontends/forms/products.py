@@ -36,6 +36,8 @@ def matmul(a: Value, b: Value) -> Tensor:
 
 def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
     """x @ weight.T + bias, with a weight [out, in]; a volume as rows, since products take at most rank 4."""
+    if isinstance(bias, np.ndarray) and not bias.any():
+        bias = None  # some formats always write one; the accumulators start at zero
     image = _flattened_image(x)
     if image is not None and isinstance(weight, np.ndarray) and (bias is None or isinstance(bias, np.ndarray)):
         kernel = weight.reshape(weight.shape[0], *image.shape[1:])
@@ -63,9 +65,11 @@ def _flattened_image(x: Tensor) -> Tensor | None:
 
 
 def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """A product with a triangle of ones, along the axis."""
+    """A product with a triangle of ones, along the axis; the plain one is an op of the graph, which runs as that."""
     size = x.shape[axis]
     if size > _LONGEST:
         raise LoadError(f"a running sum over {size} places; its triangle of ones is made up to {_LONGEST}")
+    if not exclusive and not reverse:
+        return x.cumsum(axis)
     triangle = np.tril(np.ones((size, size)), -1 if exclusive else 0)
     return along_axis(x, axis, triangle.T if reverse else triangle)

@@ -29,9 +29,10 @@ def position(x: Tensor, axis: int, keep: bool, largest: bool = True, last: bool 
         raise LoadError(f"a position among {size}: fp16 holds whole numbers up to {EXACT}")
     order = [*(i for i in range(x.ndim) if i != axis), axis]
     lines = x if axis == x.ndim - 1 else x.transpose(order)
-    flat = lines.reshape(-1, size)
+    flat = lines if lines.ndim == 2 else lines.reshape(-1, size)
     flat = flat.reverse([1]) if last else flat
     found = (flat if largest else -flat).argmax(-1)
     found = found.linear_activation(-1.0, float(size - 1)) if last else found
     kept = [1 if i == axis else extent for i, extent in enumerate(x.shape)]
-    return found.reshape(*(kept if keep else without_axes(x.shape, (axis,))))
+    shape = tuple(kept) if keep else without_axes(x.shape, (axis,))
+    return found if found.shape == shape else found.reshape(*shape)

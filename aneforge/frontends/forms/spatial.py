@@ -9,6 +9,7 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.movement import padded
+from aneforge.frontends.forms.numbers import LARGEST
 from aneforge.frontends.values import Value, known
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
@@ -19,7 +20,6 @@ __all__ = ["average_pool", "convolution", "max_pool", "same_pads", "transposed_c
 
 Pads = Sequence[tuple[int, int]]
 
-_LEAST = -65504.0  # what no element of a window is below
 _MOST_PLANES = 1 << 16
 _MOST_SAMPLES = 64  # of a batch whose kernel is computed: one convolution each
 
@@ -329,7 +329,7 @@ def _shifted(
 
 
 def _largest(x: Tensor, axis: int, size: int, stride: int, pad: tuple[int, int], gap: int, ceil: bool) -> Tensor:
-    found, *others = _shifted(x, axis, size, stride, pad, gap, ceil, _LEAST)
+    found, *others = _shifted(x, axis, size, stride, pad, gap, ceil, -LARGEST)
     for each in others:
         found = af.maximum(found, each)
     return found

@@ -28,7 +28,7 @@ def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 def transposed(x: Tensor, order: Sequence[int]) -> Tensor:
     if x.ndim <= MAX_RANK:
-        return x.transpose(list(order))
+        return x if [each % x.ndim for each in order] == list(range(x.ndim)) else x.transpose(list(order))
     perm = tuple(int(each) % x.ndim for each in order)
     if sorted(perm) != list(range(x.ndim)):
         raise LoadError(f"{list(order)} does not name each of {x.ndim} axes once")

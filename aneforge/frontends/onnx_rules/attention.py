@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aneforge.frontends import LoadError
+from aneforge.frontends.forms import LARGEST, added_mask
 from aneforge.frontends.forms.attention import as_heads, as_line, attention, rotary
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor, known
@@ -57,11 +58,9 @@ def _added(mask: Value) -> Value:
             raise LoadError("computed truth values, which may leave nothing to look at")
         return mask
     given = np.asarray(mask)
-    numbers = np.where(given, 0.0, -np.inf) if given.dtype == bool else given.astype(np.float64)
-    held = np.maximum(numbers, -65504.0)
-    if (held.max(axis=-1) <= -65504.0).any():
+    if ((~given).all(axis=-1) if given.dtype == bool else given.max(axis=-1) <= -LARGEST).any():
         raise LoadError("a row of the mask leaves nothing to look at")
-    return held
+    return added_mask(given)
 
 
 RULES: dict[str, Rule] = {"RotaryEmbedding": _rotary}

@@ -12,16 +12,11 @@ from aneforge.frontends.forms.attention import as_heads, as_line, attention, cau
 from aneforge.frontends.forms.norms import whitened
 from aneforge.frontends.onnx_node import Node, Rule, Value
 from aneforge.frontends.onnx_rules import elementwise, products, spatial
-from aneforge.frontends.onnx_rules.elementwise import gelu_by_tanh
-from aneforge.frontends.onnx_rules.logic import numbers
 from aneforge.frontends.values import as_tensor, known, whole_numbers
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["CONTRIB", "RULES"]
-
-_NEVER = -65504.0
-
 
 # Products and activations.
 
@@ -35,24 +30,23 @@ def _fused_matmul(node: Node, a: Value, b: Value) -> Tensor:
         right = b.mT if isinstance(b, Tensor) else b.T if b.ndim == 2 else np.swapaxes(np.asarray(b), -1, -2)
     alpha = float(node.attr("alpha", 1.0))
     found = forms.matmul(left, right)
-    return found if alpha == 1.0 else found.linear_activation(alpha)
+    return forms.scaled(found, alpha)
 
 
 def _with_bias(x: Value, bias: Value | None) -> Tensor:
-    return as_tensor(x) if bias is None else as_tensor(x) + as_tensor(bias)
+    return as_tensor(x) if bias is None else forms.added(x, bias)
 
 
 def _fast_gelu(node: Node, x: Value, bias: Value | None = None) -> Tensor:
-    return gelu_by_tanh(_with_bias(x, bias))
+    return forms.gelu(_with_bias(x, bias), "tanh")
 
 
 def _bias_gelu(node: Node, x: Value, bias: Value | None = None) -> Tensor:
-    return _with_bias(x, bias).gelu()
+    return forms.gelu(_with_bias(x, bias))
 
 
 def _quick_gelu(node: Node, x: Value) -> Tensor:
-    given, alpha = as_tensor(x), float(node.attr("alpha", 1.702))
-    return given * given.linear_activation(alpha).sigmoid()
+    return forms.swish(as_tensor(x), float(node.attr("alpha", 1.702)))
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor, list[float]], Tensor]] = {
@@ -61,7 +55,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor, list[float]], Tensor]] = {
     "Sigmoid": lambda x, told: x.sigmoid(),
     "Tanh": lambda x, told: x.tanh(),
     "LeakyRelu": lambda x, told: x.leaky_relu(told[0] if told else 0.01),
-    "Clip": lambda x, told: x.clip(max(told[0], -65504.0), min(told[1], 65504.0)),
+    "Clip": lambda x, told: forms.clamped(x, told[0], told[1]),
     "HardSigmoid": lambda x, told: x.sigmoid_hard(*(told or [0.2, 0.5])),
 }
 
@@ -203,14 +197,14 @@ def _sum(a: Value | None, b: Value) -> Value:
     if a is None:
         return b
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return numbers(a) + numbers(b)
-    return np.maximum(np.asarray(a, np.float64) + np.asarray(b, np.float64), _NEVER)
+        return forms.added(a, b)
+    return np.asarray(a, np.float64) + np.asarray(b, np.float64)
 
 
 def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: int) -> np.ndarray:
     """Known lengths [samples], or known marks [samples, keys], [samples, queries, keys]."""
     marks = known(padding, "which places count")
-    away = max(float(node.attr("mask_filter_value", -10000.0)), _NEVER)
+    away = float(node.attr("mask_filter_value", -10000.0))
     if marks.shape == (samples,):
         marks = np.arange(keys)[None] < marks.reshape(-1, 1)
     if marks.shape == (samples, keys):

@@ -6,7 +6,6 @@ import numpy as np
 
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
-from aneforge.frontends.onnx_rules.logic import truth
 from aneforge.frontends.values import as_tensor, axis_of, number, whole_numbers, without_axes
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
@@ -60,7 +59,7 @@ def _concat(node: Node, *given: Value) -> Tensor:
     """Known parts that hold nothing fall away; truth values are joined as such where all are."""
     kept = [each for each in given if isinstance(each, Tensor) or each.size]
     truths = any(isinstance(each, Tensor) and each.dtype == "bool" for each in kept)
-    parts = [truth(each) if truths else as_tensor(each) for each in kept]
+    parts = [forms.truth(each) if truths else as_tensor(each) for each in kept]
     axis = axis_of(int(node.attr("axis", 1)), parts[0].ndim)
     return parts[0] if len(parts) == 1 else af.concat(parts, axis=axis)
 
@@ -135,7 +134,7 @@ def _pad(
     if mode is None:
         raise LoadError(f"padding by {node.attr('mode')!r}")
     if given.dtype == "bool":
-        return forms.padded(given.cast(), widths, mode, fill).not_equal(0.0)
+        return forms.truth(forms.padded(given.cast(), widths, mode, fill))
     return forms.padded(given, widths, mode, fill)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from aneforge.frontends import forms
 from aneforge.frontends.onnx_node import Node, Rule, Value
-from aneforge.frontends.onnx_rules.logic import numbers
 from aneforge.frontends.values import as_tensor, axis_of, whole_numbers
 from aneforge.graph.tensor import Tensor
 
@@ -15,7 +14,7 @@ __all__ = ["RULES"]
 
 def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
     def rule(node: Node, x: Value, axes: Value | None = None) -> Tensor:
-        given = numbers(x)
+        given = forms.as_number(x)
         told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
         if told is None or len(told) == 0:
             if node.attr("noop_with_empty_axes", 0):
@@ -23,7 +22,7 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
             told = range(given.ndim)
         along = [axis_of(int(each), given.ndim) for each in told]
         found = forms.reduced(given, function, along, bool(node.attr("keepdims", 1)))
-        return found.not_equal(0.0) if isinstance(x, Tensor) and x.dtype == "bool" else found
+        return forms.truth(found) if isinstance(x, Tensor) and x.dtype == "bool" else found
 
     return rule
 

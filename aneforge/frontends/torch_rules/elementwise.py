@@ -8,167 +8,77 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
+from aneforge.frontends.forms import LARGEST, scaled, truncated, truth
+from aneforge.frontends.torch_rules.deep import Deep
 from aneforge.frontends.torch_rules.hosted import RANDOM
 from aneforge.frontends.torch_rules.node import Node, Rule
-from aneforge.frontends.torch_rules.values import LARGEST, fp16_exact, numeric, scalar, scaled, shifted
+from aneforge.frontends.torch_rules.values import numeric
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "compared", "condition", "known_power", "truncated"]
+__all__ = ["RULES"]
 
 
 def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda node, x, *rest: function(numeric(x))
 
 
-def truncated(x: Tensor) -> Tensor:
-    """The fraction cut off."""
-    return x.sign() * x.abs().floor()
+# Sums and products. A tensor of more axes than the engine has is refused by ``_plain``.
 
 
-def condition(value: Any) -> Tensor:
-    """An argument as a bool tensor: what is not zero holds."""
-    if isinstance(value, Tensor):
-        return value if value.dtype == "bool" else value.not_equal(0.0)
-    return const(np.asarray(value).astype(bool).astype(np.float64)).greater(0.5)
-
-
-# Sums and products: a number on one side is kept unrounded.
+def _plain(value: Any) -> Any:
+    return numeric(value) if isinstance(value, Deep) else value
 
 
 def _add(node: Node, a: Any, b: Any, alpha: Any = 1) -> Tensor:
-    factor = float(node.options.get("alpha", alpha) or 0)
     if node.gives_bool:
-        return af.logical_or(condition(a), condition(b))
-    if (offset := scalar(b)) is not None:
-        return shifted(numeric(a), factor * offset)
-    right = scaled(numeric(b), factor)
-    if (offset := scalar(a)) is not None:
-        return shifted(right, offset)
-    return numeric(a) + right
+        return af.logical_or(truth(a), truth(b))
+    return forms.added(_plain(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
 
 
 def _sub(node: Node, a: Any, b: Any, alpha: Any = 1) -> Tensor:
-    factor = float(node.options.get("alpha", alpha) or 0)
-    if (offset := scalar(b)) is not None:
-        return shifted(numeric(a), -factor * offset)
-    if (offset := scalar(a)) is not None:
-        return shifted(scaled(numeric(b), -factor), offset)
-    return numeric(a) - scaled(numeric(b), factor)
+    return forms.subtracted(_plain(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
 
 
-def _reversed_sub(node: Node, a: Any, b: Any, alpha: Any = 1) -> Tensor:
-    return _sub(node, b, a, alpha)
+def _times(value: Any, factor: float) -> Any:
+    if factor == 1.0:
+        return _plain(value)
+    return factor * value if isinstance(value, (int, float)) else scaled(numeric(value), factor)
 
 
 def _mul(node: Node, a: Any, b: Any) -> Tensor:
     if node.gives_bool:
-        return af.logical_and(condition(a), condition(b))
-    for x, other in ((a, b), (b, a)):
-        if (factor := scalar(other)) is not None:
-            return scaled(numeric(x), factor)
-    return numeric(a) * numeric(b)
+        return af.logical_and(truth(a), truth(b))
+    return forms.multiplied(_plain(a), _plain(b))
 
 
 def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Tensor:
-    mode = node.options.get("rounding_mode", rounding_mode)
-    divisor = scalar(b)
-    if mode == "floor":
-        return af.floor_div(numeric(a), numeric(b))
-    if divisor is not None and divisor != 0.0:
-        found = scaled(numeric(a), 1.0 / divisor)
-    elif scalar(a) == 1.0:
-        found = numeric(b).inverse(0.0)
-    else:
-        found = numeric(a) / numeric(b)
-    return truncated(found) if mode == "trunc" else found
-
-
-def _remainder(node: Node, a: Any, b: Any) -> Tensor:
-    """With the sign of the divisor, as Python's."""
-    return af.mod(numeric(a), numeric(b))
-
-
-def _fmod(node: Node, a: Any, b: Any) -> Tensor:
-    """With the sign of the dividend, as C's."""
-    left, right = numeric(a), numeric(b)
-    return left - right * truncated(left / right)
+    return forms.divided(_plain(a), _plain(b), node.options.get("rounding_mode", rounding_mode) or "")
 
 
 def _power(node: Node, base: Any, exponent: Any) -> Tensor:
-    power, start = scalar(exponent), scalar(base)
-    if power is not None:
-        return known_power(numeric(base), power)
-    if start is not None and start > 0:
-        if start in (2.0, math.e):
-            return numeric(exponent).exp2() if start == 2.0 else numeric(exponent).exp()
-        return scaled(numeric(exponent), math.log2(start)).exp2()
-    return numeric(base).pow(numeric(exponent))
-
-
-def known_power(x: Tensor, power: float) -> Tensor:
-    """Small whole powers are products, which negative numbers survive on every chip."""
-    special: dict[float, Callable[[Tensor], Tensor]] = {
-        0.5: Tensor.sqrt,
-        -0.5: lambda t: t.rsqrt(0.0),
-        -1.0: lambda t: t.inverse(0.0),
-        2.0: Tensor.square,
-    }
-    if power in special:
-        return special[power](x)
-    if power == int(power) and 1 <= abs(power) <= 8:
-        found, square, left = None, x, int(abs(power))
-        while left:
-            if left & 1:
-                found = square if found is None else found * square
-            square, left = (square.square() if left > 1 else square), left >> 1
-        assert found is not None
-        return found if power > 0 else found.inverse(0.0)
-    if power == 0.0:
-        return const(np.ones(x.shape))
-    return x.pow(power) if fp16_exact(power) else scaled(x.log(), power).exp()
+    return forms.power(_plain(base), _plain(exponent))
 
 
 # Comparisons and choices.
 
 
-def compared(x: Tensor, name: str, bound: float) -> Tensor:
-    """A comparison with a number. One that fp16 lacks is rounded to the side on which no fp16 number lies between, so
-    that every number that the engine can hold compares as it does with the number itself."""
-    with np.errstate(over="ignore"):
-        near = np.float16(bound)
-    down = name in ("greater", "less_equal")
-    if np.isfinite(near) and name not in ("equal", "not_equal"):
-        if down and float(near) > bound:
-            near = np.nextafter(near, np.float16(-np.inf))
-        elif not down and float(near) < bound:
-            near = np.nextafter(near, np.float16(np.inf))
-    return getattr(x, name)(const(np.full((1,) * x.ndim, near)))
-
-
 def _comparison(name: str) -> Rule:
-    def rule(node: Node, a: Any, b: Any) -> Tensor:
-        bound = scalar(b)
-        return getattr(numeric(a), name)(numeric(b)) if bound is None else compared(numeric(a), name, bound)
-
-    return rule
+    return lambda node, a, b: forms.compared(name, _plain(a), _plain(b))
 
 
 def _logical(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda node, a, b: function(condition(a), condition(b))
+    return lambda node, a, b: function(truth(a), truth(b))
 
 
 def _negated(node: Node, x: Any) -> Tensor:
-    return condition(x).logical_not()
+    return truth(x).logical_not()
 
 
-def _where(node: Node, chosen: Any, a: Any, b: Any) -> Tensor:
-    if node.gives_bool:
-        holds, yes, no = condition(chosen), condition(a), condition(b)
-        return af.logical_or(af.logical_and(holds, yes), af.logical_and(holds.logical_not(), no))
-    return af.where(condition(chosen), numeric(a), numeric(b))
+def _where(node: Node, mask: Any, a: Any, b: Any) -> Tensor:
+    return forms.chosen(_plain(mask), _plain(a), _plain(b), node.gives_bool)
 
 
 def _masked_fill(node: Node, x: Any, mask: Any, value: Any) -> Tensor:
@@ -176,19 +86,7 @@ def _masked_fill(node: Node, x: Any, mask: Any, value: Any) -> Tensor:
 
 
 def _clamp(node: Node, x: Any, low: Any = None, high: Any = None) -> Tensor:
-    """Bounds that are numbers make one op; bounds that are tensors a maximum and a minimum."""
-    given = numeric(x)
-    if high is None and scalar(low) == 0.0:
-        return given.relu()
-    least = -LARGEST if low is None else scalar(low)
-    most = LARGEST if high is None else scalar(high)
-    if least is None or most is None:
-        given = given if low is None else af.maximum(given, numeric(low))
-        return given if high is None else af.minimum(given, numeric(high))
-    if (low is None or high is None) and fp16_exact(least if high is None else most):
-        bound = least if high is None else most  # the other side stays open: it may be infinite
-        return af.maximum(given, bound) if high is None else af.minimum(given, bound)
-    return given.clip(min(max(least, -LARGEST), most), min(most, LARGEST))
+    return forms.clamped(numeric(x), low, high)
 
 
 def _is_finite(node: Node, x: Any) -> Tensor:
@@ -223,8 +121,7 @@ def _addcdiv(node: Node, x: Any, a: Any, b: Any, value: Any = 1) -> Tensor:
 
 def _lerp(node: Node, a: Any, b: Any, weight: Any) -> Tensor:
     start, step = numeric(a), numeric(b) - numeric(a)
-    share = scalar(weight)
-    return start + (scaled(step, share) if share is not None else step * numeric(weight))
+    return start + forms.multiplied(step, _plain(weight))
 
 
 def _log_add_exp(node: Node, a: Any, b: Any) -> Tensor:
@@ -300,22 +197,22 @@ RULES: dict[str, Rule] = {
             "erfc": lambda x: 1.0 - x.erf(),
             "exp": Tensor.exp,
             "exp2": Tensor.exp2,
-            "expm1": lambda x: x.exp() - 1.0,
+            "expm1": lambda x: forms.shifted(x.exp(), -1.0),
             "fix": truncated,
             "floor": Tensor.floor,
             "frac": lambda x: x - truncated(x),
             "isnan": lambda x: x.not_equal(x),
             "isneginf": lambda x: x.equal(const(np.float16(-np.inf))),
             "isposinf": lambda x: x.equal(const(np.float16(np.inf))),
-            "log": Tensor.log,
+            "log": forms.log,
             "log10": lambda x: scaled(x.log(), 1 / math.log(10)),
             "log1p": lambda x: x.log(1.0),
             "log2": lambda x: scaled(x.log(), 1 / math.log(2)),
             "neg": lambda x: -x,
             "positive": lambda x: x,
             "rad2deg": lambda x: scaled(x, 180 / math.pi),
-            "reciprocal": lambda x: x.inverse(0.0),
-            "rsqrt": lambda x: x.rsqrt(0.0),
+            "reciprocal": forms.inverse,
+            "rsqrt": forms.rsqrt,
             "sgn": Tensor.sign,
             "sign": Tensor.sign,
             "signbit": lambda x: x.less(0.0),
@@ -344,7 +241,7 @@ RULES: dict[str, Rule] = {
     "floor_divide": lambda node, a, b: _div(node, a, b, "floor"),
     "fmax": lambda node, a, b: af.maximum(numeric(a), numeric(b)),
     "fmin": lambda node, a, b: af.minimum(numeric(a), numeric(b)),
-    "fmod": _fmod,
+    "fmod": lambda node, a, b: forms.remainder(_plain(a), _plain(b), of_dividend=True),
     "ge": _comparison("greater_equal"),
     "gt": _comparison("greater"),
     "heaviside": _heaviside,
@@ -371,9 +268,9 @@ RULES: dict[str, Rule] = {
     "nan_to_num": _nan_to_num,
     "ne": _comparison("not_equal"),
     "pow": _power,
-    "remainder": _remainder,
+    "remainder": lambda node, a, b: forms.remainder(_plain(a), _plain(b)),
     "round": _round,
-    "rsub": _reversed_sub,
+    "rsub": lambda node, a, b, alpha=1: _sub(node, b, a, alpha),
     "sinc": _sinc,
     "sub": _sub,
     "true_divide": _div,

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import broadcast_to, gathered, sliced
-from aneforge.frontends.torch_rules.elementwise import condition
+from aneforge.frontends.forms import broadcast_to, gathered, sliced, truth
 from aneforge.frontends.torch_rules.movement import moved
 from aneforge.frontends.torch_rules.node import HostOnlyError, Node, Rule, held
 from aneforge.frontends.torch_rules.values import axes_of, numeric, shaped
@@ -135,7 +134,7 @@ def _slice_scatter(
     axis = axes_of(dim, len(node.shape))[0]
     extent = node.shape[axis]
     chosen = range(extent)[slice(0 if start is None else int(start), extent if end is None else int(end), int(step))]
-    base, new = (condition(x), condition(source)) if node.gives_bool else (numeric(x), numeric(source))
+    base, new = (truth(x), truth(source)) if node.gives_bool else (numeric(x), numeric(source))
     wanted = tuple(len(chosen) if i == axis else each for i, each in enumerate(node.shape))
     new = _under(new, *wanted) if new.size == math.prod(wanted) else broadcast_to(new, wanted)
     if not len(chosen):
@@ -185,7 +184,7 @@ def _chosen(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
         return None
     if math.prod(getattr(values, "shape", ()) or (1,)) != 1:
         return None
-    mask = condition(index)
+    mask = truth(index)
     wanted = (*mask.shape, *(1,) * (len(node.shape) - mask.ndim))
     mask = mask.reshape(*wanted) if wanted != mask.shape else mask
     return af.where(mask, numeric(values).reshape(*(1,) * len(node.shape)), numeric(x))

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import broadcast_to, gathered, padded, parts, sliced
+from aneforge.frontends.forms import as_number, broadcast_to, gathered, padded, parts, sliced, truncated, truth
 from aneforge.frontends.torch_rules.deep import Deep
-from aneforge.frontends.torch_rules.elementwise import condition, truncated
 from aneforge.frontends.torch_rules.node import Node, Rule, held
-from aneforge.frontends.torch_rules.values import axes_of, numeric, plain, shaped
-from aneforge.frontends.values import as_tensor
+from aneforge.frontends.torch_rules.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -26,8 +24,8 @@ def moved(value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.ndarray) and value.dtype == bool:
-        return condition(value)
-    return as_tensor(plain(value)) if isinstance(value, np.ndarray) else numeric(value)
+        return truth(value)
+    return as_number(value) if isinstance(value, np.ndarray) else numeric(value)
 
 
 # Views.
@@ -80,7 +78,7 @@ def _to_copy(node: Node, x: Any, *_: Any) -> Any:
     """Every number is fp16 here; a cast to whole numbers cuts the fraction off."""
     source, target = node.operand_dtypes[0], node.dtypes[0]
     if target == "bool":
-        return condition(x)
+        return truth(x)
     if "complex" in target:
         raise LoadError("complex numbers")
     given = numeric(x)
@@ -88,7 +86,7 @@ def _to_copy(node: Node, x: Any, *_: Any) -> Any:
 
 
 def _copied(node: Node, x: Any, source: Any, *_: Any) -> Any:
-    given = condition(source) if node.gives_bool else numeric(source)
+    given = truth(source) if node.gives_bool else numeric(source)
     return given if given.shape == held(node.shape) else broadcast_to(given, held(node.shape))
 
 
@@ -132,7 +130,7 @@ def _unbind(node: Node, x: Any, dim: int = 0) -> list[Any]:
 def _joined(node: Node, tensors: Sequence[Any]) -> list[Tensor]:
     """The tensors of a list in one type; empty ones, which hold nothing, left out."""
     full = [each for each in tensors if not (isinstance(each, np.ndarray) and each.size == 0)]
-    return [condition(each) if node.gives_bool else numeric(each) for each in full]
+    return [truth(each) if node.gives_bool else numeric(each) for each in full]
 
 
 def _concat(node: Node, tensors: Sequence[Any], dim: int = 0) -> Tensor:
@@ -211,8 +209,8 @@ def _pad(node: Node, x: Any, pad: Sequence[int], mode: str = "constant", value: 
             found = _wrapped(found, axis, before, after)
         return found
     fill = float(value or 0.0)
-    found = padded(given, widths, mode, float(plain(np.asarray(fill))))
-    return found.greater(0.5) if node.gives_bool else found
+    found = padded(given, widths, mode, float(fill))
+    return truth(found) if node.gives_bool else found
 
 
 def _wrapped(x: Tensor, axis: int, before: int, after: int) -> Tensor:
@@ -251,8 +249,8 @@ def _triangle(lower: bool) -> Rule:
         ones = np.ones(node.shape[-2:])
         mask = np.tril(ones, int(diagonal)) if lower else np.triu(ones, int(diagonal))
         if node.gives_bool:
-            return af.logical_and(condition(x), condition(np.broadcast_to(mask, node.shape)))
-        return af.where(condition(mask), numeric(x), const(np.zeros((1,) * len(node.shape))))
+            return af.logical_and(truth(x), truth(np.broadcast_to(mask, node.shape)))
+        return af.where(truth(mask), numeric(x), const(np.zeros((1,) * len(node.shape))))
 
     return rule
 

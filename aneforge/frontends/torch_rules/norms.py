@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.torch_rules.elementwise import known_power
+from aneforge.frontends.forms import power as to_power
+from aneforge.frontends.forms import scaled
 from aneforge.frontends.torch_rules.node import Node, Rule
 from aneforge.frontends.torch_rules.products import stored
-from aneforge.frontends.torch_rules.values import axes_of, numeric, scaled, shaped
+from aneforge.frontends.torch_rules.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
@@ -176,8 +177,8 @@ def _vector_norm(node: Node, x: Any, order: Any = 2, dim: Any = None, *_: Any) -
     elif power == 0.0:
         found = given.not_equal(0.0).cast().sum(axes)
     else:
-        total = known_power(given.abs(), power).sum(axes)
-        found = known_power(total, 1 / power)
+        total = to_power(given.abs(), power).sum(axes)
+        found = to_power(total, 1 / power)
     return shaped(found, node.shape)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import broadcast_to, convolution, cumulative_sum, linear, matmul, same_pads
+from aneforge.frontends.forms import convolution, cumulative_sum, linear, matmul, same_pads, scaled
 from aneforge.frontends.forms import transposed_convolution as turned_convolution
+from aneforge.frontends.forms.attention import attention, causal_mask
 from aneforge.frontends.torch_rules.node import Node, Rule, held
-from aneforge.frontends.torch_rules.values import LARGEST, axes_of, numeric, pair_of, plain, scaled
+from aneforge.frontends.torch_rules.values import axes_of, numeric, pair_of
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "stored"]
@@ -25,7 +25,7 @@ def stored(value: Any) -> Any:
     """A weight as it is: known ones stay known, so that they are stored and not computed."""
     if value is None or isinstance(value, (Tensor, Encoded)):
         return value
-    return plain(np.asarray(value)) if np.asarray(value).dtype.kind == "f" else np.asarray(value, np.float64)
+    return np.asarray(value) if np.asarray(value).dtype.kind == "f" else np.asarray(value, np.float64)
 
 
 def _product(a: Any, b: Any) -> Tensor:
@@ -134,41 +134,10 @@ def _attention(
     if float(dropout or 0.0) > 0:
         raise LoadError("attention with dropout: call module.eval() before exporting")
     query, key, value = numeric(q), numeric(k), numeric(v)
-    scale = node.options.get("scale")
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    if query.ndim == 4 and key.shape[1] != query.shape[1]:
-        key, value = (_repeated_heads(each, query.shape[1]) for each in (key, value))
-    added = None if mask is None else _additive(mask)
-    if query.ndim == 4 and query.shape[0] == 1 and key.shape == value.shape and query.shape[3] == key.shape[3]:
-        plane = (1, 1, query.shape[2], key.shape[2])
-        if added is None or added.size == plane[2] * plane[3]:
-            return af.sdpa(query, key, value, factor, causal, None if added is None else added.reshape(*plane))
-    scores = scaled(query, factor) @ key.mT
-    if causal:
-        scores = scores + const(np.triu(np.full(scores.shape[-2:], -LARGEST), 1))
-    if added is not None:
-        scores = scores + added
-    return scores.softmax(-1) @ value
-
-
-def _repeated_heads(x: Tensor, heads: int) -> Tensor:
-    """Grouped queries: each head of keys serves several heads of queries."""
-    n, groups, length, width = x.shape
-    if heads % groups:
-        raise LoadError(f"{heads} heads of queries for {groups} of keys")
-    spread = broadcast_to(x.reshape(n, groups, 1, length, width), (n, groups, heads // groups, length, width))
-    return spread.reshape(n, heads, length, width)
-
-
-def _additive(mask: Any) -> Tensor:
-    """A mask of truth values as numbers to add: nothing where it holds."""
-    if isinstance(mask, Tensor) and mask.dtype == "bool":
-        return af.where(mask, const(np.zeros((1,) * mask.ndim)), const(np.full((1,) * mask.ndim, -LARGEST)))
-    if isinstance(mask, np.ndarray) and mask.dtype == bool:
-        return const(np.where(mask, 0.0, -LARGEST))
-    if isinstance(mask, np.ndarray):
-        return const(np.maximum(np.asarray(mask, np.float64), -LARGEST))
-    return numeric(mask)
+    scale, queries, keys = node.options.get("scale"), query.shape[-2], key.shape[-2]
+    if causal and queries != keys:  # PyTorch counts from the first query, whatever the keys are
+        mask, causal = causal_mask(queries, keys), False
+    return attention(query, key, value, scale=None if scale is None else float(scale), mask=mask, causal=causal)
 
 
 def _fused_attention(node: Node, q: Any, k: Any, v: Any, dropout: Any = 0.0, causal: bool = False) -> list[Any]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.frontends.forms import position
-from aneforge.frontends.torch_rules.elementwise import condition
+from aneforge.frontends.forms import position, truth
 from aneforge.frontends.torch_rules.node import HostOnlyError, Node, Rule
 from aneforge.frontends.torch_rules.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
@@ -32,17 +31,17 @@ def _whole(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
 
 
 def _any(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
-    given = condition(x).cast()
-    return shaped(given.amax(tuple(axes_of(dim, given.ndim))).greater(0.5), node.shape)
+    given = truth(x).cast()
+    return shaped(truth(given.amax(tuple(axes_of(dim, given.ndim)))), node.shape)
 
 
 def _all(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
-    given = condition(x).cast()
-    return shaped(given.amin(tuple(axes_of(dim, given.ndim))).greater(0.5), node.shape)
+    given = truth(x).cast()
+    return shaped(truth(given.amin(tuple(axes_of(dim, given.ndim)))), node.shape)
 
 
 def _count(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
-    given = condition(x).cast()
+    given = truth(x).cast()
     return shaped(given.sum(tuple(axes_of(dim, given.ndim))), node.shape)
 
 
@@ -134,7 +133,7 @@ def _nan_sum(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
 def _trace(node: Node, x: Any) -> Any:
     given = numeric(x)
     eye = np.eye(given.shape[0], given.shape[1])
-    return shaped(af.where(condition(eye), given, const(np.zeros((1, 1)))).sum((0, 1)), node.shape)
+    return shaped(af.where(truth(eye), given, const(np.zeros((1, 1)))).sum((0, 1)), node.shape)
 
 
 def _median(node: Node, *_: Any) -> Any:

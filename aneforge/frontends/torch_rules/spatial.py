@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import average_pool, max_pool
+from aneforge.frontends.forms import average_pool, max_pool, scaled
 from aneforge.frontends.torch_rules.node import HostOnlyError, Node, Rule
-from aneforge.frontends.torch_rules.values import numeric, pair_of, scaled
+from aneforge.frontends.torch_rules.values import numeric, pair_of
 from aneforge.frontends.values import along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const

@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
+from aneforge.frontends.forms import as_number
 from aneforge.frontends.torch_rules.deep import MOST_AXES, Deep
 from aneforge.frontends.torch_rules.node import Shape, held
-from aneforge.frontends.values import as_tensor
-from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["LARGEST", "axes_of", "fp16_exact", "numeric", "pair_of", "plain", "scalar", "scaled", "shaped", "shifted"]
-
-LARGEST = 65504.0
-_AS_GOOD_AS_INFINITE = 1e8
+__all__ = ["axes_of", "numeric", "pair_of", "scalar", "shaped"]
 
 
 def scalar(value: Any) -> float | None:
@@ -28,53 +24,11 @@ def scalar(value: Any) -> float | None:
     return None
 
 
-def plain(value: Any) -> Any:
-    """A known array with what stands for minus infinity (the least float32, -1e9 of a mask) as fp16 can hold it.
-
-    Only numbers far beyond the fp16 range are held; one that is merely too large for fp16 is refused later.
-    """
-    if isinstance(value, Encoded) or not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
-        return value
-    beyond = np.isfinite(value) & (np.abs(value) >= _AS_GOOD_AS_INFINITE)
-    return np.where(beyond, np.sign(value) * LARGEST, value) if beyond.any() else value
-
-
 def numeric(value: Any) -> Tensor:
     """An argument as an fp16 tensor: a bool is 0 or 1."""
-    if isinstance(value, Tensor):
-        return value.cast() if value.dtype in ("bool", "uint8") else value
     if isinstance(value, Deep):
         raise LoadError(f"a tensor of {len(value.shape)} axes; no engine takes more than {MOST_AXES}")
-    known = np.asarray(value, np.float64) if isinstance(value, (bool, int, float)) else plain(value)
-    return as_tensor(known)
-
-
-def fp16_exact(number: float) -> bool:
-    with np.errstate(over="ignore"):
-        return float(np.float16(number)) == number
-
-
-def _within(number: float) -> float:
-    """A stand-in for infinity as fp16 holds it."""
-    if np.isfinite(number) and abs(number) >= _AS_GOOD_AS_INFINITE:
-        return float(np.sign(number)) * LARGEST
-    return number
-
-
-def scaled(x: Tensor, factor: float) -> Tensor:
-    """``x`` by a number; one that fp16 does not hold exactly is kept as an attribute, unrounded."""
-    if factor == 1.0:
-        return x
-    factor = _within(factor)
-    return x * factor if fp16_exact(factor) else x.linear_activation(factor, 0.0)
-
-
-def shifted(x: Tensor, offset: float) -> Tensor:
-    """``x`` plus a number, kept as :func:`scaled` keeps it."""
-    if offset == 0.0:
-        return x
-    offset = _within(offset)
-    return x + offset if fp16_exact(offset) else x.linear_activation(1.0, offset)
+    return as_number(value)
 
 
 def shaped(x: Tensor, shape: Shape) -> Tensor | Deep:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from aneforge.errors import AneforgeError, GraphError, first_line
 from aneforge.frontends import LoadError
+from aneforge.frontends.forms import truth
 from aneforge.frontends.torch_rules import (
     DEEP_RULES,
     HOSTED,
@@ -29,7 +30,6 @@ from aneforge.frontends.torch_rules import (
 )
 from aneforge.frontends.torch_rules.calls import arrays, host_nodes, in_fp16, numbers_of, ordered
 from aneforge.frontends.torch_rules.deep import Deep
-from aneforge.frontends.torch_rules.elementwise import condition
 from aneforge.frontends.torch_rules.hosted import INTEGERS
 from aneforge.frontends.torch_rules.naming import Names
 from aneforge.frontends.torch_rules.node import HostOnlyError, Node, Rule, held
@@ -162,7 +162,7 @@ class Walker:
             raise LoadError(f"{self.what}: input {name!r}: {first_line(error)}") from None
         if kind != "bool":
             return port
-        held_ = port.greater(0.5)
+        held_ = truth(port)
         self._name(held_, f"{shown}.holds")
         return held_
 
@@ -379,7 +379,7 @@ class Walker:
             value = value.reshape(*held(wanted))
         if isinstance(value, Tensor):
             if (kind == "bool") != (value.dtype == "bool"):
-                value = condition(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
+                value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
             alone = not several or node.wanted == frozenset([0]) or len(node.shapes) == 1
             self._name(value, node.name if alone else f"{node.name}.{place}")
         else:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.coreml.host import on_host
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
 from aneforge.frontends.coreml.op import Op, shaped
 from aneforge.frontends.coreml.program import TensorType
-from aneforge.frontends.coreml.rules.reductions import where_extreme
 from aneforge.frontends.values import as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
@@ -33,13 +32,13 @@ def activation(params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
     plain: dict[str, Callable[[Tensor], Tensor]] = {
         "linear": lambda x: x.linear_activation(told.alpha, told.beta),
         "ReLU": Tensor.relu,
-        "leakyReLU": lambda x: x.leaky_relu(told.alpha),
+        "leakyReLU": lambda x: forms.leaky_relu(x, told.alpha),
         "thresholdedReLU": lambda x: x.thresholded_relu(told.alpha),
         "tanh": Tensor.tanh,
         "scaledTanh": lambda x: x.scaled_tanh(told.alpha, told.beta),
         "sigmoid": Tensor.sigmoid,
-        "sigmoidHard": lambda x: x.sigmoid_hard(told.alpha, told.beta),
-        "ELU": lambda x: x.elu(told.alpha),
+        "sigmoidHard": lambda x: forms.hard_sigmoid(x, told.alpha, told.beta),
+        "ELU": lambda x: forms.elu(x, told.alpha),
         "softsign": Tensor.softsign,
         "softplus": Tensor.softplus,
     }
@@ -47,7 +46,7 @@ def activation(params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
         return plain[form]
     alpha = _by_channel(told.alpha, channels)
     if form == "PReLU":
-        return lambda x: x.prelu(alpha.reshape(-1))
+        return lambda x: forms.prelu(x, alpha)
     beta = _by_channel(told.beta, channels)
     return lambda x: const(alpha) * (x * const(beta)).softplus()
 
@@ -55,7 +54,7 @@ def activation(params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
 def _by_channel(params: Any, channels: int) -> np.ndarray:
     count = len(params.floatValue) or len(params.float16Value) // 2 or channels
     found = numbers_of(params, (1 if count == 1 else channels,), "a number for each channel")
-    return np.broadcast_to(found, (channels,)).reshape(1, -1, 1, 1)
+    return found.reshape(1, -1, 1, 1)
 
 
 def _activation(layer: Layer) -> Blob:
@@ -68,17 +67,17 @@ def _activation(layer: Layer) -> Blob:
 
 def _unary(layer: Layer) -> Blob:
     scale, shift, eps = layer.scale, layer.shift, layer.epsilon
-    forms: tuple[Callable[[Tensor], Tensor], ...] = (
+    functions: tuple[Callable[[Tensor], Tensor], ...] = (
         Tensor.sqrt,
-        lambda x: x.rsqrt(eps),
-        lambda x: x.inverse(eps),
-        lambda x: x.square() if layer.alpha == 2 else x.pow(layer.alpha),
+        lambda x: forms.rsqrt(x, eps),
+        lambda x: forms.inverse(x, eps),
+        lambda x: forms.power(x, layer.alpha),
         Tensor.exp,
-        Tensor.log,
+        forms.log,
         Tensor.abs,
         lambda x: x.threshold(layer.alpha),
     )
-    function = forms[layer.type]
+    function = functions[layer.type]
     moved = scale != 1.0 or shift != 0.0
     return layer.x.map(lambda x: function(x.linear_activation(scale, shift) if moved else x))
 
@@ -98,7 +97,7 @@ def together(blobs: list[Blob], function: Callable[[Tensor, Tensor], Tensor]) ->
 
 
 def _several(
-    function: Callable[[Tensor, Tensor], Tensor], in_numpy: Callable[[Any, Any], Any], alone: str = ""
+    function: Callable[[Any, Any], Tensor], in_numpy: Callable[[Any, Any], Any], alone: str = ""
 ) -> Callable[[Layer], Blob]:
     """With one input, a number of the layer is the other. Known values, such as counters of loops, stay known."""
 
@@ -108,7 +107,7 @@ def _several(
             values = known if len(known) > 1 or not alone else [*known, np.float64(getattr(layer, alone))]
             return Blob.of(np.asarray(reduce(in_numpy, values)))
         if len(layer.inputs) == 1 and alone:
-            return layer.x.map(lambda x: function(x, as_tensor(np.array(getattr(layer, alone), np.float64))))
+            return layer.x.map(lambda x: function(x, getattr(layer, alone)))
         return together(layer.inputs, function)
 
     return rule
@@ -116,7 +115,7 @@ def _several(
 
 def _average(layer: Layer) -> Blob:
     total = together(layer.inputs, lambda a, b: a + b)
-    return total.map(lambda x: x * (1 / len(layer.inputs)))
+    return total.map(lambda x: forms.scaled(x, 1 / len(layer.inputs)))
 
 
 def _dot(layer: Layer) -> Blob:
@@ -234,8 +233,8 @@ def _reduce(layer: Layer) -> Blob:
     if layer.params.mode == 9:
         if len(axes) != 1:
             raise LoadError("a position along several axes")
-        return of_planes(where_extreme(x, axes[0], True, True), layer.x.shape)
-    forms: tuple[Callable[[], Tensor], ...] = (
+        return of_planes(forms.position(x, axes[0], True), layer.x.shape)
+    functions: tuple[Callable[[], Tensor], ...] = (
         lambda: x.sum(axes),
         lambda: x.mean(axes),
         lambda: x.prod(axes),
@@ -246,12 +245,12 @@ def _reduce(layer: Layer) -> Blob:
         lambda: x.amax(axes),
         lambda: x.amin(axes),
     )
-    return of_planes(forms[layer.params.mode](), layer.x.shape)
+    return of_planes(functions[layer.params.mode](), layer.x.shape)
 
 
 LAYERS = {
     "activation": _activation,
-    "add": _several(lambda a, b: a + b, np.add, "alpha"),
+    "add": _several(forms.added, np.add, "alpha"),
     "average": _average,
     "bias": _bias,
     "concat": _concat,
@@ -263,7 +262,7 @@ LAYERS = {
     "loadConstantND": _constant,
     "max": _several(af.maximum, np.maximum),
     "min": _several(af.minimum, np.minimum),
-    "multiply": _several(lambda a, b: a * b, np.multiply, "alpha"),
+    "multiply": _several(forms.multiplied, np.multiply, "alpha"),
     "permute": _permute,
     "reduce": _reduce,
     "reshape": _reshape,

@@ -19,7 +19,6 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["LAYERS"]
 
-_LARGEST = 65504.0  # of fp16: a clip beyond it does nothing
 _BOUNDED = ("sigmoid", "tanh", "sigmoidHard", "scaledTanh", "softsign")
 _REACH = 50.0  # what goes into an activation is held to
 
@@ -107,7 +106,7 @@ def _lstm_cell(
         else None
     )
     clip = float(told.cellClipThreshold)
-    held = clip if 0 < clip < min(_LARGEST, 50000.0) else None
+    held = clip if 0 < clip < 50000.0 else None
     functions = [_function(each) for each in acts]
     plain = _named(acts, ("sigmoid", "tanh", "tanh"))
     return lstm_cell(w, r, b, states[0], states[1], functions, plain, peep, held)

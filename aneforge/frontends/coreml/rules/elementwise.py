@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.coreml.op import Op, Rule, is_whole
-from aneforge.frontends.values import Value, as_tensor
+from aneforge.frontends.forms import as_number, truth
+from aneforge.frontends.values import Value
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["ACTIVATIONS", "RULES", "as_condition", "as_number"]
-
-_LARGEST = 65504.0  # of fp16: a bound beyond it bounds nothing
-
-
-def as_number(value: Value) -> Tensor:
-    """Truth values as 0 and 1."""
-    found = as_tensor(value)
-    return found.cast() if found.dtype != "fp16" else found
-
-
-def as_condition(value: Value) -> Tensor:
-    """Anything but zero is true."""
-    if not isinstance(value, Tensor):
-        return const((np.asarray(value) != 0).astype(np.float64)).greater(0.5)
-    return value if value.dtype == "bool" else value.not_equal(0.0)
+__all__ = ["ACTIVATIONS", "RULES"]
 
 
 def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
@@ -40,17 +25,16 @@ def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
     return lambda op: function(as_number(op.value("x")), as_number(op.value("y")))
 
 
+def _of_two(function: Callable[[Value, Value], Tensor]) -> Rule:
+    return lambda op: function(op.value("x"), op.value("y"))
+
+
+def _compared(name: str) -> Rule:
+    return lambda op: forms.compared(name, op.value("x"), op.value("y"))
+
+
 def _logical(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda op: function(as_condition(op.value("x")), as_condition(op.value("y")))
-
-
-def _power(op: Op) -> Tensor:
-    x, exponent = op.tensor(), op.value("y")
-    if isinstance(exponent, np.ndarray) and exponent.size == 1:
-        power = float(exponent.reshape(-1)[0])
-        if exponent.ndim <= x.ndim and power in (1.0, 2.0, 0.5):
-            return {1.0: lambda t: t, 2.0: Tensor.square, 0.5: Tensor.sqrt}[power](x)
-    return x.pow(as_tensor(exponent))
+    return lambda op: function(truth(op.value("x")), truth(op.value("y")))
 
 
 def _cast(op: Op) -> Tensor:
@@ -58,31 +42,18 @@ def _cast(op: Op) -> Tensor:
     cuts the fraction off, which is exact: what an fp16 number keeps then is an fp16 number."""
     x, wanted = op.tensor(), op.text("dtype")
     if wanted == "bool":
-        return as_condition(x)
+        return truth(x)
     if wanted == "string":
         raise LoadError("a cast to text")
     if x.dtype == "bool":
         return x.cast()
     if is_whole(wanted) and not is_whole(op.dtype("x")):
-        return x.sign() * x.abs().floor()
+        return forms.truncated(x)
     return x
 
 
 def _clip(op: Op) -> Tensor:
-    low, high = op.number("alpha"), op.number("beta")
-    return op.tensor().clip(max(low, -_LARGEST), min(high, _LARGEST))
-
-
-def _gelu(op: Op) -> Tensor:
-    x, mode = op.tensor(), op.text("mode", "EXACT")
-    if mode == "EXACT":
-        return x.gelu()
-    if mode == "SIGMOID_APPROXIMATION":
-        return x * (x * 1.702).sigmoid()
-    if mode == "TANH_APPROXIMATION":
-        inner = (x + (x * x * x) * 0.044715).scaled_tanh(1.0, math.sqrt(2 / math.pi))
-        return x * (inner * 0.5 + 0.5)
-    raise LoadError(f"no gelu of mode {mode!r}")
+    return forms.clamped(op.tensor(), op.number("alpha"), op.number("beta"))
 
 
 def _by_channel(op: Op, name: str, rank: int) -> np.ndarray:
@@ -91,10 +62,7 @@ def _by_channel(op: Op, name: str, rank: int) -> np.ndarray:
 
 
 def _prelu(op: Op) -> Tensor:
-    x, alpha = op.tensor(), op.known("alpha").reshape(-1)
-    if x.ndim >= 3 and alpha.size == x.shape[1]:
-        return x.prelu(alpha)
-    return x.relu() - const(_by_channel(op, "alpha", x.ndim)) * (-x).relu()
+    return forms.prelu(op.tensor(), _by_channel(op, "alpha", op.tensor().ndim))
 
 
 def _parametric_softplus(op: Op) -> Tensor:
@@ -105,15 +73,10 @@ def _parametric_softplus(op: Op) -> Tensor:
 
 
 def _select(op: Op) -> Tensor:
-    condition, a, b = op.value("cond"), op.value("a"), op.value("b")
-    if all(as_tensor(each).dtype == "bool" for each in (a, b) if isinstance(each, Tensor)) and (
-        op.dtype("a") == "bool" or op.dtype("b") == "bool"
-    ):
-        mask = as_condition(condition)
-        return af.logical_or(
-            af.logical_and(mask, as_condition(a)), af.logical_and(mask.logical_not(), as_condition(b))
-        )
-    return af.where(as_condition(condition), as_number(a), as_number(b))
+    a, b = op.value("a"), op.value("b")
+    computed = [each for each in (a, b) if isinstance(each, Tensor)]
+    truths = op.dtype("a") == "bool" or op.dtype("b") == "bool"
+    return forms.chosen(op.value("cond"), a, b, truths and all(each.dtype == "bool" for each in computed))
 
 
 def _shrunk(name: str) -> Rule:
@@ -124,8 +87,8 @@ def _scaled(name: str) -> Rule:
     return lambda op: getattr(op.tensor(), name)(op.number("alpha"), op.number("beta"))
 
 
-def _shifted(name: str, eps: float) -> Rule:
-    return lambda op: getattr(op.tensor(), name)(op.number("epsilon", eps))
+def _shifted(function: Callable[[Tensor, float], Tensor], eps: float) -> Rule:
+    return lambda op: function(op.tensor(), op.number("epsilon", eps))
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -175,41 +138,41 @@ RULES: dict[str, Rule] = {
     **{
         name: _binary(function)
         for name, function in {
-            "add": lambda a, b: a + b,
-            "sub": lambda a, b: a - b,
-            "mul": lambda a, b: a * b,
-            "real_div": lambda a, b: a / b,
-            "floor_div": af.floor_div,
-            "mod": af.mod,
             "maximum": af.maximum,
             "minimum": af.minimum,
-            "equal": lambda a, b: a.equal(b),
-            "not_equal": lambda a, b: a.not_equal(b),
-            "less": lambda a, b: a.less(b),
-            "less_equal": lambda a, b: a.less_equal(b),
-            "greater": lambda a, b: a.greater(b),
-            "greater_equal": lambda a, b: a.greater_equal(b),
         }.items()
     },
+    **{
+        name: _of_two(function)
+        for name, function in {
+            "add": forms.added,
+            "sub": forms.subtracted,
+            "mul": forms.multiplied,
+            "real_div": forms.divided,
+            "floor_div": lambda a, b: forms.divided(a, b, "floor"),
+            "mod": forms.remainder,
+            "pow": forms.power,
+        }.items()
+    },
+    **{name: _compared(name) for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")},
     "logical_and": _logical(af.logical_and),
     "logical_or": _logical(af.logical_or),
     "logical_xor": _logical(af.logical_xor),
-    "logical_not": lambda op: as_condition(op.value("x")).logical_not(),
+    "logical_not": lambda op: truth(op.value("x")).logical_not(),
     "cast": _cast,
     "clamped_relu": _scaled("clamped_relu"),
     "clip": _clip,
-    "elu": _shrunk("elu"),
-    "gelu": _gelu,
-    "inverse": _shifted("inverse", 1e-4),
-    "leaky_relu": _shrunk("leaky_relu"),
+    "elu": lambda op: forms.elu(op.tensor(), op.number("alpha")),
+    "gelu": lambda op: forms.gelu(op.tensor(), op.text("mode", "EXACT")),
+    "inverse": _shifted(forms.inverse, 1e-4),
+    "leaky_relu": lambda op: forms.leaky_relu(op.tensor(), op.number("alpha")),
     "linear_activation": _scaled("linear_activation"),
-    "log": _shifted("log", 1e-45),
-    "pow": _power,
+    "log": _shifted(forms.log, 1e-45),
     "prelu": _prelu,
-    "rsqrt": _shifted("rsqrt", 1e-12),
+    "rsqrt": _shifted(forms.rsqrt, 1e-12),
     "scaled_tanh": _scaled("scaled_tanh"),
     "select": _select,
-    "sigmoid_hard": _scaled("sigmoid_hard"),
+    "sigmoid_hard": lambda op: forms.hard_sigmoid(op.tensor(), op.number("alpha"), op.number("beta")),
     "softplus_parametric": _parametric_softplus,
     "threshold": _shrunk("threshold"),
     "thresholded_relu": _shrunk("thresholded_relu"),

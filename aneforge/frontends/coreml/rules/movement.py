@@ -9,9 +9,8 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import OnHost, Op, Rule, shaped
-from aneforge.frontends.coreml.rules.elementwise import as_condition, as_number
 from aneforge.frontends.coreml.static import slices, target_shape
-from aneforge.frontends.forms import padded, parts, sliced
+from aneforge.frontends.forms import as_number, padded, parts, sliced, transposed, truth
 from aneforge.frontends.values import Value, as_tensor, axis_of, without_axes
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
@@ -63,16 +62,14 @@ def _squeeze(op: Op) -> Tensor:
 
 
 def _transpose(op: Op) -> Tensor:
-    x = op.tensor()
-    order = [axis_of(each, x.ndim) for each in op.numbers("perm")]
-    return x if order == list(range(x.ndim)) else x.transpose(order)
+    return transposed(op.tensor(), op.numbers("perm"))
 
 
 def _joinable(values: Sequence[Value]) -> list[Tensor]:
     """All of one type: truth values unless there is a number among them."""
     computed = [each for each in values if isinstance(each, Tensor)]
     if computed and all(each.dtype == "bool" for each in computed):
-        return [as_condition(each) for each in values]
+        return [truth(each) for each in values]
     return [as_number(each) for each in values]
 
 
@@ -113,16 +110,11 @@ def _pad(op: Op) -> Tensor:
 
 def _cut(x: Tensor, picked: Sequence[slice]) -> Tensor:
     for axis, each in enumerate(picked):
-        step = 1 if each.step is None else each.step
         places = range(x.shape[axis])[each]
         if not len(places):
             raise LoadError(f"a slice of axis {axis} of {list(x.shape)} that holds nothing")
-        if step < 0 and list(places) == list(range(x.shape[axis]))[::-1]:
-            x = x.reverse(axis)
-        elif step == 1 or len(places) == 1:
-            x = sliced(x, axis, places[0], places[-1] + 1)
-        else:
-            x = af.gather(x, np.array(places), axis=axis)
+        end = places.stop if places.stop >= 0 else -x.shape[axis] - 1
+        x = sliced(x, axis, places.start, end, places.step)
     return x
 
 

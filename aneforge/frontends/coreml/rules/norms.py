@@ -35,15 +35,7 @@ def _laid_out(gain: Value | None, x: Tensor, axes: list[int]) -> Value | None:
 
 
 def _instance_norm(op: Op) -> Tensor:
-    x, eps = op.tensor(), op.number("epsilon", 1e-5)
-    gains = op.optional("gamma"), op.optional("beta")
-    if all(each is None or isinstance(each, np.ndarray) for each in gains):
-        gamma, beta = (
-            np.full(x.shape[1], default) if each is None else np.asarray(each)
-            for each, default in zip(gains, (1.0, 0.0), strict=True)
-        )
-        return af.instance_norm(x, gamma, beta, eps)
-    return instance_norm(x, *gains, eps)
+    return instance_norm(op.tensor(), op.optional("gamma"), op.optional("beta"), op.number("epsilon", 1e-5))
 
 
 def l2_normalised(x: Tensor, eps: float) -> Tensor:

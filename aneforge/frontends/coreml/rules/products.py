@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.op import Op, Rule
-from aneforge.frontends.coreml.rules.elementwise import as_condition
-from aneforge.frontends.forms import convolution, linear, matmul, padded, same_pads, transposed_convolution
+from aneforge.frontends.forms import (
+    convolution,
+    linear,
+    matmul,
+    padded,
+    same_pads,
+    transposed_convolution,
+)
 from aneforge.frontends.forms.attention import attention as of_heads
 from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph import builders as af
@@ -18,8 +22,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "attention", "deconvolved", "window_pads"]
-
-_MASKED = -30000.0  # far below any score, and finite: a row without any place stays a row of numbers
 
 
 def window_pads(
@@ -102,10 +104,7 @@ def _conv_transpose(op: Op) -> Tensor:
 
 
 def _linear(op: Op) -> Tensor:
-    bias = op.optional("bias")
-    if isinstance(bias, np.ndarray) and not bias.any():
-        bias = None  # MIL always writes one
-    return linear(op.tensor(), op.value("weight"), bias)
+    return linear(op.tensor(), op.value("weight"), op.optional("bias"))
 
 
 def _turned(value: Value) -> Value:
@@ -122,8 +121,6 @@ def _matmul(op: Op) -> Tensor:
     x, y = op.value("x"), op.value("y")
     x = _turned(x) if op.truth("transpose_x") and x.ndim > 1 else x
     y = _turned(y) if op.truth("transpose_y") and y.ndim > 1 else y
-    if x.ndim == 1 and y.ndim == 1:
-        return (as_tensor(x) * as_tensor(y)).sum((0,))
     return matmul(x, y)
 
 
@@ -132,21 +129,9 @@ def _einsum(op: Op) -> Tensor:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Value | None) -> Tensor:
-    """The fused layer where its shapes allow, else the same in steps."""
-    added = None if mask is None else _as_added(mask)
-    if q.ndim == k.ndim == v.ndim == 4 and q.shape[:2] == k.shape[:2] == v.shape[:2]:
-        return of_heads(q, k, v, mask=added)
-    scores = (q @ k.mT) * (1 / math.sqrt(q.shape[-1]))
-    return (scores if added is None else scores + added).softmax(-1) @ v
-
-
-def _as_added(mask: Value) -> Tensor:
-    if isinstance(mask, np.ndarray) and mask.dtype.kind in "biu":
-        return const(np.where(mask, 0.0, _MASKED))
-    found = as_tensor(mask)
-    if found.dtype != "bool":
-        return found
-    return af.where(as_condition(found), const(np.zeros((1,))), const(np.full((1,), _MASKED)))
+    """The mask may be of whole numbers: what is not zero counts."""
+    whole = isinstance(mask, np.ndarray) and mask.dtype.kind in "iu"
+    return of_heads(q, k, v, mask=np.asarray(mask) != 0 if whole else mask)
 
 
 def _attention(op: Op) -> Tensor:

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aneforge.frontends.coreml.op import OnHost, Op, Rule, shaped
-from aneforge.frontends.forms import cumulative_sum, sliced
-from aneforge.frontends.values import without_axes
+from aneforge.frontends.forms import cumulative_sum, position, reduced, sliced
+from aneforge.frontends.forms.reductions import EXACT
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "ordered", "reduced", "where_extreme"]
+__all__ = ["RULES", "ordered"]
 
-_COUNTED = 2048
 _SUMMED = 8192
-
-
-def reduced(x: Tensor, function: Callable[[Tensor, tuple[int, ...]], Tensor], axes: list[int], keep: bool) -> Tensor:
-    """A result without axes keeps one."""
-    found = function(x, tuple(sorted(axes)))
-    return found if keep else shaped(found, without_axes(x.shape, axes))
 
 
 def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
@@ -42,17 +35,10 @@ def _back(rows: Tensor, x: Tensor, order: list[int], extent: int) -> Tensor:
     return found if order[-1] == x.ndim - 1 else found.transpose([order.index(i) for i in range(x.ndim)])
 
 
-def where_extreme(x: Tensor, axis: int, keep: bool, largest: bool) -> Tensor:
-    """Where the largest (or smallest) element of each line is, the first of equals."""
-    rows, order = _rows(x, axis)
-    found = _back((rows if largest else -rows).argmax(-1), x, order, 1)
-    return found if keep else shaped(found, without_axes(x.shape, [axis]))
-
-
 def _exact(x: Tensor, axis: int) -> None:
     """fp16 counts to 2048 and not further."""
-    if x.shape[axis] > _COUNTED:
-        raise OnHost(f"positions along {x.shape[axis]:,} elements are not exact in fp16, which counts to {_COUNTED:,}")
+    if x.shape[axis] - 1 > EXACT:
+        raise OnHost(f"positions along {x.shape[axis]:,} elements are not exact in fp16, which counts to {EXACT:,}")
 
 
 def _position(largest: bool) -> Rule:
@@ -60,7 +46,7 @@ def _position(largest: bool) -> Rule:
         x = op.tensor()
         axis = op.axis(x.ndim, -1)
         _exact(x, axis)
-        return where_extreme(x, axis, op.truth("keep_dims"), largest)
+        return position(x, axis, op.truth("keep_dims"), largest)
 
     return rule
 
@@ -96,7 +82,7 @@ def _cumsum(op: Op) -> Tensor:
     axis = op.axis(x.ndim, 0)
     if x.shape[axis] > _SUMMED:
         raise OnHost(f"a running sum of {x.shape[axis]:,} elements needs a triangle of ones that is too large")
-    return cumulative_sum(x, axis, exclusive, reverse) if exclusive or reverse else x.cumsum(axis)
+    return cumulative_sum(x, axis, exclusive, reverse)
 
 
 RULES: dict[str, Rule] = {

@@ -1,0 +1,108 @@
+"""Activation functions: the engine's own where it has one that is equal, else what the file says, in few ops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.frontends import LoadError
+from aneforge.frontends.forms.arithmetic import scaled, shifted
+from aneforge.frontends.forms.numbers import as_number, compared, single
+from aneforge.frontends.values import Value
+from aneforge.graph import builders as af
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.tensor import Tensor
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "mish",
+    "prelu",
+    "selu",
+    "shrink",
+    "softplus",
+    "swish",
+    "threshold",
+]
+
+_GELU = {"none": "exact", "exact": "exact", "tanh": "tanh", "tanh_approximation": "tanh"}
+_GELU |= {"sigmoid": "sigmoid", "sigmoid_approximation": "sigmoid"}
+
+
+def gelu(x: Tensor, way: str = "exact") -> Tensor:
+    """The exact gelu and the one by tanh are the same table on the engine: identical bits on an M6 (N42), the same
+    value at zero on an M5 Pro (N84). So both are the graph's gelu. The one by a sigmoid is another function."""
+    if way.lower() not in _GELU:
+        raise LoadError(f"no gelu by {way!r}")
+    return swish(x, 1.702) if _GELU[way.lower()] == "sigmoid" else x.gelu()
+
+
+def swish(x: Tensor, beta: float = 1.0) -> Tensor:
+    """x * sigmoid(beta * x); the engine has a table for a beta of one."""
+    return x.silu() if beta == 1.0 else x * scaled(x, beta).sigmoid()
+
+
+def hard_sigmoid(x: Tensor, alpha: float = 1 / 6, beta: float = 0.5) -> Tensor:
+    return x.sigmoid_hard(single(alpha), single(beta))
+
+
+def hard_swish(x: Tensor) -> Tensor:
+    return x * hard_sigmoid(x)
+
+
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    return x.elu(single(alpha))
+
+
+def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+    return x.leaky_relu(single(slope))
+
+
+def mish(x: Tensor) -> Tensor:
+    return x * x.softplus().tanh()
+
+
+def selu(x: Tensor, alpha: float = 1.6732632423543772, scale: float = 1.0507009873554805) -> Tensor:
+    return scaled(elu(x, alpha), scale)
+
+
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)): the elu of x / alpha, by alpha."""
+    if alpha == 0.0:
+        raise LoadError("alpha must not be 0")
+    return scaled(scaled(x, 1 / alpha).elu(1.0), alpha)
+
+
+def softplus(x: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
+    """alpha * log(1 + exp(beta * x))."""
+    return scaled(scaled(x, beta).softplus(), alpha)
+
+
+def prelu(x: Tensor, slope: Value) -> Tensor:
+    """A slope below zero: one number, one for each channel (a line, or an array that broadcasts so), or any tensor."""
+    if isinstance(slope, np.ndarray) and slope.size == 1:
+        return leaky_relu(x, float(slope.reshape(-1)[0]))
+    if isinstance(slope, np.ndarray) and x.ndim > 2:
+        lined = slope.reshape(*(1,) * (x.ndim - slope.ndim), *slope.shape)
+        if slope.size == x.shape[1] and lined.shape[1] == slope.size:
+            return x.prelu(slope.reshape(-1))
+    return x.relu() - as_number(slope) * (-x).relu()
+
+
+def threshold(x: Tensor, limit: float, value: float = 0.0) -> Tensor:
+    """``x`` where it is above the limit, strictly; else a number."""
+    return af.where(compared("greater", x, limit), x, const(np.full((1,) * x.ndim, value)))
+
+
+def shrink(x: Tensor, limit: float, bias: float) -> Tensor:
+    """Zero up to the limit on both sides, and what is beyond pulled towards zero by ``bias``."""
+    if bias == limit:
+        return shifted(x, -limit).relu() - shifted(-x, -limit).relu()
+    nothing = const(np.zeros((1,) * x.ndim))
+    if bias == 0.0:
+        return af.where(compared("greater", x.abs(), limit), x, nothing)
+    upper = af.where(compared("greater", x, limit), shifted(x, -bias), nothing)
+    return af.where(compared("less", x, -limit), shifted(x, bias), upper)

@@ -1,0 +1,176 @@
+"""Sums, products, powers, remainders and bounds. A number on one side that fp16 would round is kept as the file has
+it, as an attribute of the op."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from aneforge.frontends.forms.numbers import LARGEST, as_factor, as_number, fp16_exact, known_number, single, truncated
+from aneforge.frontends.values import Value
+from aneforge.graph import builders as af
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.tensor import Tensor
+
+__all__ = [
+    "added",
+    "clamped",
+    "divided",
+    "inverse",
+    "log",
+    "multiplied",
+    "power",
+    "remainder",
+    "rsqrt",
+    "scaled",
+    "shifted",
+    "subtracted",
+]
+
+_STEP = 32768.0
+_ENDLESS = _STEP**3  # times the smallest fp16 number this is infinite
+_NOTHING = 2.0**-25  # added to any fp16 number, or alone, this is nothing
+
+
+def scaled(x: Tensor, factor: float) -> Tensor:
+    """``x`` by a number. One that fp16 rounds stays an attribute; one that fp16 cannot hold is several products, so
+    that zero stays zero and what is in range stays in range: (1 - mask) * -1e9 is 0 or minus infinity."""
+    if factor == 1.0:
+        return x
+    if math.isfinite(factor) and abs(factor) > LARGEST:
+        factor = math.copysign(min(abs(factor), _ENDLESS), factor)
+        while abs(factor) > LARGEST:
+            x, factor = x * _STEP, factor / _STEP
+    factor = single(factor)
+    return x * factor if fp16_exact(factor) else x.linear_activation(factor, 0.0)
+
+
+def shifted(x: Tensor, offset: float) -> Tensor:
+    """``x`` plus a number; one that makes any sum infinite is infinite itself."""
+    if offset == 0.0:
+        return x
+    offset = math.copysign(math.inf, offset) if abs(offset) > 2 * LARGEST else offset
+    offset = single(offset)
+    return x + offset if fp16_exact(offset) else x.linear_activation(1.0, offset)
+
+
+def added(a: Value | float, b: Value | float) -> Tensor:
+    for x, other in ((a, b), (b, a)):
+        if isinstance(x, Tensor) and (offset := known_number(other, x.ndim)) is not None:
+            return shifted(as_number(x), offset)
+    return as_number(a, 2 * LARGEST) + as_number(b, 2 * LARGEST)
+
+
+def subtracted(a: Value | float, b: Value | float) -> Tensor:
+    if isinstance(a, Tensor) and (offset := known_number(b, a.ndim)) is not None:
+        return shifted(as_number(a), -offset)
+    if isinstance(b, Tensor) and (offset := known_number(a, b.ndim)) is not None and abs(offset) <= LARGEST:
+        return offset - as_number(b) if fp16_exact(offset) else as_number(b).linear_activation(-1.0, single(offset))
+    return as_number(a, 2 * LARGEST) - as_number(b, 2 * LARGEST)
+
+
+def multiplied(a: Value | float, b: Value | float) -> Tensor:
+    for x, other in ((a, b), (b, a)):
+        if isinstance(x, Tensor) and (factor := known_number(other, x.ndim)) is not None:
+            return scaled(as_number(x), factor)
+    return as_factor(a) * as_factor(b)
+
+
+def divided(a: Value | float, b: Value | float, rounding: str = "") -> Tensor:
+    """By a known number it is a product, of one a reciprocal. ``rounding`` is ``floor`` or ``trunc``: there the engine
+    divides, since a product with a rounded reciprocal may end below a whole number."""
+    if rounding == "floor":
+        return af.floor_div(as_factor(a), as_factor(b))
+    if rounding == "trunc":
+        return truncated(as_factor(a) / as_factor(b))
+    if isinstance(a, Tensor) and (divisor := known_number(b, a.ndim)):
+        return scaled(as_number(a), 1.0 / divisor)
+    if isinstance(b, Tensor) and known_number(a, b.ndim) == 1.0:
+        return as_number(b).inverse(0.0)
+    return as_factor(a) / as_factor(b)
+
+
+def remainder(a: Value | float, b: Value | float, of_dividend: bool = False) -> Tensor:
+    """With the sign of the divisor, as Python's; or, as C's fmod, with that of the dividend. The graph's op puts right
+    a quotient that was rounded across a whole number."""
+    left, right = (each if each.ndim else each.reshape(1) for each in (as_factor(a), as_factor(b)))
+    return left.sign() * af.mod(left.abs(), right.abs()) if of_dividend else af.mod(left, right)
+
+
+def power(base: Value | float, exponent: Value | float) -> Tensor:
+    """A known exponent is products or a root where there are such: they hold for numbers below zero too."""
+    if isinstance(base, Tensor) and (known := known_number(exponent, base.ndim)) is not None:
+        return _known_power(as_number(base), known)
+    if isinstance(exponent, Tensor) and (start := known_number(base, exponent.ndim)) is not None and start > 0:
+        if start in (2.0, math.e):
+            return as_number(exponent).exp2() if start == 2.0 else as_number(exponent).exp()
+        return scaled(as_number(exponent), math.log2(start)).exp2()
+    return as_number(base).pow(as_number(exponent))
+
+
+def _known_power(x: Tensor, exponent: float) -> Tensor:
+    if exponent in (0.5, -0.5):
+        return x.sqrt() if exponent > 0 else x.rsqrt(0.0)
+    if exponent == 0.0:
+        return const(np.ones(x.shape))
+    if exponent == int(exponent) and abs(exponent) <= 8:
+        found, square, left = None, x, int(abs(exponent))
+        while left:
+            if left & 1:
+                found = square if found is None else found * square
+            square, left = (square.square() if left > 1 else square), left >> 1
+        assert found is not None
+        return found if exponent > 0 else found.inverse(0.0)
+    return x.pow(exponent) if fp16_exact(exponent) else scaled(x.log(), exponent).exp()
+
+
+# Functions with a small number added to their argument: one that fp16 does not see is none.
+
+
+def _seen(eps: float) -> float:
+    return 0.0 if abs(eps) < _NOTHING else single(eps)
+
+
+def log(x: Tensor, eps: float = 0.0) -> Tensor:
+    return x.log(_seen(eps))
+
+
+def rsqrt(x: Tensor, eps: float = 0.0) -> Tensor:
+    return x.rsqrt(_seen(eps))
+
+
+def inverse(x: Tensor, eps: float = 0.0) -> Tensor:
+    return x.inverse(_seen(eps))
+
+
+def clamped(x: Tensor, low: Value | float | None, high: Value | float | None) -> Tensor:
+    """Both bounds make one op; a side that is open, or whose bound fp16 cannot hold, stays open: infinite numbers
+    pass. Where bounds cross, the upper one holds. Computed bounds are a maximum and a minimum."""
+    bounds = [_bound(low, x.ndim), _bound(high, x.ndim)]
+    if any(each is not None and not isinstance(each, float) for each in bounds):
+        x = x if low is None else af.maximum(x, as_number(low))
+        return x if high is None else af.minimum(x, as_number(high))
+    least, most = (each if isinstance(each, float) and abs(each) <= LARGEST else None for each in bounds)
+    for bound, side in ((bounds[0], 1.0), (bounds[1], -1.0)):
+        if isinstance(bound, float) and abs(bound) > LARGEST and bound * side > 0:
+            return const(np.full(x.shape, bound * math.inf))  # nothing is inside
+    if least is None and most is None:
+        return x
+    if most is None:
+        return x.relu() if least == 0.0 else _one_side(x, least, None)
+    if least is None:
+        return _one_side(x, None, most)
+    return x.relu6() if (least, most) == (0.0, 6.0) else x.clip(min(least, most), most)
+
+
+def _bound(bound: Value | float | None, rank: int) -> Value | float | None:
+    known = known_number(bound, max(rank, 1))
+    return bound if known is None else single(known)
+
+
+def _one_side(x: Tensor, low: float | None, high: float | None) -> Tensor:
+    if low is not None:
+        return af.maximum(x, low) if fp16_exact(low) else x.clip(low, LARGEST)
+    assert high is not None
+    return af.minimum(x, high) if fp16_exact(high) else x.clip(-LARGEST, high)

@@ -1,0 +1,144 @@
+"""Known numbers and truth values: what fp16 makes of a constant, and when a value is true."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.frontends.values import Value, as_tensor
+from aneforge.graph import builders as af
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.tensor import Tensor
+
+__all__ = [
+    "LARGEST",
+    "MASKED",
+    "added_mask",
+    "are_truths",
+    "as_fp16",
+    "as_number",
+    "chosen",
+    "compared",
+    "fp16_exact",
+    "known_number",
+    "single",
+    "truncated",
+    "truth",
+]
+
+Array = np.ndarray
+
+LARGEST = 65504.0
+"""The largest number of fp16. A finite constant beyond it is infinite on the engine."""
+
+MASKED = -30000.0
+"""Added to a score that must not count, where the file gives truth values and leaves the number to us. Far enough
+below any score that its exponential is zero, and above -32768, where sums in the accumulators are infinite (N04)."""
+
+_SURELY = LARGEST * 2.0**24  # the product of any fp16 number but zero with this is infinite
+
+
+def fp16_exact(number: float) -> bool:
+    with np.errstate(over="ignore"):
+        return float(np.float16(number)) == number
+
+
+def single(number: float) -> float:
+    """In single precision, as files hold an attribute and as PyTorch computes with a number: the last digits of a
+    double reach the bits of some functions."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
+
+
+def known_number(value: object, rank: int) -> float | None:
+    """The number, where a value is one that is known: it must not give a tensor of this rank more axes."""
+    if isinstance(value, (bool, int, float)):
+        return float(value)
+    if isinstance(value, np.ndarray) and value.size == 1 and value.ndim <= rank and value.dtype.kind in "fiub":
+        return float(value.reshape(-1)[0])
+    return None
+
+
+def as_fp16(value: Value, limit: float = LARGEST) -> Value:
+    """A known array as the engine reads it: a finite number beyond ``limit`` is infinite, as rounding to fp16 has it.
+
+    A user's number is never moved to another finite one: a mask of -1e9 is minus infinity to the chip, and ``risks``
+    says so. ``limit`` is larger than fp16's own where the result may still be in range."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu" or not value.size:
+        return value
+    if max(float(value.max()), -float(value.min())) <= limit:
+        return value
+    wide = value.astype(np.float64)
+    return np.where(np.abs(wide) > limit, np.copysign(np.inf, wide), wide)
+
+
+def as_number(value: Value | bool | float, limit: float = LARGEST) -> Tensor:
+    """A value to compute with: truth values are 0 and 1, constants are as :func:`as_fp16` has them."""
+    if isinstance(value, Tensor):
+        return value.cast() if value.dtype in ("bool", "uint8") else value
+    known = value if isinstance(value, Encoded) else as_fp16(np.asarray(value), limit)
+    return as_tensor(known)
+
+
+def as_factor(value: Value | bool | float) -> Tensor:
+    """A value to multiply or divide with: a constant beyond fp16 may give a product in range, and is refused."""
+    return as_number(value, _SURELY)
+
+
+def truth(value: Value | bool | float) -> Tensor:
+    """Anything but zero is true, as every format defines it."""
+    if isinstance(value, Tensor):
+        return value if value.dtype == "bool" else value.not_equal(0.0)
+    return const((np.asarray(value) != 0).astype(np.float64)).not_equal(0.0)
+
+
+def are_truths(*values: object) -> bool:
+    """Whether one of the values is of truth values, computed or known."""
+    return any(each.dtype == ("bool" if isinstance(each, Tensor) else np.bool_)
+               for each in values if isinstance(each, (Tensor, np.ndarray)))  # fmt: skip
+
+
+def chosen(mask: Value, yes: Value, no: Value, truths: bool = False) -> Tensor:
+    """``yes`` where the mask is true, else ``no``; the engine selects numbers, so truth values are joined."""
+    which = truth(mask)
+    if not truths:
+        return af.where(which, as_number(yes), as_number(no))
+    return af.logical_or(af.logical_and(which, truth(yes)), af.logical_and(which.logical_not(), truth(no)))
+
+
+_MIRRORED = {"greater": "less", "less": "greater", "greater_equal": "less_equal", "less_equal": "greater_equal"}
+
+
+def compared(name: str, a: Value | float, b: Value | float) -> Tensor:
+    """A comparison by the name of the graph's op. A known number that fp16 lacks is rounded to the side on which no
+    fp16 number lies between, so that every number that the engine holds compares as with the number itself."""
+    for x, other, kind in ((a, b, name), (b, a, _MIRRORED.get(name, name))):
+        if isinstance(x, Tensor) and (bound := known_number(other, x.ndim)) is not None:
+            return getattr(as_number(x), kind)(_held(kind, bound))
+    return getattr(as_number(a), name)(as_number(b))
+
+
+def _held(name: str, bound: float) -> float:
+    with np.errstate(over="ignore"):
+        near = np.float16(bound)
+    down = name in ("greater", "less_equal")
+    if np.isfinite(near) and name not in ("equal", "not_equal"):
+        if down and float(near) > bound:
+            near = np.nextafter(near, np.float16(-np.inf))
+        elif not down and float(near) < bound:
+            near = np.nextafter(near, np.float16(np.inf))
+    return float(near)
+
+
+def truncated(x: Tensor) -> Tensor:
+    """The whole part, as a cast to whole numbers has it. Exact: it is an fp16 number where ``x`` is."""
+    return x.sign() * x.abs().floor()
+
+
+def added_mask(mask: Value) -> Tensor:
+    """What is added to the scores of attention: truth values say what counts, numbers are taken as they are."""
+    if isinstance(mask, Tensor) and mask.dtype == "bool":
+        return af.where(mask, const(np.zeros((1,) * mask.ndim)), const(np.full((1,) * mask.ndim, MASKED)))
+    if isinstance(mask, np.ndarray) and mask.dtype.kind == "b":
+        return const(np.where(mask, 0.0, MASKED))
+    return as_number(mask)
