@@ -92,7 +92,7 @@ def _options(
     Name chips as you would say them: M1, "M2 Pro", a17-pro, T8103, or by compiler target (h13g). Name several as
     m1,m5 or m1..m6 or macs, phones, all. Every command takes -q, -v, --color and, where it has results, --json.
 
-    Exit status: 0 fine; 1 something was found or failed; 2 the command or its input is wrong.
+    Exit status: 0 fine; 1 a check found something; 2 the command or its input is wrong; 3 a bug in aneforge.
     """
 
 

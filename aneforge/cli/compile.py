@@ -74,7 +74,7 @@ def phase_lines(program: Program) -> list[str]:
     lines = []
     for number, name in enumerate(PHASES):
         done = [f"{each.name} {each.changes}" for each in program.log if each.phase == number and each.changes]
-        told = f"phase {number} ({name}): {', '.join(done) or 'nothing to do'}"
+        told = f"phase {number} ({name}): {', '.join(done) or 'no changes'}"
         lines += textwrap.wrap(told, 116, subsequent_indent="  ")
     return lines
 

@@ -37,7 +37,8 @@ _FIRST_OPSET = 7
 _MOST_ELEMENTS = 1 << 31
 _MOST_NUMBER = 1 << 31
 _LOOKED_AT = 64 << 20  # bytes of mapped weights after which their memory is given back
-_SENSELESS = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+_REMEDY = "check the file with onnx.checker"
+_INVALID = (ArithmeticError, AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
 _STANDARD = ("", "ai.onnx")
 _CONTRIB = "com.microsoft"
 _OF_SHAPES = ("Shape", "Size")  # what they read of a tensor is known, whatever it holds
@@ -205,7 +206,7 @@ class _Reader:
         if dim.HasField("dim_value") and dim.dim_value > 0:
             return int(dim.dim_value)
         if dim.HasField("dim_value") and dim.dim_value == 0:
-            raise LoadError(f"{self.name}: input {port!r} has no elements along axis {place}; no engine has such")
+            raise LoadError(f"{self.name}: input {port!r} is empty: axis {place} has size 0; export it with a size")
         name = dim.dim_param or f"{port}[{place}]"
         self.used_dims.add(name)
         if name not in self.dims:
@@ -300,8 +301,8 @@ class _Reader:
             except LoadError as error:
                 told = str(error)
                 raise LoadError(told if told.startswith(f"{self.name}: ") else f"{where}: {told}") from None
-            except _SENSELESS as error:
-                raise LoadError(f"{where}: its blocks or inputs make no sense: {first_line(error)}") from None
+            except _INVALID as error:
+                raise LoadError(f"{where}: invalid body or inputs: {first_line(error)}; {_REMEDY}") from None
         else:
             return False
         return True
@@ -343,7 +344,7 @@ class _Reader:
     def _charge(self, node: Node, given: Sequence[Value | None], where: str) -> None:
         try:
             size, work = onnx_cost(node.kind, given, node.attrs)
-        except _SENSELESS as error:
+        except _INVALID as error:
             raise LoadError(f"{where}: invalid attributes or inputs: {first_line(error)}") from None
         self.folding.charge(size, work, where)
 
@@ -369,8 +370,8 @@ class _Reader:
             made = rule(node, *given)
         except AneforgeError as error:
             return LoadError(first_line(error))
-        except _SENSELESS as error:
-            raise LoadError(f"{where}: its attributes or inputs make no sense: {first_line(error)}") from None
+        except _INVALID as error:
+            raise LoadError(f"{where}: invalid attribute or input: {first_line(error)}; {_REMEDY}") from None
         return [made] if isinstance(made, (np.ndarray, Tensor, Encoded)) else list(made)
 
     # Ops of the host, and what the file says of types.
