@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-torch test-long lint types docs docs-models bench bench-peer clean
+.PHONY: demo test test-torch test-long test-search lint types docs docs-models bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -45,6 +45,11 @@ test-torch: $(VENV)/.installed-torch
 # Measured facts on large tensors, and a soak that looks for two answers: minutes, not seconds.
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py
+
+# The property tests on examples that no run has drawn before. Give PROPERTIES to search some files only.
+PROPERTIES ?= $(shell grep -l '@given' tests/test_*.py)
+test-search: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=search --hypothesis-seed=random $(PROPERTIES)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/python -m ruff check .

@@ -63,7 +63,7 @@ def modules(draw, name):
 
 
 @pytest.mark.parametrize("name", [*spec_names(), *structural_names()])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_every_op_prints_and_reads_back_the_same(name, data):
     module = data.draw(modules(name))

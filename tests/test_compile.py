@@ -76,7 +76,7 @@ def check_program(program):
                 assert place[value].buffer.live[1] >= step
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), chip=st.sampled_from(MODERN))
 def test_every_pass_keeps_the_meaning_and_every_program_its_promises(seed, chip):
     out, x = random_graph(seed)

@@ -865,7 +865,7 @@ def test_a_fused_program_with_concats_means_the_same(chip):
     assert "gain_offset_control" not in kinds(module)[:4]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graph=graphs(), seed=st.integers(0, 2**31), chip=st.sampled_from(["h11", "h13", "h15g", "h17s"]))
 def test_passes_that_round_nothing_change_nothing(graph, seed, chip):
     rng = np.random.default_rng(seed)

@@ -291,7 +291,7 @@ def graphs(draw):
     return line[-1], line[len(line) // 2], shape
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(graphs())
 def test_random_graphs(made):
     *outputs, shape = made
@@ -307,7 +307,7 @@ def test_random_graphs(made):
     assert back.to_json() == graph.to_json()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_random_indices(data):
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=5))
@@ -319,14 +319,14 @@ def test_random_indices(data):
     np.testing.assert_array_equal(found, expected if np.ndim(expected) else np.reshape(expected, 1))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=4, max_side=3, min_dims=1))
 def test_random_broadcasts(shapes):
     a, b, c = (af.input(shape) for shape in shapes.input_shapes)
     assert af.where(a > 0, b, c).shape == (a + b * c).shape == shapes.result_shape
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(hnp.array_shapes(max_dims=4, max_side=4), hnp.array_shapes(max_dims=4, max_side=4))
 def test_broadcasting_agrees_with_numpy(first, second):
     a, b = af.input(first), af.input(second)

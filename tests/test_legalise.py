@@ -609,7 +609,7 @@ def test_a_map_whose_pixels_exceed_the_channels_is_viewed():
     assert only(module, "convolution").attrs["strides"] == (1, 1, 1)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.tuples(st.integers(1, 9), st.integers(1, 9)),
     st.tuples(st.integers(1, 18), st.integers(1, 18)),
@@ -850,7 +850,7 @@ def test_two_axes_of_one_need_no_pass():
 
 
 @given(st.permutations(range(5)), st.tuples(*[st.integers(1, 3)] * 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_transpose_means_the_same_in_passes(order, shape):
     b = Build()
     x = b.input(*shape)
@@ -947,7 +947,7 @@ def test_a_resize_in_a_slot_leaves_it(mode):
     assert layers(module)[-1] == last
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.tuples(*[st.integers(1, 7)] * 2),
     st.tuples(*[st.integers(1, 12)] * 2),

@@ -485,7 +485,7 @@ def graphs(draw):
     return Graph([pool[-1], draw(st.sampled_from(pool[starts:] or pool))])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(graph=graphs(), seed=st.integers(0, 2**31))
 def test_random_graphs_mean_the_same(graph, seed):
     rng = np.random.default_rng(seed)

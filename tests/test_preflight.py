@@ -190,7 +190,7 @@ POOL = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, len(POOL) - 1), min_size=1, max_size=6))
 def test_what_the_m1_accepts_every_later_chip_accepts(steps):
     y = image((1, 4, 16, 16))

@@ -187,7 +187,7 @@ def exponent(value: float) -> int:
 FIELD = st.floats(-300, 300, width=16, allow_nan=False)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     a=hnp.arrays(np.float16, (2, 5), elements=FIELD),
     b=hnp.arrays(np.float16, (5, 3), elements=FIELD),

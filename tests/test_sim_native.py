@@ -98,7 +98,7 @@ def test_sizes_that_fill_no_block(size, flush):
             same(a, b, bias, flush, workers=(1, 3))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     data=st.data(), rows=st.integers(1, 9), depth=st.integers(1, 12), columns=st.integers(1, 35), flush=st.booleans()
 )
@@ -194,7 +194,7 @@ def test_arrays_of_any_strides_are_taken():
 # The last rounding.
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(hnp.arrays(np.int64, (67,), elements=st.integers(-(2**33), 2**33) | st.integers(-5000, 5000)))
 def test_settled_sums_are_those_of_the_plain_form(units):
     lost = np.where(units % 11 == 0, np.copysign(np.inf, units + 0.5), 0.0)
@@ -293,7 +293,7 @@ def test_gains_and_offsets_are_those_of_numpy(path, ceiling):
     bits_equal(native.gained(x, None, offset, 1.0, 0.0, ceiling), gained_plain(x, None, offset, 1.0, 0.0, ceiling))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_what_outputs_read_is_the_same(data):
     pair = st.tuples(st.integers(1, 3), st.integers(1, 3))

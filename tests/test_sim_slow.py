@@ -9,6 +9,7 @@ a result is at all (``UNSTATED``), that element and the ops that read it are lef
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import aneforge as af
@@ -829,7 +830,9 @@ class Maker:
 
 def assert_random_graph(seed: int, kind: str, chip: str) -> Slow:
     maker = Maker(seed, kind)
-    model = af.compile(maker.results(), target=chip)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", af.PrecisionWarning)  # a known fault of a chip is not what is compared here
+        model = af.compile(maker.results(), target=chip)
     feeds = {port.name: numbers(maker.rng, kind, *port.user_shape) for port in model.program.inputs}
     return assert_same_bits(model, chip, feeds)
 
@@ -847,7 +850,8 @@ def test_random_programs_have_the_same_bits(form, chip, kind):
 
 
 @given(st.integers(100, 2**32), st.sampled_from(list(NUMBERS)), st.sampled_from(list(CHIPS)))
-@settings(max_examples=250, deadline=None)
+@example(2_249_250_899, "normal", "h13")  # joins two slices: compiling it warns of a pattern the M1 gets wrong
+@settings(max_examples=250)
 def test_random_programs_of_any_seed(seed, kind, chip):
     assert_random_graph(seed, kind, chip)
 
@@ -1196,7 +1200,7 @@ def test_small_products_are_rounded_twice(form, chip):
     st.lists(st.tuples(st.integers(0, 65535), st.integers(0, 65535)), min_size=40, max_size=40),
     st.sampled_from(["h13", "h14", "h16g", "h18g"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_pair_of_numbers(name, pairs, chip):
     a, b = zip(*pairs, strict=True)
     assert len(in_pairs(OPERATIONS[name], chip, from_bits(*a), from_bits(*b))) == 40
