@@ -284,7 +284,7 @@ def coreml() -> str:
 
 
 def torch() -> str:
-    from aneforge.frontends.torch_reader import coverage
+    from aneforge.frontends.torch.adapter import coverage
 
     head = "Written by `make docs-models` from the reader's tables: the core ATen ops, and others that have a rule."
     return "\n".join(["# PyTorch: what is read", "", head, "", *_op_table(coverage())]) + "\n"

@@ -11,8 +11,8 @@ from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network.blob import Blob, Layer
 from aneforge.frontends.coreml.network.pointwise import activation
 from aneforge.frontends.coreml.network.weights import numbers_of
-from aneforge.frontends.coreml.op import shaped
-from aneforge.frontends.coreml.rules.recurrent import Cell, gru_cell, lstm_cell, rnn_cell, run
+from aneforge.frontends.ops.recurrent import Cell, gru_cell, lstm_cell, rnn_cell, run
+from aneforge.frontends.values import shaped
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
