@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.blobs import Weights
 from aneforge.frontends.coreml.mil import import_function
 from aneforge.frontends.coreml.package import specification
+from aneforge.frontends.coreml.ports import ports_of
 from aneforge.frontends.coreml.proto import model_proto
 from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.records import Function
 from aneforge.graph.graph import Graph
 
-__all__ = ["ports_of", "read_model", "read_program"]
+__all__ = ["read_model", "read_program"]
 
 _MOST_SPECIFICATION = (1 << 31) - 1  # bytes: protobuf reads no more
 _NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
@@ -103,43 +104,6 @@ def _chosen(file: Path, functions: Mapping[str, Function], wanted: str | None, d
     if len(names) > 1:
         raise LoadError(f"{file.name}: functions {', '.join(names)}: name one: af.load(..., function={names[0]!r})")
     return names[0]
-
-
-def ports_of(features: Iterable[Any]) -> dict[str, Port]:
-    """What a description says of inputs and states: default shapes, what else they may be, and which are images."""
-    return {each.name: _port(each.type) for each in features}
-
-
-def _port(kind: Any) -> Port:
-    form = kind.WhichOneof("Type")
-    if form == "imageType":
-        image = kind.imageType
-        channels = 1 if image.colorSpace in (10, 40) else 3
-        return Port((1, channels, int(image.height), int(image.width)), *_image_sizes(image, channels), image=True)
-    if form == "stateType":
-        return _array(kind.stateType.arrayType)
-    return _array(kind.multiArrayType) if form == "multiArrayType" else Port()
-
-
-def _array(array: Any) -> Port:
-    shape = tuple(int(each) for each in array.shape)
-    form = array.WhichOneof("ShapeFlexibility")
-    if form == "enumeratedShapes":
-        return Port(shape, (), tuple(tuple(int(n) for n in each.shape) for each in array.enumeratedShapes.shapes))
-    if form == "shapeRange":
-        return Port(shape, tuple((int(each.lowerBound), int(each.upperBound)) for each in array.shapeRange.sizeRanges))
-    return Port(shape)
-
-
-def _image_sizes(image: Any, channels: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
-    form = image.WhichOneof("SizeFlexibility")
-    if form == "enumeratedSizes":
-        return (), tuple((1, channels, int(each.height), int(each.width)) for each in image.enumeratedSizes.sizes)
-    if form == "imageSizeRange":
-        sizes = image.imageSizeRange.heightRange, image.imageSizeRange.widthRange
-        bounds = [(int(each.lowerBound), int(each.upperBound)) for each in sizes]
-        return ((1, 1), (channels, channels), *bounds), ()
-    return (), ()
 
 
 def read_program(

@@ -63,7 +63,7 @@ from aneforge.frontends.forms.numbers import (
     truncated,
     truth,
 )
-from aneforge.frontends.forms.products import cumulative_sum, linear, matmul
+from aneforge.frontends.forms.products import cumulative_sum, einsum, linear, matmul
 from aneforge.frontends.forms.quantised import dequantised, fake_quantised, quantised, range_of
 from aneforge.frontends.forms.reductions import position, reduced
 from aneforge.frontends.forms.resampling import (
@@ -106,6 +106,7 @@ __all__ = [
     "cumulative_sum",
     "dequantised",
     "divided",
+    "einsum",
     "elu",
     "fake_quantised",
     "fp16_exact",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import string
+from collections.abc import Sequence
+
 import numpy as np
 
 from aneforge.frontends.values import NoForm, Value, along_axis, as_tensor
@@ -9,7 +12,7 @@ from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["cumulative_sum", "linear", "matmul"]
+__all__ = ["cumulative_sum", "einsum", "linear", "matmul"]
 
 _LONGEST = 8192
 _WIDEST_LINE = 16384  # what every chip takes along the width (limits.json spatial_extent)
@@ -61,6 +64,34 @@ def _flattened_image(x: Tensor) -> Tensor | None:
     if image.ndim != 4 or image.shape[0] != x.shape[0] or max(image.shape[2:]) > _WIDEST_KERNEL:
         return None
     return image
+
+
+def einsum(equation: str, operands: Sequence[Tensor]) -> Tensor:
+    """Sums of products, two operands at a time; what no later operand and no result names is summed at once."""
+    text = equation.replace(" ", "")
+    terms, arrow, output = text.partition("->")
+    if "." in text:
+        if len(operands) > 2:
+            raise NoForm(f"einsum {equation!r} has {len(operands)} operands and '...'; name every axis")
+        return af.einsum(text, *operands)
+    letters = terms.replace(",", "")
+    kept = output if arrow else "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    spare = next(letter for letter in string.ascii_letters if letter not in text)
+    parts, values = terms.split(","), list(operands)
+    while len(values) > 2:
+        needed = set(kept) | set("".join(parts[2:]))
+        middle = "".join(dict.fromkeys(letter for letter in parts[0] + parts[1] if letter in needed))
+        middle, joined = _summed(parts[:2], values[:2], middle, spare)
+        parts, values = [middle, *parts[2:]], [joined, *values[2:]]
+    return _summed(parts, values, kept, spare)[1]
+
+
+def _summed(parts: Sequence[str], values: Sequence[Tensor], kept: str, spare: str) -> tuple[str, Tensor]:
+    """One sum of products and its axes; the engine's results have at least one axis, a spare one if need be."""
+    if kept:
+        return kept, af.einsum(f"{','.join(parts)}->{kept}", *values)
+    raised = values[0].reshape(1, *values[0].shape)
+    return spare, af.einsum(f"{','.join([spare + parts[0], *parts[1:]])}->{spare}", raised, *values[1:])
 
 
 def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:

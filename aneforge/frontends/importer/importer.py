@@ -108,7 +108,7 @@ class Importer:
             value = np.asarray(self.fixed[name])
             if len(wrapped.shape) != value.ndim:
                 raise LoadError(f"{self.file}: input {name!r} is {kind}; the fixed value has {list(value.shape)}")
-            return value
+            return self.language.entered(self, name, value)
         port = self.ports.get(name, Port())
         shape = self.sizes.extents(name, wrapped.shape, port)
         self.types[name] = TensorType(wrapped.dtype, shape)
@@ -116,7 +116,7 @@ class Importer:
         if tensor.op != "input":
             self.tell(tensor, f"{port.label or name}.holds")
         if not isinstance(kind, StateType):
-            return tensor
+            return self.language.entered(self, name, tensor)
         self.states[name] = State(name, TensorType(wrapped.dtype, shape), tensor)
         return self.states[name]
 
@@ -167,6 +167,14 @@ class Importer:
             self.types = outer_types
             self._depth -= 1
             self.prefix.pop()
+
+    def run(self, block: Block, scope: Scope) -> None:
+        """The operations of a block among those around them: what they make is seen behind them."""
+        self._depth += 1
+        spend("depth", self._depth, f"{self.file}: blocks within blocks")
+        for operation in block.operations:
+            self._operation(operation, scope)
+        self._depth -= 1
 
     def call(self, name: str, operands: Sequence[Any], caller: str) -> list[Any]:
         """Another function of the file in the place of its call."""
@@ -279,6 +287,7 @@ class Importer:
 
     def tell(self, value: Any, name: str) -> None:
         """The last tensor of an operation carries its name, so that every later message speaks it."""
+        value = self.language.tensor_in(value)
         if not isinstance(value, Tensor) or value.definition.leaf or value.uid in self._named:
             return
         if not self.language.names_inner_ops:

@@ -76,6 +76,14 @@ class Language:
         """A result as the file states it: its shape and type hold, or the rule or the file is wrong."""
         return value
 
+    def entered(self, importer: Importer, name: str, value: Any) -> Any:
+        """An input as the rules of this format hold it."""
+        return value
+
+    def tensor_in(self, value: Any) -> Any:
+        """The tensor that carries the name of a value."""
+        return value
+
     def result_label(self, op: Any, label: str, place: int) -> str:
         """The name that one of several results carries."""
         return f"{label}.{place}"

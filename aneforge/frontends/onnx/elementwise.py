@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import LoadError
 from aneforge.frontends import forms
-from aneforge.frontends.forms import as_number
+from aneforge.frontends.forms.pointwise import BINARY, UNARY, triangle
 from aneforge.frontends.onnx import logic
 from aneforge.frontends.onnx.logic import is_whole
 from aneforge.frontends.onnx.node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor, number
 from aneforge.graph import builders as af
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
@@ -32,14 +30,6 @@ def _folded(function: Callable[[Any, Any], Tensor]) -> Rule:
 
 def _mean_of(node: Node, *given: Value) -> Tensor:
     return forms.scaled(as_tensor(reduce(forms.added, given)), 1.0 / len(given))
-
-
-def _largest(a: Value, b: Value) -> Tensor:
-    return af.maximum(as_number(a), as_number(b))
-
-
-def _smallest(a: Value, b: Value) -> Tensor:
-    return af.minimum(as_number(a), as_number(b))
 
 
 def _clip(node: Node, x: Value, low: Value | None = None, high: Value | None = None) -> Tensor:
@@ -67,50 +57,18 @@ def _random(normal: bool) -> Rule:
 
 
 def _trilu(node: Node, x: Value, shift: Value | None = None) -> Tensor:
-    """The part that falls away is zero: a product with a known mask."""
-    given = as_tensor(x)
-    if given.ndim < 2 or given.shape[-2] * given.shape[-1] > 1 << 26:
-        raise LoadError(f"a triangle of {list(given.shape)}")
-    offset = 0 if shift is None else int(number(shift, "the diagonal"))
-    ones = np.ones(given.shape[-2:])
-    mask = np.triu(ones, offset) if node.attr("upper", 1) else np.tril(ones, offset)
-    return given * const(mask)
+    diagonal = 0 if shift is None else int(number(shift, "the diagonal"))
+    return triangle(as_tensor(x), not node.attr("upper", 1), diagonal)
 
+
+_UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Neg Reciprocal Relu Round "
+    "Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh"
+)
 
 RULES: dict[str, Rule] = {
     **logic.RULES,
-    **{
-        name: _unary(function)
-        for name, function in {
-            "Abs": Tensor.abs,
-            "Acos": Tensor.acos,
-            "Acosh": Tensor.acosh,
-            "Asin": Tensor.asin,
-            "Asinh": Tensor.asinh,
-            "Atan": Tensor.atan,
-            "Atanh": Tensor.atanh,
-            "Ceil": Tensor.ceil,
-            "Cos": Tensor.cos,
-            "Cosh": Tensor.cosh,
-            "Erf": Tensor.erf,
-            "Exp": Tensor.exp,
-            "Floor": Tensor.floor,
-            "Log": forms.log,
-            "Reciprocal": forms.inverse,
-            "Relu": Tensor.relu,
-            "Round": Tensor.round,
-            "Sigmoid": Tensor.sigmoid,
-            "Sign": Tensor.sign,
-            "Sin": Tensor.sin,
-            "Sinh": Tensor.sinh,
-            "Softplus": Tensor.softplus,
-            "Softsign": Tensor.softsign,
-            "Sqrt": Tensor.sqrt,
-            "Tan": Tensor.tan,
-            "Tanh": Tensor.tanh,
-            "Neg": lambda x: -x,
-        }.items()
-    },
+    **{name: _unary(UNARY[name.lower()]) for name in _UNARY.split()},
     "Add": _folded(forms.added),
     "Celu": lambda node, x: forms.celu(as_tensor(x), float(node.attr("alpha", 1.0))),
     "Clip": _clip,
@@ -120,12 +78,10 @@ RULES: dict[str, Rule] = {
     "HardSigmoid": lambda node, x: forms.hard_sigmoid(
         as_tensor(x), float(node.attr("alpha", 0.2)), float(node.attr("beta", 0.5))
     ),
-    "HardSwish": _unary(forms.hard_swish),
     "LeakyRelu": lambda node, x: forms.leaky_relu(as_tensor(x), float(node.attr("alpha", 0.01))),
-    "Max": _folded(_largest),
+    "Max": _folded(BINARY["maximum"]),
     "Mean": _mean_of,
-    "Min": _folded(_smallest),
-    "Mish": _unary(forms.mish),
+    "Min": _folded(BINARY["minimum"]),
     "Mod": lambda node, a, b: forms.remainder(a, b, bool(node.attr("fmod", 0))),
     "Mul": lambda node, a, b: forms.multiplied(a, b),
     "PRelu": _prelu,

@@ -6,7 +6,7 @@ import numpy as np
 
 from aneforge.errors import LoadError
 from aneforge.frontends import forms
-from aneforge.frontends.forms.reductions import EXACT
+from aneforge.frontends.forms.sorting import argsort, in_rows, topk
 from aneforge.frontends.onnx.node import Node, Rule, Value
 from aneforge.frontends.values import NoForm, as_tensor, axis_of, known, number, whole_numbers
 from aneforge.graph import builders as af
@@ -74,33 +74,14 @@ def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
     return af.reverse_sequence(as_tensor(x), whole_numbers(lengths, "the lengths"), **axes)
 
 
-def _lines(x: Tensor, axis: int) -> tuple[Tensor, list[int]]:
-    """The lines along an axis as rows, and the order of the axes that leads back."""
-    order = [*(i for i in range(x.ndim) if i != axis), axis]
-    moved = x if axis == x.ndim - 1 else x.transpose(order)
-    return moved.reshape(-1, x.shape[axis]), order
-
-
-def _from_lines(rows: Tensor, x: Tensor, order: list[int]) -> Tensor:
-    shape = [x.shape[i] for i in order[:-1]]
-    found = rows.reshape(*shape, rows.shape[1])
-    return found if order == sorted(order) else found.transpose([order.index(i) for i in range(x.ndim)])
-
-
 def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
     """The elements are one layer of the engine, their positions a sort."""
     given = as_tensor(x)
     axis = axis_of(int(node.attr("axis", -1)), given.ndim)
     k = int(node.attr("k", 0)) if count is None else int(number(count, "how many are picked"))
     largest = bool(node.attr("largest", 1))
-    rows, order = _lines(given, axis)
-    found = [_from_lines(af.topk(rows, k, largest), given, order)]
-    if node.outputs > 1:
-        if given.shape[axis] - 1 > EXACT:
-            raise NoForm(f"a position among {given.shape[axis]}: fp16 holds whole numbers up to {EXACT}")
-        positions = af.sort(rows, descending=largest, return_indices=True)
-        found.append(_from_lines(positions.slice_by_size([0, 0], [rows.shape[0], k]), given, order))
-    return found
+    values = topk(given, axis, k, largest)
+    return [values, argsort(given, axis, largest, k)] if node.outputs > 1 else [values]
 
 
 def _hardmax(node: Node, x: Value) -> Tensor:
@@ -110,9 +91,7 @@ def _hardmax(node: Node, x: Value) -> Tensor:
     if node.opset < 13:  # everything behind the axis is one line
         flat = given.reshape(int(np.prod(given.shape[:axis], dtype=int)), -1)
         return af.one_hot(flat.argmax(-1).reshape(flat.shape[0]), flat.shape[1]).reshape(*given.shape)
-    rows, order = _lines(given, axis)
-    marks = af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1])
-    return _from_lines(marks, given, order)
+    return in_rows(given, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))
 
 
 def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:

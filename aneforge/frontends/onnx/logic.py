@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from aneforge.frontends.forms import LARGEST, are_truths, as_number, chosen, compared, truncated, truth
+from aneforge.frontends.forms import are_truths, as_number, chosen, truncated, truth
+from aneforge.frontends.forms.pointwise import BINARY, UNARY, is_infinite
 from aneforge.frontends.onnx.node import Node, Rule, Value
 from aneforge.frontends.values import NoForm
-from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "is_whole"]
@@ -24,12 +22,8 @@ def is_whole(*given: Value | None) -> bool:
     return any(isinstance(each, np.ndarray) and each.dtype.kind in "iu" for each in given)
 
 
-def _compared(name: str) -> Rule:
-    return lambda node, a, b: compared(name, a, b)
-
-
-def _joined(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda node, a, b: function(truth(a), truth(b))
+def _of_two(name: str) -> Rule:
+    return lambda node, a, b: BINARY[name](a, b)
 
 
 def _where(node: Node, condition: Value, a: Value, b: Value) -> Tensor:
@@ -70,35 +64,23 @@ def _cast_like(node: Node, x: Value, like: Value, *_: Value) -> Value:
     raise NoForm(f"a cast to {kind.name} rounds as the engine's fp16 does not")
 
 
-def _is_endless(node: Node, x: Value) -> Tensor:
-    """Beyond the largest number, on the sides that are asked for."""
-    given = as_number(x)
-    above, below = bool(node.attr("detect_positive", 1)), bool(node.attr("detect_negative", 1))
-    if above and below:
-        return given.abs().greater(LARGEST)
-    if above or below:
-        return given.greater(LARGEST) if above else given.less(-LARGEST)
-    return given.abs().less(-1.0)  # on neither: nothing is
-
-
-def _is_nan(node: Node, x: Value) -> Tensor:
-    given = as_number(x)
-    return given.not_equal(given)
+def _is_infinite(node: Node, x: Value) -> Tensor:
+    return is_infinite(as_number(x), bool(node.attr("detect_positive", 1)), bool(node.attr("detect_negative", 1)))
 
 
 RULES: dict[str, Rule] = {
-    "And": _joined(af.logical_and),
+    "And": _of_two("logical_and"),
     "Cast": _cast,
     "CastLike": _cast_like,
-    "Equal": _compared("equal"),
-    "Greater": _compared("greater"),
-    "GreaterOrEqual": _compared("greater_equal"),
-    "IsInf": _is_endless,
-    "IsNaN": _is_nan,
-    "Less": _compared("less"),
-    "LessOrEqual": _compared("less_equal"),
+    "Equal": _of_two("equal"),
+    "Greater": _of_two("greater"),
+    "GreaterOrEqual": _of_two("greater_equal"),
+    "IsInf": _is_infinite,
+    "IsNaN": lambda node, x: UNARY["isnan"](as_number(x)),
+    "Less": _of_two("less"),
+    "LessOrEqual": _of_two("less_equal"),
     "Not": lambda node, x: truth(x).logical_not(),
-    "Or": _joined(af.logical_or),
+    "Or": _of_two("logical_or"),
     "Where": _where,
-    "Xor": _joined(af.logical_xor),
+    "Xor": _of_two("logical_xor"),
 }

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import string
-
 import numpy as np
 
 from aneforge.frontends import forms
 from aneforge.frontends.onnx.node import Node, Rule, Value
-from aneforge.frontends.values import NoForm, as_tensor, axis_of, number
-from aneforge.graph import builders as af
+from aneforge.frontends.values import as_tensor, axis_of, number
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -30,39 +27,6 @@ def _gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
     found = left @ right
     found = found if alpha == 1.0 else found * alpha
     return found if c is None else found + (as_tensor(c) if beta == 1.0 else as_tensor(c) * beta)
-
-
-def _einsum(node: Node, *given: Value) -> Tensor:
-    """Sums of products, two operands at a time."""
-    equation = node.attr("equation").replace(" ", "")
-    operands = [as_tensor(each) for each in given]
-    if len(operands) > 2:
-        return _chained(equation, operands)
-    letters = [each for each in equation.partition("->")[0] if each.isalpha()]
-    axes = equation.partition("->")[2] if "->" in equation else [each for each in letters if letters.count(each) == 1]
-    if axes or "..." in equation:
-        return af.einsum(equation, *operands)
-    spare = next(each for each in string.ascii_letters if each not in equation)  # the engine's results have an axis
-    first, comma, rest = equation.partition("->")[0].partition(",")
-    raised = operands[0].reshape(1, *operands[0].shape)
-    return af.einsum(f"{spare}{first}{comma}{rest}->{spare}", raised, *operands[1:])
-
-
-def _chained(equation: str, operands: list[Tensor]) -> Tensor:
-    """What no later operand and no result names is summed as soon as it can be."""
-    left, arrow, output = equation.partition("->")
-    if not arrow or "." in equation:
-        raise NoForm(f"an einsum of {len(operands)} operands that does not name its result: {equation!r}")
-    terms = left.split(",")
-    term, found = terms[0], operands[0]
-    for place in range(1, len(operands)):
-        later = set("".join(terms[place + 1 :]) + output)
-        joined = "".join(dict.fromkeys(each for each in term + terms[place] if each in later))
-        if not joined:
-            raise NoForm(f"an einsum whose parts have no axis left: {equation!r}")
-        found = af.einsum(f"{term},{terms[place]}->{joined}", found, operands[place])
-        term = joined
-    return found if term == output else af.einsum(f"{term}->{output}", found)
 
 
 def _cumulative(node: Node, x: Value, axis: Value) -> Tensor:
@@ -95,7 +59,7 @@ def _behind(x: Tensor, axis: int, distance: int) -> Tensor:
 RULES: dict[str, Rule] = {
     "CumProd": _cumulative_product,
     "CumSum": _cumulative,
-    "Einsum": _einsum,
+    "Einsum": lambda node, *operands: forms.einsum(node.attr("equation"), [as_tensor(value) for value in operands]),
     "Gemm": _gemm,
     "MatMul": lambda node, a, b: forms.matmul(a, b),
 }

@@ -37,7 +37,7 @@ _SETTINGS = {"affine": "ab", "elu": "a", "hardsigmoid": "ab", "leakyrelu": "a", 
 """Which numbers an activation takes from the node's lists, in their order."""
 
 
-def _recurrence(node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *rest: Value | None) -> list[Value]:
+def _recurrence(node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *rest: Value | None) -> list[Tensor]:
     """[steps, samples, features] (or samples first) to all states, and the last ones."""
     lengths, first, cell_state, peepholes = (*rest, *(None,) * (4 - len(rest)))
     samples_first = bool(node.attr("layout", 0))

@@ -8,6 +8,7 @@ import numpy as np
 
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import as_number, truth
+from aneforge.frontends.forms.pointwise import BINARY, UNARY
 from aneforge.frontends.importer.op import Op, Rule
 from aneforge.frontends.records import is_whole
 from aneforge.frontends.values import NoForm, Value
@@ -22,20 +23,8 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda op: function(as_number(op.value("x")))
 
 
-def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda op: function(as_number(op.value("x")), as_number(op.value("y")))
-
-
 def _of_two(function: Callable[[Value, Value], Tensor]) -> Rule:
     return lambda op: function(op.value("x"), op.value("y"))
-
-
-def _compared(name: str) -> Rule:
-    return lambda op: forms.compared(name, op.value("x"), op.value("y"))
-
-
-def _logical(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda op: function(truth(op.value("x")), truth(op.value("y")))
 
 
 def _bitwise(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
@@ -111,64 +100,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """What a recurrent op may name."""
 
+_UNARY = (
+    "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp2 floor relu relu6 round sigmoid sign silu sin "
+    "sinh softplus softsign sqrt square tan tanh"
+)
+
 RULES: dict[str, Rule] = {
-    **{
-        name: _unary(function)
-        for name, function in {
-            "abs": Tensor.abs,
-            "acos": Tensor.acos,
-            "acosh": Tensor.acosh,
-            "asin": Tensor.asin,
-            "asinh": Tensor.asinh,
-            "atan": Tensor.atan,
-            "atanh": Tensor.atanh,
-            "ceil": Tensor.ceil,
-            "cos": Tensor.cos,
-            "cosh": Tensor.cosh,
-            "erf": Tensor.erf,
-            "exp": Tensor.exp,
-            "exp2": Tensor.exp2,
-            "floor": Tensor.floor,
-            "relu": Tensor.relu,
-            "relu6": Tensor.relu6,
-            "round": Tensor.round,
-            "sigmoid": Tensor.sigmoid,
-            "sign": Tensor.sign,
-            "silu": Tensor.silu,
-            "sin": Tensor.sin,
-            "sinh": Tensor.sinh,
-            "softplus": Tensor.softplus,
-            "softsign": Tensor.softsign,
-            "sqrt": Tensor.sqrt,
-            "square": Tensor.square,
-            "tan": Tensor.tan,
-            "tanh": Tensor.tanh,
-        }.items()
-    },
-    **{
-        name: _binary(function)
-        for name, function in {
-            "maximum": af.maximum,
-            "minimum": af.minimum,
-        }.items()
-    },
-    **{
-        name: _of_two(function)
-        for name, function in {
-            "add": forms.added,
-            "sub": forms.subtracted,
-            "mul": forms.multiplied,
-            "real_div": forms.divided,
-            "floor_div": lambda a, b: forms.divided(a, b, "floor"),
-            "mod": forms.remainder,
-            "fmod": lambda a, b: forms.remainder(a, b, of_dividend=True),
-            "pow": forms.power,
-        }.items()
-    },
-    **{name: _compared(name) for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")},
-    "logical_and": _logical(af.logical_and),
-    "logical_or": _logical(af.logical_or),
-    "logical_xor": _logical(af.logical_xor),
+    **{name: _unary(UNARY[name]) for name in _UNARY.split()},
+    **{name: _of_two(function) for name, function in BINARY.items()},
     "logical_not": lambda op: truth(op.value("x")).logical_not(),
     "bitwise_and": _bitwise(af.logical_and),
     "bitwise_or": _bitwise(af.logical_or),

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import sliced
+from aneforge.frontends.forms import resampled, sliced
 from aneforge.frontends.importer.op import Op, Rule
-from aneforge.frontends.values import NoForm, along_axis, as_tensor, shaped
+from aneforge.frontends.values import NoForm, along_axis, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "boxed", "enlarged", "grid", "resized"]
+__all__ = ["RULES", "boxed", "enlarged", "grid", "nearest", "resized"]
 
 _MOST_POINTS = 1 << 16
 _MOST_WEIGHTS = 1 << 24
@@ -53,27 +53,24 @@ def _mixture(positions: np.ndarray, extent: int) -> np.ndarray:
 
 
 def resized(x: Tensor, height: int, width: int, mode: str) -> Tensor:
-    """The last two axes; two ways of counting pixels are ops of the graph."""
-    rows, columns = x.shape[-2:]
-    native = {"STRICT_ALIGN_CORNERS": True, "UNALIGN_CORNERS": False}
-    if mode in native and (mode != "STRICT_ALIGN_CORNERS" or (height > 1 and width > 1)):
-        planes = shaped(x, (1, math.prod(x.shape[:-2]), rows, columns)) if x.ndim != 4 else x
-        return shaped(af.resize_bilinear(planes, height, width, native[mode]), (*x.shape[:-2], height, width))
-    for axis, (have, want) in ((x.ndim - 2, (rows, height)), (x.ndim - 1, (columns, width))):
-        weights = _mixture(grid(have, want, mode), have)
-        if have != want or not np.array_equal(weights, np.eye(have)):
-            x = along_axis(x, axis, weights)
-    return x
+    """The last two axes."""
+    return _taken(
+        x, {axis: _mixture(grid(have, want, mode), have) for axis, have, want in _last_two(x, height, width)}
+    )
 
 
-def _nearest(x: Tensor, height: int, width: int) -> Tensor:
-    rows, columns = x.shape[-2:]
-    planes = x if x.ndim == 4 else shaped(x, (1, math.prod(x.shape[:-2]), rows, columns))
-    if height % rows == 0 and width % columns == 0:
-        found = planes.upsample((height // rows, width // columns))
-    else:
-        found = af.resize_nearest_neighbor(planes, height, width)
-    return shaped(found, (*x.shape[:-2], height, width))
+def nearest(x: Tensor, height: int, width: int) -> Tensor:
+    places = {axis: np.arange(want) * have // want for axis, have, want in _last_two(x, height, width)}
+    return _taken(x, {axis: np.eye(x.shape[axis])[at] for axis, at in places.items()})
+
+
+def _last_two(x: Tensor, height: int, width: int) -> list[tuple[int, int, int]]:
+    return [(x.ndim - 2, x.shape[-2], height), (x.ndim - 1, x.shape[-1], width)]
+
+
+def _taken(x: Tensor, weights: dict[int, np.ndarray]) -> Tensor:
+    changed = {axis: matrix for axis, matrix in weights.items() if not np.array_equal(matrix, np.eye(x.shape[axis]))}
+    return resampled(x, changed) if changed else x
 
 
 def _scaled_size(op: Op, x: Tensor) -> tuple[int, int]:
@@ -85,13 +82,8 @@ def _scaled_size(op: Op, x: Tensor) -> tuple[int, int]:
 
 
 def enlarged(x: Tensor, height: int, width: int, align_corners: bool, half_pixel: bool) -> Tensor:
-    rows, columns = x.shape[-2:]
-    whole = height % rows == 0 and width % columns == 0 and x.ndim == 4
-    if whole and align_corners != half_pixel:
-        return af.upsample_bilinear(x, (height // rows, width // columns), align_corners)
-    if align_corners:
-        return resized(x, height, width, "STRICT_ALIGN_CORNERS")
-    return resized(x, height, width, "UNALIGN_CORNERS" if half_pixel else "DEFAULT")
+    mode = "STRICT_ALIGN_CORNERS" if align_corners else "UNALIGN_CORNERS" if half_pixel else "DEFAULT"
+    return resized(x, height, width, mode)
 
 
 def _upsample_bilinear(op: Op) -> Tensor:
@@ -100,7 +92,7 @@ def _upsample_bilinear(op: Op) -> Tensor:
 
 
 def _upsample_nearest(op: Op) -> Tensor:
-    return _nearest(op.tensor(), *_scaled_size(op, op.tensor()))
+    return nearest(op.tensor(), *_scaled_size(op, op.tensor()))
 
 
 def _resize_bilinear(op: Op) -> Tensor:
@@ -109,7 +101,7 @@ def _resize_bilinear(op: Op) -> Tensor:
 
 
 def _resize_nearest(op: Op) -> Tensor:
-    return _nearest(op.tensor(), op.whole("target_size_height"), op.whole("target_size_width"))
+    return nearest(op.tensor(), op.whole("target_size_height"), op.whole("target_size_width"))
 
 
 def _resize(op: Op) -> Tensor:
@@ -121,7 +113,7 @@ def _resize(op: Op) -> Tensor:
         raise LoadError(f"a resize of {count} axes; two are read")
     height, width = (*x.shape[-2 : x.ndim - count], *sizes)
     if op.text("interpolation_mode", "LINEAR") == "NEAREST_NEIGHBOR":
-        return _nearest(x, height, width)
+        return nearest(x, height, width)
     return resized(x, height, width, op.text("sampling_mode", "DEFAULT"))
 
 

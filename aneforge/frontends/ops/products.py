@@ -7,21 +7,19 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import (
     convolution,
+    einsum,
     linear,
     matmul,
-    padded,
     same_pads,
     transposed_convolution,
 )
 from aneforge.frontends.forms.attention import attention as of_heads
 from aneforge.frontends.importer.op import Op, Rule
 from aneforge.frontends.values import Value, as_tensor
-from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "attention", "deconvolved", "window_pads"]
+__all__ = ["RULES", "attention", "window_pads"]
 
 
 def window_pads(
@@ -55,27 +53,6 @@ def _conv(op: Op) -> Tensor:
     )
 
 
-def deconvolved(
-    x: Tensor,
-    weight: Value,
-    bias: Value | None,
-    stride: list[int],
-    dilation: list[int],
-    groups: int,
-    cut: list[tuple[int, int]],
-) -> Tensor:
-    """A transposed convolution with rows cut off each end; a negative cut behind adds rows that only the bias has."""
-    if all(after >= 0 for _, after in cut):
-        return transposed_convolution(x, weight, bias, stride=stride, pads=cut, dilation=dilation, groups=groups)
-    held = [(before, max(0, after)) for before, after in cut]
-    bare = transposed_convolution(x, weight, None, stride=stride, pads=held, dilation=dilation, groups=groups)
-    found = padded(bare, [(0, 0), (0, 0), *((0, max(0, -after)) for _, after in cut)])
-    if bias is None:
-        return found
-    shape = (1, -1, *(1,) * (x.ndim - 2))
-    return found + (bias.reshape(*shape) if isinstance(bias, Tensor) else const(np.asarray(bias).reshape(shape)))
-
-
 def _conv_transpose(op: Op) -> Tensor:
     x, weight = op.tensor(), op.value("weight")
     rank = x.ndim - 2
@@ -100,7 +77,9 @@ def _conv_transpose(op: Op) -> Tensor:
             cut = [(first, each - first) for first, each in zip(before, total, strict=True)]
     else:
         raise LoadError(f"no padding of type {mode!r}")
-    return deconvolved(x, weight, op.optional("bias"), stride, dilation, op.whole("groups", 1), cut)
+    return transposed_convolution(
+        x, weight, op.optional("bias"), stride=stride, pads=cut, dilation=dilation, groups=op.whole("groups", 1)
+    )
 
 
 def _linear(op: Op) -> Tensor:
@@ -125,7 +104,7 @@ def _matmul(op: Op) -> Tensor:
 
 
 def _einsum(op: Op) -> Tensor:
-    return af.einsum(op.text("equation").replace(" ", ""), *(as_tensor(each) for each in op.values("values")))
+    return einsum(op.text("equation"), [as_tensor(value) for value in op.values("values")])
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Value | None) -> Tensor:

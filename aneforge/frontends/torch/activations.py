@@ -9,6 +9,7 @@ import numpy as np
 
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import scaled
+from aneforge.frontends.forms.pointwise import UNARY
 from aneforge.frontends.torch.node import Node, Rule
 from aneforge.frontends.torch.values import axes_of, numeric
 from aneforge.graph import builders as af
@@ -74,23 +75,10 @@ def _native_dropout(node: Node, x: Any, p: Any, train: Any) -> Any:
     return [kept, np.ones(node.shape, bool)]
 
 
+_UNARY = "hardsigmoid hardswish log_sigmoid mish relu relu6 sigmoid silu softsign tanh tanhshrink"
+
 RULES: dict[str, Rule] = {
-    **{
-        name: _unary(function)
-        for name, function in {
-            "hardsigmoid": forms.hard_sigmoid,
-            "hardswish": forms.hard_swish,
-            "log_sigmoid": lambda x: -(-x).softplus(),
-            "mish": forms.mish,
-            "relu": Tensor.relu,
-            "relu6": Tensor.relu6,
-            "sigmoid": Tensor.sigmoid,
-            "silu": Tensor.silu,
-            "softsign": Tensor.softsign,
-            "tanh": Tensor.tanh,
-            "tanhshrink": lambda x: x - x.tanh(),
-        }.items()
-    },
+    **{name: _unary(UNARY[name]) for name in _UNARY.split()},
     "alpha_dropout": _dropout,
     "celu": lambda node, x, alpha=1.0: forms.celu(numeric(x), float(alpha)),
     "dropout": _dropout,

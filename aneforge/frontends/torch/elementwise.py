@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.forms import LARGEST, scaled, truncated, truth
+from aneforge.frontends.forms import LARGEST, scaled, truth
+from aneforge.frontends.forms.pointwise import BINARY, UNARY, is_infinite
 from aneforge.frontends.torch.deep import Deep
 from aneforge.frontends.torch.hosted import RANDOM
 from aneforge.frontends.torch.node import Node, Rule
@@ -58,19 +59,11 @@ def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Tensor
     return forms.divided(_plain(a), _plain(b), node.options.get("rounding_mode", rounding_mode) or "")
 
 
-def _power(node: Node, base: Any, exponent: Any) -> Tensor:
-    return forms.power(_plain(base), _plain(exponent))
-
-
 # Comparisons and choices.
 
 
-def _comparison(name: str) -> Rule:
-    return lambda node, a, b: forms.compared(name, _plain(a), _plain(b))
-
-
-def _logical(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
-    return lambda node, a, b: function(truth(a), truth(b))
+def _of_two(function: Callable[[Any, Any], Tensor]) -> Rule:
+    return lambda node, a, b: function(_plain(a), _plain(b))
 
 
 def _negated(node: Node, x: Any) -> Tensor:
@@ -87,14 +80,6 @@ def _masked_fill(node: Node, x: Any, mask: Any, value: Any) -> Tensor:
 
 def _clamp(node: Node, x: Any, low: Any = None, high: Any = None) -> Tensor:
     return forms.clamped(numeric(x), low, high)
-
-
-def _is_finite(node: Node, x: Any) -> Tensor:
-    return numeric(x).abs().less(const(np.float16(np.inf)))
-
-
-def _is_infinite(node: Node, x: Any) -> Tensor:
-    return numeric(x).abs().equal(const(np.float16(np.inf)))
 
 
 def _nan_to_num(node: Node, x: Any, nan: Any = None, high: Any = None, low: Any = None) -> Tensor:
@@ -177,98 +162,57 @@ def _random(node: Node, *_: Any) -> Tensor:
     raise LoadError("random numbers, which every run would draw anew; draw them outside and pass them as an input")
 
 
+_UNARY = (
+    "abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad erf erfc exp exp2 expm1 floor frac isnan log log10 "
+    "log1p log2 neg rad2deg reciprocal rsqrt sign signbit sin sinh sqrt square tan trunc"
+)
+_SAME = {"absolute": "abs", "fix": "trunc", "sgn": "sign"}
+_COMPARED = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
 RULES: dict[str, Rule] = {
-    **{
-        name: _unary(function)
-        for name, function in {
-            "abs": Tensor.abs,
-            "absolute": Tensor.abs,
-            "acos": Tensor.acos,
-            "acosh": Tensor.acosh,
-            "asin": Tensor.asin,
-            "asinh": Tensor.asinh,
-            "atan": Tensor.atan,
-            "atanh": Tensor.atanh,
-            "ceil": Tensor.ceil,
-            "cos": Tensor.cos,
-            "cosh": Tensor.cosh,
-            "deg2rad": lambda x: scaled(x, math.pi / 180),
-            "erf": Tensor.erf,
-            "erfc": lambda x: 1.0 - x.erf(),
-            "exp": Tensor.exp,
-            "exp2": Tensor.exp2,
-            "expm1": lambda x: forms.shifted(x.exp(), -1.0),
-            "fix": truncated,
-            "floor": Tensor.floor,
-            "frac": lambda x: x - truncated(x),
-            "isnan": lambda x: x.not_equal(x),
-            "isneginf": lambda x: x.equal(const(np.float16(-np.inf))),
-            "isposinf": lambda x: x.equal(const(np.float16(np.inf))),
-            "log": forms.log,
-            "log10": lambda x: scaled(x.log(), 1 / math.log(10)),
-            "log1p": lambda x: x.log(1.0),
-            "log2": lambda x: scaled(x.log(), 1 / math.log(2)),
-            "neg": lambda x: -x,
-            "positive": lambda x: x,
-            "rad2deg": lambda x: scaled(x, 180 / math.pi),
-            "reciprocal": forms.inverse,
-            "rsqrt": forms.rsqrt,
-            "sgn": Tensor.sign,
-            "sign": Tensor.sign,
-            "signbit": lambda x: x.less(0.0),
-            "sin": Tensor.sin,
-            "sinh": Tensor.sinh,
-            "sqrt": Tensor.sqrt,
-            "square": Tensor.square,
-            "tan": Tensor.tan,
-            "trunc": truncated,
-        }.items()
-    },
+    **{name: _unary(UNARY[name]) for name in _UNARY.split()},
+    **{name: _unary(UNARY[same]) for name, same in _SAME.items()},
+    **{name: _of_two(BINARY[same]) for name, same in _COMPARED.items()},
+    **{name: _of_two(BINARY[name]) for name in ("logical_and", "logical_or", "logical_xor", "maximum", "minimum")},
+    **{f"bitwise_{name}": _of_two(BINARY[f"logical_{name}"]) for name in ("and", "or", "xor")},
+    **{name: _of_two(BINARY["maximum"]) for name in ("fmax", "max.other")},
+    **{name: _of_two(BINARY["minimum"]) for name in ("fmin", "min.other")},
+    **{name: _of_two(function) for name, function in {"fmod": BINARY["fmod"], "remainder": BINARY["mod"]}.items()},
+    "isfinite": lambda node, x: numeric(x).abs().less(const(np.float16(np.inf))),
+    "isinf": lambda node, x: is_infinite(numeric(x)),
+    "isneginf": lambda node, x: is_infinite(numeric(x), above=False),
+    "isposinf": lambda node, x: is_infinite(numeric(x), below=False),
+    "positive": lambda node, x: x,
+    "pow": _of_two(BINARY["pow"]),
     "add": _add,
     "addcdiv": _addcdiv,
     "addcmul": _addcmul,
     "atan2": lambda node, a, b: af.atan2(numeric(a), numeric(b)),
-    "bitwise_and": _logical(af.logical_and),
     "bitwise_not": _negated,
-    "bitwise_or": _logical(af.logical_or),
-    "bitwise_xor": _logical(af.logical_xor),
     "clamp": _clamp,
     "clamp_max": lambda node, x, high: _clamp(node, x, None, high),
     "clamp_min": lambda node, x, low: _clamp(node, x, low, None),
     "copysign": _copysign,
     "div": _div,
-    "eq": _comparison("equal"),
     "floor_divide": lambda node, a, b: _div(node, a, b, "floor"),
-    "fmax": lambda node, a, b: af.maximum(numeric(a), numeric(b)),
-    "fmin": lambda node, a, b: af.minimum(numeric(a), numeric(b)),
-    "fmod": lambda node, a, b: forms.remainder(_plain(a), _plain(b), of_dividend=True),
-    "ge": _comparison("greater_equal"),
-    "gt": _comparison("greater"),
     "heaviside": _heaviside,
     "hypot": lambda node, a, b: (numeric(a).square() + numeric(b).square()).sqrt(),
-    "isfinite": _is_finite,
-    "isinf": _is_infinite,
     "ldexp": _ldexp,
-    "le": _comparison("less_equal"),
     "lerp": _lerp,
     "logaddexp": _log_add_exp,
     "logaddexp2": _log_add_exp2,
-    "logical_and": _logical(af.logical_and),
     "logical_not": _negated,
-    "logical_or": _logical(af.logical_or),
-    "logical_xor": _logical(af.logical_xor),
     "logit": _logit,
-    "lt": _comparison("less"),
     "masked_fill": _masked_fill,
-    "max.other": lambda node, a, b: af.maximum(numeric(a), numeric(b)),
-    "maximum": lambda node, a, b: af.maximum(numeric(a), numeric(b)),
-    "min.other": lambda node, a, b: af.minimum(numeric(a), numeric(b)),
-    "minimum": lambda node, a, b: af.minimum(numeric(a), numeric(b)),
     "mul": _mul,
     "nan_to_num": _nan_to_num,
-    "ne": _comparison("not_equal"),
-    "pow": _power,
-    "remainder": lambda node, a, b: forms.remainder(_plain(a), _plain(b)),
     "round": _round,
     "rsub": lambda node, a, b, alpha=1: _sub(node, b, a, alpha),
     "sinc": _sinc,

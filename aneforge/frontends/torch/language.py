@@ -320,12 +320,12 @@ class Torch(Language):
                     f"gives shape {list(value.shape)}, not {list(wanted)}; this is a bug: please report it"
                 )
             value = value.reshape(*held(wanted))
-        if isinstance(value, Deep):
-            assert self.importer is not None
-            self.importer.tell(value.flat, node.name)
-        elif (kind == "bool") != (value.dtype == "bool"):
+        if isinstance(value, Tensor) and (kind == "bool") != (value.dtype == "bool"):
             value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
         return value
+
+    def tensor_in(self, value: Any) -> Any:
+        return value.flat if isinstance(value, Deep) else value
 
     def result_label(self, op: _Call, label: str, place: int) -> str:
         node = op.node

@@ -9,11 +9,11 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number, broadcast_to, gathered, padded, parts, sliced, truncated, truth
+from aneforge.frontends.forms.pointwise import triangle
 from aneforge.frontends.torch.deep import Deep
 from aneforge.frontends.torch.node import Node, Rule, held
 from aneforge.frontends.torch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
-from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["DEEP_RULES", "RULES", "moved"]
@@ -244,15 +244,7 @@ def _full(node: Node, x: Any, *rest: Any) -> Any:
 
 
 def _triangle(lower: bool) -> Rule:
-    def rule(node: Node, x: Any, diagonal: int = 0) -> Tensor:
-        """The other triangle is zero, whatever stood there: a choice, not a product."""
-        ones = np.ones(node.shape[-2:])
-        mask = np.tril(ones, int(diagonal)) if lower else np.triu(ones, int(diagonal))
-        if node.gives_bool:
-            return af.logical_and(truth(x), truth(np.broadcast_to(mask, node.shape)))
-        return af.where(truth(mask), numeric(x), const(np.zeros((1,) * len(node.shape))))
-
-    return rule
+    return lambda node, x, diagonal=0: triangle(truth(x) if node.gives_bool else numeric(x), lower, int(diagonal))
 
 
 def _windows(node: Node, x: Any, dim: int, size: int, step: int) -> Any:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import convolution, cumulative_sum, linear, matmul, same_pads, scaled
+from aneforge.frontends.forms import convolution, cumulative_sum, einsum, linear, matmul, same_pads, scaled
 from aneforge.frontends.forms import transposed_convolution as turned_convolution
 from aneforge.frontends.forms.attention import attention, causal_mask
 from aneforge.frontends.torch.node import Node, Rule, held
 from aneforge.frontends.torch.values import axes_of, numeric, pair_of
-from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -68,23 +67,7 @@ def _dot(node: Node, a: Any, b: Any) -> Tensor:
 
 
 def _einsum(node: Node, equation: str, tensors: Sequence[Any], *_: Any) -> Tensor:
-    given = [numeric(each) for each in tensors]
-    text = equation.replace(" ", "")
-    terms, arrow, output = text.partition("->")
-    letters = [each for each in terms if each.isalpha()]
-    kept = output if arrow else "".join(sorted(each for each in set(letters) if letters.count(each) == 1))
-    if "." in text and len(given) > 2:
-        raise LoadError(f"the einsum {equation!r} of {len(given)} tensors with '...'")
-    parts = terms.split(",")
-    while len(given) > 2:  # two at a time, keeping what the rest still names
-        rest = set(kept) | set("".join(parts[2:]))
-        middle = "".join(dict.fromkeys(each for each in parts[0] + parts[1] if each in rest))
-        given = [af.einsum(f"{parts[0]},{parts[1]}->{middle}", *given[:2]), *given[2:]]
-        parts = [middle, *parts[2:]]
-    if not kept and "." not in text:
-        product = af.einsum(f"{','.join(parts)}->{parts[0]}", *given) if len(given) == 2 else given[0]
-        return product.sum(tuple(range(product.ndim)))
-    return af.einsum(f"{','.join(parts)}->{kept}" if arrow or "." not in text else text, *given)
+    return einsum(equation, [numeric(tensor) for tensor in tensors])
 
 
 def _cumsum(node: Node, x: Any, dim: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends.forms import position, truth
+from aneforge.frontends.forms.sorting import argsort, sort, topk
 from aneforge.frontends.torch.node import Node, Rule
 from aneforge.frontends.torch.values import axes_of, numeric, shaped
 from aneforge.frontends.values import NoForm
@@ -76,53 +77,29 @@ def _both_ends(node: Node, x: Any) -> list[Any]:
     return [shaped(given.amin(axes), node.shapes[0]), shaped(given.amax(axes), node.shapes[1])]
 
 
-# Sorting works on rows: the axis goes last, the others become one.
-
-
-def _rows(x: Tensor, axis: int) -> Tensor:
-    order = [*(i for i in range(x.ndim) if i != axis), axis]
-    lines = x if axis == x.ndim - 1 else x.transpose(order)
-    return lines if lines.ndim == 2 else lines.reshape(-1, x.shape[axis])
-
-
-def _back(rows: Tensor, shape: tuple[int, ...], axis: int) -> Tensor:
-    kept = [*(extent for i, extent in enumerate(shape) if i != axis), shape[axis]]
-    lines = rows.reshape(*kept) if rows.shape != tuple(kept) else rows
-    order = [*(i for i in range(len(shape)) if i != axis), axis]
-    return lines if axis == len(shape) - 1 else lines.transpose([order.index(i) for i in range(len(shape))])
-
-
 def _topk(node: Node, x: Any, k: int, dim: int = -1, largest: bool = True, *_: Any) -> list[Any]:
-    """Positions are those of a full sort, cut off."""
     given = numeric(x)
     axis = axes_of(dim, given.ndim)[0]
-    rows = _rows(given, axis)
-    shape = tuple(int(k) if i == axis else extent for i, extent in enumerate(given.shape))
-    values = _back(af.topk(rows, int(k), bool(largest)), shape, axis) if 0 in node.wanted else None
-    if 1 not in node.wanted:
-        return [values, None]
-    order = af.sort(rows, bool(largest), return_indices=True)
-    return [values, _back(order.slice_by_size([0, 0], [rows.shape[0], int(k)]), shape, axis)]
+    values = topk(given, axis, int(k), bool(largest)) if 0 in node.wanted else None
+    return [values, argsort(given, axis, bool(largest), int(k)) if 1 in node.wanted else None]
+
+
+def _direction(node: Node, dim: Any, descending: Any) -> tuple[Any, bool]:
+    if node.kind.endswith(".stable"):  # (x, stable, dim, descending), by name
+        dim, descending = node.options.get("dim", -1), node.options.get("descending", False)
+    return dim, bool(descending)
 
 
 def _sort(node: Node, x: Any, dim: Any = -1, descending: Any = False, *_: Any) -> list[Any]:
-    if node.kind.endswith(".stable"):  # (x, stable, dim, descending), by name
-        dim, descending = node.options.get("dim", -1), node.options.get("descending", False)
-    given = numeric(x)
+    given, (dim, down) = numeric(x), _direction(node, dim, descending)
     axis = axes_of(dim, given.ndim)[0]
-    rows = _rows(given, axis)
-    values = _back(af.sort(rows, bool(descending)), given.shape, axis) if 0 in node.wanted else None
-    if 1 not in node.wanted:
-        return [values, None]
-    return [values, _back(af.sort(rows, bool(descending), return_indices=True), given.shape, axis)]
+    values = sort(given, axis, down) if 0 in node.wanted else None
+    return [values, argsort(given, axis, down) if 1 in node.wanted else None]
 
 
 def _argsort(node: Node, x: Any, dim: Any = -1, descending: Any = False, *_: Any) -> Any:
-    if node.kind.endswith(".stable"):
-        dim, descending = node.options.get("dim", -1), node.options.get("descending", False)
-    given = numeric(x)
-    axis = axes_of(dim, given.ndim)[0]
-    return _back(af.sort(_rows(given, axis), bool(descending), return_indices=True), given.shape, axis)
+    given, (dim, down) = numeric(x), _direction(node, dim, descending)
+    return argsort(given, axes_of(dim, given.ndim)[0], down)
 
 
 def _nan_sum(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import average_pool, max_pool, scaled
 from aneforge.frontends.torch.node import Node, Rule
 from aneforge.frontends.torch.values import numeric, pair_of
@@ -19,6 +19,8 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
+
+_LONGEST = 4096  # an axis that is resampled
 
 
 def _with_batch(x: Tensor, rank: int) -> Tensor:
@@ -137,91 +139,49 @@ def _adaptive_max(rank: int) -> Rule:
     return rule
 
 
-# Resampling.
+# Resampling: PyTorch itself says what each place takes, by what it makes of unit signals along an axis.
 
 
-def _nearest(rank: int, exact: bool = False) -> Rule:
-    """Each element of the result repeats one of the input: PyTorch itself says which."""
-
-    def rule(node: Node, x: Any, *told: Any) -> Tensor:
+def _resize(kind: str, rank: int) -> Rule:
+    def rule(node: Node, x: Any, *settings: Any) -> Tensor:
         given = _with_batch(numeric(x), rank)
-        wanted = node.shape[-rank:]
-        factors = [out // extent for extent, out in zip(given.shape[2:], wanted, strict=True)]
-        whole = all(f * e == o for f, e, o in zip(factors, given.shape[2:], wanted, strict=True))
-        if rank == 2 and whole and all(factors):
-            return _like(given.upsample(tuple(factors)), node)
-        for place, out in enumerate(wanted):
-            extent = given.shape[2 + place]
-            scale = _scale_of(told, place, rank)
-            sources = _probe(np.arange(extent, dtype=np.float32)[None], out, scale, exact=exact)[0]
-            if out != extent:
-                given = af.gather(given, sources.astype(int), axis=2 + place)
-        return _like(given, node)
+        align = next((bool(setting) for setting in settings if isinstance(setting, bool)), False)
+        weights = {}
+        for place, out in enumerate(node.shape[-rank:]):
+            extent, scale = given.shape[2 + place], _scale_of(settings, place, rank)
+            matrix = _taken(kind, extent, out, align, scale)
+            if out != extent or not np.array_equal(matrix, np.eye(extent)):
+                weights[2 + place] = matrix
+        return _like(forms.resampled(given, weights), node)
 
     return rule
 
 
-def _scale_of(told: Sequence[Any], place: int, rank: int) -> float | None:
+def _scale_of(settings: Sequence[Any], place: int, rank: int) -> float | None:
     """The factor that the caller gave for an axis, if the call carries factors: the last list of floats."""
-    for each in reversed(told):
-        if isinstance(each, (list, tuple)) and len(each) == rank and all(isinstance(one, float) for one in each):
-            return float(each[place])
-    floats = [each for each in told if isinstance(each, float)]
+    for setting in reversed(settings):
+        if isinstance(setting, (list, tuple)) and len(setting) == rank and all(isinstance(n, float) for n in setting):
+            return float(setting[place])
+    floats = [setting for setting in settings if isinstance(setting, float)]
     return float(floats[place]) if len(floats) == rank else None
 
 
-def _probe(lines: np.ndarray, out: int, scale: float | None, exact: bool) -> np.ndarray:
+def _taken(kind: str, extent: int, out: int, align: bool, scale: float | None) -> np.ndarray:
+    """[out, extent]: what each place of the result takes of a line."""
     import torch
 
-    op = torch.ops.aten._upsample_nearest_exact1d if exact else torch.ops.aten.upsample_nearest1d
-    return op(torch.from_numpy(lines)[None], [out], scale)[0].numpy()
-
-
-def _linear(rank: int) -> Rule:
-    """Two axes with half-pixel or aligned corners are an op of the graph; the rest is a product for each axis."""
-
-    def rule(node: Node, x: Any, size: Any, align: bool = False, *told: Any) -> Tensor:
-        given = _with_batch(numeric(x), rank)
-        wanted = node.shape[-rank:]
-        scales = [_scale_of(told, place, rank) for place in range(rank)]
-        even = all(s is None or s * e == o for s, e, o in zip(scales, given.shape[2:], wanted, strict=True))
-        if rank == 2 and even:
-            return _like(_bilinear(given, wanted, bool(align)), node)
-        return _like(_each_axis(given, wanted, scales, bool(align), cubic=False), node)
-
-    return rule
-
-
-def _bilinear(x: Tensor, wanted: Sequence[int], align: bool) -> Tensor:
-    factors = [out / extent for extent, out in zip(x.shape[2:], wanted, strict=True)]
-    if all(factor == int(factor) for factor in factors):
-        return af.upsample_bilinear(x, (int(factors[0]), int(factors[1])), align)
-    return af.resize_bilinear(x, int(wanted[0]), int(wanted[1]), align)
-
-
-def _cubic(node: Node, x: Any, size: Any, align: bool = False, *told: Any) -> Tensor:
-    given = _with_batch(numeric(x), 2)
-    scales = [_scale_of(told, place, 2) for place in range(2)]
-    return _like(_each_axis(given, node.shape[-2:], scales, bool(align), cubic=True), node)
-
-
-def _each_axis(x: Tensor, wanted: Sequence[int], scales: Sequence[Any], align: bool, cubic: bool) -> Tensor:
-    """A product for each axis with what PyTorch makes of unit signals along it."""
-    import torch
-
-    aten = torch.ops.aten
-    for place, out in enumerate(wanted):
-        extent = x.shape[2 + place]
-        if extent > 4096:
-            raise LoadError(f"resampling an axis of {extent} elements by a product")
-        eye = torch.eye(extent, dtype=torch.float64)[None]
-        if cubic:  # the other axis keeps its only place
-            line = aten.upsample_bicubic2d(eye[:, :, None], [1, out], align, None, scales[place])[0, :, 0]
-        else:
-            line = aten.upsample_linear1d(eye, [out], align, scales[place])[0]
-        if out != extent or not np.array_equal(line.numpy(), np.eye(extent)):
-            x = along_axis(x, 2 + place, line.numpy().T)
-    return x
+    if extent > _LONGEST:
+        raise NoForm(f"resampling an axis of {extent:,} elements; the limit is {_LONGEST:,}")
+    aten, signals = torch.ops.aten, torch.eye(extent, dtype=torch.float64)[None]
+    if kind == "nearest":
+        line = aten.upsample_nearest1d(signals, [out], scale)[0]
+    elif kind == "nearest_exact":
+        line = aten._upsample_nearest_exact1d(signals, [out], scale)[0]
+    elif kind == "linear":
+        line = aten.upsample_linear1d(signals, [out], align, scale)[0]
+    else:  # cubic: the other axis keeps its only place
+        line = aten.upsample_bicubic2d(signals[:, :, None], [1, out], align, None, scale)[0, :, 0]
+    return line.numpy().T
 
 
 # Blocks and windows.
@@ -289,9 +249,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("adaptive_avg_pool1d",), _adaptive_average(1)),
     **dict.fromkeys(("_adaptive_avg_pool2d", "adaptive_avg_pool2d"), _adaptive_average(2)),
     **dict.fromkeys(("_adaptive_avg_pool3d", "adaptive_avg_pool3d"), _adaptive_average(3)),
-    **dict.fromkeys(("_upsample_nearest_exact1d",), _nearest(1, exact=True)),
-    **dict.fromkeys(("_upsample_nearest_exact2d",), _nearest(2, exact=True)),
-    **dict.fromkeys(("_upsample_nearest_exact3d",), _nearest(3, exact=True)),
+    **{f"_upsample_nearest_exact{rank}d": _resize("nearest_exact", rank) for rank in (1, 2, 3)},
+    **{f"upsample_nearest{rank}d": _resize("nearest", rank) for rank in (1, 2, 3)},
     "adaptive_max_pool1d": _adaptive_max(1),
     "adaptive_max_pool2d": _adaptive_max(2),
     "adaptive_max_pool3d": _adaptive_max(3),
@@ -309,11 +268,8 @@ RULES: dict[str, Rule] = {
     "native_channel_shuffle": _channel_shuffle,
     "pixel_shuffle": _shuffle(af.pixel_shuffle),
     "pixel_unshuffle": _shuffle(af.pixel_unshuffle),
-    "upsample_bicubic2d": _cubic,
-    "upsample_bilinear2d": _linear(2),
-    "upsample_linear1d": _linear(1),
-    "upsample_nearest1d": _nearest(1),
-    "upsample_nearest2d": _nearest(2),
-    "upsample_nearest3d": _nearest(3),
-    "upsample_trilinear3d": _linear(3),
+    "upsample_bicubic2d": _resize("cubic", 2),
+    "upsample_bilinear2d": _resize("linear", 2),
+    "upsample_linear1d": _resize("linear", 1),
+    "upsample_trilinear3d": _resize("linear", 3),
 }

@@ -10,10 +10,18 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
-from aneforge.frontends.forms import average_pool, convolution, linear, max_pool, padded, same_pads, sliced
-from aneforge.frontends.ops.images import boxed, enlarged, resized
+from aneforge.frontends.forms import (
+    average_pool,
+    convolution,
+    linear,
+    max_pool,
+    padded,
+    same_pads,
+    sliced,
+    transposed_convolution,
+)
+from aneforge.frontends.ops.images import boxed, enlarged, nearest, resized
 from aneforge.frontends.ops.norms import l2_normalised
-from aneforge.frontends.ops.products import deconvolved
 from aneforge.frontends.values import Value, as_tensor, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
@@ -53,7 +61,8 @@ def _convolution(layer: Layer) -> Blob:
     lower = same and layer.same.asymmetryMode == 1
     if layer.isDeconvolution:
         cut = _deconvolution_cut(layer, x, size, stride, dilation, same, lower)
-        return of_planes(deconvolved(x, weight, bias, stride, dilation, groups, cut), layer.x.shape)
+        found = transposed_convolution(x, weight, bias, stride=stride, pads=cut, dilation=dilation, groups=groups)
+        return of_planes(found, layer.x.shape)
     pads = same_pads(x.shape[2:], size, stride, dilation, lower) if same else _borders(layer.valid.paddingAmounts)
     found = convolution(x, weight, bias, stride=stride, pads=pads, dilation=dilation, groups=groups)
     return of_planes(found, layer.x.shape)
@@ -179,10 +188,7 @@ def _upsample(layer: Layer) -> Blob:
     factors = factors or [1.0, 1.0]
     height, width = (math.floor(extent * factor + 1e-6) for extent, factor in zip(x.shape[2:], factors, strict=True))
     if layer.mode == 0:
-        whole = height % x.shape[2] == 0 and width % x.shape[3] == 0
-        if whole:
-            return of_planes(x.upsample((height // x.shape[2], width // x.shape[3])), layer.x.shape)
-        return of_planes(af.resize_nearest_neighbor(x, height, width), layer.x.shape)
+        return of_planes(nearest(x, height, width), layer.x.shape)
     if layer.linearUpsampleMode == 0:
         return of_planes(resized(x, height, width, "DEFAULT"), layer.x.shape)
     aligned = layer.linearUpsampleMode == 1

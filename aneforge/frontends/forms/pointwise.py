@@ -1,0 +1,125 @@
+"""Functions of each element by itself, by the names that most formats share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends.forms.activations import hard_sigmoid, hard_swish, mish
+from aneforge.frontends.forms.arithmetic import (
+    added,
+    divided,
+    inverse,
+    log,
+    multiplied,
+    power,
+    remainder,
+    rsqrt,
+    scaled,
+    shifted,
+    subtracted,
+)
+from aneforge.frontends.forms.numbers import as_number, compared, truncated, truth
+from aneforge.graph import builders as af
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["BINARY", "UNARY", "is_infinite", "triangle"]
+
+_MOST_MASKED = 1 << 26
+
+UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    "abs": Tensor.abs,
+    "acos": Tensor.acos,
+    "acosh": Tensor.acosh,
+    "asin": Tensor.asin,
+    "asinh": Tensor.asinh,
+    "atan": Tensor.atan,
+    "atanh": Tensor.atanh,
+    "ceil": Tensor.ceil,
+    "cos": Tensor.cos,
+    "cosh": Tensor.cosh,
+    "deg2rad": lambda x: scaled(x, math.pi / 180),
+    "erf": Tensor.erf,
+    "erfc": lambda x: 1.0 - x.erf(),
+    "exp": Tensor.exp,
+    "exp2": Tensor.exp2,
+    "expm1": lambda x: shifted(x.exp(), -1.0),
+    "floor": Tensor.floor,
+    "frac": lambda x: x - truncated(x),
+    "hardsigmoid": hard_sigmoid,
+    "hardswish": hard_swish,
+    "isnan": lambda x: x.not_equal(x),
+    "log": log,
+    "log10": lambda x: scaled(x.log(), 1 / math.log(10)),
+    "log1p": lambda x: x.log(1.0),
+    "log2": lambda x: scaled(x.log(), 1 / math.log(2)),
+    "log_sigmoid": lambda x: -(-x).softplus(),
+    "mish": mish,
+    "neg": lambda x: -x,
+    "rad2deg": lambda x: scaled(x, 180 / math.pi),
+    "reciprocal": inverse,
+    "relu": Tensor.relu,
+    "relu6": Tensor.relu6,
+    "round": Tensor.round,
+    "rsqrt": rsqrt,
+    "sigmoid": Tensor.sigmoid,
+    "sign": Tensor.sign,
+    "signbit": lambda x: x.less(0.0),
+    "silu": Tensor.silu,
+    "sin": Tensor.sin,
+    "sinh": Tensor.sinh,
+    "softplus": Tensor.softplus,
+    "softsign": Tensor.softsign,
+    "sqrt": Tensor.sqrt,
+    "square": Tensor.square,
+    "tan": Tensor.tan,
+    "tanh": Tensor.tanh,
+    "tanhshrink": lambda x: x - x.tanh(),
+    "trunc": truncated,
+}
+
+BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
+    **{
+        name: lambda a, b, name=name: compared(name, a, b)
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
+    "add": added,
+    "floor_div": lambda a, b: divided(a, b, "floor"),
+    "fmod": lambda a, b: remainder(a, b, of_dividend=True),
+    "logical_and": lambda a, b: af.logical_and(truth(a), truth(b)),
+    "logical_or": lambda a, b: af.logical_or(truth(a), truth(b)),
+    "logical_xor": lambda a, b: af.logical_xor(truth(a), truth(b)),
+    "maximum": lambda a, b: af.maximum(as_number(a), as_number(b)),
+    "minimum": lambda a, b: af.minimum(as_number(a), as_number(b)),
+    "mod": remainder,
+    "mul": multiplied,
+    "pow": power,
+    "real_div": divided,
+    "sub": subtracted,
+}
+
+
+def is_infinite(x: Tensor, above: bool = True, below: bool = True) -> Tensor:
+    """On the sides that are asked for."""
+    limit = const(np.float16(np.inf))
+    if above and below:
+        return x.abs().equal(limit)
+    if above or below:
+        return x.equal(limit if above else const(np.float16(-np.inf)))
+    return x.abs().less(0.0)  # on neither: nothing is
+
+
+def triangle(x: Tensor, lower: bool, diagonal: int = 0) -> Tensor:
+    """The other triangle is zero, whatever stood there: a choice, since a product would keep infinities."""
+    if x.ndim < 2 or x.shape[-2] * x.shape[-1] > _MOST_MASKED:
+        raise LoadError(f"a triangle of {list(x.shape)}; a matrix of up to {_MOST_MASKED:,} elements is needed")
+    ones = np.ones(x.shape[-2:])
+    mask = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
+    if x.dtype == "bool":
+        return af.logical_and(x, truth(np.broadcast_to(mask, x.shape)))
+    return af.where(truth(mask), x, const(np.zeros((1,) * x.ndim)))

@@ -1,0 +1,42 @@
+"""Sorting along an axis: the engine sorts rows, so the axis goes last and the others become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aneforge.frontends.forms.reductions import EXACT
+from aneforge.frontends.values import NoForm
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["argsort", "in_rows", "sort", "topk"]
+
+
+def in_rows(x: Tensor, axis: int, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """A function of rows [rows, elements] along any axis; it may change how many elements a row has."""
+    order = [*(i for i in range(x.ndim) if i != axis), axis]
+    lines = x if axis == x.ndim - 1 else x.transpose(order)
+    rows = function(lines if lines.ndim == 2 else lines.reshape(-1, x.shape[axis]))
+    shape = (*(x.shape[i] for i in order[:-1]), rows.shape[-1])
+    back = rows if rows.shape == shape else rows.reshape(*shape)
+    return back if axis == x.ndim - 1 else back.transpose([order.index(i) for i in range(x.ndim)])
+
+
+def sort(x: Tensor, axis: int, descending: bool = False) -> Tensor:
+    return in_rows(x, axis, lambda rows: af.sort(rows, descending=descending))
+
+
+def argsort(x: Tensor, axis: int, descending: bool = False, count: int | None = None) -> Tensor:
+    """Where the elements stood, all of them or the first ``count``."""
+    if x.shape[axis] - 1 > EXACT:
+        raise NoForm(f"positions along {x.shape[axis]:,} elements are not exact in fp16, which counts to {EXACT:,}")
+
+    def places(rows: Tensor) -> Tensor:
+        order = af.sort(rows, descending=descending, return_indices=True)
+        return order if count is None else order.slice_by_size([0, 0], [rows.shape[0], count])
+
+    return in_rows(x, axis, places)
+
+
+def topk(x: Tensor, axis: int, count: int, largest: bool = True) -> Tensor:
+    return in_rows(x, axis, lambda rows: af.topk(rows, count, largest=largest))
