@@ -223,7 +223,7 @@ def test_convolution(tmp_path: Path, settings: Any) -> None:
     graph = compare(tmp_path, _conv(*settings), PLANES)
     assert [each.op for each in graph.nodes if each.op != "const"] == ["input", "conv", "add", "relu"]
     assert len(af.compile(graph, target="m1").program.layers) == 1  # the bias and the activation belong to the product
-    assert [each.name for each in graph.nodes if each.op == "conv"][0].startswith("conv2d_")
+    assert next(each.name for each in graph.nodes if each.op == "conv").startswith("conv2d_")
 
 
 def test_a_padding_that_others_read_stays(tmp_path: Path) -> None:

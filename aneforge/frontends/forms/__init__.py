@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aneforge.frontends.forms.activations import (
+    SELU,
     celu,
     elu,
     gelu,
@@ -87,6 +88,7 @@ from aneforge.frontends.forms.tall import rearranged, reshaped, transposed
 __all__ = [
     "LARGEST",
     "MASKED",
+    "SELU",
     "Sampling",
     "added",
     "added_mask",

@@ -13,6 +13,7 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
 __all__ = [
+    "SELU",
     "celu",
     "elu",
     "gelu",
@@ -65,7 +66,11 @@ def mish(x: Tensor) -> Tensor:
     return x * x.softplus().tanh()
 
 
-def selu(x: Tensor, alpha: float = 1.6732632423543772, scale: float = 1.0507009873554805) -> Tensor:
+SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
+"""The constants that every format means by selu."""
+
+
+def selu(x: Tensor, alpha: float = SELU["alpha"], scale: float = SELU["gamma"]) -> Tensor:
     return scaled(elu(x, alpha), scale)
 
 

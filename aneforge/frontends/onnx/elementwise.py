@@ -89,7 +89,7 @@ RULES: dict[str, Rule] = {
     "RandomNormalLike": _random(True),
     "RandomUniformLike": _random(False),
     "Selu": lambda node, x: forms.selu(
-        as_tensor(x), float(node.attr("alpha", 1.6732632)), float(node.attr("gamma", 1.0507009))
+        as_tensor(x), *(float(node.attr(name, default)) for name, default in forms.SELU.items())
     ),
     "Shrink": lambda node, x: forms.shrink(
         as_tensor(x), float(node.attr("lambd", 0.5)), float(node.attr("bias", 0.0))
