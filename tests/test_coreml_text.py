@@ -121,7 +121,7 @@ def test_states_in_text(tmp_path: Path) -> None:
         ("([1, 2])", "([1, 2, 3])", "line 7: 3 values for tensor<int32, \\[2\\]>"),
         ("-> (z, a)", "-> (z, q)", "output 'q' is made by no operation"),
         ("} -> (z, a);\n}", "} -> (z, a);", "'func' was expected, here is 'the end'"),
-        ("0x1p+0", "`", "is no MIL text"),
+        ("0x1p+0", "`", "is not MIL text"),
         ("[5, 4, 3, 3]>(BLOB", "[9999999, 999999, 3, 3]>(BLOB", "of fp16 needs 179,999,802,000,018"),
         ("val = bool(false)", "val = " + "[" * 5000, "nested more than 32 deep"),
     ],

@@ -33,6 +33,7 @@ _TOKEN = re.compile(
     r"|inf(?:inity)?\b|nan\b))"
     r"|(?P<word>[A-Za-z_%][A-Za-z0-9_.@$%/:]*)|(?P<arrow>->)|(?P<mark>[-()\[\]{}<>,;=?])"
 )
+_LONGEST_NUMBER = 64  # characters
 _MOST_DEPTH = 32  # of types, lists and blocks within each other
 _MOST_ELEMENTS = 1 << 28
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
@@ -60,10 +61,14 @@ def _tokens(source: str, name: str) -> Iterator[_Token]:
     while place < len(source):
         found = _TOKEN.match(source, place)
         if found is None:
-            raise LoadError(f"{name}: line {line}: {source[place : place + 20]!r} is no MIL text")
+            raise LoadError(f"{name}: line {line}: {source[place : place + 20]!r} is not MIL text")
         kind = found.lastgroup or ""
         if kind == "line":
             line += 1
+        elif kind == "number" and found.end() - place > _LONGEST_NUMBER:
+            raise LoadError(
+                f"{name}: line {line}: a number of {found.end() - place:,} characters; up to {_LONGEST_NUMBER} are read"
+            )
         elif kind != "space":
             yield _Token("mark" if kind == "arrow" else kind, found.group(), line)
         place = found.end()
@@ -365,7 +370,7 @@ class _Parser:
                 return float.fromhex(text) if "p" in text.lower() or "." in text else int(text, 16)
             return int(text) if text.lstrip("-").isdigit() else float(text)
         except (ValueError, OverflowError):
-            self.fail(f"{text!r} is no number")
+            self.fail(f"{text!r} is not a number")
 
     def typed(self, kind: Type) -> _Typed:
         self.expect("(")

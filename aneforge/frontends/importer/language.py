@@ -123,8 +123,10 @@ class CommonLanguage(Language):
         self.refused = dict(refused or {})
         self.moves = ops.MOVEMENT | moves
         self.compares = dict(compares or {})
+        self.importer: Importer | None = None
 
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> Op:
+        self.importer = importer
         bound: dict[str, list[Any]] = {}
         types: dict[str, list[Type | None]] = {}
         for key, bindings in operation.inputs.items():
@@ -148,7 +150,12 @@ class CommonLanguage(Language):
         if isinstance(operands[0] if operands else None, Encoded) and (weight := _still_encoded(op)) is not None:
             return [weight]
         if op.kind in self.static and not any(isinstance(operand, Listed) for operand in operands):
-            return folded(op, self.static)
+            results = folded(op, self.static)
+            assert self.importer is not None
+            read = sum(operand.size for operand in operands if isinstance(operand, np.ndarray))
+            made = sum(result.size for result in results if 0 not in result.strides)  # a spread number is one number
+            self.importer.folding.charge(made, read + made, f"{self.importer.file}: {op.name} ({op.kind})")
+            return results
         rule = self.rule(op)
         if rule is None:
             raise LoadError(self.refusal(op))
