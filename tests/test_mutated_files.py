@@ -1,7 +1,7 @@
 # pyright: basic, reportMissingImports=false
 """Damaged files of every format: a model loads, or one line says what is wrong. Never another exception, never a hang.
 
-Each run changes sound files in many ways from fixed seeds. ``ANEFORGE_MUTATIONS=5000`` looks further than the tests do;
+Each run changes sound files in many ways from fixed seeds. ``ANEFORGE_MUTATIONS=5000`` looks further than the tests;
 what it finds is kept in ``KEPT``.
 """
 
@@ -39,8 +39,8 @@ MIL = """program(1.3)
         } -> (y);
 }"""
 PLIST = """<?xml version="1.0" encoding="UTF-8"?>
-<plist version="1.0"><dict><key>Version</key><string>1.0.10</string><key>Networks</key><array><string>net</string></array>
-<key>net</key><dict><key>Units</key><array><string>r</string></array>
+<plist version="1.0"><dict><key>Version</key><string>1.0.10</string><key>Networks</key>
+<array><string>net</string></array><key>net</key><dict><key>Units</key><array><string>r</string></array>
 <key>Inputs</key><array><dict><key>Name</key><string>x</string></dict></array>
 <key>r</key><dict><key>Type</key><string>Neuron</string><key>Bottom</key><string>x</string></dict></dict></dict></plist>"""
 
@@ -91,7 +91,7 @@ FORMATS: dict[str, Callable[[Path], Path]] = {
 
 def mutated(data: bytes, seed: int) -> bytes:
     """One to four changes: bits, bytes, pieces cut out, doubled or moved, the end cut off, numbers made long."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311 - damage, not a secret
     changed = bytearray(data)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(max(1, len(changed)))

@@ -66,9 +66,8 @@ def _tokens(source: str, name: str) -> Iterator[_Token]:
         if kind == "line":
             line += 1
         elif kind == "number" and found.end() - place > _LONGEST_NUMBER:
-            raise LoadError(
-                f"{name}: line {line}: a number of {found.end() - place:,} characters; up to {_LONGEST_NUMBER} are read"
-            )
+            length = found.end() - place
+            raise LoadError(f"{name}: line {line}: a number has {length:,} characters; the limit is {_LONGEST_NUMBER}")
         elif kind != "space":
             yield _Token("mark" if kind == "arrow" else kind, found.group(), line)
         place = found.end()
