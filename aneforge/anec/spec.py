@@ -196,13 +196,13 @@ _STORED = frozenset(("weight", "kernel_scale", "kernel_zero_point", "kernel_pale
 # what an op means.
 LABELS: dict[str, str] = {
     "bridge": "u",  # a native layer by direct authoring: a segment of its own
-    "route": "s",  # how a movement is done: crop, dma, texture; floor-divide where a floor ends that form
-    "storage": "s",  # the number format on that route: q4 or fp16
+    "data_path": "s",  # how data moves: crop, dma, texture; floor-divide for a floor that ends such a division
+    "storage": "s",  # the number format on that data path: q4 or fp16
     "large_kernel": "u",  # the large-kernel mode of the convolution
     "piece": "i2",  # this op is piece i of n of a split layer
     "passes": "i",  # how often the input passes, where kernel memory holds a part of the outputs at a time
     "segment": "i",
-    "partition": "i",
+    "task_group": "i",
     "engine": "s",
     "chained": "u",  # its result feeds the next layer inside L2
     "co_issue": "i",  # the layer on the other engine that runs beside it

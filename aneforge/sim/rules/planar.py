@@ -37,7 +37,7 @@ def _multiplied(engine: Engine, op: Op, a: Array, b: Array) -> Array:
     """One rounding, but where a floor ends a floor-divide: that acts on the product itself, so that floor(6 / 3) is 1
     where a third was rounded down (N44)."""
     reader = op.only_user
-    if reader is not None and reader.labels.get("route") == FLOOR_DIVIDE:
+    if reader is not None and reader.labels.get("data_path") == FLOOR_DIVIDE:
         return narrowed(np.floor(widened(a) * widened(b)))
     return paired("mult", a, b)
 
