@@ -23,7 +23,7 @@ _PAIRS = ("add", "sub", "mult")
 
 
 def basis_of_codes(engine: Engine, op: Op) -> str:
-    """How far the sums of stored codes can be trusted: read on some chips, taken over on others (U46, U65)."""
+    """How far the sums of stored codes can be trusted: measured on some chips, assumed alike on others (U46, U65)."""
     if op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op):
         measured = compile_fact(engine.target, "code_sums_measured").value
     elif op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:
