@@ -174,7 +174,7 @@ def test_every_command_takes_the_same_spellings(home, name, monkeypatch):
         else:
             assert isinstance(done.exception, AneforgeError), (chips, done.output)
             assert f"takes one chip here, and '{chips}' names {len(chip_list(chips))}" in str(done.exception)
-    for chips, told in (("m55", "nearest: "), ("m6..m1", "runs backwards"), ("m1..m7", "holds 'm7'")):
+    for chips, told in (("m55", "nearest: "), ("m6..m1", "runs backwards"), ("m1..m7", "includes 'm7'")):
         refused = asked(chips)
         assert isinstance(refused.exception, AneforgeError), (chips, refused.output)
         assert told in str(refused.exception)

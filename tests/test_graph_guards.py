@@ -549,7 +549,7 @@ DAMAGE = [
     (change(["outputs"], [True]), "are not all among the 6 nodes"),
     (change(["nodes", 2], "conv"), "node 2: not a record"),
     (change(["nodes", 2], None), "node 2: not a record"),
-    (change(["nodes", 2, "op"], "convv"), "convv: not a graph operation; nearest: conv"),
+    (change(["nodes", 2, "op"], "convv"), "'convv': not a graph operation; nearest: conv"),
     (change(["nodes", 2, "op"], 7), "node 2: not a record with an 'op'"),
     (change(["nodes", 2, "inputs"], [0, 2]), "must all be earlier nodes"),
     (change(["nodes", 2, "inputs"], [0, 5]), "must all be earlier nodes"),

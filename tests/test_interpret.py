@@ -560,11 +560,11 @@ def test_states_constants_and_select():
     assert result["c"].dtype == bool
     fed = interpret(module, {"c": cond, "s": np.full((1, 1, 1, 1, 3), 9.0)})
     np.testing.assert_array_equal(fed["y"].ravel(), [9, 2, 3])
-    with pytest.raises(AnecError, match="no value for input c"):
+    with pytest.raises(AnecError, match="no value was passed for input c"):
         interpret(module, {})
-    with pytest.raises(AnecError, match="1 inputs, 2 values"):
+    with pytest.raises(AnecError, match="1 inputs, but 2 values were passed"):
         interpret(module, [cond, cond])
-    with pytest.raises(AnecError, match=r"'c' is \[1, 1, 1, 1, 3\]"):
+    with pytest.raises(AnecError, match=r"c: input has shape \[1, 1, 1, 1, 2\]; expected \[1, 1, 1, 1, 3\]"):
         interpret(module, [cond[..., :2]])
 
 

@@ -335,7 +335,7 @@ def spec(name: str) -> OpSpec:
     op_spec = _specs().get(name)
     if op_spec is None:
         near = ", ".join(nearest(name, _specs())) or "anec.convolution"
-        raise UnknownNameError(f"{name}: not a backend op; nearest: {near}")
+        raise UnknownNameError(f"{name!r}: not a backend op; nearest: {near}")
     return op_spec
 
 

@@ -178,7 +178,7 @@ class Explanation:
     def __getitem__(self, name: str) -> NodeStory:
         if name not in self.nodes:
             near = ", ".join(nearest(name, self.nodes)) or ", ".join(list(self.nodes)[:4])
-            raise UnknownNameError(f"{name}: not a node of this graph; nearest: {near}")
+            raise UnknownNameError(f"{name!r}: not a node of this graph; nearest: {near}")
         return self.nodes[name]
 
     def __iter__(self) -> Iterator[NodeStory]:

@@ -94,7 +94,7 @@ def definition(name: str) -> OpDef:
     declared = _definitions.get(name)
     if declared is None:
         near = ", ".join(nearest(str(name), _definitions)) or "conv, matmul, relu"
-        raise GraphError(f"{name}: not a graph operation; nearest: {near}")
+        raise GraphError(f"{name!r}: not a graph operation; nearest: {near}")
     return declared
 
 

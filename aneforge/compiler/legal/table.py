@@ -218,7 +218,7 @@ REWRITES: Mapping[str, Rewrite] = _Table()
 
 def rewrite(name: str) -> Rewrite:
     if name not in _by_name():
-        raise UnknownNameError(f"{name}: not a rewrite; choose one: {', '.join(_by_name())}")
+        raise UnknownNameError(f"{name!r}: not a rewrite; choose one: {', '.join(_by_name())}")
     return _by_name()[name]
 
 
