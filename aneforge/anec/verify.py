@@ -156,7 +156,7 @@ class _Check:
         try:
             if (kind, value) in self._sound:
                 return True
-        except TypeError:  # a list has no hash, and is no value of any kind
+        except TypeError:  # a list has no hash, and is not a valid value of any kind
             return False
         if not _checks(kind)(value):
             return False

@@ -63,7 +63,7 @@ class Compiled(Mapping[str, Program]):
         return len(self._programs)
 
     def groups(self) -> list[list[str]]:
-        """Targets that get the very same program, in the order of the targets."""
+        """Targets grouped by equal programs, in the order of the targets."""
         by_fingerprint: dict[str, list[str]] = {}
         for name, program in self._programs.items():
             by_fingerprint.setdefault(program.fingerprint, []).append(name)

@@ -32,7 +32,8 @@ class Draft:
     stands: dict[int, tuple[str, ...]]
     """The user's nodes whose value a node of the graph has, by uid, where that is not just the node itself."""
     route: str | None = None
-    """``conversion`` or ``direct`` where somebody asked for one; else each chip takes the one that reaches it."""
+    """``conversion`` or ``direct`` where the user asked for one; otherwise each chip uses the route that reaches
+    it."""
     host_inputs: list[HostInput] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     """What phase 0 rewrote; the module has those of the later phases."""

@@ -30,7 +30,7 @@ class Facts:
         return self._facts[key].require() if value is None else value
 
     def get(self, key: str) -> Any:
-        """The value, or None where nobody has published one and nothing is assumed."""
+        """The value, or None where none is published and nothing is assumed."""
         if key not in self._values:
             raise AneforgeError(f"a pass read {key!r} of its target without declaring it")
         return self._values[key]

@@ -1,7 +1,7 @@
 """What a pass is, and how a list of them is run.
 
 A pass is a function over a draft (phase 0) or a module (later phases) with a name, one line that says what it is for,
-the facts of a chip it reads, and what it requires and ensures. The order is a list that anybody can read; before
+the facts of a chip it reads, and what it requires and ensures. The order is a plain list; before
 anything runs, each requirement is checked against what earlier passes ensure. The log says what each pass did.
 """
 
@@ -171,8 +171,8 @@ def run_passes(
 ) -> list[PassLog]:
     """Run passes in place; each leaves valid code behind it.
 
-    Code that somebody wrote by hand may be well-typed and still be nothing that a pass can handle: then the pass that
-    stumbles is named.
+    Code that was written by hand may be well-typed and still be more than a pass can handle: then the error names the
+    pass that failed.
     """
     entries = []
     for step in checked_order(names, ensured):

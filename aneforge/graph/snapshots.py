@@ -18,7 +18,7 @@ from aneforge.graph.weights import Weight, intern_fp16, intern_weight, lies_in_f
 __all__ = ["Snapshot", "stored_weight"]
 
 _SMALL = 1 << 12  # bytes; looked up by content at once
-_MODERATE = 1 << 18  # bytes; nobody builds thousands of larger ones, and rounded at once they take less memory
+_MODERATE = 1 << 18  # bytes; models have few larger ones, and rounded at once they take less memory
 _MOST = 1 << 27  # bytes that may wait to be rounded
 _LEAST = 1 << 23  # bytes of a model that turned out to be large, so that it does not stay in memory in its wide form
 _FLOATS = tuple(np.dtype(dtype) for dtype in (np.float32, np.float16, np.float64))  # in this machine's order of bytes

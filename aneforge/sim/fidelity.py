@@ -18,7 +18,7 @@ __all__ = ["FIDELITIES", "basis", "basis_of_codes"]
 FIDELITIES = ("exact", "modelled", "assumed")
 """Best first."""
 
-_FINGERPRINTED = kinds_with(Trait.CONTRACTION) - {"deconvolution"}  # nobody has probed a deconvolution
+_FINGERPRINTED = kinds_with(Trait.CONTRACTION) - {"deconvolution"}  # no deconvolution has been probed
 _PAIRS = ("add", "sub", "mult")
 
 

@@ -3,7 +3,7 @@
 Offsets belong to a compiler build. Build 9.509 is the one the seed documents decode; build 10.26.6 moved
 most offsets and is the only one that constructs the newest targets. A :class:`Hal` is a target seen through
 one build. As with :class:`~aneforge.targets.chip.Target`, a dot gives the plain value and brackets the
-fact; a plain read of a cell that nobody has published is an error, never a zero.
+fact; a plain read of an unpublished cell is an error, never a zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Move what follows a concat onto the layers that feed it, so that the concat is no boundary (table 22.3, U33)."""
+"""Move what follows a concat onto the layers that feed it, so that the concat no longer separates layers (table 22.3,
+U33)."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "anec.convolution",
             "large-strides",
             "factor_list",
-            "the convolution at stride one, of which only the rows and columns of the stride are read",
+            "the convolution at stride one, then a view that reads only the rows and columns of the stride",
             EXACT,
         ),
         # Wide kernels where a chip was seen to rewrite them (U26): legalise/kernels.py.

@@ -203,7 +203,7 @@ class Relayer(Rewriter):
     def part(self, operand: Op, cuts: Mapping[int, Span], sources: tuple[str, ...] = ()) -> Op:
         """A share of an operand along some axes; an axis of one stretches, so it is never cut.
 
-        The share of a constant is another constant, which nobody reads yet; a live operand is viewed.
+        The share of a constant is another constant, which no op reads yet; of a live operand it is a view.
         """
         cuts_needed = {axis: span for axis, span in cuts.items() if operand.shape[axis] > 1}
         if operand.kind != "const_in":

@@ -72,7 +72,7 @@ class TOPK:
     def shape(x, k, largest):
         _rows(x)
         if k > x[1]:
-            raise GraphError(f"k is {k}, a row has {x[1]} elements")
+            raise GraphError(f"k is {k}, but a row has only {x[1]} elements")
         return x[0], k
 
     @staticmethod
@@ -189,7 +189,7 @@ class FPS:
     def shape(points, k):
         _points(points, "points")
         if k > points[0]:
-            raise GraphError(f"k is {k}, there are {points[0]} points")
+            raise GraphError(f"k is {k}, but there are only {points[0]} points")
         return k, 3
 
     @staticmethod

@@ -83,7 +83,7 @@ def _segmenter_refuses() -> tuple[frozenset[str], Fact[Any]]:
     document = store.load("ops")
     table = document["m4_core_ml_segmenter"]
     names = {name for group in ("math", "structure", "int32") for name in table["unsupported"][group]}
-    # "add", "mul" and "matmul" are listed for int32 operands only; the integer-operand rule speaks for them.
+    # "add", "mul" and "matmul" are listed for int32 operands only; the integer-operand rule covers them.
     plain = {name for name in names if mil_row(name) is not None} - {"add", "mul", "matmul"}
     evidence = fact({**table, "v": sorted(plain)}, document["evidence"], about="ops that Core ML leaves to the CPU")
     return frozenset(plain), evidence
