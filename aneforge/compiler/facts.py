@@ -32,7 +32,9 @@ class Facts:
     def get(self, key: str) -> Any:
         """The value, or None where none is published and nothing is assumed."""
         if key not in self._values:
-            raise AneforgeError(f"a pass read {key!r} of its target without declaring it")
+            raise AneforgeError(
+                f"a pass read the fact {key!r} of its target without declaring it; add it to the reads of the pass"
+            )
         return self._values[key]
 
     def fact(self, key: str) -> Fact[Any]:

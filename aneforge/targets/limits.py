@@ -36,7 +36,7 @@ OP_CLASSES: dict[str, dict[str, str]] = {
     "conv_kernel_8bit": {"width": "conv_kernel_w_default_large", "height": "conv_kernel_h", "depth": "conv_kernel_d"},
     "pool_window": dict.fromkeys(_SPATIAL, "pool_window"),
     "arg_reduce": {"reduced": "arg_reduce_axis"},
-    "reduce_route": {"reduced": "reduce_transpose_extent"},
+    "transposed_reduction": {"reduced": "reduce_transpose_extent"},
 }
 AXES = ("batch", "depth", "channel", "height", "width", "contraction", "reduced")
 

@@ -53,7 +53,7 @@ def one_chip(asked: str, option: str = "--target") -> str:
     names = chip_list(asked, option)
     if len(names) > 1:
         shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-        raise AneforgeError(f"{option} takes one chip here, and {asked!r} names {len(names)}; choose one: {shown}")
+        raise AneforgeError(f"{option} takes one chip, but {asked!r} names {len(names)}; choose one: {shown}")
     return names[0]
 
 

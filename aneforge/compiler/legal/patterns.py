@@ -41,7 +41,7 @@ class Pattern:
     matcher: Matcher | None = None
     """None where the graph language cannot express it."""
     elsewhere: str = ""
-    """The key of ``OTHER_ROUTES`` for a pattern without a matcher."""
+    """The key of ``UNREACHED`` for a pattern without a matcher."""
 
 
 PATTERNS: dict[str, Pattern] = {}

@@ -18,7 +18,7 @@ _WIDE, _CONTRACTED = "limit:transpose_extent_offset_field", "limit:contraction_e
     "check-extents",
     2,
     reads=[*_CAPS, _WIDE, _CONTRACTED],
-    requires=["layers", "floors", "native transposes", "routed views"],
+    requires=["layers", "floors", "native transposes", "mapped views"],
     ensures=["legal"],
     checks=True,
 )

@@ -40,7 +40,7 @@ def spans(total: int, count: int) -> list[Span]:
 def typed(op: Op) -> TensorType:
     """The type of an op that gives something."""
     if op.type is None:
-        raise AnecError(f"{op.name} has no result")
+        raise AnecError(f"{op.name}: the op has no result, so it has no type")
     return op.type
 
 

@@ -145,7 +145,7 @@ def _exchanged(walk: Relayer, op: Op, x: Op) -> Op:
         "sliced products",
         "kernel memory",
     ],
-    ensures=["routed views"],
+    ensures=["mapped views"],
     only=["input_view"],
 )
 def crop_slices(module: Module, chip: Facts) -> int:

@@ -144,12 +144,12 @@ def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph
     module.sweep()  # transposes that became flags
     for port, op in zip(outputs, results, strict=True):
         if op.type != TensorType(port.ndchw_shape, port.dtype):
-            raise AnecError(f"{port.name} was lowered to {op.type}, not to {list(port.ndchw_shape)} {port.dtype}")
+            raise AnecError(f"{port.name}: lowered to {op.type}; expected {list(port.ndchw_shape)} {port.dtype}")
     return module, outputs
 
 
 def _kinds_by_node(ops: Sequence[Op]) -> dict[str, frozenset[str]]:
-    """The kinds of ops behind each node. Few sets of kinds occur, so each is held once."""
+    """The kinds of ops behind each node. Few sets of kinds occur, so each is stored once."""
     kinds: dict[str, frozenset[str]] = {}
     none: frozenset[str] = frozenset()
     joined: dict[tuple[frozenset[str], str], frozenset[str]] = {}

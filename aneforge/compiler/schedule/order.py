@@ -29,7 +29,7 @@ class Branch:
         self.split = split
         """The layer whose result several branches read; None for one that starts at the program's inputs."""
         self.peak = 0
-        """The most bytes held while one of its layers runs: what it reads and makes, and the value it split from."""
+        """The most bytes in use while one of its layers runs: what it reads and makes, and the value it split from."""
         self.end: Layer | None = None
         self.heap: list[tuple[Key, Layer]] = []
 

@@ -111,7 +111,7 @@ def rope(x: Tensor, cos: Any, sin: Any) -> Tensor:
 
 @entry
 def conv_param(weight_init: Any) -> Tensor:
-    """A trainable convolution weight, held as the matrix [Cin*kH*kW, Cout]."""
+    """A trainable convolution weight, stored as the matrix [Cin*kH*kW, Cout]."""
     array = np.asarray(weight_init, dtype=np.float64)
     if array.ndim != 4:
         raise GraphError(f"conv_param: takes [Cout, Cin, kH, kW], not {list(array.shape)}")

@@ -282,7 +282,7 @@ SCALED: dict[str, OpDef] = {
         _scaled(
             "sigmoid_hard",
             "alpha beta",
-            "alpha * x + beta, held to 0 and 1",
+            "alpha * x + beta, clamped to 0 and 1",
             lambda x, a, b: np.clip(a * x + b, 0, 1),
             lambda g, y, x, a, b: times(g * y.greater(0.0).cast() * y.less(1.0).cast(), a),
         ),

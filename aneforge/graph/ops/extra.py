@@ -299,7 +299,7 @@ def random_normal(shape: Sequence[int], mean: float = 0.0, std: float = 1.0, see
 
 @entry
 def one_hot(x: Tensor, depth: int, on: float = 1.0, off: float = 0.0) -> Tensor:
-    """Whole numbers held in fp16 as marks on a new last axis."""
+    """Whole numbers in fp16 as marks on a new last axis."""
     attrs = {"depth": positive(depth, "depth"), "on": number(on, "on"), "off": number(off, "off")}
     return make(ONE_HOT, (x,), attrs)
 

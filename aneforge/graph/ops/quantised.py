@@ -30,7 +30,7 @@ CODE_RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 
 @op("quantize", "x", "scale zero_point to")
 class QUANTIZE:
-    """x / scale, rounded half away from zero, plus the zero point, held to int8 or uint8."""
+    """x / scale, rounded half away from zero, plus the zero point, clamped to int8 or uint8."""
 
     @staticmethod
     def shape(x: Shape, scale: float, zero_point: int, to: str) -> Shape:
@@ -107,8 +107,9 @@ def _single_number(value: Any, what: str) -> Any:
 
 @entry
 def quantize(x: Tensor, scale: float, zero_point: int = 0, dtype: str = "int8") -> Tensor:
-    """The 8-bit codes of ``x``: x / scale, rounded half away from zero (N77), plus the zero point, held to the range
-    of ``dtype`` (int8 or uint8). The result is an fp16 tensor of whole numbers, stored in 8 bits where it can be.
+    """The 8-bit codes of ``x``: x / scale, rounded half away from zero (N77), plus the zero point, clamped to the
+    range of ``dtype`` (int8 or uint8). The result is an fp16 tensor of whole numbers, stored in 8 bits where it can
+    be.
 
     Its derivative is straight through: that of x / scale where the code is within the range, zero elsewhere.
     """

@@ -26,8 +26,8 @@ from aneforge.targets.evidence import fact
 __all__ = [
     "ANY",
     "CHIP",
-    "OTHER_ROUTES",
     "RULES",
+    "UNREACHED",
     "Limit",
     "Over",
     "Rule",
@@ -45,7 +45,7 @@ ANY = "*"
 CHIP = "{chip}"
 """Replaced in a message by the chip's name: rules run once for all chips whose facts agree."""
 
-OTHER_ROUTES = {
+UNREACHED = {
     "Core ML placement": "Core ML's planner decides it; ask `judge` with the route `coreml_placement`",
     "Core AI": "seen in programs that Core AI built",
     "graph language": "no graph can contain it: a constructor refuses it, or the language has no such type or op",
@@ -104,7 +104,7 @@ class Rule:
     every_record: bool = False
     """Whether each matching record is a limit of its own; otherwise the first that matches wins."""
     elsewhere: str = ""
-    """The key of ``OTHER_ROUTES`` for a rule that no graph reaches."""
+    """The key of ``UNREACHED`` for a rule that no graph reaches."""
 
     def concerns(self, op: str) -> bool:
         if ANY in self.ops or op in self.ops:
@@ -127,10 +127,10 @@ def rule(
 ) -> Callable[[Callable[[Query, Limit], Extent | None]], Callable[[Query, Limit], Extent | None]]:
     """Register a rule for the op names it concerns; ``chains`` also for ``chain:`` of those names.
 
-    Every rule is reached by some graph, or says with ``elsewhere`` which other route it is knowledge about.
+    Every rule is reached by some graph, or says with ``elsewhere`` why no graph reaches it.
     """
-    if elsewhere and elsewhere not in OTHER_ROUTES:
-        raise DataError(f"rule {name}: elsewhere is {elsewhere!r}; choose one: {', '.join(OTHER_ROUTES)}")
+    if elsewhere and elsewhere not in UNREACHED:
+        raise DataError(f"rule {name}: elsewhere is {elsewhere!r}; choose one: {', '.join(UNREACHED)}")
 
     def register(check: Callable[[Query, Limit], Extent | None]) -> Callable[[Query, Limit], Extent | None]:
         template = " ".join(inspect.cleandoc(check.__doc__ or "").split())

@@ -19,7 +19,7 @@ class RaisedRule:
     """``check`` for a rule about an op's name or place, or the pass of phase 2."""
     about: str
     elsewhere: str = ""
-    """The key of ``OTHER_ROUTES`` where no graph reaches it."""
+    """The key of ``UNREACHED`` where no graph reaches it."""
 
 
 RAISED = (
