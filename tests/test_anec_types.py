@@ -185,7 +185,7 @@ REFUSED = [
     ("convolution", "!8x4x4xi1 !6x1x8x3x3", KERNEL, "!6x4x4", "the input is i1; expected f16 or ui8 or si8"),
     ("convolution", "!8x4x4 !6x1x8x3x3xui4", KERNEL, "!6x4x4", "the kernel is ui4; expected f16 or ui8 or si8"),
     ("convolution", "!8x4x4 !6x1x8x3x3", f'{KERNEL}, kernel_palettized_LUT = "t"', "!6x4x4",
-     "the kernel is f16; places in a table are unsigned integers (ui1 to ui8)"),
+     "the kernel is f16; indices into a table are unsigned integers (ui1 to ui8)"),
     ("convolution", "!8x4x4 !6x1x8x3x3", f'{KERNEL}, kernel_scale = "s"', "!6x4x4",
      "the kernel is f16; a scale or zero point belongs to codes (ui8, si8, ui4 or si4)"),
     ("convolution", "!8x4x4 !6x1x8x3x3 !6x1x1xui8", KERNEL, "!6x4x4", "the bias is ui8; expected f16"),
@@ -197,14 +197,14 @@ REFUSED = [
     # Products.
     ("linear", "!8x4x4 !6x2x4", "", "!8x4x6", "the kernel is 1x1x6x2x4; expected outputs on C and inputs on W"),
     ("linear", "!8x4x4 !6x1x5", "", "!8x4x6", "the input is 4 wide; the kernel takes 5"),
-    ("matmul", "!8x1x4 !5x1x4", "", "!8x1x4", "a has 4 columns, b has 5 rows; expected as many"),
-    ("matmul", "!8x1x4 !4x1x5", "transpose_lhs", "!8x1x5", "a has 8 columns, b has 4 rows; expected as many"),
+    ("matmul", "!8x1x4 !5x1x4", "", "!8x1x4", "a has 4 columns, b has 5 rows; expected the same number"),
+    ("matmul", "!8x1x4 !4x1x5", "transpose_lhs", "!8x1x5", "a has 8 columns, b has 4 rows; expected the same number"),
     ("matmul", "!1x2x8x1x4 !4x1x5", "", "!8x1x5", "a has depth 2; a product takes depth 1"),
     ("matmul", "!8x2x4 !4x3x5", "", "!8x3x5", "operands are 2 and 3 along H; expected equal or 1"),
     ("matmul", "!8x1x4 !4x1x5xsi8", "", "!8x1x5", "b is si8; expected f16"),
     ("matmul", "!8x1x4 !4x1x5 !1x1x4", "", "!8x1x5", "the bias is 1x1x1x1x4; expected a shape that stretches to"),
-    ("sdpa", "!6x2x4 !5x2x3 !5x2x3 !1x1x1", "", "!6x2x3", "q has 4 features, k has 3; expected as many"),
-    ("sdpa", "!6x2x4 !5x2x4 !6x2x3 !1x1x1", "", "!6x2x3", "k has 5 places, v has 6; expected as many"),
+    ("sdpa", "!6x2x4 !5x2x3 !5x2x3 !1x1x1", "", "!6x2x3", "q has 4 features, k has 3; expected the same number"),
+    ("sdpa", "!6x2x4 !5x2x4 !6x2x3 !1x1x1", "", "!6x2x3", "k has 5 places, v has 6; expected the same number"),
     ("sdpa", "!6x2x4 !5x2x4 !5x2x3 !1x1x2", "", "!6x2x3", "the scale has 2 elements; expected 1"),
     ("sdpa", "!6x2x4 !5x2x4 !5x2x3 !1x1x1 !6x1x4", "", "!6x2x3",
      "the mask is 1x1x6x1x4; expected a shape that stretches to 1x1x6x2x5"),
@@ -238,12 +238,12 @@ REFUSED = [
     ("broadcast", "!8x2x4", "shape = [1, 1, 8, 4, 4]", "!8x4x4",
      "the input is 1x1x8x2x4; expected a shape that stretches to 1x1x8x4x4"),
     ("transpose", "!8x4x4", "transpose_list = [[2, 3], [3, 4]]", "!4x4x4",
-     "transpose_list is no permutation: it fills axes [2, 3] from axes [3, 4]"),
+     "transpose_list is not a permutation: it fills axes [2, 3] from axes [3, 4]"),
     ("transpose", "!8x4x4", "transpose_list = [[3, 9], [9, 3]]", "!8x4x4",
      "result axes of transpose_list = [3, 9]: an axis"),
     ("transpose", "!8x4x4", "transpose_list = [[3, 4], [4, 4]]", "!8x4x4",
      "source axes of transpose_list = [4, 4] names an axis twice"),
-    ("concat", "", "axis = 2", "!8x4x4", "joins nothing; expected one operand or more"),
+    ("concat", "", "axis = 2", "!8x4x4", "has no operands; expected one or more"),
     ("concat", "!8x4x4 !8x4x4xi1", "axis = 2", "!16x4x4", "operand 1 is i1; operand 0 is f16"),
     ("concat", "!8x4x4 !8x3x4", "axis = 2", "!16x4x4", "operand 1 is 1x1x8x3x4; expected 1x1x8x4x4 up to C"),
     ("concat", "!8x4x4 !4x4x4", "axis = 2, interleave", "!12x4x4", "operand 1 is 1x1x4x4x4; expected 1x1x8x4x4"),
@@ -263,12 +263,14 @@ REFUSED = [
      "step = 0; expected another step"),
     ("input_view", "!8x4x4", "dimension = 6, offset = 0, size = 2, step = 1", "!8x4x2",
      "dimension = [6]: an axis lies"),
-    ("gather_nd", "!8x4x4", "axes = [2], indices = [8]", "!1x4x4", "indices = [8]: one lies outside; the input has 8"),
+    ("gather_nd", "!8x4x4", "axes = [2], indices = [8]", "!1x4x4",
+     "indices = [8]: one is out of range; the input has 8"),
     ("gather_nd", "!8x4x4", "axes = [2], indices = []", "!1x4x4", "indices is empty; expected one index or more"),
     ("gather_nd", "!8x4x4", "axes = [], indices = [0]", "!1x4x4", "axes is empty; expected one axis or more"),
-    ("gather_nd", "!8x4x4", "axes = [2]", "!1x4x4", "anec.gather_nd lacks attribute 'indices', which has no default"),
+    ("gather_nd", "!8x4x4", "axes = [2]", "!1x4x4",
+     "anec.gather_nd: attribute 'indices' is missing and has no default"),
     ("gather_nd", "!8x4x4 !1x1x2", "axes = [2], indices = [0]", "!2x4x4",
-     "has indices as an attribute and as an operand"),
+     "has indices both as an attribute and as an operand"),
     ("gather_nd", "!8x4x4 !1x1x3", "axes = [2, 3]", "!1x1x4", "has 3 indices; expected 2 for each place"),
     ("gather_nd", "!8x4x4 !1x1x4", "axes = [2, 3]", "!1x1x4", "result has 4 elements; 2 places of this input are 8"),
     ("gather_nd", "!8x4x4 !1x1x2xi1", "axes = [2]", "!2x4x4", "the index operand is i1; expected f16 or ui8 or si8"),
@@ -312,11 +314,12 @@ def test_ill_typed_code_is_refused_by_name(kind, operands, attributes, result, m
 def test_a_result_of_an_unknown_element_type():
     module = parse(text_of("relu", "!8x4x4", "", "!8x4x4"))
     module.ops[1].type = TensorType((1, 1, 8, 4, 4), "f64")
-    assert "result tensor<1x1x8x4x4xf64> is of an unknown type; expected one of f16" in problems(module)[0]
+    assert "result tensor<1x1x8x4x4xf64> has an unknown element type; choose one: f16" in problems(module)[0]
 
 
 @pytest.mark.parametrize(
-    ("names", "message"), [('"y"', "has 1 names for 2 operands; expected as many"), ('"y", "y"', "has a name twice")]
+    ("names", "message"),
+    [('"y"', "has 1 names for 2 operands; expected the same number"), ('"y", "y"', "has a name twice")],
 )
 def test_the_names_of_the_results(names, message):
     text = f"""
@@ -489,11 +492,11 @@ def test_an_attribute_by_its_name():
     assert Op("anec.tanh", attrs={"alpha": 2.0})["alpha"] == 2.0
     assert Op("anec.matmul")["transpose_lhs"] is False
     assert Op("anec.matmul", attrs={"transpose_lhs": True})["transpose_lhs"] is True
-    with pytest.raises(AnecError, match=r"anec\.convolution lacks attribute 'strides', which has no default"):
+    with pytest.raises(AnecError, match=r"anec\.convolution: attribute 'strides' is missing and has no default"):
         Op("anec.convolution")["strides"]
-    with pytest.raises(AnecError, match=r"anec\.convolution lacks attribute 'kernel_scale'"):
+    with pytest.raises(AnecError, match=r"anec\.convolution: attribute 'kernel_scale' is missing"):
         Op("anec.convolution")["kernel_scale"]
-    with pytest.raises(AnecError, match=r"anec\.relu has no attribute 'alpha'; it has none"):
+    with pytest.raises(AnecError, match=r"anec\.relu: no attribute 'alpha'; the op has none"):
         Op("anec.relu", attrs={"alpha": 1.0})["alpha"]
 
 

@@ -56,5 +56,7 @@ def test_an_unknown_language_of_the_host_is_refused_where_it_is_computed():
 
     x = af.input((3,))
     out = host([x], language="klingon", kind="Qapla", body="", shape=(3,), reason="a test")
-    with pytest.raises(af.AneforgeError, match="no evaluator for 'klingon'; there is onnx, torch, mil, coreai"):
+    with pytest.raises(
+        af.AneforgeError, match="host ops of 'klingon' have no evaluator; known: onnx, torch, mil, coreai"
+    ):
         af.evaluate(out, {x: np.zeros(3)})

@@ -682,7 +682,7 @@ def test_inputs_of_a_file(home, capsys):
         ({"seed": 1, "skip": "numerics"}, "are for the numerics"),
         ({"junit": "./net.py.baseline.json"}, "name one file"),
         ({"junit": "a", "sarif": "a"}, "name one file"),
-        ({"target": "m1..m7"}, "holds 'm7'"),
+        ({"target": "m1..m7"}, "includes 'm7'"),
     ],
 )
 def test_bad_options_are_one_clear_error(home, options, told):

@@ -192,7 +192,7 @@ def test_check_takes_a_saved_graph(tmp_path):
         ("{model}:out", ("--fail-on", "everything"), "--fail-on takes"),
         ("{bad}", (), "SyntaxError"),
         ("{empty}", (), "defines none of"),
-        ("{junk}", (), "no aneforge graph file"),
+        ("{junk}", (), "not an aneforge graph file"),
     ],
 )
 def test_check_refuses_what_it_cannot_read(model, tmp_path, spec, options, told):

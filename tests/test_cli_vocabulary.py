@@ -110,7 +110,7 @@ def test_lists_may_mix_spellings_and_hold_each_chip_once():
 def test_unknown_names_give_the_nearest():
     with pytest.raises(UnknownNameError, match="no chip or target 'm55'; nearest: "):
         chip_list("m1,m55")
-    with pytest.raises(AneforgeError, match=r"takes one chip here, and 'm1\.\.m3' names 3; choose one: m1, m2, m3"):
+    with pytest.raises(AneforgeError, match=r"takes one chip, but 'm1\.\.m3' names 3; choose one: m1, m2, m3"):
         one_chip("m1..m3")
     assert one_chip("m2..m2") == "m2"
 
@@ -173,8 +173,8 @@ def test_every_command_takes_the_same_spellings(home, name, monkeypatch):
             assert done.exit_code in (0, 1), (chips, done.output)
         else:
             assert isinstance(done.exception, AneforgeError), (chips, done.output)
-            assert f"takes one chip here, and '{chips}' names {len(chip_list(chips))}" in str(done.exception)
-    for chips, told in (("m55", "nearest: "), ("m6..m1", "runs backwards"), ("m1..m7", "holds 'm7'")):
+            assert f"takes one chip, but '{chips}' names {len(chip_list(chips))}" in str(done.exception)
+    for chips, told in (("m55", "nearest: "), ("m6..m1", "runs backwards"), ("m1..m7", "includes 'm7'")):
         refused = asked(chips)
         assert isinstance(refused.exception, AneforgeError), (chips, refused.output)
         assert told in str(refused.exception)

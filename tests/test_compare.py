@@ -440,7 +440,7 @@ def test_what_is_wrong_with_targets_is_told(targets, words):
     [
         ({"y": row(1.0)}, "no input 'y'.*x"),
         ({}, "no value for input 'x'"),
-        ({"x": np.zeros((1, 8))}, r"x has shape \[1, 1, 1, 8\]"),
+        ({"x": np.zeros((1, 8))}, r"x: shape \[1, 8\] does not fit; expected \[1, 1, 1, 8\]"),
         ([row(1.0), row(1.0)], "takes x, so one array each; 2 were given"),
         ([[]], "0 were given"),
         ([], "0 were given"),
@@ -706,7 +706,7 @@ def test_the_command_takes_one_sample_or_many_from_a_file(net, tmp_path, capsys)
     with pytest.raises(AneforgeError, match="no input 'y'; the model takes x"):
         command.run(net, "m1,m5", command.Options(str(file)))
     np.savez(file, x=data[0, 0, 0])
-    with pytest.raises(AneforgeError, match="x has shape"):
+    with pytest.raises(AneforgeError, match=r"x: shape \[12, 12\] does not fit; expected \[1, 16, 12, 12\]"):
         command.run(net, "m1,m5", command.Options(str(file)))
 
 

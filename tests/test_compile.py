@@ -48,14 +48,14 @@ def check_program(program):
     for buffer in program.buffers:
         assert buffer.space in ("l2", "dram", "port")
         assert buffer.live[0] <= buffer.live[1]
-    for part in program.partitions:
+    for part in program.task_groups:
         assert part.peak <= part.budget
         assert len({place[number].segment for number in part.layers}) == 1
     held = [each for each in program.buffers if each.address is not None]
     for number, one in enumerate(held):
         for two in held[number + 1 :]:
             together = one.live[0] <= two.live[1] and two.live[0] <= one.live[1]
-            if together and (one.space, one.partition) == (two.space, two.partition):
+            if together and (one.space, one.task_group) == (two.space, two.task_group):
                 assert one.address + one.bytes <= two.address or two.address + two.bytes <= one.address
     chained = {n for layer in layers if layer.chained for n in (layer.number, layer.number + 1)}
     paired = {layer.number for layer in layers if layer.co_issue is not None}
@@ -64,7 +64,7 @@ def check_program(program):
         assert layers[layers[number].co_issue].co_issue == number
     for layer in layers:
         if layer.chained:
-            assert layers[layer.number + 1].partition == layer.partition
+            assert layers[layer.number + 1].task_group == layer.task_group
             assert layer.number in layers[layer.number + 1].inputs
         step = next(i for i, each in enumerate(program.steps) if layer.number in each)
         first, last = layer.buffer.live
@@ -126,7 +126,7 @@ def test_compile_gives_a_model_around_a_program():
     assert (conv.op, conv.engine) == ("convolution", "NE")
     assert [str(slot) for slot in conv.slots] == ["post_activation:relu"]
     assert conv.sources == ("conv_0", "relu_0")
-    assert conv.partition == 0
+    assert conv.task_group == 0
     assert int(conv.allocation) in range(9)
     assert program.segments[0].layers == tuple(range(len(program)))
     assert {weight.flow for weight in program.weights} == {"stream", None}
@@ -196,12 +196,12 @@ def test_refusals_name_node_pass_and_the_compilers_words():
     [
         ({"int8": True}, "weight encoder"),
         ({"compress": "auto"}, "weight encoder"),
-        ({"opt": "fast"}, "no opt 'fast'; choose one: 'routes', 1, 0, None"),
-        ({"opt": 2}, "no opt 2"),
-        ({"opt": []}, "no opt"),
+        ({"opt": "fast"}, "opt 'fast' is unknown; choose one: 'routes', 1, 0, None"),
+        ({"opt": 2}, "opt 2 is unknown"),
+        ({"opt": []}, "opt \\[\\] is unknown"),
         ({"compress_atol": 0.1}, "compress_atol=0.1 has no effect without compress"),
         ({"block_size": 64}, "block_size=64 has no effect without compress"),
-        ({"route": "sideways"}, "no route 'sideways' to compile by; choose conversion or direct"),
+        ({"route": "sideways"}, "route 'sideways' is unknown; choose one: conversion, direct"),
     ],
 )
 def test_options_that_cannot_be_honoured_are_refused(options, message):
@@ -272,7 +272,7 @@ def test_the_program_is_plain_json_and_always_the_same():
             "outputs",
             "stats",
             "segments",
-            "partitions",
+            "task_groups",
             "layers",
             "buffers",
             "weights",

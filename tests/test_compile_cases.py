@@ -113,7 +113,7 @@ def test_every_target_that_a_build_constructs_has_programs(name):
 def test_a_name_without_a_table_is_refused_and_stops_no_other():
     compiled = af.compile_all(small(), "h20, m1")
     assert list(compiled) == ["h13"]
-    assert "no build constructs it" in str(compiled.refused["h20"])
+    assert "no build constructs this target" in str(compiled.refused["h20"])
     with pytest.raises(CompileError, match="h20"):
         af.compile(small(), target="h20")
 
@@ -128,7 +128,7 @@ def test_programs_of_many_targets_are_found_by_any_name():
     for refused in ("h11", "A12 Bionic"):
         with pytest.raises(CompileError, match="Softmax"):
             compiled[refused]
-    with pytest.raises(UnknownNameError, match="nothing was compiled for m2; there is h11, h13"):
+    with pytest.raises(UnknownNameError, match="m2: no program was compiled for it; choose one: h11, h13"):
         compiled["m2"]
 
 
@@ -155,7 +155,7 @@ def test_a_refusal_before_the_phases_names_the_node_too(validate):
 def test_a_divisor_whose_reciprocal_fp16_does_not_hold_is_refused():
     """Below A13 a division is a product; 1 / 1e-5 is no fp16 number, and every quotient would be infinite."""
     x = af.input((1, 4, 8, 8), name="x")
-    with pytest.raises(CompileError, match=r"real_div_0: .*fp16 holds none of the divisor") as caught:
+    with pytest.raises(CompileError, match=r"real_div_0: .*divisor 1.00136e-05 has no fp16 reciprocal") as caught:
         af.compile(x / 1e-5, target="h12")
     assert caught.value.refused_by == "legacy-forms"
     assert all(same_on(x / np.array([0.5, 0.0, np.inf, -3.0]).reshape(1, 4, 1, 1), "h12", "h13"))
@@ -182,7 +182,7 @@ def test_a_pass_that_can_make_no_sense_of_a_text_is_named():
         verify(parse(text))
     with pytest.raises(AnecError, match="pass 'collapse-transposes' cannot handle this code"):
         run_passes(parse(text), target("h13"), ["collapse-transposes"])
-    with pytest.raises(AnecError, match="belongs to no layer: phase 1"):
+    with pytest.raises(AnecError, match="belongs to no layer; run phase 1"):
         run_passes(parse(text), target("h13"), ["assign-engines"], ["layers"])
 
 

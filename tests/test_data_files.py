@@ -60,16 +60,20 @@ FAULTS = [
     ("targets", lambda s: s[: len(s) // 2], "not valid JSON"),
     ("targets", lambda s: "[]", "JSON object"),
     ("targets", lambda s: edit(s, '],"measured"]', '],"mesured"]'), "confidence 'mesured'; allowed: measured"),
-    ("targets", lambda s: edit(s, '"family8":{"v":"A13"', '"family8":{"v":"A99"'), "none of A11Legacy"),
+    (
+        "targets",
+        lambda s: edit(s, '"family8":{"v":"A13"', '"family8":{"v":"A99"'),
+        "family8 'A99' is unknown; choose one: A11Legacy",
+    ),
     ("targets", lambda s: edit(s, '"v":16,', '"v":17,'), "contents changed since it was sealed"),
     ("targets", lambda s: edit(s, '"e":0', '"e":9999'), "evidence number 9999 is outside the table"),
     ("hal_values", lambda s: edit(s, "[8,8,8,", "[8,8,"), "27 entries in 'v', one per target needed (28)"),
     ("hal_values", lambda s: edit(s, '"0x1b8"', '"1b8"'), "must look like 0x1b8"),
-    ("hal_fields", lambda s: edit(s, '"kind":"dead"', '"kind":"alive"'), "kind 'alive' is none of"),
+    ("hal_fields", lambda s: edit(s, '"kind":"dead"', '"kind":"alive"'), "kind 'alive' is unknown; choose one:"),
     ("ops", lambda s: edit(s, '"A13":"native"', '"A13":"nativ"'), "'nativ'; allowed: "),
     ("ops", lambda s: edit(s, '"floor":0,', '"floor":9,'), "floor 9 must be 0 to 7"),
     ("names", lambda s: edit(s, '"target":"h13g"', '"target":"h13z"'), "target 'h13z' does not exist"),
-    ("limits", lambda s: edit(s, '"OLDER":16384', '"A12":16384'), "A12 is no family"),
+    ("limits", lambda s: edit(s, '"OLDER":16384', '"A12":16384'), "A12 is not a family"),
     ("sources", lambda s: edit(s, '"S35"', '"S99"'), "contents changed since it was sealed"),
 ]
 

@@ -144,7 +144,7 @@ CASES = [
     ("linear features", lambda: X.linear(w(4, 2)), "linear", "2 features, the input has 3"),
     ("linear bias", lambda: X.linear(w(4, 3), w(3)), "linear", "bias of shape [3]|(4)"),
     ("linear rank", lambda: X.linear(w(4, 3, 1)), "linear", "weight must have rank 2"),
-    ("einsum operands", lambda: af.einsum("ij,jk->ik", X), "einsum", "names 2 operands, 1 were given"),
+    ("einsum operands", lambda: af.einsum("ij,jk->ik", X), "einsum", "names 2 operands, but got 1"),
     ("einsum rank", lambda: af.einsum("ijk->i", X), "einsum", "names 3 axes of a tensor of rank 2|[2, 3]"),
     ("einsum extent", lambda: af.einsum("ij,jk->ik", X, w(4, 2)), "einsum", "'j' is 3 and 4"),
     ("einsum output", lambda: af.einsum("ij->iq", X), "einsum", "must name operand axes"),
@@ -202,7 +202,7 @@ CASES = [
     ("text array", lambda: X @ np.array([["a"]] * 3), "matmul", "not real numbers"),
     ("object array", lambda: X @ np.array([[None]] * 3), "matmul", "object values"),
     ("complex array", lambda: X @ np.ones((3, 2), complex), "matmul", "complex128 values"),
-    ("ragged list", lambda: af.maximum(X, [[1.0], [1.0, 2.0]]), "maximum", "is no array"),
+    ("ragged list", lambda: af.maximum(X, [[1.0], [1.0, 2.0]]), "maximum", "is not an array"),
     ("empty weight", lambda: X @ np.ones((3, 0)), "matmul", "is empty|[3, 0]"),
     ("list of tensors", lambda: af.maximum(X, [X, X]), "maximum", "no value yet"),
     ("rank 6 constant", lambda: af.const(w(1, 1, 1, 1, 1, 1)), "const", "rank 6"),
@@ -222,8 +222,18 @@ CASES = [
     ("None shape", lambda: af.input(None), "input", "whole number, not None"),
     ("record shape", lambda: af.input({"n": 1}), "input", "whole number"),
     ("fp32 input", lambda: af.input((2,), "fp32"), "input", "fp16|'fp32'"),
-    ("int8 input", lambda: af.input((2,), "int8"), "input", "uint8 for an image port"),
-    ("list dtype", lambda: af.input((2,), ["fp16"]), "input", "uint8 for an image port"),
+    (
+        "int8 input",
+        lambda: af.input((2,), "int8"),
+        "input",
+        r"dtype 'int8' is not supported; choose one: fp16, uint8 (image port)",
+    ),
+    (
+        "list dtype",
+        lambda: af.input((2,), ["fp16"]),
+        "input",
+        r"is not supported; choose one: fp16, uint8 (image port)",
+    ),
     ("NaN max_abs", lambda: af.input((2,), max_abs=math.nan), "input", "max_abs"),
     ("infinite max_abs", lambda: af.input((2,), max_abs=math.inf), "input", "finite"),
     ("negative max_abs", lambda: af.input((2,), max_abs=-1), "input", "zero or more"),
@@ -239,7 +249,7 @@ CASES = [
     ("axis too high", lambda: X.sum(2), "sum", "axis 2 is out of range for rank 2|[2, 3]"),
     ("axis too low", lambda: X.mean(-3), "mean", "axis -3 is out of range"),
     ("axis twice", lambda: X.amax([0, -2]), "amax", "one axis twice"),
-    ("no axis", lambda: X.sum([]), "sum", "no axis was given"),
+    ("no axis", lambda: X.sum([]), "sum", "axes is empty; name at least one axis"),
     ("float axis of a sum", lambda: X.sum(1.0), "sum", "whole number, not 1.0"),
     ("text axis", lambda: X.sum("a"), "sum", "whole number, not 'a'"),
     ("softmax axis", lambda: X.softmax(5), "softmax", "axis 5"),
@@ -300,13 +310,13 @@ CASES = [
     ("pad pairs", lambda: X.pad([1, 2]), "pad", "(before, after)"),
     ("pad count", lambda: X.pad([(1, 1)]), "pad", "each of 2 axes"),
     ("pad negative", lambda: X.pad([(-1, 0), (0, 0)]), "pad", "(before, after)"),
-    ("pad mode", lambda: X.pad([(1, 1), (0, 0)], "wrap"), "pad", "no mode 'wrap'"),
+    ("pad mode", lambda: X.pad([(1, 1), (0, 0)], "wrap"), "pad", "mode 'wrap' is unknown; choose one: constant"),
     ("pad reflect", lambda: X.pad([(2, 0), (0, 0)], "reflect"), "pad", "cannot be reflected by 2"),
     ("crop all", lambda: af.crop(IMAGE, 4, 4, 0, 0), "crop", "nothing is left|[1, 4, 8, 8]"),
     ("index range", lambda: X[2], "getitem", "index 2 is out of range for axis 0 of 2"),
     ("index too many", lambda: X[0, 0, 0], "getitem", "more axes than [2, 3]"),
     ("index empty", lambda: X[1:1], "getitem", "selects nothing"),
-    ("index step", lambda: X[::0], "getitem", "step of zero"),
+    ("index step", lambda: X[::0], "getitem", "the step must not be zero"),
     ("index float", lambda: X[0.5], "getitem", "whole number"),
     ("index text", lambda: X["a"], "getitem", "whole number"),
     ("index tensor", lambda: X[X > 0], "getitem", "whole number"),
@@ -335,18 +345,28 @@ CASES = [
     ("mask flat", lambda: af.sdpa(Q, K, K, attn_mask=w(4, 6)), "sdpa", "one plane"),
     ("mask of bool", lambda: af.sdpa(Q, Q, Q, attn_mask=af.input((1, 1, 4, 4)) > 0), "sdpa", "not bool"),
     ("NaN scale", lambda: af.sdpa(Q, K, K, math.nan), "sdpa", "scale is NaN"),
-    ("topk of too many", lambda: af.topk(X, 4), "topk", "k is 4, a row has 3"),
+    ("topk of too many", lambda: af.topk(X, 4), "topk", "k is 4, but a row has only 3 elements"),
     ("sort rank", lambda: af.sort(CUBE), "sort", "rows [C, W]"),
     ("cross product", lambda: af.cross_product(V, V), "cross_product", "exactly three"),
     ("template", lambda: af.cross_correlation(X, w(3, 3)), "cross_correlation", "larger than the map [2, 3]"),
     ("disparity", lambda: af.cost_volume(V, w(4), 1), "cost_volume", "plus the range 1"),
     ("points", lambda: af.fps(CUBE, 1), "fps", "[N, 3], not [2, 3, 4]"),
-    ("too many points", lambda: af.fps(POINTS, 6), "fps", "k is 6, there are 5"),
+    ("too many points", lambda: af.fps(POINTS, 6), "fps", "k is 6, but there are only 5 points"),
     ("negative radius", lambda: af.radius_search(POINTS, POINTS, -1), "radius_search", "zero or more"),
-    ("dimension", lambda: af.minmax_norm(IMAGE, "Depth"), "minmax_norm", "no dimension 'Depth'"),
+    (
+        "dimension",
+        lambda: af.minmax_norm(IMAGE, "Depth"),
+        "minmax_norm",
+        "dimension 'Depth' is unknown; choose one: Width",
+    ),
     ("view", lambda: af.input_view(X, 4, 3), "input_view", "3 elements from 4 do not fit 6"),
     ("dynamic slice", lambda: af.dynamic_slice(X, 5), "dynamic_slice", "do not fit 6"),
-    ("scaled op", lambda: af.scaled_elementwise(X, X, "Sub"), "scaled_elementwise", "no op 'Sub'"),
+    (
+        "scaled op",
+        lambda: af.scaled_elementwise(X, X, "Sub"),
+        "scaled_elementwise",
+        "op 'Sub' is unknown; choose one: Add",
+    ),
     ("scaled shapes", lambda: af.scaled_elementwise(X, V), "scaled_elementwise", "one shape, not [2, 3] and [4]"),
     # Ops that no engine has, and blocks.
     ("dropout rate", lambda: af.dropout(X, 1.0), "dropout", "0 <= rate < 1"),
@@ -359,7 +379,12 @@ CASES = [
     ("scatter shape", lambda: af.scatter(X, [0], w(2, 3)), "scatter", "must be [1, 3]"),
     ("scatter range", lambda: af.scatter(X, [2], w(1, 3)), "scatter", "0 to 1"),
     ("scatter twice", lambda: af.scatter(X, [0, 0], w(2, 3)), "scatter", "set twice"),
-    ("scatter mode", lambda: af.scatter(X, [0], w(1, 3), mode="mul"), "scatter", "no mode 'mul'"),
+    (
+        "scatter mode",
+        lambda: af.scatter(X, [0], w(1, 3), mode="mul"),
+        "scatter",
+        "mode 'mul' is unknown; choose one: set, add",
+    ),
     ("lstm gates", lambda: af.lstm(CUBE, w(9, 4), w(9, 3), w(9)), "lstm", "i f g o"),
     ("gru bias", lambda: af.gru(CUBE, w(9, 4), w(9, 3), w(8)), "gru", "b of shape [8]"),
     ("rnn state", lambda: af.rnn(CUBE, w(3, 4), w(3, 3), w(3), w(1, 3)), "rnn", "must be [3, 3]"),
@@ -451,7 +476,10 @@ def test_no_value_yet(use):
 
 @pytest.mark.parametrize("outputs", [[], (), None, 5, "abc", [None], ["x"], [X, 3], X, {"a": X}, [w(2)]])
 def test_no_graph(outputs):
-    with pytest.raises(af.GraphError, match="graph"):
+    with pytest.raises(
+        af.GraphError,
+        match=r"^Graph: (at least one output is needed|expected a list of tensors|outputs must be tensors)",
+    ):
         af.Graph(outputs)
 
 
@@ -464,17 +492,17 @@ def test_nothing_to_evaluate(out):
 @pytest.mark.parametrize(
     ("feeds", "words"),
     [
-        ([], "1 inputs, 0 values"),
-        ([w(2, 3), w(2, 3)], "1 inputs, 2 values"),
+        ([], "1 inputs, but 0 values"),
+        ([w(2, 3), w(2, 3)], "1 inputs, but 2 values"),
         ([w(3, 2)], "shape [3, 2]"),
         ([["a", "b"]], "not real numbers"),
         ([None], "not real numbers"),
         ([np.ones((2, 3), complex)], "not real numbers"),
         ([[[1.0], [1.0, 2.0]]], "not real numbers"),
         ([Foreign()], "not real numbers"),
-        ({"y": w(2, 3)}, "no input 'y'; the graph has x"),
-        ({V: w(4)}, "no input"),
-        ({}, "no value for"),
+        ({"y": w(2, 3)}, "'y': not an input of the graph; choose one: x"),
+        ({V: w(4)}, "<input fp16[4]>: not an input of the graph"),
+        ({}, "no value was passed for"),
     ],
 )
 def test_wrong_feeds(feeds, words):
@@ -511,28 +539,28 @@ CYCLE.append(CYCLE)
 DAMAGE = [
     (change(["aneforge_graph"], 99), "format 1 (found 99)"),
     (change(["aneforge_graph"], KeyError), "format 1"),
-    (change(["nodes"], KeyError), "list of nodes"),
-    (change(["nodes"], {"a": 1}), "list of nodes"),
-    (change(["outputs"], KeyError), "list of outputs"),
+    (change(["nodes"], KeyError), "'nodes' and 'outputs' must be lists"),
+    (change(["nodes"], {"a": 1}), "'nodes' and 'outputs' must be lists"),
+    (change(["outputs"], KeyError), "'nodes' and 'outputs' must be lists"),
     (change(["outputs"], []), "at least one output"),
-    (change(["outputs"], [6]), "does not hold"),
-    (change(["outputs"], [-1]), "does not hold"),
-    (change(["outputs"], ["x"]), "does not hold"),
-    (change(["outputs"], [True]), "does not hold"),
-    (change(["nodes", 2], "conv"), "node 2 is no record"),
-    (change(["nodes", 2], None), "node 2 is no record"),
-    (change(["nodes", 2, "op"], "convv"), "no graph operation 'convv'; nearest: conv"),
-    (change(["nodes", 2, "op"], 7), "node 2 is no record with an 'op'"),
-    (change(["nodes", 2, "inputs"], [0, 2]), "operands must stand before it"),
-    (change(["nodes", 2, "inputs"], [0, 5]), "operands must stand before it"),
-    (change(["nodes", 2, "inputs"], [0, -1]), "operands must stand before it"),
-    (change(["nodes", 2, "inputs"], ["0", 1]), "operands must stand before it"),
-    (change(["nodes", 2, "inputs"], None), "operands must stand before it"),
-    (change(["nodes", 2, "inputs"], [0]), "takes x weight bias?, 1 were given"),
-    (change(["nodes", 2, "inputs"], [0, 1, 1, 1]), "4 were given"),
-    (change(["nodes", 2, "attrs", "stride"], KeyError), "needs attributes"),
-    (change(["nodes", 2, "attrs", "color"], 1), "needs attributes"),
-    (change(["nodes", 2, "attrs"], [1]), "needs attributes"),
+    (change(["outputs"], [6]), "are not all among the 6 nodes"),
+    (change(["outputs"], [-1]), "are not all among the 6 nodes"),
+    (change(["outputs"], ["x"]), "are not all among the 6 nodes"),
+    (change(["outputs"], [True]), "are not all among the 6 nodes"),
+    (change(["nodes", 2], "conv"), "node 2: not a record"),
+    (change(["nodes", 2], None), "node 2: not a record"),
+    (change(["nodes", 2, "op"], "convv"), "'convv': not a graph operation; nearest: conv"),
+    (change(["nodes", 2, "op"], 7), "node 2: not a record with an 'op'"),
+    (change(["nodes", 2, "inputs"], [0, 2]), "must all be earlier nodes"),
+    (change(["nodes", 2, "inputs"], [0, 5]), "must all be earlier nodes"),
+    (change(["nodes", 2, "inputs"], [0, -1]), "must all be earlier nodes"),
+    (change(["nodes", 2, "inputs"], ["0", 1]), "must all be earlier nodes"),
+    (change(["nodes", 2, "inputs"], None), "must all be earlier nodes"),
+    (change(["nodes", 2, "inputs"], [0]), "takes x weight bias?, but got 1 operands"),
+    (change(["nodes", 2, "inputs"], [0, 1, 1, 1]), "but got 4 operands"),
+    (change(["nodes", 2, "attrs", "stride"], KeyError), "expected ['stride', 'pad', 'dilation', 'groups']"),
+    (change(["nodes", 2, "attrs", "color"], 1), "expected ['stride', 'pad', 'dilation', 'groups']"),
+    (change(["nodes", 2, "attrs"], [1]), "expected ['stride', 'pad', 'dilation', 'groups']"),
     (change(["nodes", 2, "attrs", "stride"], [0, 0]), "stride 0"),
     (change(["nodes", 2, "attrs", "stride"], "ab"), "node 2 (conv)"),
     (change(["nodes", 2, "attrs", "stride"], [1]), "node 2 (conv)"),
@@ -541,24 +569,24 @@ DAMAGE = [
     (change(["nodes", 2, "attrs", "stride"], CYCLE), "node 2 (conv)"),
     (change(["nodes", 2, "attrs", "groups"], 0), "node 2 (conv)"),
     (change(["nodes", 2, "attrs", "pad"], [-9, 0, 0, 0]), "node 2 (conv)"),
-    (change(["nodes", 2, "shape"], [1, 2, 3, 3]), "says [1, 2, 3, 3], its operands give [1, 2, 2, 2]"),
-    (change(["nodes", 2, "name"], ["a"]), "a name is text"),
-    (change(["nodes", 2, "weight"], KEY), "only constants and parameters"),
-    (change(["nodes", 1, "weight"], KeyError), "has no weight"),
-    (change(["nodes", 1, "weight"], "0123"), "weight 0123, which is missing"),
-    (change(["nodes", 1, "weight"], ["0123"]), "which is missing"),
-    (change(["nodes", 1, "shape"], [2, 2, 9, 1]), "says [2, 2, 9, 1]"),
+    (change(["nodes", 2, "shape"], [1, 2, 3, 3]), "declares shape [1, 2, 3, 3], but its operands give [1, 2, 2, 2]"),
+    (change(["nodes", 2, "name"], ["a"]), "name ['a'] must be text"),
+    (change(["nodes", 2, "weight"], KEY), "cannot have a weight; only constants and parameters do"),
+    (change(["nodes", 1, "weight"], KeyError), "the weight is missing; a constant or parameter needs one"),
+    (change(["nodes", 1, "weight"], "0123"), "weight 0123 is missing from the file"),
+    (change(["nodes", 1, "weight"], ["0123"]), "is missing from the file"),
+    (change(["nodes", 1, "shape"], [2, 2, 9, 1]), "declares shape [2, 2, 9, 1]"),
     (change(["nodes", 3, "attrs", "perm"], [0, 1, 1, 2]), "each of 4 axes once"),
     (change(["nodes", 3, "attrs", "perm"], [0, 1, 2, 9]), "each of 4 axes once"),
     (change(["nodes", 4, "attrs", "lo"], math.nan), "NaN"),
     (change(["nodes", 5, "attrs", "axes"], [9]), "axis 9 is out of range for rank 4"),
     (change(["nodes", 5, "attrs", "axes"], ["a"]), "axis 'a' is out of range"),
     (change(["nodes", 5, "attrs", "axes"], 3), "node 5 (sum)"),
-    (change(["nodes", 0, "attrs", "dtype"], "fp64"), "no type 'fp64'"),
+    (change(["nodes", 0, "attrs", "dtype"], "fp64"), "type 'fp64' is unknown; choose one: fp16"),
     (change(["nodes", 0, "attrs", "shape"], [1, 2, 0, 4]), "an axis of 0"),
     (change(["nodes", 0, "attrs", "shape"], [1, 2, -4, 4]), "an axis of -4"),
-    (change(["weights"], [1]), "not a record by key"),
-    (change(["weights"], KeyError), "which is missing"),
+    (change(["weights"], [1]), "expected a record by key"),
+    (change(["weights"], KeyError), "is missing from the file"),
     (change(["weights", KEY], None), "cannot be read"),
     (change(["weights", KEY, "fp16"], "!!!"), "cannot be read"),
     (change(["weights", KEY, "fp16"], "AAAA"), "cannot be read"),
@@ -598,13 +626,13 @@ def test_no_document(record):
 
 def test_structure_without_its_weights():
     structure = af.Graph.from_json(document()).to_json(weights=False)
-    with pytest.raises(af.GraphError, match="which is missing"):
+    with pytest.raises(af.GraphError, match="is missing from the file"):
         af.Graph.from_json(structure)
     held = {KEY: w(2, 2, 3, 3)}
     assert len(af.Graph.from_json(structure, held)) == 6
     with pytest.raises(af.GraphError, match="NaN"):
         af.Graph.from_json(structure, {KEY: with_nan(2, 2, 3, 3)})
-    with pytest.raises(af.GraphError, match="says"):
+    with pytest.raises(af.GraphError, match="but its operands give"):
         af.Graph.from_json(structure, {KEY: w(2, 2, 1, 1)})
 
 
@@ -615,7 +643,7 @@ def test_damaged_files(tmp_path):
     path = tmp_path / "bad.ane"
     for data in (b"", b"PK", whole[:40], whole[: len(whole) // 2], whole[:-1], whole[-100:], b"\0" * 1000):
         path.write_bytes(data)
-        with pytest.raises(af.GraphError, match=r"bad\.ane is no aneforge graph file"):
+        with pytest.raises(af.GraphError, match=r"bad\.ane: not an aneforge graph file"):
             af.load_graph(path)
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 0xFF
@@ -647,7 +675,7 @@ def test_archives_that_hold_no_graph(tmp_path, members):
 
 def test_no_file(tmp_path):
     for path in (tmp_path / "absent.ane", tmp_path, None, 3.5):
-        with pytest.raises(af.AneforgeError, match=r"is no aneforge graph file|cannot be read|not a regular file"):
+        with pytest.raises(af.AneforgeError, match=r"not an aneforge graph file|cannot be read|not a regular file"):
             af.load_graph(path)
 
 

@@ -31,7 +31,7 @@ def test_a_dot_reads_the_value_and_brackets_the_fact():
 def test_capability_bytes_read_as_byte_and_one():
     assert M1.cap(0x815) is M1.has("softmax") is True
     assert M1.cap("0x81d") is M1.has("texture_engine") is False
-    with pytest.raises(UnknownNameError, match="no capability byte"):
+    with pytest.raises(UnknownNameError, match="not a capability byte"):
         M1.cap(0x138)
     with pytest.raises(UnknownValueError, match="0x8bc chaining_enable of h13"):
         M1.cap(0x8BC)
@@ -65,8 +65,8 @@ def test_copied_cells_say_so():
         (-8, "outside the table"),
         (0x2F0, "nearest"),
         ("max_tensor_widht", "max_tensor_width"),
-        ("", "no HAL field"),
-        ("0xzz", "no HAL field"),
+        ("", "not a HAL field of build 9.509"),
+        ("0xzz", "not a HAL field of build 9.509"),
     ],
 )
 def test_unknown_fields_and_offsets(key, told):
@@ -127,7 +127,7 @@ def test_newest_targets_inherit_and_say_so():
 
 def test_names_without_a_table():
     for name in ("h20", "h18c", "h21"):
-        with pytest.raises(UnknownValueError, match="no build constructs it"):
+        with pytest.raises(UnknownValueError, match="no HAL table, because no build constructs this target"):
             Hal(target(name))
 
 

@@ -18,7 +18,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.fuse.slots import SLOTS
 from aneforge.compiler.legalise import LEGALISATION
-from aneforge.compiler.legalise.kernel_memory import exceeds, kernel_cap, streamable
+from aneforge.compiler.legalise.kernel_memory import exceeds_kernel_memory, is_streamable, kernel_cap
 from aneforge.compiler.legalise.pieces import Piece, pieces_of
 from aneforge.compiler.legalise.relabel import Relayer, recut, spans
 from aneforge.compiler.legalise.strides import factors
@@ -186,12 +186,12 @@ def refused(module, chip, name, reject=None):
 
 
 def test_the_order_is_sound():
-    assert [each.name for each in checked_order(LEGALISATION, given=["layers"])] == list(LEGALISATION)
+    assert [each.name for each in checked_order(LEGALISATION, ensured=["layers"])] == list(LEGALISATION)
     with pytest.raises(AnecError, match="requires"):
         checked_order(LEGALISATION)
     for name in ("group-convolutions", "split-kernel-memory", "crop-slices", "check-floors", "check-extents"):
         with pytest.raises(AnecError, match="requires"):
-            checked_order([name], given=["layers"])
+            checked_order([name], ensured=["layers"])
     for name in LEGALISATION:
         assert PASSES[name].phase == 2
         assert "layers" in PASSES[name].requires
@@ -237,18 +237,21 @@ def test_the_cap_follows_listing_24_3():
 def test_what_streams(settings_, streams):
     b = Build()
     conv = b.conv(b.input(1, 1, 4, 16, 16), np.ones((8, 4, 3, 3)), **settings_)
-    assert streamable(conv, 2 << 20) is streams
+    assert is_streamable(conv, 2 << 20) is streams
 
 
 def test_tiles_overlap_where_the_kernel_is_taller_than_its_stride():
     b = Build()
     x = b.input(1, 1, 4, 16, 16)
     tall, flat = b.conv(x, np.ones((8, 4, 3, 3))), b.conv(x, np.ones((8, 4, 1, 3)))
-    assert (streamable(tall, 4096), streamable(tall, 4095)) == (True, True)  # the output is 3136 bytes, the input 2048
-    assert (streamable(tall, 3137), streamable(tall, 3136)) == (True, False)
-    assert streamable(flat, 1) is True
+    assert (is_streamable(tall, 4096), is_streamable(tall, 4095)) == (
+        True,
+        True,
+    )  # the output is 3136 bytes, the input 2048
+    assert (is_streamable(tall, 3137), is_streamable(tall, 3136)) == (True, False)
+    assert is_streamable(flat, 1) is True
     live = b.conv(x, b.input(8, 1, 4, 1, 1))
-    assert streamable(live, 2 << 20) is False
+    assert is_streamable(live, 2 << 20) is False
 
 
 def kernel_facts(chip, **others):
@@ -265,11 +268,14 @@ TIGHT = kernel_facts("h13", kmem_cap_streamed=65536)
 def test_the_cap_itself_still_fits():
     b = Build()
     x = b.input(1, 1, 64, 4, 4)
-    assert not exceeds(b.conv(x, np.ones((512, 64, 1, 1)), stride=(2, 2)), TIGHT)
-    assert exceeds(b.conv(x, np.ones((513, 64, 1, 1)), stride=(2, 2)), TIGHT)
+    assert not exceeds_kernel_memory(b.conv(x, np.ones((512, 64, 1, 1)), stride=(2, 2)), TIGHT)
+    assert exceeds_kernel_memory(b.conv(x, np.ones((513, 64, 1, 1)), stride=(2, 2)), TIGHT)
     wide = b.input(1, 1, 8192, 1, 1)
     kernels = [b.op("const_in", type_=TensorType((n, 1, 8192, 1, 1)), weight="any") for n in (1024, 1025)]
-    assert [exceeds(b.conv(wide, each), kernel_facts("h13")) for each in kernels] == [False, True]  # 16 MB
+    assert [exceeds_kernel_memory(b.conv(wide, each), kernel_facts("h13")) for each in kernels] == [
+        False,
+        True,
+    ]  # 16 MB
 
 
 @pytest.mark.parametrize(
@@ -447,7 +453,7 @@ def test_one_channel_too_many_for_kernel_memory():
     b = Build()
     module = b.done(b.conv(b.input(1, 1, 3641, 4, 4), np.ones((2, 3641, 3, 3)), stride=(2, 2)))
     told = refused(module, "h13", "split-kernel-memory", "can not fit the Kmem")
-    assert "one output channel takes 65538 bytes, kernel memory holds 65536" in told
+    assert "one output channel takes 65538 bytes; kernel memory holds 65536" in told
     assert told.startswith("convolution_2: ")
 
 
@@ -814,7 +820,8 @@ def test_table_35_3_a_transpose_is_native_or_takes_several_passes():
     module = same(parse(TURNED), "h11", "multi-pass-transposes")
     lines = [line.strip() for line in str(module).splitlines() if "transpose" in line]
     assert len(lines) == 2
-    assert 'route = "dma", slot = "primary", transpose_list = [[2 : i64, 4 : i64], [4 : i64, 2 : i64]]' in lines[0]
+    exchange = "transpose_list = [[2 : i64, 4 : i64], [4 : i64, 2 : i64]]"
+    assert f'data_path = "dma", layer = 1 : i64, slot = "primary", {exchange}' in lines[0]
     assert "tensor<1x1x2x3x4xf16>) -> tensor<1x1x4x3x2xf16>" in lines[0]
     assert "[[3 : i64, 4 : i64], [4 : i64, 3 : i64]]" in lines[1]
     assert all(line.endswith('loc("turn")') for line in lines)
@@ -827,7 +834,7 @@ def test_the_native_transpose_ends_at_its_caps(chip, extent, native):
     for shape, axes in (((extent, 1, 1), (2, 4)), ((extent, 1, 1), (2, 3)), ((1, 1, extent), (2, 4))):
         b = Build()
         module = run(b.done(b.turned(b.input(1, 1, *shape), *axes)), chip, "multi-pass-transposes")
-        assert ("route" in only(module, "transpose").labels) is not native
+        assert ("data_path" in only(module, "transpose").labels) is not native
 
 
 def test_a_transpose_that_is_not_native_leaves_its_slot():
@@ -872,7 +879,7 @@ def test_table_35_3_the_three_strategies_of_a_resize():
             made[chip, mode] = same(module, chip, "resize-strategies", rtol=2**-10, atol=2**-9)
     for mode in ("UnalignedCorners", "StrictAlignedCorners"):
         kept = only(made["h14", mode], "resize")
-        assert kept.labels == {"route": "texture"}
+        assert kept.labels == {"data_path": "texture"}
     assert "deconvolution" in kinds(made["h13", "UnalignedCorners"])
     assert kinds(made["h13", "StrictAlignedCorners"]) == ["transpose", "convolution", "transpose"] * 2
 
@@ -985,7 +992,9 @@ def test_resizes_that_do_not_map():
     assert "16385 channels exceed the 16384" in refused(module, "h13", "resize-strategies", words)
     b = Build()
     module = b.done(b.resize(b.input(1, 1, 2, 3, 4), 65537, 4))
-    assert "an axis of 65537 exceeds the channels" in refused(module, "h13", "resize-strategies", words)
+    assert "an axis of 65537 exceeds the 65536 channels of this target" in refused(
+        module, "h13", "resize-strategies", words
+    )
 
 
 # Gathers.
@@ -1001,7 +1010,7 @@ GATHER = """
 
 def test_fixed_indices_become_runs():
     kept = run(parse(GATHER), "h14", "gather-gate")
-    assert only(kept, "gather_nd").labels == {"route": "texture"}
+    assert only(kept, "gather_nd").labels == {"data_path": "texture"}
     module = same(parse(GATHER), "h13", "gather-gate")
     views = [op for op in module if op.kind == "input_view"]
     assert [(op.attrs["offset"], op.attrs["size"]) for op in views] == [(2, 3), (0, 1), (7, 1), (0, 2)]
@@ -1050,7 +1059,7 @@ def test_a_gather_that_no_view_can_stand_for():
         b = Build()
         x = b.input(2, 1, 4, 5, 6)
         module = b.done(b.op("gather_nd", x, type_=TensorType(shape), axes=axes, indices=(0, 1)))
-        assert f"a gather with axes {list(axes)} needs the texture engine" in refused(
+        assert f"a gather with axes {list(axes)} is not supported; it needs the texture engine" in refused(
             module, "h13", "gather-gate", words
         )
 
@@ -1069,8 +1078,9 @@ SLICE = """
 @pytest.mark.parametrize(("chip", "storage"), [("h13", "q4"), ("h14", "q4"), ("h15", "fp16"), ("h17s", "fp16")])
 def test_table_35_3_a_width_slice_saturates_or_does_not(chip, storage):
     module = run(parse(SLICE), chip, "crop-slices")
-    assert only(module, "input_view").labels == {"route": "crop", "storage": storage}
-    assert f'route = "crop", size = 4 : i64, slot = "primary", step = 1 : i64, storage = "{storage}"' in str(module)
+    assert only(module, "input_view").labels == {"data_path": "crop", "storage": storage}
+    assert 'data_path = "crop", dimension = 4 : i64, layer = 0 : i64, offset = ' in str(module)
+    assert f'size = 4 : i64, slot = "primary", step = 1 : i64, storage = "{storage}"' in str(module)
 
 
 @pytest.mark.parametrize(
@@ -1078,10 +1088,10 @@ def test_table_35_3_a_width_slice_saturates_or_does_not(chip, storage):
     [
         (4, 0, 4, 1, {}),
         (4, 0, 4, 2, {}),
-        (3, 1, 4, 1, {"route": "crop", "storage": "fp16"}),
-        (4, 7, 8, -1, {"route": "crop", "storage": "q4"}),
-        (3, 7, 8, -1, {"route": "crop", "storage": "fp16"}),
-        (4, 0, 1, -1, {"route": "crop", "storage": "fp16"}),
+        (3, 1, 4, 1, {"data_path": "crop", "storage": "fp16"}),
+        (4, 7, 8, -1, {"data_path": "crop", "storage": "q4"}),
+        (3, 7, 8, -1, {"data_path": "crop", "storage": "fp16"}),
+        (4, 0, 1, -1, {"data_path": "crop", "storage": "fp16"}),
         (2, 1, 2, 1, {}),
         (1, 0, 1, 1, {}),
     ],
@@ -1126,7 +1136,9 @@ def test_a_line_of_channels_is_flat_already():
 def test_any_other_reshape_is_refused_below_a13(shape):
     b = Build()
     told = refused(b.done(reshaped(b, shape)), "h11", "legacy-forms", "cannot be lowered as Flatten on ANE")
-    assert f"a reshape of [1, 1, 2, 3, 4] to {list(shape)} is no line for each image" in told
+    assert (
+        f"cannot reshape [1, 1, 2, 3, 4] to {list(shape)}; this family can only flatten each image to one line" in told
+    )
     b = Build()
     deep = b.done(reshaped(b, (1, 1, 24, 1, 1), b.input(1, 2, 3, 2, 2)))
     refused(deep, "h12", "legacy-forms", "cannot be lowered as Flatten on ANE")
@@ -1163,7 +1175,7 @@ def test_a_broadcast_of_anything_but_fp16_is_refused():
     x = b.input(1, 1, 1, 1, 4, dtype="i1")
     type_ = TensorType((1, 1, 1, 3, 4), "i1")
     module = b.done(b.op("broadcast", x, type_=type_, shape=type_.shape))
-    assert "a broadcast of i1: this family broadcasts fp16 only" in refused(module, "h11", "legacy-forms")
+    assert "cannot broadcast i1; this family broadcasts fp16 only" in refused(module, "h11", "legacy-forms")
 
 
 def divided(b, divisor):
@@ -1185,7 +1197,7 @@ def test_the_reciprocal_gives_the_published_wrong_integer():
 def test_a_divisor_that_is_computed_does_not_match():
     b = Build()
     told = refused(divided(b, b.input(1, 1, 1, 1, 4)), "h12", "legacy-forms")
-    assert "no match: this family divides by a stored fp16 constant only" in told
+    assert "the divisor is computed; this family divides by a stored fp16 constant only" in told
 
 
 def test_legacy_forms_are_a_matter_of_data(monkeypatch):
@@ -1213,26 +1225,26 @@ def one(kind, *, type_=MAP, **attrs):
         (
             one("softmax", axes=(2,)),
             "h11",
-            "starts at family A13, this target is A11Legacy",
+            "starts at family A13; this target is A11Legacy",
             "Softmax is not supported by this ANE architecture",
         ),
         (
             one("instance_norm", axes=(3, 4), epsilon=0.0),
             "h12",
-            "starts at family A13, this target is A12",
+            "starts at family A13; this target is A12",
             "InstanceNorm layer not supported for this ANE architecture",
         ),
-        (one("sin"), "h14", "anec.sin starts at family A15, this target is A14", None),
+        (one("sin"), "h14", "anec.sin starts at family A15; this target is A14", None),
         (
             one("reduce_sum", type_=TensorType((1, 1, 1, 6, 6)), axes=(2,)),
             "m9",
-            "starts at family A13, this target is A11Legacy",
+            "starts at family A13; this target is A11Legacy",
             None,
         ),
         (
             one("global_arg_min_max", type_=TensorType((1, 1, 8, 6, 1)), axis=4, mode="Max"),
             "h13",
-            "starts at family A15, this target is A13",
+            "starts at family A15; this target is A13",
             None,
         ),
     ],
@@ -1333,7 +1345,7 @@ def relu(*shape):
 )
 def test_an_axis_beyond_its_cap_is_refused(shape, chip, axis, cap):
     told = refused(relu(*shape), chip, "check-extents")
-    assert f"axis {axis} is {cap + 1}, the cap is {cap}" in told
+    assert f"axis {axis} is {cap + 1}; the limit is {cap}" in told
     fits = tuple(cap if extent == cap + 1 else extent for extent in shape)
     run(relu(*fits), chip, "check-extents")
 
@@ -1348,7 +1360,7 @@ def test_transposes_and_what_they_read_have_the_wide_cap():
     assert "anec.relu reads [1, 1, 2, 1, 20000]: axis W is 20000" in refused(module, "h13", "check-extents")
     b = Build()
     module = b.done(b.turned(b.input(1, 1, 1, 1, 8388608), 2, 4))
-    assert "the cap is 8388607" in refused(module, "h13", "check-extents")
+    assert "the limit is 8388607" in refused(module, "h13", "check-extents")
     run(module, "h17s", "check-extents")
 
 
@@ -1363,7 +1375,7 @@ def test_contractions_have_a_cap_of_their_own():
     a, w = b.input(1, 1, 16385, 1, 2), b.input(1, 1, 16385, 1, 3)
     module = b.done(b.op("matmul", a, w, type_=TensorType((1, 1, 2, 1, 3)), transpose_lhs=True))
     told = refused(module, "h13", "check-extents")
-    assert "a contraction or output extent of 16385 exceeds the cap of 16384" in told
+    assert "a contraction or output extent of 16385; the limit is 16384" in told
     run(module, "h16s", "check-extents")
 
 

@@ -329,7 +329,7 @@ def test_what_finds_no_room_between_others_goes_to_memory():
     graph = laid_out(b.done(early, *ends))
     names = [layer.result.sources[-1] for layer in graph.layers]
     assert names.index("three") < names.index("early") < names.index("late") < names.index("end0")
-    assert len({layer.primary.labels["partition"] for layer in graph.layers}) == 1
+    assert len({layer.primary.labels["task_group"] for layer in graph.layers}) == 1
     assert [labels(graph, name)["space"] for name in ("one", "middle", "three", "late")] == ["l2", "l2", "l2", "dram"]
     assert labels(graph, "late")["allocation"] == Allocation.STREAMED
 

@@ -69,7 +69,7 @@ REPRESENTED = {
     # The table names it before the scheduler; both of a pair have to be scheduled (fusion.json), so it is behind.
     "parallel-execution discovery": ("discover-co-issue",),
     "greedy list scheduler": ("schedule-layers",),
-    "partition emission": ("close-partitions",),
+    "partition emission": ("close-task-groups",),
     # The stride without conflicts is worked out by Footprint, which phase 3 measures with too; it is written here.
     "bank-conflict optimization": ("lay-out-buffers",),
     "pad optimization": ("fold-padding",),
@@ -99,20 +99,20 @@ def test_table_22_1(row):
 
 ALLOCATIONS = """
         %x = "anec.live_in"() {name = "x"} : () -> !2x2x8
-        %r = "anec.state"() {L0, engine = "DMA", name = "cache", partition = 0} : () -> !4x1x8
-        %v = "anec.reshape"(%x) {L1, engine = "view", partition = 0, shape = [1, 1, 4, 1, 8]} : (!2x2x8) -> !4x1x8
-        %a = "anec.softmax"(%v) {L2, axes = [2], engine = "PE", partition = 0} : (!4x1x8) -> !4x1x8
-        %b = "anec.tanh"(%a) {L3, engine = "NE", partition = 0} : (!4x1x8) -> !4x1x8
-        %c = "anec.softmax"(%b) {L4, axes = [2], chained, engine = "PE", partition = 0} : (!4x1x8) -> !4x1x8
-        %d = "anec.square"(%c) {L5, engine = "PE", partition = 0} : (!4x1x8) -> !4x1x8
-        %e = "anec.transpose"(%d) {L6, chained, engine = "NE", partition = 0, transpose_list = [[2, 3], [3, 2]]}
+        %r = "anec.state"() {L0, engine = "DMA", name = "cache", task_group = 0} : () -> !4x1x8
+        %v = "anec.reshape"(%x) {L1, engine = "view", task_group = 0, shape = [1, 1, 4, 1, 8]} : (!2x2x8) -> !4x1x8
+        %a = "anec.softmax"(%v) {L2, axes = [2], engine = "PE", task_group = 0} : (!4x1x8) -> !4x1x8
+        %b = "anec.tanh"(%a) {L3, engine = "NE", task_group = 0} : (!4x1x8) -> !4x1x8
+        %c = "anec.softmax"(%b) {L4, axes = [2], chained, engine = "PE", task_group = 0} : (!4x1x8) -> !4x1x8
+        %d = "anec.square"(%c) {L5, engine = "PE", task_group = 0} : (!4x1x8) -> !4x1x8
+        %e = "anec.transpose"(%d) {L6, chained, engine = "NE", task_group = 0, transpose_list = [[2, 3], [3, 2]]}
              : (!4x1x8) -> !1x4x8
-        %f = "anec.transpose"(%e) {L7, engine = "NE", partition = 0, transpose_list = [[2, 3], [3, 2]]}
+        %f = "anec.transpose"(%e) {L7, engine = "NE", task_group = 0, transpose_list = [[2, 3], [3, 2]]}
              : (!1x4x8) -> !4x1x8
-        %g = "anec.softmax"(%f) {L8, axes = [2], chained, engine = "PE", partition = 0} : (!4x1x8) -> !4x1x8
-        %w = "anec.ring_buffer_writer"(%g, %r) {L9, engine = "PE", offset = 0, partition = 0}
+        %g = "anec.softmax"(%f) {L8, axes = [2], chained, engine = "PE", task_group = 0} : (!4x1x8) -> !4x1x8
+        %w = "anec.ring_buffer_writer"(%g, %r) {L9, engine = "PE", offset = 0, task_group = 0}
              : (!4x1x8, !4x1x8) -> !4x1x8
-        %y = "anec.softmax"(%w) {L10, axes = [2], engine = "PE", partition = 0} : (!4x1x8) -> !4x1x8
+        %y = "anec.softmax"(%w) {L10, axes = [2], engine = "PE", task_group = 0} : (!4x1x8) -> !4x1x8
         "anec.live_out"(%y) {names = ["y"]} : (!4x1x8) -> ()
 """
 ALLOCATED = {
@@ -200,7 +200,7 @@ DIVERGENCE = {
             "multi-pass-transposes",
             "and an exchange by DMA where it is 16384",
             LONG,
-            LONG.replace("{L0, ", '{L1, route = "dma", '),
+            LONG.replace("{L0, ", '{L1, data_path = "dma", '),
         ),
     ],
     # Every published table has the factors 2, 3, 4 and 8, so strides are made alike on all targets.

@@ -123,7 +123,7 @@ def module_of(text, chip="h13", weights=None):
 
 def run(module, name, chip):
     """Run one pass; what it leaves reads back from its text."""
-    (log,) = run_passes(module, target(chip), [name], given=ALL)
+    (log,) = run_passes(module, target(chip), [name], ensured=ALL)
     assert str(parse(str(module))) == str(module)
     return log
 
@@ -205,7 +205,7 @@ def parameters(cases):
 CLEAN = """
     %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
     %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x1x1
-    %conv = "anec.convolution"(%x, %k) {#unit, L0, route = "dma"} : (!2x4x4, !2x1x2x1x1) -> !2x4x4 loc("c")
+    %conv = "anec.convolution"(%x, %k) {#unit, L0, data_path = "dma"} : (!2x4x4, !2x1x2x1x1) -> !2x4x4 loc("c")
     %relu = "anec.clamped_relu"(%conv) {L0.post_activation, max_val = 6.0, min_val = -1.0} : (!2x4x4) -> !2x4x4
     "anec.live_out"(%relu) {names = ["y"]} : (!2x4x4) -> ()
 """
@@ -233,7 +233,7 @@ def test_spelling_does_not_matter():
         (", min_val = -1.0", ""),
         ("L0.post", "L1.post"),
         ("post_activation", "pre_activation"),
-        ('route = "dma"', 'route = "crop"'),
+        ('data_path = "dma"', 'data_path = "crop"'),
         (') {names = ["y"]} : (!2x4x4)', ') {names = ["y"]} : (!2x4x4xf32)'),
         (') -> !2x4x4 loc("c")', ') -> !4x4x2 loc("c")'),
         ('loc("c")', 'loc("d")'),

@@ -177,7 +177,7 @@ LEGALISE = [
         "a reshape to a plane is no flatten",
         only('%a = "anec.reshape"(%x) {L0, shape = [1, 1, 8, 1, 4]} : (!2x4x4) -> !8x1x4', "!8x1x4"),
         chip="m9",
-        refused="no line for each image",
+        refused="this family can only flatten each image to one line",
         reject="cannot be lowered as Flatten on ANE",
     ),
     Case(
@@ -191,7 +191,7 @@ LEGALISE = [
         "resize-strategies",
         "with a texture engine both stay",
         RESIZES,
-        RESIZES.replace("{L0, ", '{L0, route = "texture", ').replace("{L1, ", '{L1, route = "texture", '),
+        RESIZES.replace("{L0, ", '{L0, data_path = "texture", ').replace("{L1, ", '{L1, data_path = "texture", '),
         chip="h14",
     ),
     Case(
@@ -279,7 +279,7 @@ LEGALISE = [
         "gather-gate",
         "a texture engine takes every gather",
         GATHERS,
-        GATHERS.replace("{L0, ", '{L0, route = "texture", ').replace("{L1, ", '{L1, route = "texture", '),
+        GATHERS.replace("{L0, ", '{L0, data_path = "texture", ').replace("{L1, ", '{L1, data_path = "texture", '),
         chip="h14",
         weights={"places": [3.0, 0.0, 1.0]},
     ),
@@ -526,7 +526,7 @@ LEGALISE = [
         """,
         chip="h12",
         weights={"kernel": np.zeros((1, 32769, 1, 1))},
-        refused="one output channel takes 65538 bytes, kernel memory holds 65536",
+        refused="one output channel takes 65538 bytes; kernel memory holds 65536",
         reject="can not fit",
     ),
     Case(
@@ -536,9 +536,9 @@ LEGALISE = [
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x3x4
         %a = "anec.relu"(%x) {L0} : (!2x3x4) -> !2x3x4 loc("a")
-        %d = "anec.transpose"(%a) {L2, route = "dma", transpose_list = [[2, 3], [3, 2]]}
+        %d = "anec.transpose"(%a) {L2, data_path = "dma", transpose_list = [[2, 3], [3, 2]]}
              : (!2x3x4) -> !3x2x4 loc("b")
-        %b = "anec.transpose"(%d) {L3, route = "dma", transpose_list = [[3, 4], [4, 3]]}
+        %b = "anec.transpose"(%d) {L3, data_path = "dma", transpose_list = [[3, 4], [4, 3]]}
              : (!3x2x4) -> !3x4x2 loc("b")
         %c = "anec.quant"(%b) {L1, scale = 0.5, to = "si8", zero_point = 0} : (!3x4x2) -> !3x4x2xsi8 loc("c")
         "anec.live_out"(%c) {names = ["y"]} : (!3x4x2xsi8) -> ()
@@ -560,24 +560,25 @@ LEGALISE = [
         %x = "anec.live_in"() {name = "x"} : () -> !2x1x16384
         %a = "anec.transpose"(%x) {L0, transpose_list = [[2, 3], [3, 2]]} : (!2x1x16384) -> !1x2x16384
         %y = "anec.live_in"() {name = "y"} : () -> !2x1x16385
-        %b = "anec.transpose"(%y) {L2, route = "dma", transpose_list = [[2, 3], [3, 2]]} : (!2x1x16385) -> !1x2x16385
+        %b = "anec.transpose"(%y) {L2, data_path = "dma", transpose_list = [[2, 3], [3, 2]]}
+             : (!2x1x16385) -> !1x2x16385
         "anec.live_out"(%a, %b) {names = ["a", "b"]} : (!1x2x16384, !1x2x16385) -> ()
         """,
     ),
     Case(
         "crop-slices",
-        "height and width that begin elsewhere or run back take the crop route, the width in Q.4 on A13",
+        "height and width that begin elsewhere or run back take the crop data path, the width in Q.4 on A13",
         SLICES,
-        SLICES.replace("{L0, ", '{L0, route = "crop", storage = "q4", ').replace(
-            "{L1, ", '{L1, route = "crop", storage = "fp16", '
+        SLICES.replace("{L0, ", '{L0, data_path = "crop", storage = "q4", ').replace(
+            "{L1, ", '{L1, data_path = "crop", storage = "fp16", '
         ),
     ),
     Case(
         "crop-slices",
         "which stays fp16 from A15 on",
         SLICES,
-        SLICES.replace("{L0, ", '{L0, route = "crop", storage = "fp16", ').replace(
-            "{L1, ", '{L1, route = "crop", storage = "fp16", '
+        SLICES.replace("{L0, ", '{L0, data_path = "crop", storage = "fp16", ').replace(
+            "{L1, ", '{L1, data_path = "crop", storage = "fp16", '
         ),
         chip="h17s",
     ),
@@ -586,7 +587,7 @@ LEGALISE = [
         "check-floors",
         "and not before",
         SINE,
-        refused="anec.sin starts at family A15, this target is A13",
+        refused="anec.sin starts at family A15; this target is A13",
     ),
     Case(
         "check-floors",
@@ -619,7 +620,7 @@ LEGALISE = [
         %b = "anec.relu"(%x) {L0} : (!1x1x16385) -> !1x1x16385
         "anec.live_out"(%b) {names = ["y"]} : (!1x1x16385) -> ()
         """,
-        refused="axis W is 16385, the cap is 16384",
+        refused="axis W is 16385; the limit is 16384",
     ),
     Case(
         "check-extents",
@@ -629,7 +630,7 @@ LEGALISE = [
         %a = "anec.matmul"(%x, %x) {L0, transpose_lhs} : (!16385x1x1, !16385x1x1) -> !1x1x1
         "anec.live_out"(%a) {names = ["y"]} : (!1x1x1) -> ()
         """,
-        refused="contraction or output extent of 16385 exceeds the cap of 16384",
+        refused="contraction or output extent of 16385; the limit is 16384",
     ),
     Case(
         "check-program-size",
@@ -643,7 +644,7 @@ LEGALISE = [
         %c = "anec.convolution"(%x, %w) {L2, #unit, segment = 0} : (!65536x1x1, !1x1x65536x1x1) -> !1x1x1
         "anec.live_out"(%a, %b, %c) {names = ["a", "b", "c"]} : (!16384x1x1, !16384x1x1, !1x1x1) -> ()
         """,
-        refused="the weights of one program reach 2.15 GB here",
+        refused="the weights of one program reach 2.15 GB at this op",
     ),
     Case(
         "cut-segments",

@@ -75,8 +75,8 @@ SCHEDULE = [
         %d = "anec.reshape"(%c) {L2, shape = [1, 1, 8, 1, 8]} : (!2x4x8) -> !8x1x8
         %e = "anec.reshape"(%d) {L3, shape = [1, 1, 4, 4, 4]} : (!8x1x8) -> !4x4x4
         %f = "anec.transpose"(%e) {L4, transpose_list = [[2, 3], [3, 2]]} : (!4x4x4) -> !4x4x4
-        %g = "anec.transpose"(%f) {L5, route = "dma", transpose_list = [[2, 3], [3, 2]]} : (!4x4x4) -> !4x4x4
-        %h = "anec.resize"(%g) {L6, height = 4, route = "texture", sampling_methods = "Linear",
+        %g = "anec.transpose"(%f) {L5, data_path = "dma", transpose_list = [[2, 3], [3, 2]]} : (!4x4x4) -> !4x4x4
+        %h = "anec.resize"(%g) {L6, height = 4, data_path = "texture", sampling_methods = "Linear",
              sampling_modes = "Default", width = 4} : (!4x4x4) -> !4x4x4
         %i = "anec.reshape"(%x) {L7, shape = [1, 1, 8, 1, 8]} : (!2x4x8) -> !8x1x8
         "anec.live_out"(%h, %i) {names = ["h", "i"]} : (!4x4x4, !8x1x8) -> ()
@@ -90,9 +90,9 @@ SCHEDULE = [
         %d = "anec.reshape"(%c) {L2, engine = "view", shape = [1, 1, 8, 1, 8]} : (!2x4x8) -> !8x1x8
         %e = "anec.reshape"(%d) {L3, engine = "DMA", shape = [1, 1, 4, 4, 4]} : (!8x1x8) -> !4x4x4
         %f = "anec.transpose"(%e) {L4, engine = "NE", transpose_list = [[2, 3], [3, 2]]} : (!4x4x4) -> !4x4x4
-        %g = "anec.transpose"(%f) {L5, engine = "DMA", route = "dma", transpose_list = [[2, 3], [3, 2]]}
+        %g = "anec.transpose"(%f) {L5, engine = "DMA", data_path = "dma", transpose_list = [[2, 3], [3, 2]]}
              : (!4x4x4) -> !4x4x4
-        %h = "anec.resize"(%g) {L6, engine = "TE", height = 4, route = "texture", sampling_methods = "Linear",
+        %h = "anec.resize"(%g) {L6, engine = "TE", height = 4, data_path = "texture", sampling_methods = "Linear",
              sampling_modes = "Default", width = 4} : (!4x4x4) -> !4x4x4
         %i = "anec.reshape"(%x) {L7, engine = "DMA", shape = [1, 1, 8, 1, 8]} : (!2x4x8) -> !8x1x8
         "anec.live_out"(%h, %i) {names = ["h", "i"]} : (!4x4x4, !8x1x8) -> ()
@@ -214,8 +214,8 @@ SCHEDULE = [
         """,
     ),
     Case(
-        "close-partitions",
-        "two maps of 1 MB do not fit 15/16 of 2 MB: the second opens a partition and the chain into it is cut",
+        "close-task-groups",
+        "two maps of 1 MB do not fit 15/16 of 2 MB: the second opens a task group and the chain into it is cut",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
         %k = "anec.const_in"() {weight = "kernel"} : () -> !1x1x1x1x1
@@ -229,18 +229,18 @@ SCHEDULE = [
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
         %k = "anec.const_in"() {weight = "kernel"} : () -> !1x1x1x1x1
-        %a = "anec.convolution"(%x, %k) {#unit, L0, engine = "NE", partition = 0}
+        %a = "anec.convolution"(%x, %k) {#unit, L0, engine = "NE", task_group = 0}
              : (!1x1939x252, !1x1x1x1x1) -> !1x1939x252
-        %b = "anec.convolution"(%a, %k) {#unit, L1, engine = "NE", partition = 1}
+        %b = "anec.convolution"(%a, %k) {#unit, L1, engine = "NE", task_group = 1}
              : (!1x1939x252, !1x1x1x1x1) -> !1x1939x252
-        %c = "anec.reduce_max"(%b) {L2, axes = [3], chained, engine = "PE", partition = 1} : (!1x1939x252) -> !1x1x252
-        %d = "anec.reduce_max"(%c) {L3, axes = [4], engine = "PE", partition = 1} : (!1x1x252) -> !1x1x1
+        %c = "anec.reduce_max"(%b) {L2, axes = [3], chained, engine = "PE", task_group = 1} : (!1x1939x252) -> !1x1x252
+        %d = "anec.reduce_max"(%c) {L3, axes = [4], engine = "PE", task_group = 1} : (!1x1x252) -> !1x1x1
         "anec.live_out"(%d) {names = ["y"]} : (!1x1x1) -> ()
         """,
         weights={"kernel": [[[[2.0]]]]},
     ),
     Case(
-        "close-partitions",
+        "close-task-groups",
         "a segment opens one, and two results that do not fit together are issued one after the other",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
@@ -252,11 +252,11 @@ SCHEDULE = [
         """,
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
-        %a = "anec.tanh"(%x) {L0, engine = "NE", partition = 0, segment = 0} : (!1x1939x252) -> !1x1939x252
-        %b = "anec.abs"(%x) {L1, engine = "PE", partition = 1, segment = 0} : (!1x1939x252) -> !1x1939x252
-        %c = "anec.max"(%a, %b) {L2, engine = "PE", partition = 1, segment = 0}
+        %a = "anec.tanh"(%x) {L0, engine = "NE", task_group = 0, segment = 0} : (!1x1939x252) -> !1x1939x252
+        %b = "anec.abs"(%x) {L1, engine = "PE", task_group = 1, segment = 0} : (!1x1939x252) -> !1x1939x252
+        %c = "anec.max"(%a, %b) {L2, engine = "PE", task_group = 1, segment = 0}
              : (!1x1939x252, !1x1939x252) -> !1x1939x252
-        %d = "anec.reduce_max"(%c) {L3, axes = [3], engine = "PE", partition = 2, segment = 1}
+        %d = "anec.reduce_max"(%c) {L3, axes = [3], engine = "PE", task_group = 2, segment = 1}
              : (!1x1939x252) -> !1x1x252
         "anec.live_out"(%d) {names = ["y"]} : (!1x1x252) -> ()
         """,
@@ -267,13 +267,13 @@ SCHEDULE = [
 JOINS = """
         %x = "anec.live_in"() {name = "x"} : () -> !2x2x8
         %y = "anec.live_in"() {name = "y"} : () -> !2x2x4
-        %a = "anec.softmax"(%x) {L0, axes = [2], engine = "PE", partition = 0} : (!2x2x8) -> !2x2x8
-        %b = "anec.softmax"(%y) {L1, axes = [2], engine = "PE", partition = 0} : (!2x2x4) -> !2x2x4
-        %c = "anec.concat"(%a, %b) {L2, axis = 4, engine = "DMA", partition = 0} : (!2x2x8, !2x2x4) -> !2x2x12
-        %d = "anec.softmax"(%y) {L3, axes = [2], engine = "PE", partition = 0} : (!2x2x4) -> !2x2x4
-        %e = "anec.softmax"(%x) {L4, axes = [2], engine = "PE", partition = 0} : (!2x2x8) -> !2x2x8
-        %f = "anec.concat"(%d, %e) {L5, axis = 4, engine = "DMA", partition = 0} : (!2x2x4, !2x2x8) -> !2x2x12
-        %g = "anec.max"(%c, %f) {L6, engine = "PE", partition = 0} : (!2x2x12, !2x2x12) -> !2x2x12
+        %a = "anec.softmax"(%x) {L0, axes = [2], engine = "PE", task_group = 0} : (!2x2x8) -> !2x2x8
+        %b = "anec.softmax"(%y) {L1, axes = [2], engine = "PE", task_group = 0} : (!2x2x4) -> !2x2x4
+        %c = "anec.concat"(%a, %b) {L2, axis = 4, engine = "DMA", task_group = 0} : (!2x2x8, !2x2x4) -> !2x2x12
+        %d = "anec.softmax"(%y) {L3, axes = [2], engine = "PE", task_group = 0} : (!2x2x4) -> !2x2x4
+        %e = "anec.softmax"(%x) {L4, axes = [2], engine = "PE", task_group = 0} : (!2x2x8) -> !2x2x8
+        %f = "anec.concat"(%d, %e) {L5, axis = 4, engine = "DMA", task_group = 0} : (!2x2x4, !2x2x8) -> !2x2x12
+        %g = "anec.max"(%c, %f) {L6, engine = "PE", task_group = 0} : (!2x2x12, !2x2x12) -> !2x2x12
         "anec.live_out"(%g) {names = ["y"]} : (!2x2x12) -> ()
 """
 FIRST_JOIN = (
@@ -285,11 +285,11 @@ FIRST_JOIN = (
 TEXTURED = """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
         %g = "anec.const_in"() {weight = "grid"} : () -> !2x4x4
-        %s = "anec.softmax"(%x) {L0, axes = [2], engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
-        %a = "anec.add"(%s, %x) {L1, engine = "PE", partition = 0} : (!2x4x4, !2x4x4) -> !2x4x4
+        %s = "anec.softmax"(%x) {L0, axes = [2], engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %a = "anec.add"(%s, %x) {L1, engine = "PE", task_group = 0} : (!2x4x4, !2x4x4) -> !2x4x4
         %r = "anec.resample"(%a, %g) {L1.texture, background_value = 0.0, coordinate_mode = "NonNormalized",
              sampling_method = "Linear", sampling_mode = "Default"} : (!2x4x4, !2x4x4) -> !2x4x4
-        %y = "anec.softmax"(%r) {L2, axes = [2], engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
+        %y = "anec.softmax"(%r) {L2, axes = [2], engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
         "anec.live_out"(%y) {names = ["y"]} : (!2x4x4) -> ()
 """
 
@@ -297,15 +297,15 @@ KERNELS = """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
         %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x1x1
         %b = "anec.const_in"() {weight = "bias"} : () -> !2x1x1
-        %a = "anec.convolution"(%x, %k, %b) {#unit, L0, partition = 0} : (!2x4x4, !2x1x2x1x1, !2x1x1) -> !2x4x4
+        %a = "anec.convolution"(%x, %k, %b) {#unit, L0, task_group = 0} : (!2x4x4, !2x1x2x1x1, !2x1x1) -> !2x4x4
         %s = "anec.const_in"() {weight = "shared"} : () -> !2x1x2x1x1
-        %c = "anec.convolution"(%a, %s) {#unit, L1, partition = 0} : (!2x4x4, !2x1x2x1x1) -> !2x4x4
+        %c = "anec.convolution"(%a, %s) {#unit, L1, task_group = 0} : (!2x4x4, !2x1x2x1x1) -> !2x4x4
         %d = "anec.convolution"(%c, %s) {L2, dilation_rates = [1, 1, 1], explicit_padding = [0, 0, 0, 0, 0, 0],
-             groups = 1, kernel_sizes = [1, 1, 1], partition = 0, strides = [1, 2, 2]}
+             groups = 1, kernel_sizes = [1, 1, 1], task_group = 0, strides = [1, 2, 2]}
              : (!2x4x4, !2x1x2x1x1) -> !2x2x2
         "anec.live_out"(%d) {names = ["y"]} : (!2x2x2) -> ()
 """
-ON_CHIP = KERNELS.replace("partition = 0", 'partition = 0, space = "l2"')
+ON_CHIP = KERNELS.replace("task_group = 0", 'task_group = 0, space = "l2"')
 
 
 def packed(path, flow):
@@ -322,17 +322,17 @@ def spill(late, peak):
         %w = "anec.live_in"() {{name = "w"}} : () -> !1x1163x252
         %x = "anec.live_in"() {{name = "x"}} : () -> !1x969x252
         %z = "anec.live_in"() {{name = "z"}} : () -> !1x1357x252
-        %a = "anec.abs"(%w) {{L0, allocation = 0, engine = "PE", partition = 0}} : (!1x1163x252) -> !1x1163x252
-        %b = "anec.abs"(%x) {{L1, allocation = 0, engine = "PE", partition = 0}} : (!1x969x252) -> !1x969x252
-        %c = "anec.square"(%w) {{L2, allocation = 0, engine = "PE", partition = 0}} : (!1x1163x252) -> !1x1163x252
-        %d = "anec.reduce_max"(%b) {{L3, allocation = 1, axes = [3, 4], engine = "PE", partition = 0}}
+        %a = "anec.abs"(%w) {{L0, allocation = 0, engine = "PE", task_group = 0}} : (!1x1163x252) -> !1x1163x252
+        %b = "anec.abs"(%x) {{L1, allocation = 0, engine = "PE", task_group = 0}} : (!1x969x252) -> !1x969x252
+        %c = "anec.square"(%w) {{L2, allocation = 0, engine = "PE", task_group = 0}} : (!1x1163x252) -> !1x1163x252
+        %d = "anec.reduce_max"(%b) {{L3, allocation = 1, axes = [3, 4], engine = "PE", task_group = 0}}
              : (!1x969x252) -> !1x1x1
-        %e = "anec.abs"(%z) {{L4, {late}, engine = "PE", partition = 0}} : (!1x1357x252) -> !1x1357x252
-        %f = "anec.reduce_max"(%e) {{L5, {peak}, axes = [3, 4], engine = "PE", partition = 0}}
+        %e = "anec.abs"(%z) {{L4, {late}, engine = "PE", task_group = 0}} : (!1x1357x252) -> !1x1357x252
+        %f = "anec.reduce_max"(%e) {{L5, {peak}, axes = [3, 4], engine = "PE", task_group = 0}}
              : (!1x1357x252) -> !1x1x1
-        %g = "anec.add"(%a, %f) {{L6, allocation = 1, engine = "PE", partition = 0}}
+        %g = "anec.add"(%a, %f) {{L6, allocation = 1, engine = "PE", task_group = 0}}
              : (!1x1163x252, !1x1x1) -> !1x1163x252
-        %h = "anec.add"(%c, %f) {{L7, allocation = 1, engine = "PE", partition = 0}}
+        %h = "anec.add"(%c, %f) {{L7, allocation = 1, engine = "PE", task_group = 0}}
              : (!1x1163x252, !1x1x1) -> !1x1163x252
         "anec.live_out"(%d, %g, %h) {{names = ["d", "g", "h"]}} : (!1x1x1, !1x1163x252, !1x1163x252) -> ()
     """
@@ -342,21 +342,21 @@ SPILLED = """
         %w = "anec.live_in"() {live = [0, 2], name = "w", row_stride = 528, space = "port"} : () -> !1x1163x252
         %x = "anec.live_in"() {live = [0, 1], name = "x", row_stride = 528, space = "port"} : () -> !1x969x252
         %z = "anec.live_in"() {live = [0, 4], name = "z", row_stride = 528, space = "port"} : () -> !1x1357x252
-        %a = "anec.abs"(%w) {L0, address = 0, allocation = 0, engine = "PE", live = [0, 6], partition = 0,
+        %a = "anec.abs"(%w) {L0, address = 0, allocation = 0, engine = "PE", live = [0, 6], task_group = 0,
              row_stride = 528, space = "l2"} : (!1x1163x252) -> !1x1163x252
-        %b = "anec.abs"(%x) {L1, address = 614080, allocation = 0, engine = "PE", live = [1, 3], partition = 0,
+        %b = "anec.abs"(%x) {L1, address = 614080, allocation = 0, engine = "PE", live = [1, 3], task_group = 0,
              row_stride = 528, space = "l2"} : (!1x969x252) -> !1x969x252
-        %c = "anec.square"(%w) {L2, address = 1125760, allocation = 0, engine = "PE", live = [2, 7], partition = 0,
+        %c = "anec.square"(%w) {L2, address = 1125760, allocation = 0, engine = "PE", live = [2, 7], task_group = 0,
              row_stride = 528, space = "l2"} : (!1x1163x252) -> !1x1163x252
-        %d = "anec.reduce_max"(%b) {L3, allocation = 1, axes = [3, 4], engine = "PE", live = [3, 3], partition = 0,
+        %d = "anec.reduce_max"(%b) {L3, allocation = 1, axes = [3, 4], engine = "PE", live = [3, 3], task_group = 0,
              row_stride = 16, space = "port"} : (!1x969x252) -> !1x1x1
-        %e = "anec.abs"(%z) {L4, address = 0, allocation = 1, engine = "PE", live = [4, 5], partition = 0,
+        %e = "anec.abs"(%z) {L4, address = 0, allocation = 1, engine = "PE", live = [4, 5], task_group = 0,
              row_stride = 528, space = "dram"} : (!1x1357x252) -> !1x1357x252
         %f = "anec.reduce_max"(%e) {L5, address = 614080, allocation = 0, axes = [3, 4], engine = "PE",
-             live = [5, 7], partition = 0, row_stride = 16, space = "l2"} : (!1x1357x252) -> !1x1x1
-        %g = "anec.add"(%a, %f) {L6, allocation = 1, engine = "PE", live = [6, 6], partition = 0, row_stride = 528,
+             live = [5, 7], task_group = 0, row_stride = 16, space = "l2"} : (!1x1357x252) -> !1x1x1
+        %g = "anec.add"(%a, %f) {L6, allocation = 1, engine = "PE", live = [6, 6], task_group = 0, row_stride = 528,
              space = "port"} : (!1x1163x252, !1x1x1) -> !1x1163x252
-        %h = "anec.add"(%c, %f) {L7, allocation = 1, engine = "PE", live = [7, 7], partition = 0, row_stride = 528,
+        %h = "anec.add"(%c, %f) {L7, allocation = 1, engine = "PE", live = [7, 7], task_group = 0, row_stride = 528,
              space = "port"} : (!1x1163x252, !1x1x1) -> !1x1163x252
         "anec.live_out"(%d, %g, %h) {names = ["d", "g", "h"]} : (!1x1x1, !1x1163x252, !1x1163x252) -> ()
 """
@@ -368,22 +368,22 @@ MEMORY = [
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
         %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x3x3
-        %s = "anec.tanh"(%x) {L0, chained, engine = "NE", partition = 0} : (!2x4x4) -> !2x4x4
+        %s = "anec.tanh"(%x) {L0, chained, engine = "NE", task_group = 0} : (!2x4x4) -> !2x4x4
         %p = "anec.padding"(%s) {L1, background_value = 0.0, co_issue = 2, engine = "NE", padding_modes = "Zero",
-             padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 2], [0, 1]], partition = 0} : (!2x4x4) -> !2x7x5 loc("p")
-        %o = "anec.abs"(%x) {L2, co_issue = 1, engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
+             padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 2], [0, 1]], task_group = 0} : (!2x4x4) -> !2x7x5 loc("p")
+        %o = "anec.abs"(%x) {L2, co_issue = 1, engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
         %a = "anec.convolution"(%p, %k) {L3, dilation_rates = [1, 1, 1], engine = "NE",
-             explicit_padding = [0, 0, 0, 0, 1, 0], groups = 1, kernel_sizes = [1, 3, 3], partition = 0,
+             explicit_padding = [0, 0, 0, 0, 1, 0], groups = 1, kernel_sizes = [1, 3, 3], task_group = 0,
              strides = [1, 1, 1]} : (!2x7x5, !2x1x2x3x3) -> !2x5x4 loc("a")
         "anec.live_out"(%o, %a) {names = ["o", "a"]} : (!2x4x4, !2x5x4) -> ()
         """,
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
         %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x3x3
-        %s = "anec.tanh"(%x) {L0, engine = "NE", partition = 0} : (!2x4x4) -> !2x4x4
-        %o = "anec.abs"(%x) {L2, engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
+        %s = "anec.tanh"(%x) {L0, engine = "NE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %o = "anec.abs"(%x) {L2, engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
         %a = "anec.convolution"(%s, %k) {L3, dilation_rates = [1, 1, 1], engine = "NE",
-             explicit_padding = [0, 0, 1, 2, 1, 1], groups = 1, kernel_sizes = [1, 3, 3], partition = 0,
+             explicit_padding = [0, 0, 1, 2, 1, 1], groups = 1, kernel_sizes = [1, 3, 3], task_group = 0,
              strides = [1, 1, 1]} : (!2x4x4, !2x1x2x3x3) -> !2x5x4 loc(fused["p", "a"])
         "anec.live_out"(%o, %a) {names = ["o", "a"]} : (!2x4x4, !2x5x4) -> ()
         """,
@@ -391,18 +391,18 @@ MEMORY = [
     ),
     Case(
         "fold-padding",
-        "a maximum reads zeros as numbers, and another partition reads the padded map",
+        "a maximum reads zeros as numbers, and another task group reads the padded map",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
         %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x3x3
         %p = "anec.padding"(%x) {L0, background_value = 0.0, engine = "NE", padding_modes = "Zero",
-             padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 1], [1, 1]], partition = 0} : (!2x4x4) -> !2x6x6
-        %m = "anec.max_pool"(%p) {L1, engine = "PE", ksize = [1, 3, 3], padding = [0, 0, 0, 0, 0, 0], partition = 0,
+             padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 1], [1, 1]], task_group = 0} : (!2x4x4) -> !2x6x6
+        %m = "anec.max_pool"(%p) {L1, engine = "PE", ksize = [1, 3, 3], padding = [0, 0, 0, 0, 0, 0], task_group = 0,
              stride = [1, 1, 1]} : (!2x6x6) -> !2x4x4
         %q = "anec.padding"(%m) {L2, background_value = 0.0, engine = "NE", padding_modes = "Zero",
-             padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 1], [1, 1]], partition = 0} : (!2x4x4) -> !2x6x6
+             padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 1], [1, 1]], task_group = 0} : (!2x4x4) -> !2x6x6
         %a = "anec.convolution"(%q, %k) {L3, dilation_rates = [1, 1, 1], engine = "NE",
-             explicit_padding = [0, 0, 0, 0, 0, 0], groups = 1, kernel_sizes = [1, 3, 3], partition = 1,
+             explicit_padding = [0, 0, 0, 0, 0, 0], groups = 1, kernel_sizes = [1, 3, 3], task_group = 1,
              strides = [1, 1, 1]} : (!2x6x6, !2x1x2x3x3) -> !2x4x4
         "anec.live_out"(%a) {names = ["y"]} : (!2x4x4) -> ()
         """,
@@ -415,9 +415,9 @@ MEMORY = [
         %x = "anec.live_in"() {name = "x"} : () -> !1x4x4
         %k = "anec.const_in"() {weight = "kernel"} : () -> !2x1x2x3x3
         %p = "anec.padding"(%x) {L0, background_value = 0.0, engine = "NE", padding_modes = "Zero",
-             padding_sizes = [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0]], partition = 0} : (!1x4x4) -> !2x4x4
+             padding_sizes = [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0]], task_group = 0} : (!1x4x4) -> !2x4x4
         %a = "anec.convolution"(%p, %k) {L1, dilation_rates = [1, 1, 1], engine = "NE",
-             explicit_padding = [0, 0, 0, 0, 0, 0], groups = 1, kernel_sizes = [1, 3, 3], partition = 0,
+             explicit_padding = [0, 0, 0, 0, 0, 0], groups = 1, kernel_sizes = [1, 3, 3], task_group = 0,
              strides = [1, 1, 1]} : (!2x4x4, !2x1x2x3x3) -> !2x2x2
         "anec.live_out"(%a) {names = ["y"]} : (!2x2x2) -> ()
         """,
@@ -443,24 +443,24 @@ MEMORY = [
         "a chain, its reader, a rewrite of what is read for the last time, and what leaves the program",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
-        %a = "anec.softmax"(%x) {L0, axes = [2], chained, engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
-        %b = "anec.softmax"(%a) {L1, axes = [2], engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
-        %c = "anec.tanh"(%b) {L2, engine = "NE", partition = 0} : (!2x4x4) -> !2x4x4
-        %d = "anec.add"(%b, %c) {L3, engine = "PE", partition = 0} : (!2x4x4, !2x4x4) -> !2x4x4
-        %e = "anec.softmax"(%d) {L4, axes = [2], chained, engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
-        %f = "anec.abs"(%e) {L5, engine = "PE", partition = 1} : (!2x4x4) -> !2x4x4
+        %a = "anec.softmax"(%x) {L0, axes = [2], chained, engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %b = "anec.softmax"(%a) {L1, axes = [2], engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %c = "anec.tanh"(%b) {L2, engine = "NE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %d = "anec.add"(%b, %c) {L3, engine = "PE", task_group = 0} : (!2x4x4, !2x4x4) -> !2x4x4
+        %e = "anec.softmax"(%d) {L4, axes = [2], chained, engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %f = "anec.abs"(%e) {L5, engine = "PE", task_group = 1} : (!2x4x4) -> !2x4x4
         "anec.live_out"(%f) {names = ["y"]} : (!2x4x4) -> ()
         """,
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
-        %a = "anec.softmax"(%x) {L0, allocation = 2, axes = [2], chained, engine = "PE", partition = 0}
+        %a = "anec.softmax"(%x) {L0, allocation = 2, axes = [2], chained, engine = "PE", task_group = 0}
              : (!2x4x4) -> !2x4x4
-        %b = "anec.softmax"(%a) {L1, allocation = 3, axes = [2], engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
-        %c = "anec.tanh"(%b) {L2, allocation = 0, engine = "NE", partition = 0} : (!2x4x4) -> !2x4x4
-        %d = "anec.add"(%b, %c) {L3, allocation = 4, buffer_offset = 0, engine = "PE", inside = 2, partition = 0}
+        %b = "anec.softmax"(%a) {L1, allocation = 3, axes = [2], engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %c = "anec.tanh"(%b) {L2, allocation = 0, engine = "NE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %d = "anec.add"(%b, %c) {L3, allocation = 4, buffer_offset = 0, engine = "PE", inside = 2, task_group = 0}
              : (!2x4x4, !2x4x4) -> !2x4x4
-        %e = "anec.softmax"(%d) {L4, allocation = 1, axes = [2], engine = "PE", partition = 0} : (!2x4x4) -> !2x4x4
-        %f = "anec.abs"(%e) {L5, allocation = 1, engine = "PE", partition = 1} : (!2x4x4) -> !2x4x4
+        %e = "anec.softmax"(%d) {L4, allocation = 1, axes = [2], engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
+        %f = "anec.abs"(%e) {L5, allocation = 1, engine = "PE", task_group = 1} : (!2x4x4) -> !2x4x4
         "anec.live_out"(%f) {names = ["y"]} : (!2x4x4) -> ()
         """,
     ),
@@ -511,36 +511,36 @@ MEMORY = [
         "rows of 1024 bytes get another bank each, rewrites and pieces lie inside, and a place is taken again",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x4x512
-        %a = "anec.softmax"(%x) {L0, allocation = 0, axes = [3], engine = "PE", partition = 0}
+        %a = "anec.softmax"(%x) {L0, allocation = 0, axes = [3], engine = "PE", task_group = 0}
              : (!1x4x512) -> !1x4x512
-        %b = "anec.abs"(%a) {L1, allocation = 4, buffer_offset = 0, engine = "PE", inside = 0, partition = 0}
+        %b = "anec.abs"(%a) {L1, allocation = 4, buffer_offset = 0, engine = "PE", inside = 0, task_group = 0}
              : (!1x4x512) -> !1x4x512
-        %c = "anec.reduce_max"(%b) {L2, allocation = 0, axes = [4], engine = "PE", partition = 0}
+        %c = "anec.reduce_max"(%b) {L2, allocation = 0, axes = [4], engine = "PE", task_group = 0}
              : (!1x4x512) -> !1x4x1
         %d = "anec.softmax"(%c) {L3, allocation = 0, axes = [3], buffer_offset = 0, engine = "PE", inside = 5,
-             partition = 0} : (!1x4x1) -> !1x4x1
-        %e = "anec.tanh"(%c) {L4, allocation = 0, buffer_offset = 64, engine = "NE", inside = 5, partition = 0}
+             task_group = 0} : (!1x4x1) -> !1x4x1
+        %e = "anec.tanh"(%c) {L4, allocation = 0, buffer_offset = 64, engine = "NE", inside = 5, task_group = 0}
              : (!1x4x1) -> !1x4x1
-        %f = "anec.concat"(%d, %e) {L5, allocation = 0, axis = 2, engine = "view", partition = 0}
+        %f = "anec.concat"(%d, %e) {L5, allocation = 0, axis = 2, engine = "view", task_group = 0}
              : (!1x4x1, !1x4x1) -> !2x4x1
-        %g = "anec.softmax"(%f) {L6, allocation = 1, axes = [3], engine = "PE", partition = 0} : (!2x4x1) -> !2x4x1
+        %g = "anec.softmax"(%f) {L6, allocation = 1, axes = [3], engine = "PE", task_group = 0} : (!2x4x1) -> !2x4x1
         "anec.live_out"(%g) {names = ["y"]} : (!2x4x1) -> ()
         """,
         """
         %x = "anec.live_in"() {live = [0, 0], name = "x", row_stride = 1040, space = "port"} : () -> !1x4x512
         %a = "anec.softmax"(%x) {L0, address = 0, allocation = 0, axes = [3], engine = "PE", live = [0, 2],
-             partition = 0, row_stride = 1040, space = "l2"} : (!1x4x512) -> !1x4x512
+             task_group = 0, row_stride = 1040, space = "l2"} : (!1x4x512) -> !1x4x512
         %b = "anec.abs"(%a) {L1, address = 0, allocation = 4, buffer_offset = 0, engine = "PE", inside = 0,
-             live = [0, 2], partition = 0, row_stride = 1040, space = "l2"} : (!1x4x512) -> !1x4x512
+             live = [0, 2], task_group = 0, row_stride = 1040, space = "l2"} : (!1x4x512) -> !1x4x512
         %c = "anec.reduce_max"(%b) {L2, address = 4160, allocation = 0, axes = [4], engine = "PE", live = [2, 4],
-             partition = 0, row_stride = 16, space = "l2"} : (!1x4x512) -> !1x4x1
+             task_group = 0, row_stride = 16, space = "l2"} : (!1x4x512) -> !1x4x1
         %d = "anec.softmax"(%c) {L3, address = 0, allocation = 0, axes = [3], buffer_offset = 0, engine = "PE",
-             inside = 5, live = [3, 6], partition = 0, row_stride = 16, space = "l2"} : (!1x4x1) -> !1x4x1
+             inside = 5, live = [3, 6], task_group = 0, row_stride = 16, space = "l2"} : (!1x4x1) -> !1x4x1
         %e = "anec.tanh"(%c) {L4, address = 64, allocation = 0, buffer_offset = 64, engine = "NE", inside = 5,
-             live = [3, 6], partition = 0, row_stride = 16, space = "l2"} : (!1x4x1) -> !1x4x1
+             live = [3, 6], task_group = 0, row_stride = 16, space = "l2"} : (!1x4x1) -> !1x4x1
         %f = "anec.concat"(%d, %e) {L5, address = 0, allocation = 0, axis = 2, engine = "view", live = [3, 6],
-             partition = 0, row_stride = 16, space = "l2"} : (!1x4x1, !1x4x1) -> !2x4x1
-        %g = "anec.softmax"(%f) {L6, allocation = 1, axes = [3], engine = "PE", live = [6, 6], partition = 0,
+             task_group = 0, row_stride = 16, space = "l2"} : (!1x4x1, !1x4x1) -> !2x4x1
+        %g = "anec.softmax"(%f) {L6, allocation = 1, axes = [3], engine = "PE", live = [6, 6], task_group = 0,
              row_stride = 16, space = "port"} : (!2x4x1) -> !2x4x1
         "anec.live_out"(%g) {names = ["y"]} : (!2x4x1) -> ()
         """,

@@ -22,10 +22,10 @@ from aneforge.compiler.passes import run_passes
 from aneforge.compiler.plan import plan_of
 from aneforge.compiler.program import Program
 from aneforge.compiler.schedule import SCHEDULE
-from aneforge.compiler.schedule.partitions import budget
+from aneforge.compiler.schedule.task_groups import budget
 from aneforge.graph import Graph
 
-PARTS = ("segments", "steps", "partitions", "buffers", "weights")
+PARTS = ("segments", "steps", "task_groups", "buffers", "weights")
 
 
 def parts(plan):
@@ -76,7 +76,7 @@ def test_a_pass_on_text_does_what_it_does_in_a_compile(name):
     for pass_name, before, after in zip(names, texts, texts[1:], strict=False):
         module = read(before).module
         module.weights = dict(weights)
-        run_passes(module, M1, [pass_name], given=ALL)
+        run_passes(module, M1, [pass_name], ensured=ALL)
         assert write(module, "h13") == after, pass_name
     assert len(texts) == len(names) + 1
 
@@ -108,29 +108,29 @@ def test_a_partition_knows_its_layers_and_budget_when_it_is_closed():
     b = Build()
     module = b.done(b.op("softmax", b.op("softmax", b.input(), axes=(2,)), axes=(2,)))
     plan = scheduled(module)
-    (partition,) = plan.partitions or ()
-    assert partition.layers == (0, 1)
-    assert partition.budget == budget(2 * 2**20)
-    assert partition.peak == 8 * 4 * 16  # the first result: 8 x 4 rows, 16 bytes apart
+    (task_group,) = plan.task_groups or ()
+    assert task_group.layers == (0, 1)
+    assert task_group.budget == budget(2 * 2**20)
+    assert task_group.peak == 8 * 4 * 16  # the first result: 8 x 4 rows, 16 bytes apart
     with pytest.raises(FrozenInstanceError):
-        partition.peak = 1  # type: ignore[misc]
+        task_group.peak = 1  # type: ignore[misc]
 
 
 def test_a_copy_of_a_module_goes_its_own_way():
     """A fork shares the objects and nothing that refers to ops: what one side decides, the other never sees."""
     module = padded_conv()
     plan = scheduled(module)
-    before = (plan.segments, plan.steps, plan.partitions)
+    before = (plan.segments, plan.steps, plan.task_groups)
     text = str(module)
     copy = module.clone()
     other = plan_of(copy)
     assert other is not plan
-    assert (other.segments, other.steps, other.partitions) == before
+    assert (other.segments, other.steps, other.task_groups) == before
     assert other.graph is None
     run_passes(copy, M1, list(MEMORY), ALL)
     assert parts(other)["segments"][0].layers == (1,)  # the pad went into the convolution
     assert other.steps == ((1,),)
-    assert (plan.segments, plan.steps, plan.partitions, plan.buffers) == (*before, None)
+    assert (plan.segments, plan.steps, plan.task_groups, plan.buffers) == (*before, None)
     assert str(module) == text
     run_passes(module, M1, list(MEMORY), ALL)
     assert parts(plan) == parts(other)
@@ -143,7 +143,7 @@ def test_another_order_voids_what_was_decided_along_the_old_one():
     run_passes(module, M1, list(MEMORY), ALL)
     assert plan.is_complete(module)
     run_passes(module, M1, ["schedule-layers"], ALL)
-    assert plan.partitions is None
+    assert plan.task_groups is None
     assert not plan.is_complete(module)
 
 

@@ -543,13 +543,16 @@ def test_stored_codes_are_a_stored_weight():
     ("call", "message"),
     [
         (lambda x: af.quantize(x, [0.5, 0.25]), "scale has 2 values; a quantiser of the engine has one"),
-        (lambda x: af.quantize(x, 0.0), "scale is 0.0; it is a number above zero"),
+        (lambda x: af.quantize(x, 0.0), "scale is 0.0; it must be a number above zero"),
         (lambda x: af.quantize(x, -1.0), "scale is -1.0"),
-        (lambda x: af.quantize(x, 1.0, 200), "zero point 200 is no code of int8: -128 to 127"),
+        (lambda x: af.quantize(x, 1.0, 200), "zero point 200 is outside the codes of int8, -128 to 127"),
         (lambda x: af.quantize(x, 1.0, 0.5), "zero point must be a whole number"),
-        (lambda x: af.quantize(x, 1.0, dtype="int4"), "no codes of type 'int4'; the engine has int8 and uint8"),
-        (lambda x: af.dequantize(x > 1.0, 1.0), "needs codes, not bool"),
-        (lambda x: af.dequantize(x, 1.0, 300), "zero point is 300; it is a whole number from -128 to 255"),
+        (
+            lambda x: af.quantize(x, 1.0, dtype="int4"),
+            "codes of type 'int4' are not supported; choose one: int8, uint8",
+        ),
+        (lambda x: af.dequantize(x > 1.0, 1.0), "needs codes in fp16 or uint8, not bool"),
+        (lambda x: af.dequantize(x, 1.0, 300), "zero point is 300; it must be a whole number from -128 to 255"),
     ],
 )
 def test_what_no_quantiser_takes_is_refused_in_words(call, message):

@@ -13,7 +13,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.bounds import BOUNDS
 from aneforge.compiler.legal.passes import rewritten_for
 from aneforge.compiler.legal.table import REWRITES
-from aneforge.compiler.legal.words import reject_words
+from aneforge.compiler.legal.words import reject_message
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph, definitions, evaluate
 from aneforge.targets import Family, op_status
@@ -384,10 +384,10 @@ def test_rejections_use_the_compilers_words():
     assert af.preflight(warp, "M2").ok
     rows = af.input((4, 8))
     for out in (af.topk(rows, 2), af.sort(rows), af.dynamic_slice(rows, 2)):
-        with pytest.raises(af.CompileError, match="passes the validator and fails code generation"):
+        with pytest.raises(af.CompileError, match="passes the validator there and fails code generation"):
             af.compile(out, target=Family.A13)
         assert retarget(out, Family.A14).changes == []
-    assert "CropCfg" in reject_words("crop_resize")
+    assert "CropCfg" in reject_message("crop_resize")
 
 
 def test_targets():

@@ -13,7 +13,7 @@ from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal.patterns import PATTERNS, convolution_runs, matched_patterns
 from aneforge.compiler.legal.query import CHAIN, ROUTES
 from aneforge.compiler.legal.rules import RULES
-from aneforge.compiler.legal.rules.base import ANY, OTHER_ROUTES, limits_for, matches, rule_reads, rule_records
+from aneforge.compiler.legal.rules.base import ANY, UNREACHED, limits_for, matches, rule_reads, rule_records
 from aneforge.compiler.legal.rules.raised import RAISED
 from aneforge.compiler.legalise import program_size
 from aneforge.graph.encoding import Encoded
@@ -256,7 +256,7 @@ def test_every_rule_is_reached_or_says_where_else_it_is_known_from():
     assert reached | elsewhere == set(declared)
     assert not reached & elsewhere
     used = {*declared.values(), *(pattern.elsewhere for pattern in PATTERNS.values())}
-    assert used - {""} == set(OTHER_ROUTES)
+    assert used - {""} == set(UNREACHED)
 
 
 CALLS = (r"Refused\(\s*op,\s*", r"OpAnswer\(\s*[^,()]*,\s*", r"\bFinding\(\s*(?:rule=)?", r"return make\(\s*")

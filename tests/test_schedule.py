@@ -1,4 +1,4 @@
-"""Phase 3: order, chains, co-issue, partitions; every rule of chapter 22 on small programs."""
+"""Phase 3: order, chains, co-issue, task groups; every rule of chapter 22 on small programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aneforge.compiler.schedule import SCHEDULE
 from aneforge.compiler.schedule.chains import chain_obstacle
 from aneforge.compiler.schedule.co_issue import co_issue_obstacle
 from aneforge.compiler.schedule.layers import LayerGraph
-from aneforge.compiler.schedule.partitions import budget
+from aneforge.compiler.schedule.task_groups import budget
 from aneforge.graph import Graph
 from aneforge.targets import target
 
@@ -247,7 +247,7 @@ def test_a_partition_boundary_cuts_a_chain():
         value = b.op("convolution", value, kernel, type_=type_, explicit_padding=(0,) * 6, **attrs)
     graph = scheduled(b.done(value))
     first, second, _ = graph.layers
-    assert first.primary.labels["partition"] != second.primary.labels["partition"]
+    assert first.primary.labels["task_group"] != second.primary.labels["task_group"]
     assert "chained" not in first.primary.labels
 
 
@@ -316,7 +316,7 @@ def test_chained_and_co_issued_layers_are_disjoint():
     assert not chain & both
 
 
-# Partitions.
+# Task groups.
 
 
 def row_of(count, type_):
@@ -327,32 +327,32 @@ def row_of(count, type_):
     return b.done(value)
 
 
-def partitions(graph):
-    return [layer.primary.labels["partition"] for layer in graph.layers]
+def task_groups(graph):
+    return [layer.primary.labels["task_group"] for layer in graph.layers]
 
 
 def test_a_partition_grows_while_its_peak_fits():
-    assert partitions(scheduled(row_of(6, square_map(256)))) == [0] * 6
+    assert task_groups(scheduled(row_of(6, square_map(256)))) == [0] * 6
     assert budget(2 * MB) < 2 * MB
 
 
 def test_a_partition_closes_before_the_peak_passes_the_budget():
     """Each step holds two maps: 2 x 900 KB fit below 15/16 of 2 MB, 2 x 1000 KB do not."""
-    assert partitions(scheduled(row_of(4, square_map(900)))) == [0, 0, 0, 0]
-    assert partitions(scheduled(row_of(4, square_map(1000)))) == [0, 1, 2, 2]  # the last result leaves the program
+    assert task_groups(scheduled(row_of(4, square_map(900)))) == [0, 0, 0, 0]
+    assert task_groups(scheduled(row_of(4, square_map(1000)))) == [0, 1, 2, 2]  # the last result leaves the program
 
 
 def test_a_result_beyond_the_budget_stands_alone():
-    assert partitions(scheduled(row_of(4, square_map(3000)))) == [0, 1, 2, 3]
+    assert task_groups(scheduled(row_of(4, square_map(3000)))) == [0, 1, 2, 3]
 
 
 def test_segments_never_share_a_partition():
     b = Build()
     q = b.op("relu", b.input())
     cut = b.op("sdpa", q, q, q, b.const([0.5]), subtract_max=True)
-    assert partitions(scheduled(b.done(b.op("relu", cut)))) == [0, 1, 2]
+    assert task_groups(scheduled(b.done(b.op("relu", cut)))) == [0, 1, 2]
 
 
 def test_passes_need_what_comes_before():
     with pytest.raises(Exception, match="requires"):
-        run_passes(row_of(1, MAP), M1, ["close-partitions"])
+        run_passes(row_of(1, MAP), M1, ["close-task-groups"])

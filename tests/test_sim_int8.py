@@ -173,6 +173,6 @@ def test_a_scale_inside_a_sum_of_codes_is_refused():
     """
     given = {"kernel": np.ones((1, 1, 2, 1, 1)), "scale": np.array([0.5, 0.25]).reshape(1, 2, 1, 1)}
     x = np.ones((1, 1, 2, 1, 1))
-    with pytest.raises(AneforgeError, match="kernel_scale has 2 numbers; sums of codes take one for each output"):
+    with pytest.raises(AneforgeError, match="kernel_scale has 2 numbers; sums of codes take 1, or one for each of"):
         simulated(text, "h17s", {"x": x}, **given)
     assert simulated(text, "h14", {"x": x}, **given).item() == 0.75

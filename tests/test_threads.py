@@ -109,7 +109,7 @@ def test_divergence_in_many_threads(restless):
         return diverges(random_graph(seed, steps=6)[0], "h13", "h16g").to_json()
 
     alone = [told(seed) for seed in range(4)]
-    stored._known._held.clear()
+    stored._known._values.clear()
     assert in_threads(told, [0, 1, 2, 3] * 3) == alone * 3
 
 

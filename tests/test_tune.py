@@ -12,8 +12,8 @@ import aneforge as af
 from aneforge.cli import tune as command
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph, load_graph
+from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Site, applied, scene_of
-from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.streams import native_streams
 from aneforge.tuning import (
     Limits,
@@ -100,7 +100,7 @@ MAKERS = {
         image,
         lambda rng: image(rng, kernel=3),
     ],
-    "route": [
+    "form": [
         dense,
         lambda rng: dense(rng, rank=3, bias=False),
         lambda rng: af.input((7, 40), name="x") @ weights(rng, 40, 12),
@@ -113,7 +113,7 @@ MAKERS = {
         lambda rng: sums(rng, 3, mean=True),
     ],
 }
-FORMS = (*ATTENTION_FORMS, *TILING_FORMS, *ROUTE_FORMS)
+FORMS = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
 
 
 def small_scene(graph, chip):
@@ -155,7 +155,7 @@ def test_a_form_keeps_inputs_outputs_and_names():
     x = af.input((1, 4, 8, 8), name="picture")
     first = af.conv(x, weights(rng, 6, 4, 2, 2), stride=2).relu()
     graph = Graph([first, first.sum(1), first * 2.0])  # three outputs without names of their own
-    form = next(each for each in ROUTE_FORMS if each.name == "patches-as-channels")
+    form = next(each for each in OP_FORMS if each.name == "patches-as-channels")
     site = form.find(first.inputs[0], small_scene(graph, M1))
     assert site is not None
     other = applied(graph, [site])
@@ -287,7 +287,7 @@ def nearly(step):
         stored = Encoded.sparse(numbers != 0, numbers[numbers != 0])
         return Site(node, node.inputs[:1], lambda x: x.linear(stored))
 
-    return Rewrite("route", "nearly", "", find)
+    return Rewrite("form", "nearly", "", find)
 
 
 def test_other_bits_must_pay(monkeypatch):
@@ -309,7 +309,7 @@ def test_other_bits_must_pay(monkeypatch):
 def test_a_failed_form_does_not_rule_out_the_others(monkeypatch):
     """A wrong form that is fastest is no measure for the right one, slower than it by more than the factor."""
     out = wide_layer(zeros=0.8)
-    right = next(each for each in ROUTE_FORMS if each.name == "dense-as-conv")
+    right = next(each for each in OP_FORMS if each.name == "dense-as-conv")
     only(monkeypatch, nearly(0.5), right)
     told = {each.name: each for each in search(out, "m1", Limits(prune_factor=1.6)).candidates}
     assert told["nearly"].why.startswith("error")

@@ -25,7 +25,7 @@ from typing import Any
 from aneforge.cli.estimate import Estimated, estimated
 from aneforge.compiler.legal.patterns import PATTERNS
 from aneforge.compiler.legal.rules import RULES, Rule
-from aneforge.compiler.legal.rules.base import OTHER_ROUTES, rule_records
+from aneforge.compiler.legal.rules.base import UNREACHED, rule_records
 from aneforge.compiler.legal.rules.raised import RAISED
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
@@ -160,7 +160,7 @@ def rules() -> str:
         "| known from | what that means | rules |",
         "| --- | --- | --- |",
     ]
-    for route, meaning in OTHER_ROUTES.items():
+    for route, meaning in UNREACHED.items():
         named = [name for name, rule in RULES.items() if rule.elsewhere == route]
         named += [f"{rule.id} ({rule.raised_by})" for rule in RAISED if rule.elsewhere == route]
         named += [f"{shape.name} (pattern)" for shape in PATTERNS.values() if shape.elsewhere == route]

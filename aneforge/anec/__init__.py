@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The text form is imported when it is first used: a check of a graph neither reads nor writes any."""
+    """The text form is imported when it is first used, because a check of a graph neither reads nor writes text."""
     if name not in ("parse", "read", "write"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from aneforge.anec import text

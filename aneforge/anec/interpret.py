@@ -1,8 +1,8 @@
-"""What a backend program means: every op in float64 on NDCHW arrays, before any engine rounds a number.
+"""The meaning of a backend program: every op in float64 on NDCHW arrays, before any engine rounds a number.
 
-The passes are checked against this. A rule takes the op and its operands' arrays, and by name the stored constants
-that the op's attributes name (``kernel_scale``); it gives the result's array. The rules live in the ``interpret_*``
-modules by group. Where the target data name an op but say nothing about its meaning (``degamma``, ``dirac``, the
+The passes are checked against this. A rule takes the op, the arrays of its operands, and by name the stored constants
+that the op's attributes name (``kernel_scale``); it returns the array of the result. The rules are in the
+``interpret_*`` modules by group. Where the target data name an op but not its meaning (``degamma``, ``dirac``, the
 ring buffers), the docstring of its rule says what is assumed.
 """
 
@@ -46,7 +46,7 @@ def _rules() -> dict[str, Rule]:
 
 
 def interpreted_names() -> frozenset[str]:
-    """Every op that has a meaning here."""
+    """Every op that has a meaning in this package."""
     outside = kinds_with(Trait.PORT) | kinds_with(Trait.INPUT)
     return frozenset((*_rules(), *(f"anec.{kind}" for kind in outside)))
 
@@ -55,12 +55,12 @@ def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> d
     """The program's results by name, in float64 (bool for ``i1``), all NDCHW.
 
     ``feeds`` gives the inputs by name or in the order of the ``live_in`` ops; a state that is not fed by name starts
-    at zero. Values are dropped after their last reader, so memory follows what is live.
+    at zero. Values are dropped after their last reader, so memory use follows the live values.
     """
     left = {op.uid: sum(op.users.values()) for op in module.ops}
     values: dict[int, Array] = {}
     results: dict[str, Array] = {}
-    for op, operands, value in _meanings(module, _given(module, feeds), values):
+    for op, operands, value in _meanings(module, _feeds_by_name(module, feeds), values):
         if value is None:
             results = dict(zip(op.attrs["names"], operands, strict=True))
         elif left[op.uid]:
@@ -75,15 +75,15 @@ def interpret(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> d
 def node_meanings(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
     """The float64 value of every node of the user's graph that the program has, in the user's shape."""
     values: dict[int, Array] = {}
-    for op, _, value in _meanings(module, _given(module, feeds), values):
+    for op, _, value in _meanings(module, _feeds_by_name(module, feeds), values):
         if value is not None:
             values[op.uid] = value
-    rules, found = _rules(), {}
+    rules, meanings = _rules(), {}
     for name, standing in module.lineage.items():
         if standing.reason is None and standing.shape is not None:
             value = standing.value(lambda op: values[op.uid], lambda move, parts: rules[move.name](move, *parts))
-            found[name] = _user_shaped(value, standing.shape)
-    return found
+            meanings[name] = _user_shaped(value, standing.shape)
+    return meanings
 
 
 def _user_shaped(value: Array, shape: tuple[int, ...]) -> Array:
@@ -91,49 +91,49 @@ def _user_shaped(value: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _meanings(
-    module: Module, given: Mapping[str, Array], values: Mapping[int, Array]
+    module: Module, feeds: Mapping[str, Array], values: Mapping[int, Array]
 ) -> Iterator[tuple[Op, list[Array], Array | None]]:
-    """Every op with its operands and what it gives, nothing for the op that names the results. The caller keeps the
-    values that are still needed."""
+    """Every op with its operands and its result; the result is None for the op that names the outputs. The caller
+    keeps the values that are still needed."""
     rules = _rules()
     for op in module.ops:
         operands = [values[operand.uid] for operand in op.operands]
         if op.name == "anec.live_out":
             yield op, operands, None
         elif op.is_a(Trait.PORT) or op.is_a(Trait.INPUT):
-            yield op, operands, _leaf(module, op, given)
+            yield op, operands, _leaf(module, op, feeds)
         else:
             yield op, operands, _apply(rules, op, operands, named_constants(module, op))
 
 
-def _given(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
+def _feeds_by_name(module: Module, feeds: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
     names = [op.attrs["name"] for op in module.inputs]
     if not isinstance(feeds, Mapping):
         if len(feeds) != len(names):
-            raise AnecError(f"the program has {len(names)} inputs, {len(feeds)} values were given")
+            raise AnecError(f"the program has {len(names)} inputs, but {len(feeds)} values were passed")
         return dict(zip(names, feeds, strict=True))
     missing = [name for name in names if name not in feeds]
     if missing:
-        raise AnecError(f"no value for input {', '.join(missing)}; the program has {', '.join(names)}")
+        raise AnecError(f"no value was passed for input {', '.join(missing)}; the program has {', '.join(names)}")
     return dict(feeds)
 
 
-def _leaf(module: Module, op: Op, given: Mapping[str, Array]) -> Array:
+def _leaf(module: Module, op: Op, feeds: Mapping[str, Array]) -> Array:
     if op.name == "anec.const_in":
         return laid_out(_weight(module, op.attrs["weight"]), op.shape).astype(np.float64)
-    fed = given.get(op.attrs["name"])
-    if fed is None:
+    value = feeds.get(op.attrs["name"])
+    if value is None:
         return np.zeros(op.shape)
-    array = np.asarray(fed)
+    array = np.asarray(value)
     if array.shape != op.shape:
-        raise AnecError(f"input {op.attrs['name']!r} is {list(op.shape)}, a value of {list(array.shape)} was given")
+        raise AnecError(f"{op.attrs['name']}: input has shape {list(array.shape)}; expected {list(op.shape)}")
     return _typed(op, array)
 
 
 def _weight(module: Module, key: str) -> Array:
     weight = module.weights.get(key)
     if weight is None:
-        raise AnecError(f"weight {key!r} is not in the module")
+        raise AnecError(f"weight {key!r} is missing from the module; use code that carries its weights")
     return weight.array
 
 
@@ -144,14 +144,14 @@ def named_constants(module: Module, op: Op) -> dict[str, Array]:
 
 def rule_of(op: Op) -> Rule:
     """The float64 meaning of an op: a function of the op and its operands' arrays."""
-    found = _rules().get(op.name)
-    if found is None:
-        raise AnecError(f"{op.name} has no meaning here")
-    return found
+    rule = _rules().get(op.name)
+    if rule is None:
+        raise AnecError(f"{op.name}: the interpreter has no rule for this op")
+    return rule
 
 
 def laid_out(array: Array, shape: tuple[int, ...]) -> Array:
-    """A stored constant, which keeps the user's shape, in the NDCHW layout its op states.
+    """A stored constant, which keeps the user's shape, in the NDCHW layout that its op declares.
 
     The order of elements is the user's; only a rank-5 constant (NCDHW) has depth and channels exchanged.
     """
@@ -163,7 +163,7 @@ def laid_out(array: Array, shape: tuple[int, ...]) -> Array:
 def _apply(rules: Mapping[str, Rule], op: Op, operands: list[Array], named: Mapping[str, Array]) -> Array:
     rule = rules.get(op.name)
     if rule is None:
-        raise AnecError(f"{op.name} has no meaning here")
+        raise AnecError(f"{op.name}: the interpreter has no rule for this op")
     try:
         with np.errstate(all="ignore"):
             result = np.asarray(rule(op, *operands, **named))
@@ -172,7 +172,7 @@ def _apply(rules: Mapping[str, Rule], op: Op, operands: list[Array], named: Mapp
             raise
         raise AnecError(f"{op.name} from {', '.join(op.sources) or 'no source'}: {error}") from error
     if result.shape != op.shape:
-        raise AnecError(f"{op.name} gave {list(result.shape)}, its type says {list(op.shape)}")
+        raise AnecError(f"{op.name}: gave shape {list(result.shape)}, its type says {list(op.shape)}")
     return _typed(op, result)
 
 

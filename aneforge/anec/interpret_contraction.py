@@ -32,7 +32,7 @@ def unpacked(
     kernel_palettized_LUT: Array | None = None,  # noqa: N803 - the compiler's own name
     kernel_lut: Array | None = None,
 ) -> Array:
-    """The kernel that stored numbers stand for: an entry of a table each, then less the zero point, times the scale.
+    """The numbers of a stored kernel: look up each in the table, subtract the zero point, multiply by the scale.
 
     Both may be one number, a vector over the output channels (axis ``outputs`` of the weight), or of rank 4 as the
     kernel is (layers.json ``anec_attribute_schema``).
@@ -40,7 +40,7 @@ def unpacked(
     table = kernel_lut if kernel_palettized_LUT is None else kernel_palettized_LUT
     if table is not None:
         if table.ndim != 1:
-            raise AnecError(f"{op.name}: a table of rank {table.ndim} has no meaning here")
+            raise AnecError(f"{op.name}: a table of rank {table.ndim} is not supported; expected rank 1")
         weight = np.take(table, weight.astype(int))
     if kernel_zero_point is not None:
         weight = weight - _spread(op, kernel_zero_point, outputs)
@@ -54,7 +54,10 @@ def _spread(op: Op, constant: Array, outputs: int) -> Array:
     if constant.ndim == 4 and op.kind != "linear":
         return constant[:, None]
     if constant.ndim != 1 or op.kind == "deconvolution":
-        raise AnecError(f"{op.name}: a kernel scale of shape {list(constant.shape)} has no meaning here")
+        raise AnecError(
+            f"{op.name}: a kernel scale of shape {list(constant.shape)} is not supported; "
+            "expected one number, one for each output, or the kernel's rank"
+        )
     return constant.reshape(*(-1 if axis == outputs else 1 for axis in range(5)))
 
 
@@ -79,7 +82,7 @@ def _fill(mode: str) -> float | None:
     if mode == "Replication":
         return None
     if mode != "Zero":
-        raise AnecError(f"a convolution padded by {mode!r} has no meaning here")
+        raise AnecError(f"convolution: padding mode {mode!r} is not supported; choose one: Zero, Replication")
     return 0.0
 
 

@@ -45,7 +45,7 @@ def _gather(op: Op, x: Array, indices: Array | None = None) -> Array:
     axes = op.attrs["axes"]
     if indices is None:
         if len(axes) != 1:
-            raise AnecError("gather_nd with fixed indices takes one axis")
+            raise AnecError("gather_nd: fixed indices take one axis")
         return np.take(x, op.attrs["indices"], axis=axes[0])
     places = indices.astype(int)
     if len(axes) == 1:
@@ -69,7 +69,9 @@ def _padding(op: Op, x: Array) -> Array:
     if mode in ("Zero", "Background"):
         return np.pad(x, sizes, constant_values=op.attrs["background_value"] if mode == "Background" else 0.0)
     if mode not in _PADDING:
-        raise AnecError(f"padding mode {mode!r} has no meaning here")
+        raise AnecError(
+            f"padding: mode {mode!r} is not supported; choose one: Zero, Background, {', '.join(_PADDING)}"
+        )
     return np.pad(x, sizes, mode=_PADDING[mode])
 
 
@@ -115,7 +117,7 @@ def _rearrange(move: Callable[..., Array], channel_major: bool) -> Callable[...,
 
 
 def _space_to_batch(op: Op, x: Array) -> Array:
-    """The place inside a block is the slow part of the new batch, the old batch the fast one."""
+    """The place inside a block varies slowest in the new batch, the old batch fastest."""
     n, d, c, h, w = x.shape
     z, y, u = op.attrs["factors"]
     split = x.reshape(n, d // z, z, c, h // y, y, w // u, u)

@@ -27,14 +27,14 @@ def _sigmoid(x: Array) -> Array:
 
 def _gelu(op: Op, x: Array) -> Array:
     """Exact by default; ``sigmoid`` and ``tanh`` are the two usual approximations."""
-    kind = op["approximation"]
-    if kind == "exact":
+    approximation = op["approximation"]
+    if approximation == "exact":
         return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
-    if kind == "sigmoid":
+    if approximation == "sigmoid":
         return x * _sigmoid(1.702 * x)
-    if kind == "tanh":
+    if approximation == "tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    raise AnecError(f"gelu has no approximation {kind!r}")
+    raise AnecError(f"gelu: approximation {approximation!r} is unknown; choose one: exact, sigmoid, tanh")
 
 
 def _swish(op: Op, x: Array) -> Array:
@@ -52,7 +52,7 @@ def _log2(op: Op, x: Array) -> Array:
 
 
 def _degamma(x: Array) -> Array:
-    """The sRGB transfer function, sign kept; the data name the op and not its curve."""
+    """The sRGB transfer function, sign kept. The data name the op but not its curve, so this is assumed."""
     size = np.abs(x)
     return np.sign(x) * np.where(size <= 0.04045, size / 12.92, ((size + 0.055) / 1.055) ** 2.4)
 
@@ -78,7 +78,7 @@ _RANGES = {"ui8": (0, 255), "si8": (-128, 127)}
 
 
 def _quant(op: Op, x: Array) -> Array:
-    """Ties away from zero, as quantisers were read (N77)."""
+    """Ties go away from zero, as measured on quantisers (N77)."""
     low, high = _RANGES[op.attrs["to"]]
     steps = x / op.attrs["scale"]
     return np.clip(np.trunc(steps + np.copysign(0.5, steps)) + op.attrs["zero_point"], low, high)

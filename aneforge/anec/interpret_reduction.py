@@ -43,7 +43,7 @@ def _layer_norm(op: Op, x: Array, gamma: Array | None = None, beta: Array | None
         return _gained(_white(x, axes, op.attrs["epsilon"]), gamma, beta)
     n, d, c, h, w = x.shape
     if d != 1:
-        raise AnecError("... does not yet support depth > 1")
+        raise AnecError('layer_norm: groups need depth 1; the compiler says "... does not yet support depth > 1"')
     split = x.reshape(n, d, groups, c // groups, h, w)
     moved = tuple(axis + (axis >= 2) for axis in axes)
     return _gained(_white(split, moved, op.attrs["epsilon"]).reshape(x.shape), gamma, beta)

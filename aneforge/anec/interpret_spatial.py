@@ -41,7 +41,7 @@ def _l2norm_pool(op: Op, x: Array) -> Array:
 
 
 def sample_positions(size: int, out: int, mode: str) -> Array:
-    """Where each output samples (enums.json SamplingGridMode). The words are those of the model language's resize:
+    """Where each output samples (enums.json SamplingGridMode). The modes are those of the model language's resize:
     strict corners put a single output at the first element, plain aligned corners in the middle."""
     steps = np.arange(out, dtype=np.float64)
     if mode in ("StrictAlignedCorners", "AlignedCorners"):
@@ -54,7 +54,7 @@ def sample_positions(size: int, out: int, mode: str) -> Array:
         return np.clip((steps + 0.5) * (max(1, size - 1) / out), 0, size - 1)
     if mode == "Default":
         return np.clip(steps * size / out, 0, size - 1)
-    raise AnecError(f"sampling mode {mode!r} has no published meaning")
+    raise AnecError(f"sampling mode {mode!r} is not supported; its meaning is not published")
 
 
 def _line(x: Array, axis: int, positions: Array, method: str, mode: str) -> Array:
@@ -62,7 +62,7 @@ def _line(x: Array, axis: int, positions: Array, method: str, mode: str) -> Arra
         offset = 0.0 if mode == "Default" else 0.5  # the default grid rounds down, the others to the nearest
         return np.take(x, np.minimum(np.floor(positions + offset).astype(int), x.shape[axis] - 1), axis)
     if method != "Linear":
-        raise AnecError(f"no sampling method {method!r}")
+        raise AnecError(f"sampling method {method!r} is unknown; choose one: NearestNeighbor, Linear")
     low = np.floor(positions).astype(int)
     high = np.minimum(low + 1, x.shape[axis] - 1)
     shape = [1] * 5
@@ -77,14 +77,14 @@ def _resized(x: Array, height: int, width: int, method: str, mode: str) -> Array
 
 
 def _resize(op: Op, x: Array) -> Array:
-    """Height and width decide; the scale factors repeat what the user wrote."""
+    """Height and width decide the result; the scale factors only repeat what the user wrote."""
     attrs = op.attrs
     return _resized(x, attrs["height"], attrs["width"], attrs["sampling_methods"], attrs["sampling_modes"])
 
 
 def _crop_resize(op: Op, x: Array, boxes: Array) -> Array:
     """One crop of ``crop_dims`` per box, resized to ``output_dims`` and stacked along the batch. A box is a row
-    (channel) whose first two columns are its top and left pixel; the data give the layer's names only."""
+    (channel) whose first two columns are its top and left pixel. The data name the layer only, so this is assumed."""
     rows, columns = op.attrs["crop_dims"]
     height, width = op.attrs["output_dims"]
     parts = []
@@ -123,7 +123,10 @@ def _resample(op: Op, x: Array, grid: Array) -> Array:
             px = (px + 1) * (w - 1) / 2
             py = (py + 1) * (h - 1) / 2 if grid.shape[2] == 2 else py
         elif op.attrs["coordinate_mode"] != "NonNormalized":
-            raise AnecError(f"coordinate mode {op.attrs['coordinate_mode']!r} has no meaning here")
+            raise AnecError(
+                f"coordinate mode {op.attrs['coordinate_mode']!r} is unknown; "
+                "choose one: NormalizedSymmetric, NonNormalized"
+            )
         nearest = op.attrs["sampling_method"] == "NearestNeighbor"
         parts.append(sampled(x[i, 0], px, py, op.attrs["background_value"], nearest))
     return np.stack(parts)[:, None]

@@ -31,7 +31,7 @@ def _top_k(p: Params, x: Array) -> Array:
 
 
 def _sort(p: Params, x: Array) -> Array:
-    """Each line sorted on its own, or the positions that sort it; equals keep their order."""
+    """Each line sorted on its own, or the positions that sort it; equal elements keep their order."""
     axis = _AXES[p["SortDimension"]]
     order = np.argsort(-x if p["Direction"] == "Descending" else x, axis=axis, kind="stable")
     return order.astype(np.float64) if p["Indices"] else np.take_along_axis(x, order, axis=axis)
@@ -53,7 +53,7 @@ def _cost_volume(p: Params, aux: Array, ref: Array) -> Array:
 
 
 def _furthest(p: Params, points: Array) -> Array:
-    """Points are columns of three channels; the first one starts, the metric is Euclidean."""
+    """Points are columns of three channels; sampling starts with the first one, and the metric is Euclidean."""
     places = points[0, 0, :, 0].T
     chosen, distance = [0], np.full(len(places), np.inf)
     while len(chosen) < p["CentroidCount"]:
@@ -76,7 +76,7 @@ def _min_max(p: Params, x: Array) -> Array:
 
 
 def _response(p: Params, x: Array) -> Array:
-    """The window reaches further forward where it is even; alpha is not divided by it (U63)."""
+    """A window of even size reaches further forward; alpha is not divided by the size (U63)."""
     size = p["KernelChannel"]
     before = (size - 1) // 2
     squares = np.pad(np.square(x), ((0, 0), (0, 0), (before, size - 1 - before), (0, 0), (0, 0)))
@@ -111,7 +111,7 @@ def _dynamic_slice(p: Params, x: Array) -> Array:
 
 
 def _dropout(p: Params, x: Array) -> Array:
-    """The graph's own choice of elements, which is drawn in the order of the user's shape."""
+    """The graph's own choice of elements, drawn in the order of the user's shape."""
     keep = np.random.default_rng(p["Seed"]).random(tuple(p["Shape"])) >= p["Rate"]
     return x * _in_layout(keep, x.shape) / (1 - p["Rate"])
 
@@ -127,7 +127,7 @@ def _in_layout(values: Array, shape: tuple[int, ...]) -> Array:
 
 def _neuron(p: Params, x: Array) -> Array:
     if p["Type"] != "ATan":
-        raise AnecError(f"Neuron {p['Type']!r} has a backend op of its own")
+        raise AnecError(f"Neuron: type {p['Type']!r} has a backend op of its own; use that op")
     return np.arctan(x)
 
 
@@ -150,10 +150,10 @@ UNITS: dict[str, Callable[..., Array]] = {
 
 
 def _unit(op: Op, *xs: Array) -> Array:
-    found = UNITS.get(op.attrs["type"])
-    if found is None:
-        raise AnecError(f"a unit of type {op.attrs['type']!r} has no meaning here")
-    return found(json.loads(op.attrs["params"]), *xs)
+    rule = UNITS.get(op.attrs["type"])
+    if rule is None:
+        raise AnecError(f"unit: type {op.attrs['type']!r} is unknown; choose one: {', '.join(UNITS)}")
+    return rule(json.loads(op.attrs["params"]), *xs)
 
 
 RULES: dict[str, Callable[..., Array]] = {"unit": _unit}

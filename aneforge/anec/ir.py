@@ -1,9 +1,9 @@
 """The engine's language in memory: ops that are their own results, in a list, with use lists.
 
-Every op has at most one result, so an op is also the value it makes. Operands are ops; ``users`` holds every op
-that reads this one, with how often, in the order in which they came. Constants live outside, in a table keyed by
-content, and are referred to by ``const_in`` ops. Lineage is part of the op: ``sources`` names the user's nodes it
-stands for.
+Every op has at most one result, so an op is also the value it gives. Operands are ops; ``users`` holds every op
+that reads this one, with how often, in the order in which they came. Constants are in a separate table keyed by
+content, and ``const_in`` ops refer to them. Lineage is part of the op: ``sources`` names the user's nodes that it
+comes from.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _numbers = itertools.count()
 class Op:
     """One operation and its result.
 
-    ``layer`` and ``slot`` say which engine layer the op belongs to and in which of its places: fusion labels
-    ops, it does not melt them together, so a fused program still reads and runs op by op. ``labels`` holds what
-    later phases decided about the op (:data:`aneforge.anec.spec.LABELS`); no label changes what the op means.
+    ``layer`` and ``slot`` say which engine layer the op belongs to and in which of its slots: fusion labels ops and
+    does not merge them, so a fused program still reads and runs op by op. ``labels`` holds what later phases decided
+    about the op (:data:`aneforge.anec.spec.LABELS`); no label changes what the op means.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Op:
         self.slot: str | None = None
         self.labels: dict[str, Any] = {}
         self.stands: tuple[Standing, ...] = ()
-        """The user's nodes whose value the result is."""
+        """The user's nodes that have the result as their value."""
         self.uid = next(_numbers)
         for operand in self.operands:
             operand.users[self] = operand.users.get(self, 0) + 1
@@ -100,13 +100,13 @@ class Op:
         return self.kind in kinds_with(trait)
 
     def __getitem__(self, name: str) -> Any:
-        """An attribute by name: as the op states it, else its declared default. A flag is True or False."""
+        """An attribute by name: the value that the op has, else its declared default. A flag is True or False."""
         return spec(self.name).attribute(self.attrs, name)
 
     @property
     def shape(self) -> tuple[int, ...]:
         if self.type is None:
-            raise AnecError(f"{self.name} has no result")
+            raise AnecError(f"{self.name}: the op has no result, so it has no shape")
         return self.type.shape
 
     @property
@@ -131,7 +131,7 @@ class Op:
         self.hand_over(value)
 
     def hand_over(self, value: Op) -> None:
-        """The user's nodes whose value this was are in another value now, which is the same."""
+        """Record that the user's nodes with this value are now in another value, which is equal."""
         if self.stands:
             for standing in self.stands:
                 standing.op = value
@@ -139,13 +139,13 @@ class Op:
             self.stands = ()
 
     def detached(self) -> Op:
-        """The op without operands and readers, to remember what it did."""
+        """A copy of the op without operands and readers, to record what it did."""
         return Op(self.name, (), self.type, self.attrs, self.sources)
 
     def drop(self) -> None:
         """Stop reading operands; the op must have no readers left."""
         if self.users:
-            raise AnecError(f"{self.name} still has {len(self.users)} readers")
+            raise AnecError(f"{self.name}: still has {len(self.users)} readers, so it cannot be removed")
         for operand in self.operands:
             self._let_go(operand)
         self.operands = []
@@ -162,7 +162,7 @@ class Op:
 
 
 class CarriedPlan(Protocol):
-    """What the compiler has decided about a module and lets it carry; the language knows nothing of it but this."""
+    """The compiler's decisions about a module, which the module carries. The language needs only to clone them."""
 
     def clone(self) -> CarriedPlan:
         """The same for a copy of the module."""
@@ -186,19 +186,20 @@ class Module:
         self.records: list[Any] = []
         """What was rewritten behind the user's nodes."""
         self.losing = "no reader was left"
-        """What is told of values that go now: set for the pass that runs."""
+        """What to report for values that are removed now; set for the pass that runs."""
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
         self.plan: CarriedPlan | None = None
-        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); text has the same as labels."""
+        """What the phases have decided, as objects (:mod:`aneforge.compiler.plan`); the text form has the same as
+        labels."""
 
     @property
     def kinds(self) -> set[str]:
-        """The kinds of ops that occur; looked up again when the list is another or has another length."""
-        listed, length, found = self._kinds
+        """The kinds of ops that occur; collected again when the list of ops or its length has changed."""
+        listed, length, kinds = self._kinds
         if listed is not self.ops or length != len(self.ops):
-            found = {op.kind for op in self.ops}
-            self._kinds = self.ops, len(self.ops), found
-        return found
+            kinds = {op.kind for op in self.ops}
+            self._kinds = self.ops, len(self.ops), kinds
+        return kinds
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)
@@ -213,35 +214,35 @@ class Module:
     @property
     def output(self) -> Op:
         """The op that names the results; a program has exactly one."""
-        found = [op for op in self.ops if op.name == "anec.live_out"]
-        if len(found) != 1:
-            raise AnecError(f"a program has one live_out, this one has {len(found)}")
-        return found[0]
+        outputs = [op for op in self.ops if op.name == "anec.live_out"]
+        if len(outputs) != 1:
+            raise AnecError(f"a program must have one live_out; this one has {len(outputs)}")
+        return outputs[0]
 
     def sweep(self) -> int:
-        """Drop ops that nothing reads, last first; returns how many went."""
-        kept, gone = [], 0
+        """Drop ops that nothing reads, last first; returns how many were dropped."""
+        remaining, dropped = [], 0
         for op in reversed(self.ops):
             if op.users or op.name in ("anec.live_out", "anec.live_in"):
-                kept.append(op)
+                remaining.append(op)
             else:
                 retire(op, self.losing)
                 op.drop()
-                gone += 1
-        kept.reverse()
-        self.ops = kept
-        return gone
+                dropped += 1
+        remaining.reverse()
+        self.ops = remaining
+        return dropped
 
     def clone(self) -> Module:
         """A copy that shares only the constants."""
-        made: dict[int, Op] = {}
+        copies: dict[int, Op] = {}
         for op in self.ops:
-            operands = [made[operand.uid] for operand in op.operands]
-            copy = made[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
+            operands = [copies[operand.uid] for operand in op.operands]
+            copy = copies[op.uid] = Op(op.name, operands, op.type, op.attrs, op.sources)
             copy.layer, copy.slot, copy.labels = op.layer, op.slot, dict(op.labels)
-        clone = Module(made.values(), self.weights)
+        clone = Module(copies.values(), self.weights)
         known: dict[int, Standing] = {}
-        clone.lineage = {name: each.copied(made, known) for name, each in self.lineage.items()}
+        clone.lineage = {name: standing.copied(copies, known) for name, standing in self.lineage.items()}
         clone.lowered_to, clone.records = self.lowered_to, list(self.records)
         clone.plan = None if self.plan is None else self.plan.clone()
         return clone

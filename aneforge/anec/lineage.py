@@ -1,8 +1,8 @@
-"""Where the value of each of the user's nodes is, while passes rewrite the code.
+"""Track where the value of each of the user's nodes is, while passes rewrite the code.
 
-Every op carries the standings of the nodes whose value its result is. Rewrites keep them right without knowing of
-them: a replacement hands them over, and an op that is swept away either leaves a known move from a value that is still
-there (a transpose that was folded into its reader), or the reason why the value is gone.
+Every op carries the standings of the nodes whose value its result is. Rewrites keep them correct without extra code: a
+replacement hands them over, and an op that is swept away leaves either a known move from a value that still exists
+(a transpose that was folded into its reader), or the reason why the value is gone.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Standing:
         """An op that is not in the code any more, and gave it from ``parts``."""
         self.parts: tuple[Standing, ...] = ()
         self.lost: str | None = None
-        """Why the value is not there at all."""
+        """Why the value no longer exists."""
 
     @property
     def reason(self) -> str | None:
-        """Why the value cannot be had; None if it can."""
-        return self.lost or next((each.reason for each in self.parts if each.reason), None)
+        """Why the value is not available; None if it is."""
+        return self.lost or next((part.reason for part in self.parts if part.reason), None)
 
     def ops(self) -> Iterator[Op]:
         """The ops in the code that it is made of."""
@@ -57,14 +57,14 @@ class Standing:
 
     def copied(self, ops: Mapping[int, Op], known: dict[int, Standing]) -> Standing:
         """The same over the copies of ops, for a module that is copied."""
-        found = known.get(id(self))
-        if found is None:
-            found = known[id(self)] = Standing(None if self.op is None else ops[self.op.uid], self.shape)
-            found.move, found.lost = self.move, self.lost
-            found.parts = tuple([part.copied(ops, known) for part in self.parts])
-            if found.op is not None:
-                found.op.stands += (found,)
-        return found
+        copy = known.get(id(self))
+        if copy is None:
+            copy = known[id(self)] = Standing(None if self.op is None else ops[self.op.uid], self.shape)
+            copy.move, copy.lost = self.move, self.lost
+            copy.parts = tuple([part.copied(ops, known) for part in self.parts])
+            if copy.op is not None:
+                copy.op.stands += (copy,)
+        return copy
 
     def __repr__(self) -> str:
         if self.lost:
@@ -73,14 +73,14 @@ class Standing:
 
 
 def retire(op: Op, reason: str) -> None:
-    """An op goes, and with it the values that stood in its result, unless they can be told from what it read."""
+    """Remove an op. The values in its result are lost, unless they can be computed from what the op read."""
     if not op.stands:
         return
-    told = op.is_a(Trait.MOVEMENT) and not op.is_a(Trait.RING)
-    told = told and all(operand.kind != "const_in" for operand in op.operands)
-    told = told and op.labels.get("storage") != "q4"  # a route that clamps changes numbers
+    movable = op.is_a(Trait.MOVEMENT) and not op.is_a(Trait.RING)
+    movable = movable and all(operand.kind != "const_in" for operand in op.operands)
+    movable = movable and op.labels.get("storage") != "q4"  # a data path that clamps changes numbers
     parts: list[Standing] = []
-    if told and op.type is not None and all(operand.type is not None for operand in op.operands):
+    if movable and op.type is not None and all(operand.type is not None for operand in op.operands):
         for operand in op.operands:
             part = Standing(operand)
             operand.stands += (part,)

@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Declaration(NamedTuple):
-    """What this file says about one op."""
+    """The declaration of one op in this file."""
 
     signature: str
     type_rule: TypeRule
@@ -189,20 +189,21 @@ STRUCTURAL: dict[str, Declaration] = {
     "unit": _op("*xs | type:s params:s", structural.unit, _T.NATIVE),
 }
 
-# Words that are keys of the module's weight table: a constant itself, or how a kernel is stored (table 22.3).
+# Attributes whose values are keys of the module's weight table: a constant itself, or how a kernel is stored (table
+# 22.3).
 _STORED = frozenset(("weight", "kernel_scale", "kernel_zero_point", "kernel_palettized_LUT", "kernel_lut"))
 
-# What phases 2 to 4 write beside an op, on the first op of its layer (or on a port or constant). Labels never change
-# what an op means.
+# The labels that phases 2 to 4 write on an op, on the first op of its layer (or on a port or constant). Labels never
+# change what an op means.
 LABELS: dict[str, str] = {
     "bridge": "u",  # a native layer by direct authoring: a segment of its own
-    "route": "s",  # how a movement is done: crop, dma, texture; floor-divide where a floor ends that form
-    "storage": "s",  # the number format on that route: q4 or fp16
+    "data_path": "s",  # how data moves: crop, dma, texture; floor-divide for a floor that ends such a division
+    "storage": "s",  # the number format on that data path: q4 or fp16
     "large_kernel": "u",  # the large-kernel mode of the convolution
     "piece": "i2",  # this op is piece i of n of a split layer
     "passes": "i",  # how often the input passes, where kernel memory holds a part of the outputs at a time
     "segment": "i",
-    "partition": "i",
+    "task_group": "i",
     "engine": "s",
     "chained": "u",  # its result feeds the next layer inside L2
     "co_issue": "i",  # the layer on the other engine that runs beside it
@@ -223,13 +224,13 @@ LABELS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class AttributeSpec:
-    """One attribute: its name, its kind, whether it may be left out, and the value that it then has."""
+    """One attribute: its name, its kind, whether it is optional, and its default."""
 
     name: str
     kind: str
     optional: bool
     default: Any = None
-    """None where it has no default: the op then means something else without it."""
+    """None where there is no default: the op then means something else without the attribute."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ class OpSpec:
     @cached_property
     def needed(self) -> tuple[str, ...]:
         """Attributes that must be there."""
-        return tuple(name for name, each in self.attributes.items() if not each.optional)
+        return tuple(name for name, attribute in self.attributes.items() if not attribute.optional)
 
     @cached_property
     def fewest(self) -> int:
@@ -270,10 +271,10 @@ class OpSpec:
         """The value of an attribute among those that an op states, or its declared default."""
         declared = self.attributes.get(name)
         if declared is None:
-            raise AnecError(f"{self.name} has no attribute {name!r}; it has {', '.join(self.attributes) or 'none'}")
+            raise AnecError(f"{self.name}: no attribute {name!r}; the op has {', '.join(self.attributes) or 'none'}")
         value = attrs.get(name, declared.default)
         if value is None:
-            raise AnecError(f"{self.name} lacks attribute {name!r}, which has no default")
+            raise AnecError(f"{self.name}: attribute {name!r} is missing and has no default")
         return value
 
 
@@ -292,7 +293,7 @@ def _attribute(item: str) -> AttributeSpec:
 
 def _parse(name: str, declared: Declaration) -> OpSpec:
     operands, _, attributes = (part.strip() for part in declared.signature.partition("|"))
-    named = {each.name: each for each in map(_attribute, attributes.split())}
+    named = {attribute.name: attribute for attribute in map(_attribute, attributes.split())}
     known = None if name in STRUCTURAL else backend_op(f"anec.{name}")
     traits = declared.traits
     if known is not None and str(known.engine.value).startswith("activation slot"):
@@ -315,14 +316,14 @@ def _specs() -> dict[str, OpSpec]:
     names = [op.name.removeprefix("anec.") for op in backend_ops()]
     missing = [name for name in names if name not in OPS]
     if missing:
-        raise AnecError(f"the target data have ops that are not declared: {', '.join(missing)}; declare them in OPS")
+        raise AnecError(f"ops of the target data are not declared: {', '.join(missing)}; declare them in OPS")
     table = {f"anec.{name}": _parse(name, OPS[name]) for name in names}
     return {**table, **{f"anec.{name}": _parse(name, declared) for name, declared in STRUCTURAL.items()}}
 
 
 def spec_names() -> tuple[str, ...]:
     """The backend ops, without the structural ones."""
-    return tuple(name for name, each in _specs().items() if not each.structural)
+    return tuple(name for name, op_spec in _specs().items() if not op_spec.structural)
 
 
 def structural_names() -> tuple[str, ...]:
@@ -331,11 +332,11 @@ def structural_names() -> tuple[str, ...]:
 
 def spec(name: str) -> OpSpec:
     """The declaration of one op."""
-    found = _specs().get(name)
-    if found is None:
+    op_spec = _specs().get(name)
+    if op_spec is None:
         near = ", ".join(nearest(name, _specs())) or "anec.convolution"
-        raise UnknownNameError(f"no backend op {name!r}; nearest: {near}")
-    return found
+        raise UnknownNameError(f"{name!r}: not a backend op; nearest: {near}")
+    return op_spec
 
 
 @cache
@@ -343,5 +344,7 @@ def kinds_with(*traits: Trait) -> frozenset[str]:
     """The kinds of ops that have all of these traits, without the dialect: ``max_pool``."""
     wanted = frozenset(traits)
     if Trait.ACTIVATION in wanted:  # the only one that needs the target data
-        return frozenset(name.removeprefix("anec.") for name, each in _specs().items() if wanted <= each.traits)
-    return frozenset(kind for table in (OPS, STRUCTURAL) for kind, each in table.items() if wanted <= each.traits)
+        return frozenset(name.removeprefix("anec.") for name, op_spec in _specs().items() if wanted <= op_spec.traits)
+    return frozenset(
+        kind for table in (OPS, STRUCTURAL) for kind, declared in table.items() if wanted <= declared.traits
+    )

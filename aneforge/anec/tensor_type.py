@@ -12,7 +12,7 @@ DTYPES = {
     **{"f16": 16, "i1": 8, "ui8": 8, "si8": 8, "f32": 32},
     **{"ui6": 6, "si4": 4, "ui4": 4, "ui3": 3, "ui2": 2, "ui1": 1},
 }
-"""Bits of an element; those below a byte are a kernel's: places in its table, or codes of 4 bits with a scale."""
+"""Bits of an element. Those below a byte are for kernels: indices into a table, or codes of 4 bits with a scale."""
 
 
 class AnecError(AneforgeError, ValueError):

@@ -26,14 +26,14 @@ __all__ = ["ParsedText", "parse", "read", "write", "write_op"]
 
 
 class ParsedText(NamedTuple):
-    """What a text holds: the code, and the target it is for where it names one."""
+    """The content of a text: the code, and the target it is for where it names one."""
 
     module: Module
     target: str | None
 
 
 def write(module: Module, target: str | None = None) -> str:
-    """The module as text for a target; a module itself knows none, since targets may share one."""
+    """The module as text for a target. The module itself has no target, since targets may share one."""
     names = {op.uid: f"%{number}" for number, op in enumerate(module.ops)}
     region, attributes = _region(target)
     lines = ['"builtin.module"() ({', f'  "{region}"() ({{']
@@ -53,13 +53,13 @@ def _region(target: str | None) -> tuple[str, str]:
 def write_op(op: Op, names: dict[int, str]) -> str:
     operands = ", ".join(names.get(operand.uid, "%?") for operand in op.operands)
     labels = {} if op.layer is None else {"layer": op.layer, "slot": op.slot or "primary"}
-    told = sorted({**op.attrs, **op.labels, **labels}.items())
-    attributes = ", ".join(_attribute(name, value) for name, value in told)
-    settings = f" {{{attributes}}}" if attributes else ""
+    settings = sorted({**op.attrs, **op.labels, **labels}.items())
+    attributes = ", ".join(_attribute(name, value) for name, value in settings)
+    shown = f" {{{attributes}}}" if attributes else ""
     taken = ", ".join(str(operand.type) for operand in op.operands)
     head = "" if op.type is None else f"{names[op.uid]} = "
-    given = "()" if op.type is None else str(op.type)
-    return f'{head}"{op.name}"({operands}){settings} : ({taken}) -> {given}{_location(op.sources)}'
+    result = "()" if op.type is None else str(op.type)
+    return f'{head}"{op.name}"({operands}){shown} : ({taken}) -> {result}{_location(op.sources)}'
 
 
 def _attribute(name: str, value: Any) -> str:
@@ -71,7 +71,7 @@ def _value(value: Any) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
     if isinstance(value, tuple):
-        return f"[{', '.join(_value(each) for each in value)}]"
+        return f"[{', '.join(_value(item) for item in value)}]"
     if isinstance(value, float):
         return f"{_real(value)} : f64"
     return f"{value} : i64"
@@ -81,7 +81,7 @@ def _real(value: float) -> str:
     if value in (float("inf"), float("-inf")):
         return "0x7FF0000000000000" if value > 0 else "0xFFF0000000000000"
     text = repr(value)
-    if "e" in text and "." not in text:  # MLIR wants a point before the exponent
+    if "e" in text and "." not in text:  # MLIR needs a point before the exponent
         mantissa, _, exponent = text.partition("e")
         text = f"{mantissa}.0e{exponent}"
     return text
@@ -104,7 +104,7 @@ _TENSOR = re.compile(rf"tensor<((?:\d+x)*)({'|'.join(DTYPES)})>$")
 
 
 def parse(text: str) -> Module:
-    """The module that a text describes; a fault names the line and what was expected there."""
+    """The module that a text describes; an error names the line and what was expected there."""
     return read(text).module
 
 
@@ -130,7 +130,7 @@ class _Reader:
                 self._start = self._at + len(rest) - len(rest.lstrip())
                 if rest.strip():
                     self._kind, self._lexeme = "bad", rest.lstrip()[:12]
-                    raise self._fault("this is no token of the language")
+                    raise self._fault("expected a token of the language")
                 self._kind, self._lexeme = "end", ""
                 return
             self._at = match.end()
@@ -142,8 +142,8 @@ class _Reader:
 
     def _fault(self, message: str) -> AnecError:
         line = self._text.count("\n", 0, self._start) + 1
-        found = f"{self._lexeme!r}" if self._kind != "end" else "the end"
-        return AnecError(f"line {line}: {message}, found {found}")
+        shown = f"{self._lexeme!r}" if self._kind != "end" else "the end"
+        return AnecError(f"line {line}: {message}, found {shown}")
 
     def _take(self, token: str) -> None:
         if self._lexeme != token:
@@ -156,9 +156,9 @@ class _Reader:
             return True
         return False
 
-    def _word(self, kind: str, what: str) -> str:
+    def _word(self, kind: str, expected: str) -> str:
         if self._kind != kind:
-            raise self._fault(f"expected {what}")
+            raise self._fault(f"expected {expected}")
         token = self._lexeme
         self._next()
         return token
@@ -221,17 +221,17 @@ class _Reader:
         self._take(":")
         taken = self._types()
         self._take("->")
-        given = [self._type()] if self._kind == "tensor" else self._types()
-        if len(given) > 1:
-            raise self._fault(f"{name} gives one result")
-        type_ = given[0] if given else None
+        results = [self._type()] if self._kind == "tensor" else self._types()
+        if len(results) > 1:
+            raise self._fault(f"{name}: has {len(results)} results; an op gives one")
+        type_ = results[0] if results else None
         if (type_ is None) != (result is None):
-            raise self._fault(f"{name}: a result needs a name and a type")
+            raise self._fault(f"{name}: a result needs both a name and a type")
         if [operand.type for operand in operands] != taken:
-            raise self._fault(f"{name}: operand types do not match what the operands are")
+            raise self._fault(f"{name}: the operand types do not match the operands")
         layer, slot = attributes.pop("layer", None), attributes.pop("slot", None)
         if (layer is None) != (slot is None) or not (layer is None or isinstance(layer, int)):
-            raise self._fault(f"{name}: a layer number and a slot name go together")
+            raise self._fault(f"{name}: a layer number and a slot name must come together")
         labels = {label: attributes.pop(label) for label in LABELS if label in attributes}
         op = Op(name, operands, type_, attributes, self._sources())
         op.layer, op.slot, op.labels = layer, slot, labels
@@ -274,8 +274,8 @@ class _Reader:
             self._typed()
             return float("-inf") if negative else float("inf")
         token = self._word("number", "an attribute value")
-        kind = self._typed()
-        return float(token) if kind.startswith("f") or any(mark in token for mark in ".eE") else int(token)
+        type_name = self._typed()
+        return float(token) if type_name.startswith("f") or any(mark in token for mark in ".eE") else int(token)
 
     def _typed(self) -> str:
         return self._word("word", "a type such as i64 or f64") if self._has(":") else ""
@@ -305,10 +305,10 @@ class _Reader:
         if not fused:
             sources: tuple[str, ...] = (_unquote(self._word("string", "a source name")),)
         else:
-            found = self._attribute()
-            if not isinstance(found, tuple):
+            names = self._attribute()
+            if not isinstance(names, tuple):
                 raise self._fault("expected a list of source names")
-            sources = found
+            sources = names
         self._take(")")
         return sources
 

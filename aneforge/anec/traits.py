@@ -1,4 +1,4 @@
-"""What passes and consumers may ask about a kind of op instead of keeping lists of names.
+"""Properties of kinds of ops, which passes and consumers ask for instead of keeping lists of names.
 
 A trait states one property of every op that has it, whatever its attributes. :mod:`aneforge.anec.spec` declares the
 traits of each op; ``op.is_a(Trait.POOL)`` asks about one op and ``kinds_with(Trait.POOL)`` gives all kinds.
@@ -27,7 +27,7 @@ class Trait(Enum):
     ACTIVATION = "activation"
     """Runs in the activation slot of another layer. Taken from the target data, not declared."""
     IDEMPOTENT = "idempotent"
-    """Applied twice it gives what it gives once."""
+    """Applied twice, it gives the same as applied once."""
     AFFINE = "affine"
     """Work of the unit that scales and shifts (the ``goc`` slot)."""
     CONTRACTION = "contraction"
@@ -43,7 +43,7 @@ class Trait(Enum):
     NORMALISATION = "normalisation"
     """Each element is scaled by statistics of the elements along ``axes``; the shape stays."""
     MOVEMENT = "movement"
-    """Hands on elements of its operands, or a fill value, at other places; no number changes."""
+    """Passes on elements of its operands, or a fill value, at other places; no number changes."""
     VIEW = "view"
     """The same bytes under another shape. A ``flatten_mode`` other than NCHW moves bytes all the same."""
     EXACT = "exact"

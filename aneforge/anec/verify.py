@@ -1,4 +1,4 @@
-"""Rules every module keeps, whatever pass has just run over it."""
+"""The rules that every module keeps, whatever pass has just run over it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _PLAIN_FORM = 2  # the last version of marshal whose bytes do not depend on how 
 
 def verify(module: Module, after: str | None = None) -> Module:
     """The module itself, or an error that names the op, the rule and the pass that broke it."""
-    found = problems(module)
-    if found:
+    broken = problems(module)
+    if broken:
         blame = f" after pass {after!r}" if after else ""
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise AnecError(f"invalid backend code{blame}: {found[0]}{more}")
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        raise AnecError(f"invalid backend code{blame}: {broken[0]}{more}")
     return module
 
 
 def problems(module: Module) -> list[str]:
     """Every broken rule, in order."""
-    found: list[str] = []
+    broken: list[str] = []
     position = {op.uid: number for number, op in enumerate(module.ops)}
     if len(position) != len(module.ops):
-        found.append("an op stands in the list twice")
+        broken.append("an op is in the list twice")
     check = _Check(module)
     for number, op in enumerate(module.ops):
         wrong = check(op)
@@ -40,7 +40,7 @@ def problems(module: Module) -> list[str]:
             if place is None:
                 wrong.append(f"reads {operand.name}, which is not in the module")
             elif place >= number:
-                wrong.append(f"reads op {place} ({operand.name}), which stands after it")
+                wrong.append(f"reads op {place} ({operand.name}), which comes after it")
             if op not in operand.users:
                 wrong.append(f"is not in the use list of {operand.name}")
         for user in op.users:
@@ -48,18 +48,18 @@ def problems(module: Module) -> list[str]:
                 wrong.append(f"is used by {user.name}, which is not in the module")
         if wrong:
             source = f" of {op.sources[-1]!r}" if op.sources else ""
-            found += [f"op {number} ({op.name}){source}: {text}" for text in wrong]
+            broken += [f"op {number} ({op.name}){source}: {text}" for text in wrong]
     outputs = sum(op.name == "anec.live_out" for op in module.ops)
     if outputs != 1:
-        found.append(f"a program has one live_out, this one has {outputs}")
-    return found
+        broken.append(f"a program must have one live_out; this one has {outputs}")
+    return broken
 
 
 class _Check:
     """The rules about one op alone.
 
-    A program has few different ops: one of the same kind, types and attributes as one that was sound is sound. So are
-    labels of the same value.
+    A program has few different ops: an op with the same kind, types and attributes as a valid one is valid too. The
+    same holds for labels of the same value.
     """
 
     def __init__(self, module: Module) -> None:
@@ -68,32 +68,32 @@ class _Check:
         self._sound_ops: set[tuple[Any, ...]] = set()
 
     def __call__(self, op: Op) -> list[str]:
-        found: list[str] = []
+        broken: list[str] = []
         key = self._key(op)
         try:
             known = key in self._sound_ops
         except TypeError:  # a type made of lists has no hash
             key, known = (op.uid,), False
         if not known:
-            self._form(op, found)
-            if not found:
+            self._form(op, broken)
+            if not broken:
                 self._sound_ops.add(key)
         for name, value in op.labels.items():
             if type(value) is _LABEL_CLASSES.get(name):
                 continue
-            kind = LABELS.get(name)
-            if kind is None:
-                found.append(f"has no label {name!r}")
-            elif not self._fits(kind, value):
-                found.append(f"label {name} = {value!r} is not of kind {kind!r}")
-        return found
+            label_kind = LABELS.get(name)
+            if label_kind is None:
+                broken.append(f"label {name!r} is unknown")
+            elif not self._fits(label_kind, value):
+                broken.append(f"label {name} = {value!r} is not of kind {label_kind!r}")
+        return broken
 
     def _key(self, op: Op) -> tuple[Any, ...]:
-        """All that decides whether an op is sound; the uid for one that is looked at by itself."""
+        """All that decides whether an op is valid; the uid for an op that must be checked by itself."""
         attrs = op.attrs
         if not attrs:
             return (op.name, op.type, *[operand.type for operand in op.operands])
-        if op.name == "anec.const_in":  # every constant has a key of its own: its shape is what matters
+        if op.name == "anec.const_in":  # every constant has its own key, and only its shape matters
             name = attrs.get("weight")
             weight = self._weights.get(name) if isinstance(name, str) else None
             return (op.uid,) if weight is None or len(attrs) > 1 else (op.name, op.type, weight.shape)
@@ -103,25 +103,25 @@ class _Check:
             return (op.uid,)
         return (op.name, stated, op.type, *[operand.type for operand in op.operands])
 
-    def _form(self, op: Op, found: list[str]) -> None:
-        """Operands, attributes and result, and then whether they go together."""
+    def _form(self, op: Op, broken: list[str]) -> None:
+        """Check operands, attributes and result, and then whether they fit together."""
         try:
             declared = spec(op.name)
         except UnknownNameError as error:
-            found.append(str(error))
+            broken.append(str(error))
             return
         count, most = len(op.operands), declared.most
         if count < declared.fewest or (most is not None and count > most):
-            found.append(f"takes {' '.join(declared.operands) or 'no operands'}, was given {count} operands")
-        self._attributes(op, declared, found)
+            broken.append(f"takes {' '.join(declared.operands) or 'no operands'}, but has {count} operands")
+        self._attributes(op, declared, broken)
         if (op.type is None) != (op.name == "anec.live_out"):
-            found.append("has no result" if op.type is None else "must not have a result")
+            broken.append("has no result" if op.type is None else "must not have a result")
         if op.type is not None and not self._fits("type", op.type):
-            found += _type_problems(op.type)
-        if not found:
-            self._typed(op, declared, found)
+            broken += _type_problems(op.type)
+        if not broken:
+            self._typed(op, declared, broken)
 
-    def _typed(self, op: Op, declared: OpSpec, found: list[str]) -> None:
+    def _typed(self, op: Op, declared: OpSpec, broken: list[str]) -> None:
         operands = [operand.type for operand in op.operands]
         if not all(type_ is not None and self._fits("type", type_) for type_ in operands):
             return  # the op that gives such an operand is refused itself
@@ -130,25 +130,25 @@ class _Check:
             for invariant in declared.invariants:
                 invariant(op, self._weights)
         except AnecError as error:
-            found.append(str(error))
+            broken.append(str(error))
             return
         if expected != op.type:
-            found.append(f"result is {op.type}; expected {expected}")
+            broken.append(f"result is {op.type}; expected {expected}")
 
-    def _attributes(self, op: Op, declared: OpSpec, found: list[str]) -> None:
+    def _attributes(self, op: Op, declared: OpSpec, broken: list[str]) -> None:
         for name, value in op.attrs.items():
             known = declared.attributes.get(name)
             if known is None:
-                found.append(f"has no attribute {name!r}; it has {', '.join(declared.attributes) or 'none'}")
+                broken.append(f"attribute {name!r} is unknown; the op has {', '.join(declared.attributes) or 'none'}")
             elif not self._fits(known.kind, value):
-                found.append(f"attribute {name} = {value!r} is not of kind {known.kind!r}")
+                broken.append(f"attribute {name} = {value!r} is not of kind {known.kind!r}")
         for name in declared.needed:
             if name not in op.attrs:
-                found.append(f"lacks attribute {name!r}")
+                broken.append(f"attribute {name!r} is missing")
         if self._weights:  # text that came without any constants may name them all the same
             for name in declared.stored:
                 if isinstance(op.attrs.get(name), str) and op.attrs[name] not in self._weights:
-                    found.append(f"refers to weight {op.attrs[name]!r}, which the module does not hold")
+                    broken.append(f"refers to weight {op.attrs[name]!r}, which is missing from the module")
 
     def _fits(self, kind: str, value: Any) -> bool:
         if type(value) is _PLAIN.get(kind):
@@ -156,7 +156,7 @@ class _Check:
         try:
             if (kind, value) in self._sound:
                 return True
-        except TypeError:  # a list has no hash, and is no value of any kind
+        except TypeError:  # a list has no hash, and is not a valid value of any kind
             return False
         if not _checks(kind)(value):
             return False
@@ -170,7 +170,7 @@ def _type_problems(type_: TensorType) -> list[str]:
     if any(not isinstance(extent, int) or extent < 1 for extent in type_.shape):
         return [f"result {type_} has an axis below one"]
     if type_.dtype not in DTYPES:
-        return [f"result {type_} is of an unknown type; expected one of {', '.join(DTYPES)}"]
+        return [f"result {type_} has an unknown element type; choose one: {', '.join(DTYPES)}"]
     return []
 
 
@@ -186,7 +186,7 @@ def _list(length: int | None) -> Callable[[Any], bool]:
 
 
 _PLAIN = {"i": int, "s": str}
-"""Kinds that a value's class settles."""
+"""Kinds that the class of a value decides alone."""
 _LABEL_CLASSES = {name: _PLAIN[kind] for name, kind in LABELS.items() if kind in _PLAIN}
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
@@ -195,8 +195,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "s": lambda value: isinstance(value, str),
     "u": lambda value: value is True,
     "i*": _list(None),
-    "s*": lambda value: isinstance(value, tuple) and all(isinstance(each, str) for each in value),
-    "p": lambda value: isinstance(value, tuple) and all(_list(2)(each) for each in value),
+    "s*": lambda value: isinstance(value, tuple) and all(isinstance(item, str) for item in value),
+    "p": lambda value: isinstance(value, tuple) and all(_list(2)(pair) for pair in value),
     "type": lambda value: not _type_problems(value),
 }
 

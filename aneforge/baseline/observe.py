@@ -195,7 +195,7 @@ def _first_rule(verdict: str) -> str:
 
 def _program(program: Program) -> ProgramRecord:
     stats = program.stats
-    return ProgramRecord(stats["segments"], stats["partitions"], stats["layers"], stats["kernel_bytes"])
+    return ProgramRecord(stats["segments"], stats["task_groups"], stats["layers"], stats["kernel_bytes"])
 
 
 def _estimate(program: Program) -> EstimateRecord:

@@ -98,13 +98,13 @@ def _table(compiled: Compiled) -> None:
     for letter, names in named.items():
         stats = compiled[names[0]].stats
         sizes = (human_bytes(stats[key]) for key in ("kernel_bytes", "peak_l2", "memory_bytes"))
-        counts = (stats[key] for key in ("segments", "partitions", "layers", "chained", "co_issued"))
+        counts = (stats[key] for key in ("segments", "task_groups", "layers", "chained", "co_issued"))
         rows.append((letter, len(names), *counts, *sizes))
     heads = (
         "program",
         "targets",
         "segments",
-        "partitions",
+        "task groups",
         "layers",
         "chained",
         "pairs",

@@ -34,7 +34,7 @@ def row_stride(row_bytes: int, rows: int, granule: int, banks: int = 64, widest:
         stride += step
         if stride - best > banks * BANK_BYTES or (widest is not None and stride > widest):
             break
-        found = conflict_depth(side_by_side, stride, banks)
-        if found < depth:
-            best, depth = stride, found
+        conflicts = conflict_depth(side_by_side, stride, banks)
+        if conflicts < depth:
+            best, depth = stride, conflicts
     return best

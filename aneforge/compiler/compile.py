@@ -29,7 +29,7 @@ __all__ = ["Compiled", "compile_all", "compile_target", "lowered_for", "programs
 
 
 class Compiled(Mapping[str, Program]):
-    """One graph for several targets: programs by target name, and why the rest was refused."""
+    """The programs of one graph by target name, and the reason for each target that refused it."""
 
     def __init__(self, programs: dict[str, Program], refused: dict[str, CompileError], asked: Sequence[str]) -> None:
         self._programs = programs
@@ -37,12 +37,13 @@ class Compiled(Mapping[str, Program]):
         self.asked = tuple(asked)
 
     def __getitem__(self, name: str) -> Program:
-        """By target, or by any name of its chips; what was refused raises its reason."""
+        """The program for a target, named by the target or one of its chips. Raises the refusal of a target that
+        refused."""
         known = self._named(name)
         if known in self.refused:
             raise self.refused[known]
         if known not in self._programs:
-            raise UnknownNameError(f"nothing was compiled for {name}; there is {', '.join(self.asked)}")
+            raise UnknownNameError(f"{name}: no program was compiled for it; choose one: {', '.join(self.asked)}")
         return self._programs[known]
 
     def __contains__(self, name: object) -> bool:
@@ -62,11 +63,11 @@ class Compiled(Mapping[str, Program]):
         return len(self._programs)
 
     def groups(self) -> list[list[str]]:
-        """Targets that get the very same program, in the order of the targets."""
-        found: dict[str, list[str]] = {}
+        """Targets grouped by equal programs, in the order of the targets."""
+        by_fingerprint: dict[str, list[str]] = {}
         for name, program in self._programs.items():
-            found.setdefault(program.fingerprint, []).append(name)
-        return list(found.values())
+            by_fingerprint.setdefault(program.fingerprint, []).append(name)
+        return list(by_fingerprint.values())
 
     @property
     def distinct(self) -> int:
@@ -95,19 +96,19 @@ def compile_all(
     ``"m1..m6"``, ``"macs"``, ``"phones"``. A target that
     refuses the graph is in ``.refused`` with its reason; it does not stop the others. ``route`` as for ``af.compile``.
     """
-    chosen = _chosen(targets)
+    chosen = _target_list(targets)
     return programs_for(Graph.of(out), chosen, route=route)
 
 
-def _chosen(targets: str | Target | Iterable[str | Target]) -> list[Target]:
+def _target_list(targets: str | Target | Iterable[str | Target]) -> list[Target]:
     if isinstance(targets, str):
         targets = chip_list(targets, "targets") if targets.strip(" ,") else []
     elif not isinstance(targets, Iterable):
         targets = [targets]
-    found = {each.name: each for each in map(resolve_target, targets)}
-    if not found:
-        raise AneforgeError("no target was named; say for instance 'm1,m5' or 'all'")
-    return list(found.values())
+    by_name = {target.name: target for target in map(resolve_target, targets)}
+    if not by_name:
+        raise AneforgeError("compile: no target is named; name one or more, for instance 'm1,m5' or 'all'")
+    return list(by_name.values())
 
 
 def compile_target(
@@ -127,23 +128,23 @@ def programs_for(
 ) -> Compiled:
     """The programs of a graph, by target."""
     if route is not None and route not in ROUTES:
-        raise AneforgeError(f"no route {route!r} to compile by; choose {' or '.join(ROUTES)}, or None")
+        raise AneforgeError(f"compile: route {route!r} is unknown; choose one: {', '.join(ROUTES)}, or leave it out")
     refused: dict[str, CompileError] = {}
-    found: dict[str, Program] = {}
+    programs: dict[str, Program] = {}
     with quiet_collector():
         for branch in run_pipeline(lambda: Draft.of(graph, route), targets, watch, overlap=overlap):
             for target in branch.targets:
                 if branch.error is None:
-                    found[target.name] = Program.of(target, branch.draft, branch.log)
+                    programs[target.name] = Program.of(target, branch.draft, branch.log)
                 else:
-                    refused[target.name] = branch.error.on(target.name, _worth_telling(target, route))
+                    refused[target.name] = branch.error.on(target.name, _route_to_name(target, route))
     order = [target.name for target in targets]
-    return Compiled({name: found[name] for name in order if name in found}, refused, order)
+    return Compiled({name: programs[name] for name in order if name in programs}, refused, order)
 
 
-def _worth_telling(target: Target, asked: str | None) -> str:
-    """The route of a refusal, where it is not the only one that anybody would think of."""
-    route = program_route(facts_of(target, check_reads()), asked)
+def _route_to_name(target: Target, requested: str | None) -> str:
+    """The route to name in a refusal; empty where it is the usual one, which needs no mention."""
+    route = program_route(facts_of(target, check_reads()), requested)
     return route if route == "direct" or not supports_conversion(target) else ""
 
 
@@ -153,7 +154,7 @@ def supports_conversion(target: Target) -> bool:
 
 
 def lowered_for(graph: Graph, target: Target) -> Draft:
-    """A graph behind phase 0 for one target: rewritten, checked and in the engine's language."""
+    """A graph after phase 0 for one target: rewritten, checked and lowered to the engine's language."""
     branch = run_pipeline(lambda: Draft.of(graph), [target], until="legal")[0]
     if branch.error is not None:
         raise branch.error
@@ -177,7 +178,7 @@ OPT_LEVELS: dict[Any, bool] = {"routes": True, 1: True, 0: False, None: False}
 
 
 def refuse_options(int8: bool, compress: Any, compress_atol: float, block_size: int) -> None:
-    """Options of the public signature that this version cannot honour are refused, never ignored."""
+    """Refuse the options of the public signature that this version cannot honour, so that none is silently ignored."""
     if int8 or compress is not None:
         raise UnavailableError("compile: int8 and compress need the weight encoder, which this version does not have")
     for name, value, default in (("compress_atol", compress_atol, 0.05), ("block_size", block_size, 32)):
@@ -191,4 +192,4 @@ def overlap_of(opt: str | int | None) -> bool:
         return OPT_LEVELS[opt]
     except (KeyError, TypeError):
         levels = ", ".join(repr(level) for level in OPT_LEVELS)
-        raise AneforgeError(f"compile: no opt {opt!r}; choose one: {levels}") from None
+        raise AneforgeError(f"compile: opt {opt!r} is unknown; choose one: {levels}") from None

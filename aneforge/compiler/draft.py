@@ -21,7 +21,7 @@ __all__ = ["Draft"]
 
 @dataclass
 class Draft:
-    """One state of a compile. Targets that no pass has told apart yet share a draft."""
+    """One state of a compile. Targets share a draft until a pass treats them differently."""
 
     source: Graph
     """As the user wrote it."""
@@ -30,14 +30,15 @@ class Draft:
     names: dict[int, str]
     """The user's node behind each node of the graph, by uid."""
     stands: dict[int, tuple[str, ...]]
-    """The user's nodes whose value a node of the graph is, by uid, where that is not just itself."""
+    """The user's nodes whose value a node of the graph has, by uid, where that is not just the node itself."""
     route: str | None = None
-    """``conversion`` or ``direct`` where somebody asked for one; else each chip takes the one that reaches it."""
+    """``conversion`` or ``direct`` where the user asked for one; otherwise each chip uses the route that reaches
+    it."""
     host_inputs: list[HostInput] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     """What phase 0 rewrote; the module has those of the later phases."""
     risks: dict[tuple[str, ...], tuple[tuple[str, Finding], ...]] = field(default_factory=dict)
-    """What the rules let pass although its numbers may be wrong, by node, for each set of facts that was asked."""
+    """Findings of rules that let a node pass although its numbers may be wrong: by node, for each set of facts."""
     module: Module | None = None
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
@@ -74,6 +75,6 @@ class Draft:
         """Nodes, or backend ops once there are any."""
         return len(self.graph.nodes) if self.module is None else len(self.module)
 
-    def replaced(self, outputs: Iterable[Tensor]) -> None:
+    def continue_with(self, outputs: Iterable[Tensor]) -> None:
         """Go on with a graph of these outputs."""
         self.graph = Graph(tuple(outputs))

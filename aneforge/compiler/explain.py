@@ -1,4 +1,4 @@
-"""Why each of the user's nodes became what it is: the compile again, with every pass's effect on each node."""
+"""Explain what became of each of the user's nodes: compile again and record the effect of every pass on each node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_SHOWN = 8
 
 @dataclass(frozen=True)
 class Step:
-    """What one pass made of a node."""
+    """What one pass turned a node into."""
 
     pass_name: str
     purpose: str
@@ -47,13 +47,13 @@ class NodeStory:
     layers: tuple[int, ...] = ()
     """Its layers by number, in the order of the schedule."""
     places: tuple[str, ...] = ()
-    """The same in words: engine, slots, partition and where the result lies."""
+    """The same in words: engine, slots, task group and where the result is stored."""
     value: str = ""
-    """Where its own value is, or why it is nowhere."""
+    """Where its own value is, or why there is no such value."""
 
     def __str__(self) -> str:
         lines = [f"{self.name} ({self.op} {list(self.shape)}, {self.where})"]
-        lines += [f"  rewritten: {each}" for each in self.why_rewritten]
+        lines += [f"  rewritten: {reason}" for reason in self.why_rewritten]
         for step in self.steps:
             lines.append(f"  {step}")
             if step.purpose:
@@ -69,7 +69,7 @@ class NodeStory:
 
     def to_json(self) -> dict[str, Any]:
         steps = [
-            {"pass": each.pass_name, "purpose": each.purpose, "becomes": list(each.becomes)} for each in self.steps
+            {"pass": step.pass_name, "purpose": step.purpose, "becomes": list(step.becomes)} for step in self.steps
         ]
         return {
             "name": self.name,
@@ -91,27 +91,27 @@ class History:
         self.steps: dict[str, list[Step]] = {}
         self._last: dict[str, tuple[str, ...]] = {}
 
-    def __call__(self, each: Pass, entry: PassLog, module: Module) -> None:
-        if each.name == "lower":
-            self._note(each.name, "Lowering: the node in the engine's language.", module, slots=False)
-        elif entry.changes or each.name == "label-layers":
-            self._note(each.name, each.purpose, module, slots=each.phase > 1 or each.name == "label-layers")
+    def __call__(self, step: Pass, entry: PassLog, module: Module) -> None:
+        if step.name == "lower":
+            self._note(step.name, "Lowering: the node in the engine's language.", module, slots=False)
+        elif entry.changes or step.name == "label-layers":
+            self._note(step.name, step.purpose, module, slots=step.phase > 1 or step.name == "label-layers")
 
     def _note(self, name: str, purpose: str, module: Module, slots: bool) -> None:
         now: dict[str, list[str]] = {}
         for op in module.ops:
             if op.is_a(Trait.PORT):
                 continue
-            told = op.kind if not slots or op.slot in (None, "primary") else f"{op.kind} in the {op.slot} slot"
-            route = op.labels.get("route")
-            told = f"{told} by the {route} route" if route else told
+            shown = op.kind if not slots or op.slot in (None, "primary") else f"{op.kind} in the {op.slot} slot"
+            data_path = op.labels.get("data_path")
+            shown = f"{shown} by the {data_path} data path" if data_path else shown
             for source in op.sources:
-                now.setdefault(source, []).append(told)
+                now.setdefault(source, []).append(shown)
         for source in {**self._last, **now}:
-            found = _counted(now.get(source, []))
-            if found != self._last.get(source, ()):
-                self.steps.setdefault(source, []).append(Step(name, purpose, found))
-                self._last[source] = found
+            becomes = _counted(now.get(source, []))
+            if becomes != self._last.get(source, ()):
+                self.steps.setdefault(source, []).append(Step(name, purpose, becomes))
+                self._last[source] = becomes
 
 
 def _counted(kinds: list[str]) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def _counted(kinds: list[str]) -> tuple[str, ...]:
 
 def _place(layer: ProgramLayer) -> str:
     state = layer.allocation.name.lower().replace("_", " ")
-    return f"layer {layer}, partition {layer.partition}, result {state} in {layer.buffer.space}"
+    return f"layer {layer}, task group {layer.task_group}, result {state} in {layer.buffer.space}"
 
 
 def _rewritten(record: Record, program: Program) -> str:
@@ -139,8 +139,10 @@ def _value(program: Program, name: str) -> str:
         return "none: it is a constant"
     if standing.reason is not None:
         return f"gone: {standing.reason}"
-    held = [f"{op.kind} of {_holder(program, op)}" for op in standing.ops()]
-    shown = ", ".join(held[:MOST_SHOWN]) + (f" and {len(held) - MOST_SHOWN} more" if len(held) > MOST_SHOWN else "")
+    places = [f"{op.kind} of {_holder(program, op)}" for op in standing.ops()]
+    shown = ", ".join(places[:MOST_SHOWN]) + (
+        f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""
+    )
     return shown if standing.op is not None else f"{shown}, moved by {standing.move.kind if standing.move else ''}"
 
 
@@ -176,7 +178,7 @@ class Explanation:
     def __getitem__(self, name: str) -> NodeStory:
         if name not in self.nodes:
             near = ", ".join(nearest(name, self.nodes)) or ", ".join(list(self.nodes)[:4])
-            raise UnknownNameError(f"no node {name!r} in this graph; nearest: {near}")
+            raise UnknownNameError(f"{name!r}: not a node of this graph; nearest: {near}")
         return self.nodes[name]
 
     def __iter__(self) -> Iterator[NodeStory]:

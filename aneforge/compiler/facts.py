@@ -1,4 +1,4 @@
-"""What a pass may know of its target: the facts it has declared, and no others.
+"""The facts of a target that a pass may read: those it has declared, and no others.
 
 A pass cannot look at a chip's name or at a field that it did not declare. So two targets whose declared facts are
 equal get the same code from it, and a compile for many targets runs the pass once for all of them.
@@ -23,16 +23,18 @@ class Facts:
 
     def __init__(self, target: Target, reads: Sequence[str]) -> None:
         self._facts = {key: compile_fact(target, key) for key in reads}
-        self._values = {key: each.value for key, each in self._facts.items()}
+        self._values = {key: fact.value for key, fact in self._facts.items()}
 
     def __getitem__(self, key: str) -> Any:
         value = self.get(key)
         return self._facts[key].require() if value is None else value
 
     def get(self, key: str) -> Any:
-        """The value, or None where nobody has published one and nothing is assumed."""
+        """The value, or None where none is published and nothing is assumed."""
         if key not in self._values:
-            raise AneforgeError(f"a pass read {key!r} of its target without declaring it")
+            raise AneforgeError(
+                f"a pass read the fact {key!r} of its target without declaring it; add it to the reads of the pass"
+            )
         return self._values[key]
 
     def fact(self, key: str) -> Fact[Any]:
@@ -46,7 +48,7 @@ class Facts:
         return tuple(repr(value) for value in self._values.values())
 
     def __eq__(self, other: object) -> bool:
-        """Facts are equal where nothing that was declared differs, so what is worked out from them can be shared."""
+        """Facts are equal where no declared fact differs, so that results worked out from them can be shared."""
         if not isinstance(other, Facts):
             return NotImplemented
         return self is other or (self.signature == other.signature and self._values.keys() == other._values.keys())

@@ -24,29 +24,29 @@ class Footprint:
     def row_stride(self, value: Op) -> int:
         """Bytes from one row to the next, chosen so that neighbouring rows lie in different banks."""
         type_ = _type(value)
-        found = self._strides.get(type_)
-        if found is None:
+        stride = self._strides.get(type_)
+        if stride is None:
             n, d, c, h, w = type_.shape
             width = w * type_.element_bytes
-            found = row_stride(width, n * d * c * h, self._granule, self._banks, self._widest)
-            self._strides[type_] = found
-        return found
+            stride = row_stride(width, n * d * c * h, self._granule, self._banks, self._widest)
+            self._strides[type_] = stride
+        return stride
 
     def bytes(self, value: Op) -> int:
         """What a value takes. Memory has the strides of L2, so moving a tensor is one straight copy."""
         type_ = _type(value)
-        found = self._sizes.get(type_)
-        if found is None:
+        size = self._sizes.get(type_)
+        if size is None:
             n, d, c, h, _ = type_.shape
-            found = self._sizes[type_] = n * d * c * h * self.row_stride(value)
-        return found
+            size = self._sizes[type_] = n * d * c * h * self.row_stride(value)
+        return size
 
-    def same_bytes(self, one: Op, other: Op) -> bool:
+    def same_bytes(self, first: Op, second: Op) -> bool:
         """Whether two shapes of the same elements lie alike in memory: equal rows, or no gaps between rows at all."""
-        first, second = _type(one), _type(other)
-        if first.dtype != second.dtype:
+        first_type, second_type = _type(first), _type(second)
+        if first_type.dtype != second_type.dtype:
             return False
-        return first.shape[4] == second.shape[4] or (self._dense(one) and self._dense(other))
+        return first_type.shape[4] == second_type.shape[4] or (self._dense(first) and self._dense(second))
 
     def _dense(self, value: Op) -> bool:
         return self.bytes(value) == _type(value).bytes

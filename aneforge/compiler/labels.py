@@ -10,9 +10,9 @@ from typing import Any
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.legalise.kernel_memory import stored_size
 from aneforge.compiler.legalise.segments import is_bridge
-from aneforge.compiler.plan import Buffer, Name, Partition, Plan, Segment, StoredWeight, with_peaks
+from aneforge.compiler.plan import Buffer, Name, Plan, Segment, StoredWeight, TaskGroup, with_peaks
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import steps_of
+from aneforge.compiler.schedule.task_groups import steps_of
 
 __all__ = ["plan_from_labels", "schedule_from_labels"]
 
@@ -24,7 +24,7 @@ def plan_from_labels(module: Module, budget: int) -> Plan:
     schedule_from_labels(plan, plan.graph, budget)
     plan.segments = plan.graph.with_borders(plan.segments or ())
     plan.buffers = _buffers(plan.graph)
-    plan.partitions = with_peaks(plan.partitions or (), plan.buffers)
+    plan.task_groups = with_peaks(plan.task_groups or (), plan.buffers)
     plan.weights = tuple(_weight(module, op) for op in module.ops if "kernel_bytes" in op.labels)
     return plan
 
@@ -35,8 +35,8 @@ def schedule_from_labels(plan: Plan, graph: LayerGraph, budget: int) -> None:
         plan.segments = _segments(graph)
     if plan.steps is None:
         plan.steps = tuple(tuple(layer.number for layer in step) for step in steps_of(graph.layers))
-    if plan.partitions is None:
-        plan.partitions = _partitions(graph, budget)
+    if plan.task_groups is None:
+        plan.task_groups = _task_groups(graph, budget)
 
 
 def _segments(graph: LayerGraph) -> tuple[Segment, ...]:
@@ -53,12 +53,12 @@ def _segments(graph: LayerGraph) -> tuple[Segment, ...]:
     )
 
 
-def _partitions(graph: LayerGraph, budget: int) -> tuple[Partition, ...]:
+def _task_groups(graph: LayerGraph, budget: int) -> tuple[TaskGroup, ...]:
     members: dict[int, list[Layer]] = {}
     for layer in graph.layers:
-        members.setdefault(layer.primary.labels["partition"], []).append(layer)
+        members.setdefault(layer.primary.labels["task_group"], []).append(layer)
     return tuple(
-        Partition(number, layers[0].segment, tuple(layer.number for layer in layers), 0, budget)
+        TaskGroup(number, layers[0].segment, tuple(layer.number for layer in layers), 0, budget)
         for number, layers in sorted(members.items())
     )
 
@@ -98,8 +98,8 @@ def _buffer(number: int, value: Op, labels: dict[str, Any], values: tuple[Name, 
     if address is not None:
         address -= labels.get("buffer_offset", 0)
     n, d, c, h, _ = value.shape
-    partition = labels.get("partition") if space == "l2" else None
-    return Buffer(number, space, address, n * d * c * h * stride, stride, tuple(labels["live"]), partition, values)
+    task_group = labels.get("task_group") if space == "l2" else None
+    return Buffer(number, space, address, n * d * c * h * stride, stride, tuple(labels["live"]), task_group, values)
 
 
 def _weight(module: Module, op: Op) -> StoredWeight:

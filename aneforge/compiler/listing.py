@@ -33,29 +33,30 @@ def human_bytes(count: int) -> str:
 
 
 def listing(program: Program) -> str:
-    """Segments, partitions and layers in the order of the schedule, with where each result lies and for whom."""
+    """Segments, task groups and layers in the order of the schedule, with where each result lies and which nodes it is
+    for."""
     stats = program.stats
     chips = ", ".join(program.target.chips) or "no product known"
     lines = [
         f"program for {program.target.name} ({chips}){_route(program)}",
-        f"{_count(stats['segments'], 'segment')}, {_count(stats['partitions'], 'partition')}, "
+        f"{_count(stats['segments'], 'segment')}, {_count(stats['task_groups'], 'task group')}, "
         f"{_count(stats['layers'], 'layer')} of {stats['ops']} ops, {stats['chained']} chained, "
         f"{_count(stats['co_issued'], 'pair')} co-issued",
         f"weights {human_bytes(stats['weight_bytes'])} (packed {human_bytes(stats['kernel_bytes'])}), "
         f"peak on chip {human_bytes(stats['peak_l2'])}, memory for intermediates {human_bytes(stats['memory_bytes'])}",
     ]
     lines += [f"input {port.name} {_shape(port.ndchw_shape)} {port.dtype}" for port in program.inputs]
-    partitions = {each.number: each for each in program.partitions}
+    task_groups = {group.number: group for group in program.task_groups}
     weights = {weight.key: weight for weight in program.weights}
     for segment in program.segments:
         lines.append(f"segment {segment.number} ({segment.kind}){_reads(segment)}")
-        inside = None
+        current = None
         for number in segment.layers:
             layer = program.layers[number]
-            if layer.partition != inside:
-                inside = layer.partition
-                part = partitions[inside]
-                lines.append(f"  partition {inside}: peak {human_bytes(part.peak)} of {human_bytes(part.budget)}")
+            if layer.task_group != current:
+                current = layer.task_group
+                group = task_groups[current]
+                lines.append(f"  task group {current}: peak {human_bytes(group.peak)} of {human_bytes(group.budget)}")
             lines += _layer(layer, weights)
     lines += [f"output {port.name} {_shape(port.ndchw_shape)} {port.dtype}" for port in program.outputs]
     return "\n".join(lines) + "\n"
@@ -70,7 +71,7 @@ def _layer(layer: ProgramLayer, weights: dict[str, Any]) -> list[str]:
     buffer = layer.buffer
     offset = layer.labels.get("buffer_offset", 0)
     where = buffer.space if buffer.address is None else f"{buffer.space} {buffer.address + offset:#x}"
-    read = ", ".join(str(each) for each in layer.inputs)
+    read = ", ".join(str(source) for source in layer.inputs)
     beside = f", beside {layer.co_issue}" if layer.co_issue is not None else ""
     notes = [text for text in (_notes(layer), _flows(layer, weights)) if text]
     work = f"{layer.op}{_window(layer)}{absorbed}"
@@ -105,32 +106,32 @@ def _stride(rows: int, columns: int) -> str:
 
 def _notes(layer: ProgramLayer) -> str:
     labels = layer.labels
-    told = []
+    notes = []
     if "piece" in labels:
-        told.append(f"piece {labels['piece'][0] + 1} of {labels['piece'][1]}")
+        notes.append(f"piece {labels['piece'][0] + 1} of {labels['piece'][1]}")
     if layer.passes > 1:
-        told.append(f"{layer.passes} passes")
-    if "route" in labels:
-        told.append(f"{labels['route']} route" + (f" as {labels['storage']}" if "storage" in labels else ""))
+        notes.append(f"{layer.passes} passes")
+    if "data_path" in labels:
+        notes.append(f"{labels['data_path']} data path" + (f" as {labels['storage']}" if "storage" in labels else ""))
     if "large_kernel" in labels:
-        told.append("large-kernel mode")
+        notes.append("large-kernel mode")
     if "inside" in labels:
-        told.append(f"in the buffer of {layer.buffer.values[0]}" if layer.buffer.values[0] != layer.number else "")
-    return ", ".join(text for text in told if text)
+        notes.append(f"in the buffer of {layer.buffer.values[0]}" if layer.buffer.values[0] != layer.number else "")
+    return ", ".join(text for text in notes if text)
 
 
 def _flows(layer: ProgramLayer, weights: dict[str, Any]) -> str:
-    told = []
+    flows = []
     for key in layer.weights:
         weight = weights.get(key)
         if weight is not None and weight.flow is not None:
             flow = "streamed" if weight.flow == "stream" else "folded"
-            told.append(f"{human_bytes(weight.bytes)} of weights {flow}, {weight.path}")
-    return ", ".join(told)
+            flows.append(f"{human_bytes(weight.bytes)} of weights {flow}, {weight.path}")
+    return ", ".join(flows)
 
 
 def _reads(segment: ProgramSegment) -> str:
-    return f" reads {', '.join(str(each) for each in segment.inputs)}" if segment.inputs else ""
+    return f" reads {', '.join(str(source) for source in segment.inputs)}" if segment.inputs else ""
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -1,7 +1,7 @@
 """What a pass is, and how a list of them is run.
 
 A pass is a function over a draft (phase 0) or a module (later phases) with a name, one line that says what it is for,
-the facts of a chip it reads, and what it requires and ensures. The order is a list that anybody can read; before
+the facts of a chip it reads, and what it requires and ensures. The order is a plain list; before
 anything runs, each requirement is checked against what earlier passes ensure. The log says what each pass did.
 """
 
@@ -61,20 +61,20 @@ class Pass:
     rounds: bool = False
     """Whether it works out stored constants anew, which rounds them to fp16 once more."""
     checks: bool = False
-    """Whether it only looks: it refuses, and changes nothing."""
+    """Whether it only checks: it refuses ops, and changes nothing."""
     loses: str = ""
-    """What became of a value that it does away with, for those who ask where it is."""
+    """What to tell a user who asks for a value that this pass has removed."""
     declared_reads: Lazily = tuple
     declared_only: Lazily = tuple
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """The facts of a chip that it may look at."""
+        """The facts of a chip that it may read."""
         return tuple(self.declared_reads())
 
     @cached_property
     def only(self) -> frozenset[str]:
-        """The kinds of ops it does something about; empty for any. Without one of them it has nothing to do."""
+        """The kinds of ops it works on; empty means any. It has nothing to do in a program without them."""
         return frozenset(self.declared_only())
 
 
@@ -148,72 +148,76 @@ def _purpose(apply: Apply) -> str:
     return (apply.__doc__ or "").strip().partition("\n")[0]
 
 
-def checked_order(names: Sequence[str], given: Sequence[str] = ()) -> list[Pass]:
-    """The passes in this order, or an error that names the one whose requirement nothing before it ensures."""
-    ready, order = set(given), []
+def checked_order(names: Sequence[str], ensured: Sequence[str] = ()) -> list[Pass]:
+    """The passes in this order. Raises an error that names the first pass whose requirement no earlier pass
+    ensures."""
+    available, order = set(ensured), []
     for name in names:
-        found = PASSES.get(name)
-        if found is None:
+        step = PASSES.get(name)
+        if step is None:
             near = ", ".join(nearest(name, PASSES))
             hint = f"nearest: {near}" if near else "'aneforge opt' lists them"
             raise UnknownNameError(f"no pass {name!r}; {hint}")
-        missing = found.requires - ready
+        missing = step.requires - available
         if missing:
             raise AnecError(f"pass {name!r} requires {', '.join(sorted(missing))}, which no pass before it ensures")
-        ready |= found.ensures
-        order.append(found)
+        available |= step.ensures
+        order.append(step)
     return order
 
 
 def run_passes(
-    module: Module, target: Target, names: Sequence[str], given: Sequence[str] = (), check: bool = True
+    module: Module, target: Target, names: Sequence[str], ensured: Sequence[str] = (), check: bool = True
 ) -> list[PassLog]:
     """Run passes in place; each leaves valid code behind it.
 
-    Code that somebody wrote by hand may be well-typed and still be nothing that a pass can handle: then the pass that
-    stumbles is named.
+    Code that was written by hand may be well-typed and still be more than a pass can handle: then the error names the
+    pass that failed.
     """
     entries = []
-    for each in checked_order(names, given):
+    for step in checked_order(names, ensured):
         try:
-            entries.append(run_pass(module, target, each, check))
+            entries.append(run_pass(module, target, step, check))
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             if isinstance(error, AneforgeError):
                 raise
-            what = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise AnecError(f"pass {each.name!r} cannot handle this code ({what})") from error
+            problem = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise AnecError(f"pass {step.name!r} cannot handle this code ({problem})") from error
     return entries
 
 
-def run_draft(draft: Draft, target: Target, each: Pass) -> PassLog:
+def run_draft(draft: Draft, target: Target, step: Pass) -> PassLog:
     """Run one pass on a draft, whatever its phase."""
-    if each.phase:
-        return run_pass(draft.code, target, each, check=False)
+    if step.phase:
+        return run_pass(draft.code, target, step, check=False)
     before, start = draft.size, time.perf_counter()
-    idle = bool(each.only) and each.only.isdisjoint(draft.graph.kinds)
+    idle = bool(step.only) and step.only.isdisjoint(draft.graph.kinds)
     try:
-        changes = 0 if idle else each.apply(draft, facts_of(target, each.reads))
+        changes = 0 if idle else step.apply(draft, facts_of(target, step.reads))
     except RefusedNodes as refused:
-        raise CompileError(target.name, each.name, refused.refusals) from None
-    return PassLog(each.name, each.phase, changes, before, draft.size, time.perf_counter() - start)
+        raise CompileError(target.name, step.name, refused.refusals) from None
+    return PassLog(step.name, step.phase, changes, before, draft.size, time.perf_counter() - start)
 
 
-def run_pass(module: Module, target: Target, each: Pass, check: bool = True) -> PassLog:
+def run_pass(module: Module, target: Target, step: Pass, check: bool = True) -> PassLog:
     """Run one pass; a refusal names it, and so does code that it has broken."""
     before, start = len(module), time.perf_counter()
-    idle = bool(each.only) and each.only.isdisjoint(module.kinds)
-    module.losing = each.loses or f"replaced in pass {each.name}"
+    idle = bool(step.only) and step.only.isdisjoint(module.kinds)
+    module.losing = step.loses or f"replaced in pass {step.name}"
     try:
-        changes = 0 if idle else each.apply(module, facts_of(target, each.reads))
+        changes = 0 if idle else step.apply(module, facts_of(target, step.reads))
     except Refused as refused:
-        raise CompileError(target.name, each.name, [_refusal(module, refused)]) from None
+        raise CompileError(target.name, step.name, [_refusal(module, refused)]) from None
     except RefusedOps as error:
-        refusals = {refusal.node: refusal for refusal in (_refusal(module, one) for one in reversed(error.refused))}
-        raise CompileError(target.name, each.name, list(refusals.values())[::-1]) from None
+        refusals = {
+            refusal.node: refusal
+            for refusal in (_refusal(module, refused_op) for refused_op in reversed(error.refused))
+        }
+        raise CompileError(target.name, step.name, list(refusals.values())[::-1]) from None
     seconds = time.perf_counter() - start
     if check:
-        verify(module, after=each.name)
-    return PassLog(each.name, each.phase, changes, before, len(module), seconds)
+        verify(module, after=step.name)
+    return PassLog(step.name, step.phase, changes, before, len(module), seconds)
 
 
 def _refusal(module: Module, refused: Refused) -> Refusal:
@@ -230,7 +234,7 @@ def _refusal(module: Module, refused: Refused) -> Refusal:
 
 
 def node_of(module: Module, op: Op) -> str:
-    """The user's node that an op is there for: of several that went into it, the one that was lowered to its kind."""
+    """The user's node that an op belongs to: of several sources, the one that was lowered to its kind."""
     return next((name for name in op.sources if op.kind in module.lowered_to.get(name, ())), (*op.sources, "")[0])
 
 
@@ -281,12 +285,13 @@ class Rewriter:
         self.module.records.append(Record(node_of(self.module, op), rewrite, bound or row.bound))
 
     def drop(self, op: Op) -> None:
-        """An op that nothing reads any more goes at once, so that its operands have one reader less."""
+        """Remove an op that nothing reads any more at once, so that its operands have one reader less."""
         retire(op, self.module.losing)
         op.drop()
 
     def finish(self) -> int:
-        """Put the new list in place, without ops that nothing reads; a walk that did nothing leaves the old one."""
+        """Put the new list in place, without ops that nothing reads. A walk that changed nothing keeps the old
+        list."""
         if self.changes or self._made:
             self.module.ops = self.ops
             self.module.sweep()
@@ -294,7 +299,7 @@ class Rewriter:
 
 
 Pattern = Callable[[Rewriter, Op], "Op | None"]
-"""What stands in for an op from now on, or None where it stays as it is."""
+"""Returns what replaces an op, or None where the op stays as it is."""
 
 
 def rewrite_by_kind(module: Module, patterns: Mapping[str, Pattern]) -> int:

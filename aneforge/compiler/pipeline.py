@@ -1,7 +1,7 @@
-"""All phases as one list of passes, and how many targets go through it together.
+"""All phases as one list of passes, and how several targets go through them together.
 
 A pass sees only the facts it declares, so targets with equal facts share its run: the walk forks where two targets
-first differ, and not before. A pass that only checks never forks: it parts the targets that it refuses from the rest.
+first differ. A pass that only checks never forks: it separates the targets that it refuses from the rest.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Watcher = Callable[[Pass, PassLog, Module], None]
 
 @dataclass
 class Branch:
-    """Targets that have had the same draft so far."""
+    """Targets whose draft has been the same so far."""
 
     draft: Draft
     targets: list[Target]
@@ -76,21 +76,21 @@ def run_pipeline(
         place, branch = open_.pop()
         for number in range(place, len(passes)):
             step = passes[number]
-            groups = _apart(branch.targets, step)
+            groups = _indistinguishable_groups(branch.targets, step)
             if len(groups) > 1 and step.checks:
-                finished += _refused(branch, step, groups)
+                finished += _refuse_groups(branch, step, groups)
                 if not branch.targets:
                     break
             elif len(groups) > 1:
                 later = [Branch(branch.draft.fork(), group, list(branch.log)) for group in groups[1:]]
-                open_ += [(number, each) for each in reversed(later)]
+                open_ += [(number, later_branch) for later_branch in reversed(later)]
                 branch.targets = groups[0]
             try:
                 entry = run_draft(branch.draft, branch.targets[0], step)
             except CompileError as error:
                 branch.error = error
                 break
-            except Exception:  # raised again below, unless the culprit stands earlier and can be named
+            except Exception:  # raised again below, unless an earlier pass broke the code and can be named
                 _blame(start(), branch.targets[0], passes[:number])
                 raise
             branch.log.append(entry)
@@ -110,7 +110,9 @@ def _passes(until: str | None, overlap: bool) -> list[Pass]:
     if overlap:
         return checked_order(names)
     left_out = [PASSES[name] for name in OVERLAP]
-    ensured = [fact for each in left_out for fact in each.ensures]  # vacuously: nothing is chained, nothing paired
+    ensured = [
+        fact for skipped in left_out for fact in skipped.ensures
+    ]  # vacuously: nothing is chained, nothing paired
     return checked_order([name for name in names if name not in OVERLAP], ensured)
 
 
@@ -121,7 +123,7 @@ def _names(until: str | None) -> tuple[str, ...]:
     return tuple(name for phase in phases[: phases.index(until) + 1] for name in PHASES[phase])
 
 
-def _refused(branch: Branch, step: Pass, groups: list[list[Target]]) -> list[Branch]:
+def _refuse_groups(branch: Branch, step: Pass, groups: list[list[Target]]) -> list[Branch]:
     """A check of several groups: those that it refuses leave, the others stay together."""
     gone: list[Branch] = []
     branch.targets = []
@@ -135,17 +137,18 @@ def _refused(branch: Branch, step: Pass, groups: list[list[Target]]) -> list[Bra
 
 
 def _blame(draft: Draft, target: Target, passes: list[Pass]) -> None:
-    for each in passes:
-        run_draft(draft, target, each)
+    """Run the passes again with a check after each, so that the pass that broke the code is named."""
+    for step in passes:
+        run_draft(draft, target, step)
         if draft.module is not None:
-            verify(draft.module, after=each.name)
+            verify(draft.module, after=step.name)
 
 
-def _apart(targets: list[Target], each: Pass) -> list[list[Target]]:
+def _indistinguishable_groups(targets: list[Target], step: Pass) -> list[list[Target]]:
     """The targets in groups that the pass cannot tell apart."""
-    if len(targets) == 1 or not each.reads:
+    if len(targets) == 1 or not step.reads:
         return [targets]
     groups: dict[tuple[str, ...], list[Target]] = {}
     for target in targets:
-        groups.setdefault(facts_of(target, each.reads).signature, []).append(target)
+        groups.setdefault(facts_of(target, step.reads).signature, []).append(target)
     return list(groups.values())

@@ -1,6 +1,6 @@
-"""What the phases decide about a module, as objects: segments, partitions, buffers and stored weights.
+"""What the phases decide about a module, as objects: segments, task groups, buffers and stored weights.
 
-Each part is written once, by the pass that decides it, and read as it stands by :class:`Program` and all behind it.
+Each part is written once, by the pass that decides it, and read unchanged by :class:`Program` and everything after it.
 Labels on ops are the text form of the same decisions; :mod:`aneforge.compiler.labels` reads a plan back from them.
 
 Objects name a layer by the number that its ops carry and a port by its name. They refer to no op, so they are never
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aneforge.compiler.memory.liveness import Liveness
     from aneforge.compiler.schedule.layers import LayerGraph
 
-__all__ = ["Buffer", "Partition", "Plan", "Segment", "StoredWeight", "plan_of", "with_peaks"]
+__all__ = ["Buffer", "Plan", "Segment", "StoredWeight", "TaskGroup", "plan_of", "with_peaks"]
 
 Name = int | str
 """A layer by its number, or a port by its name."""
@@ -51,20 +51,21 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Partition:
-    """Layers that run before the on-chip memory is emptied. The pass ``close-partitions`` decides them."""
+class TaskGroup:
+    """Layers that run before the on-chip memory is emptied, under one working-set budget. The seed documents call this
+    a task-descriptor partition. The pass ``close-task-groups`` decides its layers."""
 
     number: int
     segment: int
     layers: tuple[int, ...]
     peak: int
-    """The most bytes in L2 at one step: what the scheduler counts, and once buffers are laid out what lies there."""
+    """The most bytes in L2 at one step: first as the scheduler counts them, then as the buffers are laid out."""
     budget: int
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "layers": list(self.layers)}
 
-    def at_places(self, places: Mapping[int, int]) -> Partition:
+    def at_places(self, places: Mapping[int, int]) -> TaskGroup:
         """The same with each layer by its place in the schedule."""
         return replace(self, layers=tuple(places[number] for number in self.layers))
 
@@ -81,8 +82,8 @@ class Buffer:
     bytes: int
     row_stride: int
     live: tuple[int, int]
-    partition: int | None
-    """The partition whose L2 it lies in; None outside L2."""
+    task_group: int | None
+    """The task group whose L2 it lies in; None outside L2."""
     values: tuple[Name, ...]
     """The layers whose results lie in it, and the program's inputs by name."""
 
@@ -119,46 +120,47 @@ class StoredWeight:
 class Plan:
     """All that is decided about one module so far; None where no pass has decided it yet."""
 
-    __slots__ = ("buffers", "graph", "live", "partitions", "segments", "steps", "weights")
+    __slots__ = ("buffers", "graph", "live", "segments", "steps", "task_groups", "weights")
 
     def __init__(self) -> None:
         self.graph: LayerGraph | None = None
         """The layers as objects, for as long as the module keeps its list of ops."""
         self.live: Liveness | None = None
-        """When each buffer is needed: made by the first pass of phase 4 that asks, kept until all have their place."""
+        """When each buffer is needed. The first pass of phase 4 that asks creates it; it is dropped once all are
+        placed."""
         self.segments: tuple[Segment, ...] | None = None
         self.steps: tuple[tuple[int, ...], ...] | None = None
         """The schedule as steps: one layer, or two that are issued together."""
-        self.partitions: tuple[Partition, ...] | None = None
+        self.task_groups: tuple[TaskGroup, ...] | None = None
         self.buffers: tuple[Buffer, ...] | None = None
         """Ports first, then in the order of the schedule."""
         self.weights: tuple[StoredWeight, ...] | None = None
         """In the order in which they are packed."""
 
     def clone(self) -> Plan:
-        """For a copy of the module: the objects are shared, what refers to ops is made again when it is needed."""
+        """A copy for a clone of the module. It shares the objects; what refers to ops is created again when needed."""
         copy = Plan()
-        copy.segments, copy.steps, copy.partitions = self.segments, self.steps, self.partitions
+        copy.segments, copy.steps, copy.task_groups = self.segments, self.steps, self.task_groups
         copy.buffers, copy.weights = self.buffers, self.weights
         return copy
 
     def forget_order(self) -> None:
-        """The layers have another order, so nothing that was decided along the old one holds."""
-        self.steps = self.partitions = self.buffers = self.live = None
+        """Drop what was decided along the old order of layers, because the order has changed."""
+        self.steps = self.task_groups = self.buffers = self.live = None
 
     def drop_layers(self, numbers: set[int]) -> None:
-        """These layers are gone, and with them the layer objects and all that was laid out."""
+        """Remove these layers, and drop the layer objects and the layout, which no longer fit."""
         self.graph = self.live = self.buffers = None
         if self.segments is not None:
             self.segments = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.segments)
-        if self.partitions is not None:
-            self.partitions = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.partitions)
+        if self.task_groups is not None:
+            self.task_groups = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.task_groups)
         if self.steps is not None:
             self.steps = tuple(left for step in self.steps if (left := _without(step, numbers)))
 
     def is_complete(self, module: Module) -> bool:
-        """Whether every part is decided, for the very ops that the module has now."""
-        parts = (self.segments, self.steps, self.partitions, self.buffers, self.weights)
+        """Whether every part is decided, and for exactly the ops that the module has now."""
+        parts = (self.segments, self.steps, self.task_groups, self.buffers, self.weights)
         return self.graph is not None and self.graph.describes(module) and None not in parts
 
 
@@ -169,16 +171,16 @@ def plan_of(module: Module) -> Plan:
     return module.plan
 
 
-def with_peaks(partitions: Sequence[Partition], buffers: Sequence[Buffer]) -> tuple[Partition, ...]:
-    """The partitions with the most bytes that lie in L2 at one step."""
+def with_peaks(task_groups: Sequence[TaskGroup], buffers: Sequence[Buffer]) -> tuple[TaskGroup, ...]:
+    """The task groups with the most bytes that lie in L2 at one step."""
     changes: dict[int, dict[int, int]] = {}
     for buffer in buffers:
-        if buffer.partition is not None:
-            steps = changes.setdefault(buffer.partition, {})
+        if buffer.task_group is not None:
+            steps = changes.setdefault(buffer.task_group, {})
             first, last = buffer.live
             steps[first] = steps.get(first, 0) + buffer.bytes
             steps[last + 1] = steps.get(last + 1, 0) - buffer.bytes
-    return tuple(replace(old, peak=_peak(changes.get(old.number, {}))) for old in partitions)
+    return tuple(replace(old, peak=_peak(changes.get(old.number, {}))) for old in task_groups)
 
 
 def _peak(changes: Mapping[int, int]) -> int:

@@ -21,14 +21,14 @@ from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.lower import Port
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.passes import PASSES, PassLog
-from aneforge.compiler.plan import Buffer, Name, Partition, Plan, Segment, StoredWeight, plan_of
+from aneforge.compiler.plan import Buffer, Name, Plan, Segment, StoredWeight, TaskGroup, plan_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import budget
+from aneforge.compiler.schedule.task_groups import budget
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 
-__all__ = ["Program", "ProgramBuffer", "ProgramLayer", "ProgramPartition", "ProgramSegment", "ProgramWeight", "Slot"]
+__all__ = ["Program", "ProgramBuffer", "ProgramLayer", "ProgramSegment", "ProgramTaskGroup", "ProgramWeight", "Slot"]
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class ProgramLayer:
         return self._layer.segment
 
     @property
-    def partition(self) -> int:
-        return self.labels["partition"]
+    def task_group(self) -> int:
+        return self.labels["task_group"]
 
     @property
     def allocation(self) -> Allocation:
@@ -149,7 +149,7 @@ class ProgramLayer:
             "op": self.op,
             "engine": self.engine,
             "segment": self.segment,
-            "partition": self.partition,
+            "task_group": self.task_group,
             "allocation": int(self.allocation),
             "inputs": list(self.inputs),
             "result": {"shape": list(self.shape), "dtype": self.type.dtype},
@@ -158,10 +158,10 @@ class ProgramLayer:
             "attrs": _plain(self.attrs),
         }
         if self.slots:
-            record["slots"] = [{"slot": each.name, "op": each.op, "attrs": _plain(each.attrs)} for each in self.slots]
+            record["slots"] = [{"slot": slot.name, "op": slot.op, "attrs": _plain(slot.attrs)} for slot in self.slots]
         if self.weights:
             record["weights"] = list(self.weights)
-        extra = ("route", "storage", "large_kernel", "piece", "passes", "chained", "buffer_offset")
+        extra = ("data_path", "storage", "large_kernel", "piece", "passes", "chained", "buffer_offset")
         record |= {name: self.labels[name] for name in extra if name in self.labels}
         if self.co_issue is not None:
             record["co_issue"] = self.co_issue
@@ -177,7 +177,7 @@ class ProgramLayer:
 
 # The objects of the plan as a program shows them: each layer by its place in the schedule.
 ProgramBuffer = Buffer
-ProgramPartition = Partition
+ProgramTaskGroup = TaskGroup
 ProgramSegment = Segment
 ProgramWeight = StoredWeight
 
@@ -218,7 +218,7 @@ class Program:
 
     @property
     def lineage(self) -> dict[str, Standing]:
-        """Where the value of each of the user's nodes is, or why it is nowhere."""
+        """Where the value of each of the user's nodes is, or why it no longer exists."""
         return self.module.lineage
 
     @cached_property
@@ -259,9 +259,9 @@ class Program:
         return tuple(segment.at_places(self._places) for segment in self.plan.segments or ())
 
     @cached_property
-    def partitions(self) -> tuple[Partition, ...]:
+    def task_groups(self) -> tuple[TaskGroup, ...]:
         """What runs between two times that the on-chip memory is emptied, in order."""
-        return tuple(partition.at_places(self._places) for partition in self.plan.partitions or ())
+        return tuple(task_group.at_places(self._places) for task_group in self.plan.task_groups or ())
 
     @cached_property
     def steps(self) -> tuple[tuple[int, ...], ...]:
@@ -289,13 +289,13 @@ class Program:
     @cached_property
     def assumptions(self) -> tuple[tuple[str, str, Fact[Any]], ...]:
         """Facts behind this program that are our own choices: the pass, the fact it read, and its evidence."""
-        found = []
+        choices = []
         for entry in self.log:
             for key in PASSES[entry.name].reads:
                 fact = facts_of(self.target, PASSES[entry.name].reads).fact(key)
                 if (fact.conflict_id or "").startswith("U"):
-                    found.append((entry.name, key, fact))
-        return tuple(found)
+                    choices.append((entry.name, key, fact))
+        return tuple(choices)
 
     @cached_property
     def stats(self) -> dict[str, Any]:
@@ -308,7 +308,7 @@ class Program:
             allocations[name] = allocations.get(name, 0) + 1
         return {
             "segments": len(self.segments),
-            "partitions": len(self.partitions),
+            "task_groups": len(self.task_groups),
             "layers": len(self.layers),
             "ops": sum(len(layer.ops) for layer in self.layers),
             "engines": dict(sorted(engines.items())),
@@ -317,22 +317,22 @@ class Program:
             "co_issued": sum(layer.co_issue is not None for layer in self.layers) // 2,
             "weight_bytes": sum(weight.bytes for weight in self.weights),
             "kernel_bytes": sum(weight.stored_bytes for weight in self.weights),
-            "peak_l2": max((each.peak for each in self.partitions), default=0),
+            "peak_l2": max((group.peak for group in self.task_groups), default=0),
             "memory_bytes": max(
-                ((each.address or 0) + each.bytes for each in self.buffers if each.space == "dram"), default=0
+                ((buffer.address or 0) + buffer.bytes for buffer in self.buffers if buffer.space == "dram"), default=0
             ),
         }
 
     def _phases(self) -> list[dict[str, Any]]:
         return [
             {
-                "pass": each.name,
-                "phase": each.phase,
-                "changes": each.changes,
-                "ops_before": each.ops_before,
-                "ops_after": each.ops_after,
+                "pass": entry.name,
+                "phase": entry.phase,
+                "changes": entry.changes,
+                "ops_before": entry.ops_before,
+                "ops_after": entry.ops_after,
             }
-            for each in self.log
+            for entry in self.log
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -344,11 +344,11 @@ class Program:
             "inputs": [_port(port) for port in self.inputs],
             "outputs": [_port(port) for port in self.outputs],
             "stats": self.stats,
-            "segments": [each.to_json() for each in self.segments],
-            "partitions": [each.to_json() for each in self.partitions],
-            "layers": [each.to_json() for each in self.layers],
-            "buffers": [each.to_json() for each in self.buffers],
-            "weights": [each.to_json() for each in self.weights],
+            "segments": [segment.to_json() for segment in self.segments],
+            "task_groups": [group.to_json() for group in self.task_groups],
+            "layers": [layer.to_json() for layer in self.layers],
+            "buffers": [buffer.to_json() for buffer in self.buffers],
+            "weights": [weight.to_json() for weight in self.weights],
             "passes": self._phases(),
         }
 
@@ -376,11 +376,11 @@ class Program:
 
     def __repr__(self) -> str:
         stats = self.stats
-        return f"<program for {self.target.name}: {stats['layers']} layers, {stats['partitions']} partitions>"
+        return f"<program for {self.target.name}: {stats['layers']} layers, {stats['task_groups']} task groups>"
 
 
 def _plain(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON has them: it knows no infinite number, so an open bound is a word."""
+    """Attributes as JSON has them: JSON has no infinite number, so an open bound is written as text."""
     return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in attrs.items()}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aneforge.anec.ir import Op
 from aneforge.compiler.legal.rules.base import CHIP
-from aneforge.compiler.legal.words import reject_words, why_not
+from aneforge.compiler.legal.words import failure_stage, reject_message
 from aneforge.errors import AneforgeError
 from aneforge.graph.node import located
 from aneforge.targets.evidence import Fact
@@ -47,12 +47,12 @@ class Refusal:
     def by_rules(cls, name: str, node: Tensor, ruling: Ruling) -> Refusal:
         first = ruling.findings[0]
         by_name = first.rule in _BY_NAME
-        sentences = [each.message for each in ruling.findings] + ([why_not(node.op)] if by_name else [])
-        message = " ".join(f"{each.rstrip('.')}." for each in sentences if each)
-        hint = f" {first.hint}" if first.hint else ""
+        sentences = [finding.message for finding in ruling.findings] + ([failure_stage(node.op)] if by_name else [])
+        message = " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
+        hint = f" {first.hint[0].upper()}{first.hint[1:].rstrip('.')}." if first.hint else ""
         where = f"{node.op} {list(node.shape)} at {located(node.where)}"
         reason = f"{where}: {message}{hint} {first.evidence.label()}"
-        words = reject_words(node.op) if by_name else None
+        words = reject_message(node.op) if by_name else None
         return cls(name, first.rule, reason, ruling.oversize, ruling.findings, words, (name,))
 
     def of(self, node: str) -> Refusal:
@@ -61,7 +61,7 @@ class Refusal:
 
     def on(self, chip: str) -> Refusal:
         """The same with the chip's name filled in."""
-        findings = tuple(each.on(chip) for each in self.findings)
+        findings = tuple(finding.on(chip) for finding in self.findings)
         return replace(self, reason=self.reason.replace(CHIP, chip), findings=findings)
 
 
@@ -99,23 +99,23 @@ class RefusedOps(AneforgeError, ValueError):  # noqa: N818 - caught by the pass 
 
 
 class CompileError(AneforgeError, ValueError):
-    """No program results. The first of ``refusals`` is told; ``refused_by`` is the pass that found them."""
+    """No program results. The message tells the first of ``refusals``; ``refused_by`` is the pass that refused."""
 
     def __init__(self, target: str, refused_by: str, refusals: Sequence[Refusal], route: str = "") -> None:
         self.target, self.refused_by = target, refused_by
         self.route = route
         """``conversion`` or ``direct``, where a chip is reached by more than one or not by the usual one."""
         self.unnamed = tuple(refusals)
-        self.refusals = tuple(each.on(target) for each in refusals)
+        self.refusals = tuple(refusal.on(target) for refusal in refusals)
         first = self.refusals[0]
         self.reason, self.reject, self.rule = first.reason, first.reject, first.rule
         self.sources = first.sources
-        said = f'; the compiler says "{first.reject}"' if first.reject and first.reject not in first.reason else ""
+        quote = f'; the compiler says "{first.reject}"' if first.reject and first.reject not in first.reason else ""
         where = f"{', '.join(first.sources)}: " if first.sources else ""
         more = len(self.refusals) - 1
         others = f" and {more} more node{'s' if more > 1 else ''}" if more else ""
         by = f" by the {route} route" if route else ""
-        super().__init__(f"{where}{first.reason}{said} (target {target}{by}, refused by {refused_by}{others})")
+        super().__init__(f"{where}{first.reason}{quote} (target {target}{by}, refused by {refused_by}{others})")
 
     def on(self, target: str, route: str = "") -> CompileError:
         """The same refusal of another target whose facts agree."""

@@ -1,4 +1,4 @@
-"""``validate=True``: the float64 meaning of the program before and after every pass."""
+"""``validate=True``: compare the float64 meaning of the program before and after every pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEED = 4
 
 
 class Validator:
-    """Watches a pipeline: a pass that changes what the program means is named. What lowering gives is the measure."""
+    """Watches a pipeline and names a pass that changes what the program means. The lowered code is the reference."""
 
     def __init__(self) -> None:
         self._feeds: dict[str, np.ndarray] = {}
@@ -26,20 +26,20 @@ class Validator:
         self.checked = 0
 
     def start(self, module: Module) -> None:
-        """Take what a module means for the measure."""
+        """Take the meaning of a module as the reference."""
         rng = np.random.default_rng(SEED)
         self._feeds = {op.attrs["name"]: _sample(rng, op.shape, _dtype(op)) for op in module.inputs}
         self._before = interpret(module, self._feeds)
 
-    def __call__(self, each: Pass, entry: PassLog, module: Module) -> None:
-        if each.name == "lower":
+    def __call__(self, step: Pass, entry: PassLog, module: Module) -> None:
+        if step.name == "lower":
             self.start(module)
             return
         if not entry.changes:
             return
         after = interpret(module, self._feeds)
         for name, expected in self._before.items():
-            _compare(each, name, expected, after[name])
+            _compare(step, name, expected, after[name])
         self._before = after
         self.checked += 1
 
@@ -55,15 +55,15 @@ def _sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
     return rng.standard_normal(shape).astype(np.float16).astype(np.float64)
 
 
-def _compare(each: Pass, name: str, expected: np.ndarray, found: np.ndarray) -> None:
-    bound = ROUNDED if each.rounds else EXACT
-    one, two = np.asarray(expected, np.float64), np.asarray(found, np.float64)
-    finite = np.isfinite(one)
-    if one.shape != two.shape or not np.array_equal(finite, np.isfinite(two)):
-        raise AnecError(f"pass {each.name!r} changed which numbers of {name!r} are finite")
+def _compare(step: Pass, name: str, expected: np.ndarray, actual: np.ndarray) -> None:
+    bound = ROUNDED if step.rounds else EXACT
+    before, after = np.asarray(expected, np.float64), np.asarray(actual, np.float64)
+    finite = np.isfinite(before)
+    if before.shape != after.shape or not np.array_equal(finite, np.isfinite(after)):
+        raise AnecError(f"pass {step.name!r} changed which numbers of {name!r} are finite")
     if not finite.any():
         return
-    scale = max(1.0, float(np.abs(one[finite]).max()))
-    error = float(np.abs(one[finite] - two[finite]).max()) / scale
+    scale = max(1.0, float(np.abs(before[finite]).max()))
+    error = float(np.abs(before[finite] - after[finite]).max()) / scale
     if error > bound:
-        raise AnecError(f"pass {each.name!r} changed {name!r} by {error:.3g} of its range, more than {bound:g}")
+        raise AnecError(f"pass {step.name!r} changed {name!r} by {error:.3g} of its range, more than {bound:g}")

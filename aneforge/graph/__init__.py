@@ -1,4 +1,4 @@
-"""What the user wrote: a lazy graph of tensors, with shapes and types known at every line."""
+"""The user's model: a lazy graph of tensors, with shapes and types known at every line."""
 
 from __future__ import annotations
 

@@ -20,37 +20,42 @@ def gradients(
     ``seed`` is the gradient at ``out`` (ones by default); nothing flows past a tensor in ``stop``.
     """
     order = Graph([out]).nodes
-    needed = _depends_on(order, {each.uid for each in wanted})
-    blocked = {each.uid for each in stop}
+    needed = _depends_on(order, {tensor.uid for tensor in wanted})
+    blocked = {tensor.uid for tensor in stop}
     flowing: dict[int, Tensor] = {out.uid: out.ones() if seed is None else seed}
-    for each in reversed(order):
-        gradient = flowing.get(each.uid)
-        if gradient is None or each.definition.leaf or each.uid in blocked:
+    for node in reversed(order):
+        gradient = flowing.get(node.uid)
+        if gradient is None or node.definition.leaf or node.uid in blocked:
             continue
-        operands = [operand for operand in each.inputs if operand.uid in needed]
+        operands = [operand for operand in node.inputs if operand.uid in needed]
         if not operands:
             continue
-        for operand, part in zip(each.inputs, _parts(each, gradient), strict=True):
-            if operand.uid not in needed or (each.op == "select" and operand.dtype == "bool"):
-                continue  # a condition chooses, and passes no gradient
+        for operand, part in zip(node.inputs, _parts(node, gradient), strict=True):
+            if operand.uid not in needed or (node.op == "select" and operand.dtype == "bool"):
+                continue  # a condition only chooses, so no gradient flows through it
             if part is None:
-                raise GraphError(f"{each.op} at {located(each.where)} has no derivative for {operand!r}")
+                raise GraphError(
+                    f"{node.op} at {located(node.where)}: the op has no derivative for {operand!r}; "
+                    "leave it out of the wanted tensors"
+                )
             known = flowing.get(operand.uid)
             flowing[operand.uid] = part if known is None else known + part
-    return [flowing.get(each.uid) for each in wanted]
+    return [flowing.get(tensor.uid) for tensor in wanted]
 
 
 def _depends_on(order: Sequence[Tensor], wanted: set[int]) -> set[int]:
-    """Numbers of the nodes that a wanted tensor feeds, and the wanted ones."""
-    found = set(wanted)
-    for each in order:
-        if any(operand.uid in found for operand in each.inputs):
-            found.add(each.uid)
-    return found
+    """The uids of the wanted tensors and of all nodes that depend on them."""
+    dependent = set(wanted)
+    for node in order:
+        if any(operand.uid in dependent for operand in node.inputs):
+            dependent.add(node.uid)
+    return dependent
 
 
-def _parts(each: Tensor, gradient: Tensor) -> Sequence[Tensor | None]:
-    rule = each.definition.derivative
+def _parts(node: Tensor, gradient: Tensor) -> Sequence[Tensor | None]:
+    rule = node.definition.derivative
     if rule is None:
-        raise GraphError(f"{each.op} at {located(each.where)} has no derivative")
-    return rule(gradient, each, *each.inputs, **dict(each.signature.attrs))
+        raise GraphError(
+            f"{node.op} at {located(node.where)}: the op has no derivative; replace it by ops that have one"
+        )
+    return rule(gradient, node, *node.inputs, **dict(node.signature.attrs))

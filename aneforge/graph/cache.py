@@ -19,23 +19,25 @@ class SharedCache(Generic[V]):
     stored first. Reading takes no lock, because one look-up in a dictionary is atomic.
     """
 
-    __slots__ = ("_held", "_lock", "get", "most")
+    __slots__ = ("_lock", "_values", "get", "most")
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._held: dict[Hashable, V] = {}
-        self.get: Callable[[Hashable], V | None] = self._held.get  # the dictionary's own: every node asks
+        self._values: dict[Hashable, V] = {}
+        self.get: Callable[[Hashable], V | None] = (
+            self._values.get
+        )  # the dictionary's own, because every node calls it
         self._lock = Lock()
 
     def keep(self, key: Hashable, value: V) -> V:
         """Store a value, unless another thread was faster; returns the one that is stored."""
         with self._lock:
-            held = self._held
-            if key not in held and len(held) >= self.most:
+            values = self._values
+            if key not in values and len(values) >= self.most:
                 # Several at a time: finding the oldest of many means stepping over all that were dropped before.
-                for oldest in list(islice(held, max(1, self.most // 8))):
-                    del held[oldest]
-            return held.setdefault(key, value)
+                for oldest in list(islice(values, max(1, self.most // 8))):
+                    del values[oldest]
+            return values.setdefault(key, value)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._values)

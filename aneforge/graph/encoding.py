@@ -1,5 +1,5 @@
-"""Weights as they are stored: codes and what turns them into numbers, in the four forms that the engine's weight path
-knows (compression.json: affine, palette, sparse, blockwise)."""
+"""Weights in their stored form: codes and the constants that decode them, in the four forms that the engine's weight
+path knows (compression.json: affine, palette, sparse, blockwise)."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _BITS = (1, 2, 3, 4, 6, 8)
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A weight as it is stored. It stands wherever an array of numbers does, and the graph keeps its form."""
+    """A weight in its stored form. It can be passed wherever an array of numbers can, and the graph keeps its form."""
 
     form: str
     bits: int
-    """Of one code; 16 for the values of a sparse weight."""
+    """The bits of one code; 16 for the values of a sparse weight."""
     shape: tuple[int, ...]
     codes: np.ndarray
     """Whole numbers in the weight's shape; the kept values of a sparse weight, in order."""
     scale: np.ndarray | None = None
-    """Of the weight's rank: one for each of equal blocks along every axis; a palette may have one behind its table."""
+    """The scales, of the weight's rank: one for each of equal blocks along every axis; a palette may have them too."""
     zero_point: np.ndarray | None = None
     table: np.ndarray | None = None
-    """Of a palette: [groups along every axis..., entries, numbers in an entry]."""
+    """The table of a palette: [groups along every axis..., entries, numbers in an entry]."""
     mask: np.ndarray | None = None
     vector_axis: int = 0
     """The axis along which an entry of several numbers lies."""
@@ -76,29 +76,33 @@ class Encoded:
 
     @classmethod
     def palette(cls, indices: Any, table: Any, bits: int, vector_axis: int = 0, scale: Any = None) -> Encoded:
-        """Numbers looked up: ``table`` is a line of them, or [groups along every axis..., entries, numbers].
+        """Numbers that are looked up: ``table`` is a line of them, or [groups along every axis..., entries, numbers].
 
-        ``scale`` multiplies what was looked up, one for each of equal blocks of the weight. It is not the same as a
+        ``scale`` multiplies the looked-up numbers, one for each of equal blocks of the weight. It is not the same as a
         table of scaled numbers: some chips sum the table's numbers first and scale the sum (N67, N70).
         """
         stored, lookup = _whole_numbers(indices), np.asarray(table)
         if lookup.ndim == 1:
             lookup = lookup.reshape(*(1,) * stored.ndim, -1, 1)
         if lookup.ndim != stored.ndim + 2:
-            raise GraphError(f"a look-up table of shape {list(lookup.shape)} for indices {list(stored.shape)}")
+            raise GraphError(
+                f"look-up table of shape {list(lookup.shape)} does not fit indices {list(stored.shape)}; "
+                "pass a line of numbers, or one group of entries along every axis"
+            )
         shape = list(stored.shape)
         shape[vector_axis] *= lookup.shape[-1]
         factor = None if scale is None else _along(scale, len(shape), None, "scale")
-        kind = _known_bits(bits)
-        made = cls("palette", kind, tuple(shape), stored, table=lookup, vector_axis=vector_axis, scale=factor)
-        return made._checked()
+        packed = cls(
+            "palette", _known_bits(bits), tuple(shape), stored, table=lookup, vector_axis=vector_axis, scale=factor
+        )
+        return packed._checked()
 
     @classmethod
     def sparse(cls, mask: Any, values: Any) -> Encoded:
         """The numbers where the mask is set, in order; zeros elsewhere."""
         kept, places = np.asarray(values).reshape(-1), np.asarray(mask).astype(bool)
         if int(places.sum()) != kept.size:
-            raise GraphError(f"a mask of {int(places.sum())} places for {kept.size} values")
+            raise GraphError(f"the mask sets {int(places.sum())} places, but there are {kept.size} values")
         return cls("sparse", 16, places.shape, kept, mask=places)
 
     def _checked(self) -> Encoded:
@@ -106,16 +110,20 @@ class Encoded:
             part = getattr(self, name)
             if part is not None and not _divides(part.shape, self.shape):
                 raise GraphError(
-                    f"a {name} of shape {list(part.shape)} does not divide {list(self.shape)} into blocks"
+                    f"{name} of shape {list(part.shape)} does not divide {list(self.shape)} into equal blocks"
                 )
         if self.table is not None:
             if not _divides(self.table.shape[:-2], self.codes.shape):
-                raise GraphError(f"a look-up table of shape {list(self.table.shape)} for {list(self.codes.shape)}")
+                raise GraphError(
+                    f"look-up table of shape {list(self.table.shape)} does not divide indices {list(self.codes.shape)}"
+                )
             if self.codes.size and int(self.codes.max()) >= self.table.shape[-2]:
-                raise GraphError(f"index {int(self.codes.max())} of a look-up table of {self.table.shape[-2]} entries")
+                raise GraphError(
+                    f"index {int(self.codes.max())} is outside the look-up table of {self.table.shape[-2]} entries"
+                )
         return self
 
-    # What an array has too.
+    # Properties that arrays have too.
 
     @property
     def ndim(self) -> int:
@@ -133,7 +141,7 @@ class Encoded:
         return self.transpose(range(self.ndim)[::-1])
 
     def transpose(self, order: Sequence[int]) -> Encoded:
-        """The same codes with other axes first. Kept values of a sparse weight change their order."""
+        """The same codes with the axes in another order. The values of a sparse weight are reordered."""
         if self.form == "sparse":
             turned = self.decoded().transpose(*order)
             assert self.mask is not None
@@ -161,7 +169,7 @@ class Encoded:
         return replace(self, shape=(*self.shape[:axis], 1, *self.shape[axis:]), vector_axis=behind, **raised)
 
     def frozen(self) -> Encoded:
-        """The same in arrays that nobody else can write to; those of a mapped file are so already."""
+        """The same in arrays that cannot be written to; those of a mapped file are read-only already."""
         own = {name: part.copy() for name, part in self.parts.items() if part.flags.writeable}
         for part in own.values():
             part.setflags(write=False)
@@ -170,15 +178,15 @@ class Encoded:
     # Numbers.
 
     def decoded(self) -> np.ndarray:
-        """The numbers, in float64, before anybody rounds them."""
+        """The numbers, in float64, before any rounding."""
         if self.form == "sparse":
             assert self.mask is not None
             numbers = np.zeros(self.shape)
             numbers[self.mask] = self.codes
             return numbers
         if self.form == "palette":
-            found = self._looked_up()
-            return found if self.scale is None else found * _spread(self.scale, self.shape).astype(np.float64)
+            entries = self._looked_up()
+            return entries if self.scale is None else entries * _spread(self.scale, self.shape).astype(np.float64)
         assert self.scale is not None
         numbers = self.codes.astype(np.float64)
         if self.zero_point is not None:
@@ -190,10 +198,10 @@ class Encoded:
         *groups, entries, numbers = self.table.shape
         lines = self.table.reshape(-1, numbers).astype(np.float64)
         group = _spread(np.arange(math.prod(groups)).reshape(groups), self.codes.shape)
-        found = lines[group * entries + self.codes.astype(np.int64)]  # [*codes, numbers]
+        looked_up = lines[group * entries + self.codes.astype(np.int64)]  # [*codes, numbers]
         if numbers == 1:
-            return found[..., 0]
-        return np.moveaxis(found, -1, self.vector_axis + 1).reshape(self.shape)
+            return looked_up[..., 0]
+        return np.moveaxis(looked_up, -1, self.vector_axis + 1).reshape(self.shape)
 
     # Bytes.
 
@@ -206,7 +214,7 @@ class Encoded:
 
     @property
     def bytes(self) -> int:
-        """As it is stored: codes bit by bit, and the constants beside them in fp16 (a mask bit for bit)."""
+        """The stored bytes: codes bit by bit, and the constants beside them in fp16 (a mask bit for bit)."""
         total = -(-self.codes.size * self.bits // 8)
         total += 0 if self.mask is None else -(-self.mask.size // 8)
         for part, size in ((self.scale, 2), (self.zero_point, 1), (self.table, 2)):
@@ -223,7 +231,7 @@ class Encoded:
 
     @property
     def parts(self) -> dict[str, np.ndarray]:
-        """The arrays that make it up, by name: what a file stores."""
+        """The arrays of the weight, by name: what a file stores."""
         return {name: part for name in _PARTS if (part := getattr(self, name)) is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -231,17 +239,20 @@ class Encoded:
         return {"form": self.form, "bits": self.bits, "shape": list(self.shape), "vector_axis": self.vector_axis}
 
     @classmethod
-    def from_parts(cls, told: dict[str, Any], parts: dict[str, np.ndarray]) -> Encoded:
-        """What :meth:`to_json` and :attr:`parts` gave."""
-        form = told.get("form")
+    def from_parts(cls, document: dict[str, Any], parts: dict[str, np.ndarray]) -> Encoded:
+        """The weight that :meth:`to_json` and :attr:`parts` describe."""
+        form = document.get("form")
         if form not in FORMS or set(parts) - set(_PARTS) or "codes" not in parts:
-            raise GraphError(f"no weight encoding {form!r} of {', '.join(parts) or 'nothing'}")
-        shape = tuple(int(extent) for extent in told["shape"])
-        bits = 16 if form == "sparse" else _known_bits(told["bits"])
-        made = cls(form, bits, shape, **parts, vector_axis=int(told["vector_axis"]))
-        if made._checked().decoded().shape != shape:
-            raise GraphError(f"a {form} weight that is not of shape {list(shape)}")
-        return made
+            raise GraphError(
+                f"weight encoding {form!r} with {', '.join(parts) or 'no parts'} is unknown; "
+                f"choose one: {', '.join(FORMS)}"
+            )
+        shape = tuple(int(extent) for extent in document["shape"])
+        bits = 16 if form == "sparse" else _known_bits(document["bits"])
+        encoded = cls(form, bits, shape, **parts, vector_axis=int(document["vector_axis"]))
+        if encoded._checked().decoded().shape != shape:
+            raise GraphError(f"the {form} weight does not have the declared shape {list(shape)}")
+        return encoded
 
     def __repr__(self) -> str:
         return f"Encoded({self.form}, {self.bits} bits, {list(self.shape)})"
@@ -249,27 +260,27 @@ class Encoded:
 
 def _known_bits(bits: Any) -> int:
     if bits not in _BITS:
-        raise GraphError(f"codes of {bits!r} bits; they have {', '.join(map(str, _BITS))}")
+        raise GraphError(f"codes of {bits!r} bits are not supported; choose one: {', '.join(map(str, _BITS))}")
     return int(bits)
 
 
 def _whole_numbers(codes: Any) -> np.ndarray:
     stored = np.asarray(codes)
     if stored.dtype.kind not in "iub":
-        raise GraphError(f"codes of a weight are whole numbers, not {stored.dtype}")
+        raise GraphError(f"codes of a weight must be whole numbers, not {stored.dtype}")
     if stored.size == 0:
-        raise GraphError(f"a weight of shape {list(stored.shape)} is empty")
+        raise GraphError(f"weight of shape {list(stored.shape)} is empty; every axis needs at least one element")
     return stored
 
 
 def _shifts(zero_point: Any) -> bool:
-    """Whether there is a zero point at all: zeros that a file spells out say nothing, and are not kept."""
+    """Whether there is a zero point at all: zeros in a file mean none, and are not kept."""
     return zero_point is not None and bool(np.any(np.asarray(zero_point).astype(np.int64)))
 
 
 def _as_stored(values: Any) -> np.ndarray:
-    """Scales are fp16 where they are stored; one that would lose digits there stays as it is, and with it the kernel
-    is expanded instead of streamed."""
+    """Scales are stored as fp16. A scale that would lose digits stays as it is, and its kernel is then expanded
+    instead of streamed."""
     numbers = np.asarray(values)
     if numbers.dtype.kind != "f":
         return numbers
@@ -287,7 +298,7 @@ def _along(values: Any, rank: int, axis: int | None, what: str) -> np.ndarray:
     if line.ndim == rank and axis is None:
         return line
     if axis is None:
-        raise GraphError(f"{line.size} {what}s without an axis")
+        raise GraphError(f"{line.size} {what}s need an axis; pass axis=")
     place = axis % rank
     return line.reshape(tuple(line.size if i == place else 1 for i in range(rank)))
 

@@ -39,37 +39,39 @@ class Graph:
 
     def __init__(self, outputs: Sequence[Tensor], states: Mapping[str, str] | None = None) -> None:
         if isinstance(outputs, Node) or not isinstance(outputs, Sequence):
-            raise GraphError(f"a graph takes a list of tensors, not a {type(outputs).__name__} object")
-        for each in outputs:
-            if not isinstance(each, Node):
-                raise GraphError(f"a graph is made of tensors, not of {type(each).__name__} objects")
+            raise GraphError(f"Graph: expected a list of tensors, not a {type(outputs).__name__} object")
+        for output in outputs:
+            if not isinstance(output, Node):
+                raise GraphError(f"Graph: outputs must be tensors, not {type(output).__name__} objects")
         if not outputs:
-            raise GraphError("a graph needs at least one output")
+            raise GraphError("Graph: at least one output is needed")
         self.outputs = tuple(outputs)
         self.nodes = _reachable(self.outputs)
         self.states: dict[str, str] = dict(states or {})
         self._check_states()
 
     def _check_states(self) -> None:
-        before = {each.name: each for each in self.inputs}
-        after = {each.name: each for each in self.outputs}
-        for name, made in self.states.items():
-            if name not in before or made not in after:
-                raise GraphError(f"state {name!r} with new value {made!r}: no input and output of these names")
-            if before[name].shape != after[made].shape:
+        before = {port.name: port for port in self.inputs}
+        after = {output.name: output for output in self.outputs}
+        for name, new_name in self.states.items():
+            if name not in before or new_name not in after:
                 raise GraphError(
-                    f"state {name!r} is {list(before[name].shape)}, its new value {list(after[made].shape)}"
+                    f"state {name!r} with new value {new_name!r}: the graph has no input and output of these names"
+                )
+            if before[name].shape != after[new_name].shape:
+                raise GraphError(
+                    f"state {name!r} is {list(before[name].shape)}, its new value {list(after[new_name].shape)}"
                 )
 
     @classmethod
     def of(cls, out: Tensor | Sequence[Tensor] | Graph) -> Graph:
-        """What a user hands over as a graph: one, its outputs, or its only output."""
+        """The graph of what a user passes: a graph, its outputs, or its only output."""
         if isinstance(out, Graph):
             return out
         if isinstance(out, Node):
             return cls([out])  # type: ignore[list-item]
         if not isinstance(out, Sequence):
-            raise GraphError(f"a tensor, a list of tensors or a graph was expected, not a {type(out).__name__} object")
+            raise GraphError(f"expected a tensor, a list of tensors or a graph, not a {type(out).__name__} object")
         return cls(out)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -81,76 +83,76 @@ class Graph:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Run-time inputs, in order of creation."""
-        return tuple(each for each in self.nodes if each.op == "input")
+        return tuple(node for node in self.nodes if node.op == "input")
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
-        return tuple(each for each in self.nodes if each.op == "parameter")
+        return tuple(node for node in self.nodes if node.op == "parameter")
 
     @property
     def weights(self) -> dict[str, Weight]:
         """Every constant once, by content."""
-        return {each.weight.key: each.weight for each in self.nodes if each.weight is not None}
+        return {node.weight.key: node.weight for node in self.nodes if node.weight is not None}
 
     @property
     def operations(self) -> tuple[Tensor, ...]:
         """Nodes that compute something."""
-        return tuple(each for each in self.nodes if not each.definition.leaf)
+        return tuple(node for node in self.nodes if not node.definition.leaf)
 
     @cached_property
     def kinds(self) -> frozenset[str]:
         """The ops that occur."""
-        return frozenset(each.op for each in self.nodes)
+        return frozenset(node.op for node in self.nodes)
 
     def names(self) -> dict[int, str]:
         """A distinct name for every node: the user's own, else the op and a number."""
         used: set[str] = set()
         counters: dict[str, int] = {}
         result: dict[int, str] = {}
-        for each in self.nodes:
-            if each.name and each.name not in used:
-                result[each.uid] = each.name
-                used.add(each.name)
-        for each in self.nodes:
-            if each.uid in result:
+        for node in self.nodes:
+            if node.name and node.name not in used:
+                result[node.uid] = node.name
+                used.add(node.name)
+        for node in self.nodes:
+            if node.uid in result:
                 continue
-            stem = each.name or each.op
+            stem = node.name or node.op
             while True:
                 number = counters.get(stem, 0)
                 counters[stem] = number + 1
                 candidate = f"{stem}_{number}"
                 if candidate not in used:
                     break
-            result[each.uid] = candidate
+            result[node.uid] = candidate
             used.add(candidate)
         return result
 
     def __str__(self) -> str:
         names = self.names()
-        return "\n".join(_line(each, names) for each in self.nodes)
+        return "\n".join(_line(node, names) for node in self.nodes)
 
     def __repr__(self) -> str:
-        outputs = ", ".join(repr(each) for each in self.outputs)
+        outputs = ", ".join(repr(output) for output in self.outputs)
         return f"Graph({len(self.operations)} ops, {len(self.inputs)} inputs -> {outputs})"
 
     def to_json(self, weights: bool = True) -> dict[str, Any]:
         """A plain document; ``weights=False`` leaves the values out and keeps their keys."""
-        position = {each.uid: number for number, each in enumerate(self.nodes)}
+        position = {node.uid: number for number, node in enumerate(self.nodes)}
         records = []
-        for each in self.nodes:
-            record: dict[str, Any] = {"op": each.op}
-            if each.inputs:
-                record["inputs"] = [position[operand.uid] for operand in each.inputs]
-            if each.signature.attrs:
-                record["attrs"] = {key: _plain(value) for key, value in each.signature.attrs}
-            record["shape"] = list(each.shape)
-            if each.name:
-                record["name"] = each.name
-            if each.weight is not None:
-                record["weight"] = each.weight.key
+        for node in self.nodes:
+            record: dict[str, Any] = {"op": node.op}
+            if node.inputs:
+                record["inputs"] = [position[operand.uid] for operand in node.inputs]
+            if node.signature.attrs:
+                record["attrs"] = {key: _plain(value) for key, value in node.signature.attrs}
+            record["shape"] = list(node.shape)
+            if node.name:
+                record["name"] = node.name
+            if node.weight is not None:
+                record["weight"] = node.weight.key
             records.append(record)
         document: dict[str, Any] = {"aneforge_graph": FORMAT, "nodes": records}
-        document["outputs"] = [position[each.uid] for each in self.outputs]
+        document["outputs"] = [position[output.uid] for output in self.outputs]
         if self.states:
             document["states"] = self.states
         if weights:
@@ -190,7 +192,7 @@ def load_graph(path: str | Path) -> Graph:
             }
             weights |= _encoded_weights(archive)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, MemoryError, *_DAMAGED) as error:
-        raise GraphError(f"{path} is no aneforge graph file: {error}") from None
+        raise GraphError(f"{path}: not an aneforge graph file ({error})") from None
     return Graph.from_json(document, weights)
 
 
@@ -214,7 +216,7 @@ def _from_file(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def _encoded_weights(archive: zipfile.ZipFile) -> dict[str, Encoded]:
-    """Weights in a compressed form: a folder each, with the form and its arrays."""
+    """Weights in a compressed form: one folder for each, with the form and its arrays."""
     forms: dict[str, Any] = {}
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name in archive.namelist():
@@ -225,12 +227,12 @@ def _encoded_weights(archive: zipfile.ZipFile) -> dict[str, Encoded]:
             forms[key] = json.loads(archive.read(name))
         else:
             parts.setdefault(key, {})[Path(file).stem] = _from_file(archive, name)
-    return {key: Encoded.from_parts(told, parts.get(key, {})) for key, told in forms.items()}
+    return {key: Encoded.from_parts(form, parts.get(key, {})) for key, form in forms.items()}
 
 
 def _reachable(outputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """Nodes number themselves when made, so the reachable ones in order of number are in order of use."""
-    seen = {each.uid: each for each in outputs}
+    """Nodes are numbered when they are created, so the reachable ones by number are in order of use."""
+    seen = {output.uid: output for output in outputs}
     stack = list(outputs)
     while stack:
         for operand in stack.pop().inputs:
@@ -240,12 +242,12 @@ def _reachable(outputs: tuple[Tensor, ...]) -> list[Tensor]:
     return [seen[uid] for uid in sorted(seen)]
 
 
-def _line(each: Tensor, names: dict[int, str]) -> str:
-    operands = ", ".join(f"%{names[operand.uid]}" for operand in each.inputs)
-    attrs = ", ".join(f"{key}={value!r}" for key, value in each.signature.attrs if key not in ("shape", "dtype"))
+def _line(node: Tensor, names: dict[int, str]) -> str:
+    operands = ", ".join(f"%{names[operand.uid]}" for operand in node.inputs)
+    attrs = ", ".join(f"{key}={value!r}" for key, value in node.signature.attrs if key not in ("shape", "dtype"))
     settings = f" {{{attrs}}}" if attrs else ""
-    where = f"  # {located(each.where)}" if each.where and not each.definition.leaf else ""
-    return f"%{names[each.uid]} = {each.op}({operands}){settings} : {each.dtype}{list(each.shape)}{where}"
+    where = f"  # {located(node.where)}" if node.where and not node.definition.leaf else ""
+    return f"%{names[node.uid]} = {node.op}({operands}){settings} : {node.dtype}{list(node.shape)}{where}"
 
 
 def _plain(value: Any) -> Any:
@@ -254,7 +256,7 @@ def _plain(value: Any) -> Any:
 
 def _tuples(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
-        raise GraphError("an attribute is NaN")
+        raise GraphError("an attribute is NaN; use a number")
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
@@ -284,67 +286,69 @@ def _decode(record: dict[str, Any], key: str) -> np.ndarray | Encoded:
 
 def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded] | None) -> Graph:
     if not isinstance(document, dict) or document.get("aneforge_graph") != FORMAT:
-        found = document.get("aneforge_graph") if isinstance(document, dict) else type(document).__name__
-        raise GraphError(f"no aneforge graph of format {FORMAT} (found {found!r})")
+        version = document.get("aneforge_graph") if isinstance(document, dict) else type(document).__name__
+        raise GraphError(
+            f"not an aneforge graph of format {FORMAT} (found {version!r}); write it again with Graph.save"
+        )
     if weights is None:
         stored = document.get("weights", {})
         if not isinstance(stored, dict):
-            raise GraphError(f"the weights are a {type(stored).__name__}, not a record by key")
+            raise GraphError(f"'weights' is a {type(stored).__name__}; expected a record by key")
         weights = {key: _decode(record, key) for key, record in stored.items()}
     records, outputs = document.get("nodes"), document.get("outputs")
     if not isinstance(records, list) or not isinstance(outputs, list):
-        raise GraphError("the graph needs a list of nodes and a list of outputs")
-    made: list[Tensor] = []
+        raise GraphError("'nodes' and 'outputs' must be lists")
+    nodes: list[Tensor] = []
     for number, record in enumerate(records):
-        made.append(_read_node(number, record, made, weights))
-    if not all(_points_into(index, len(made)) for index in outputs):
-        raise GraphError(f"the graph names an output that it does not hold: {outputs} of {len(made)} nodes")
+        nodes.append(_read_node(number, record, nodes, weights))
+    if not all(_points_into(index, len(nodes)) for index in outputs):
+        raise GraphError(f"outputs {outputs} are not all among the {len(nodes)} nodes of the graph")
     states = document.get("states", {})
-    if not isinstance(states, dict) or not all(isinstance(each, str) for each in states.values()):
-        raise GraphError("the states are no record of names by name")
-    return Graph([made[index] for index in outputs], states)
+    if not isinstance(states, dict) or not all(isinstance(new_name, str) for new_name in states.values()):
+        raise GraphError("'states' must map names of inputs to names of outputs")
+    return Graph([nodes[index] for index in outputs], states)
 
 
 def _points_into(index: Any, size: int) -> bool:
     return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < size
 
 
-def _read_node(number: int, record: Any, made: list[Tensor], weights: Mapping[str, Any]) -> Tensor:
+def _read_node(number: int, record: Any, nodes: list[Tensor], weights: Mapping[str, Any]) -> Tensor:
     if not isinstance(record, dict) or not isinstance(record.get("op"), str):
-        raise GraphError(f"node {number} is no record with an 'op'")
+        raise GraphError(f"node {number}: not a record with an 'op'")
     declared = definition(record["op"])
-    what = f"node {number} ({declared.name})"
+    label = f"node {number} ({declared.name})"
     operands, settings, name = record.get("inputs", []), record.get("attrs", {}), record.get("name")
     if not isinstance(operands, list) or not all(_points_into(index, number) for index in operands):
-        raise GraphError(f"{what} uses {operands}; operands must stand before it")
+        raise GraphError(f"{label}: operands {operands} must all be earlier nodes")
     if not isinstance(settings, dict) or set(settings) != set(declared.attributes):
-        raise GraphError(f"{what} needs attributes {list(declared.attributes)}, has {list(settings)}")
+        raise GraphError(f"{label}: attributes are {list(settings)}; expected {list(declared.attributes)}")
     if not (name is None or isinstance(name, str)):
-        raise GraphError(f"{what} is named {name!r}; a name is text")
+        raise GraphError(f"{label}: name {name!r} must be text")
     try:
         # In the order of the declaration, whatever order the document has them in.
         attrs = {key: _tuples(settings[key]) for key in declared.attributes}
         weight = _read_weight(record.get("weight"), declared.name, weights)
-        result = make(declared, [made[index] for index in operands], attrs, name=name, weight=weight)
+        result = make(declared, [nodes[index] for index in operands], attrs, name=name, weight=weight)
     except GraphError as error:
-        raise GraphError(f"{what}: {error}") from None
+        raise GraphError(f"{label}: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise GraphError(f"{what} has the wrong operands or attributes: {error!r}") from None
+        raise GraphError(f"{label}: wrong operands or attributes ({error!r})") from None
     if weight is not None and attrs.get("shape", weight.shape) != weight.shape:
-        raise GraphError(f"{what} says {list(attrs['shape'])}, its weight is {list(weight.shape)}")
+        raise GraphError(f"{label}: declares shape {list(attrs['shape'])}, but its weight has {list(weight.shape)}")
     if "shape" in record and list(result.shape) != record["shape"]:
-        raise GraphError(f"{what} says {record['shape']}, its operands give {list(result.shape)}")
+        raise GraphError(f"{label}: declares shape {record['shape']}, but its operands give {list(result.shape)}")
     return result
 
 
 def _read_weight(key: Any, name: str, weights: Mapping[str, Any]) -> Weight | None:
-    held = name in ("const", "parameter")
+    has_weight = name in ("const", "parameter")
     if key is None:
-        if held:
-            raise GraphError("it has no weight")
+        if has_weight:
+            raise GraphError("the weight is missing; a constant or parameter needs one")
         return None
-    if not held:
-        raise GraphError("only constants and parameters hold a weight")
+    if not has_weight:
+        raise GraphError("the op cannot have a weight; only constants and parameters do")
     if not isinstance(key, str) or key not in weights:
-        raise GraphError(f"it needs weight {key}, which is missing")
+        raise GraphError(f"weight {key} is missing from the file")
     return intern_weight(weights[key], f"weight {key}")

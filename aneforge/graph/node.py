@@ -1,4 +1,4 @@
-"""The core of the graph: what an op declaration is, what a node is, and the one way to make a node.
+"""The core of the graph: what an op declaration is, what a node is, and the one function that makes a node.
 
 A node is immutable and is made by :func:`make`, which runs the op's shape rule and the guards that hold on
 every chip. Nodes number themselves in order of creation, so a graph in topological order is its reachable
@@ -91,11 +91,11 @@ def definitions() -> Mapping[str, OpDef]:
 
 def definition(name: str) -> OpDef:
     """The declaration of one op."""
-    found = _definitions.get(name)
-    if found is None:
+    declared = _definitions.get(name)
+    if declared is None:
         near = ", ".join(nearest(str(name), _definitions)) or "conv, matmul, relu"
-        raise GraphError(f"no graph operation {name!r}; nearest: {near}")
-    return found
+        raise GraphError(f"{name!r}: not a graph operation; nearest: {near}")
+    return declared
 
 
 def op(name: str, operands: str, attributes: str = "", **options: Any) -> Callable[[type], OpDef]:
@@ -110,7 +110,7 @@ def op(name: str, operands: str, attributes: str = "", **options: Any) -> Callab
     def declare(body: type) -> OpDef:
         rules = {key: getattr(value, "__func__", value) for key, value in vars(body).items()}
         if name in _definitions:
-            raise GraphError(f"op {name} is declared twice")
+            raise GraphError(f"op {name} is declared twice; give one of them another name")
         declared = OpDef(
             name=name,
             doc=(body.__doc__ or "").strip(),
@@ -135,12 +135,12 @@ def composed(form: Callable[..., Tensor]) -> Callable[..., Sequence[Any]]:
         from aneforge.graph.autodiff import gradients
 
         places: list[Tensor] = []
-        for each in operands:  # an operand that stands twice has a gradient at each place
-            twice = any(each is other for other in places)
-            places.append(each.reshape(each.shape) if twice else each)
-        wanted = [each for each in places if each.op != "const"]
-        found = iter(gradients(form(*places, **attrs), wanted, seed=g, stop=places))
-        return [None if each.op == "const" else next(found) for each in places]
+        for operand in operands:  # an operand that is used twice has a gradient at each place
+            twice = any(operand is place for place in places)
+            places.append(operand.reshape(operand.shape) if twice else operand)
+        wanted = [place for place in places if place.op != "const"]
+        parts = iter(gradients(form(*places, **attrs), wanted, seed=g, stop=places))
+        return [None if place.op == "const" else next(parts) for place in places]
 
     return derivative
 
@@ -223,7 +223,7 @@ class Node:
 _numbers = itertools.count()
 _type_of = attrgetter("signature.result")
 _signatures: SharedCache[Signature] = SharedCache(1 << 16)
-# Some signatures hold constants, because rules read their values: those live as long as a node has them, no longer.
+# Some signatures include constants, because rules read their values: those live only as long as a node has them.
 _with_values: WeakValueDictionary[tuple[Any, ...], Signature] = WeakValueDictionary()
 _with_values_lock = Lock()
 
@@ -233,7 +233,7 @@ class _Factory:
     tensor: Callable[..., Tensor] = field(default=Node)  # type: ignore[assignment]
 
 
-factory = _Factory()  # tensor.py puts its class here, so that ops need not import it
+factory = _Factory()  # tensor.py sets its class here, so that ops need not import it
 
 
 def make(
@@ -245,26 +245,26 @@ def make(
     weight: Weight | Snapshot | None = None,
     placed: bool = True,
 ) -> Tensor:
-    """The one way to make a node: type rules, shape rule, guards. An error names the user's line.
+    """The one function that makes a node: type rules, shape rule, guards. An error names the user's line.
 
-    One that is not ``placed`` has no line until it is an operand: then it has that of its user.
+    A node that is not ``placed`` has no line until it becomes an operand: then it gets the line of its user.
     """
     settings = tuple(attrs.items()) if attrs else ()
     try:
         types = tuple(map(_type_of, inputs))
     except AttributeError:
-        raise _no_tensor(declared, inputs) from None
+        raise _not_a_tensor(declared, inputs) from None
     key: tuple[Any, ...] = (declared.name, settings, types)
     weights = ()
     if declared.reads_values:
-        weights = tuple([each.weight for each in inputs])
-        key = (*key, *[each and each.key for each in weights])
+        weights = tuple([operand.weight for operand in inputs])
+        key = (*key, *[constant and constant.key for constant in weights])
     elif weight is not None:
         key = (*key, weight.shape, weight.encoding)
     try:
         signature = (_with_values if weights else _signatures).get(key)
     except TypeError:
-        raise _located(declared.name, f"attribute {_unhashable(settings)} is no plain value") from None
+        raise _located(declared.name, f"attribute {_unhashable(settings)} is not a plain value") from None
     if signature is None:
         signature = _infer(declared, settings, types, weights, weight)
         if weights:
@@ -280,9 +280,9 @@ def make(
     return factory.tensor(signature, tuple(inputs), name, weight, where)
 
 
-def _no_tensor(declared: OpDef, inputs: Sequence[Any]) -> GraphError:
-    kind = next(type(each) for each in inputs if not isinstance(each, Node))
-    return _located(declared.name, f"operand is a {kind.__name__}, not a graph tensor{_given(inputs, {})}")
+def _not_a_tensor(declared: OpDef, inputs: Sequence[Any]) -> GraphError:
+    type_ = next(type(operand) for operand in inputs if not isinstance(operand, Node))
+    return _located(declared.name, f"operand is a {type_.__name__}, not a graph tensor{_operand_shapes(inputs, {})}")
 
 
 def _infer(
@@ -298,26 +298,26 @@ def _infer(
         dtype = _result_dtype(declared, [dtype for _, dtype, _ in types], dict(settings))
         shape = weight.shape if weight is not None else declared.shape(*shapes, **dict(settings))
         _check_size(shape, dtype, scalar=weight is not None)
-        _check_axes(dict(settings), max(len(each) for each in (shape, *shapes)))
+        _check_axes(dict(settings), max(len(size) for size in (shape, *shapes)))
     except GraphError as error:
-        operands = f" (operands {', '.join(str(list(each)) for each in shapes)})" if shapes else ""
+        operands = f" (operands {', '.join(str(list(size)) for size in shapes)})" if shapes else ""
         raise _located(declared.name, f"{error}{operands}") from None
     except OverflowError as error:
         raise _located(declared.name, f"a size is too large: {error}") from None
     return Signature(declared, settings, types, shape, dtype, weights, "" if weight is None else weight.encoding)
 
 
-def _check_operands(declared: OpDef, given: int) -> None:
-    """Builders pass the right number; a file may not."""
-    needed = sum(1 for each in declared.operands if not each.endswith("?"))
-    if given < needed or (given > len(declared.operands) and not declared.variadic):
-        raise GraphError(f"takes {' '.join(declared.operands) or 'no operands'}, {given} were given")
+def _check_operands(declared: OpDef, count: int) -> None:
+    """Refuse a wrong number of operands. Builders pass the right number; a file may not."""
+    needed = sum(1 for name in declared.operands if not name.endswith("?"))
+    if count < needed or (count > len(declared.operands) and not declared.variadic):
+        raise GraphError(f"takes {' '.join(declared.operands) or 'no operands'}, but got {count} operands")
 
 
 def _check_axes(attrs: Mapping[str, Any], rank: int) -> None:
-    """Builders resolve axes; a file may name one that is not there (flatten2d may name the end)."""
-    named = (*attrs.get("axes", ()), *(attrs[key] for key in ("axis", "seq_axis", "batch_axis") if key in attrs))
-    for axis in named:
+    """Refuse an axis that does not exist. Builders resolve axes; a file may name any (flatten2d may name the end)."""
+    axes = (*attrs.get("axes", ()), *(attrs[key] for key in ("axis", "seq_axis", "batch_axis") if key in attrs))
+    for axis in axes:
         if not isinstance(axis, int) or isinstance(axis, bool) or not 0 <= axis <= rank - ("axes" in attrs):
             raise GraphError(f"axis {axis!r} is out of range for rank {rank}")
 
@@ -330,11 +330,11 @@ def _check_size(shape: Shape, dtype: str, scalar: bool) -> None:
     elements = 1
     for extent in shape:
         if extent < 1:
-            raise GraphError(f"result {list(shape)} has an axis of {extent}; every axis needs at least one element")
+            raise GraphError(f"result {list(shape)} has an axis of {extent}; empty tensors are not supported")
         elements *= extent
     if elements * DTYPES[dtype] > MAX_BYTES:
         raise GraphError(
-            f"result {list(shape)} needs {elements * DTYPES[dtype]:,} bytes; device addresses end at 2^42"
+            f"result {list(shape)} needs {elements * DTYPES[dtype]:,} bytes; the limit of device addresses is 2^42"
         )
 
 
@@ -343,11 +343,11 @@ def _result_dtype(declared: OpDef, dtypes: list[str], attrs: Mapping[str, Any]) 
     rule = declared.dtypes
     if rule == "attribute":
         if attrs["dtype"] not in DTYPES:
-            raise GraphError(f"no type {attrs['dtype']!r}; it is one of {', '.join(DTYPES)}")
+            raise GraphError(f"type {attrs['dtype']!r} is unknown; choose one: {', '.join(DTYPES)}")
         return attrs["dtype"]
     if rule == "same":
         if len(set(dtypes)) > 1:
-            raise GraphError(f"operands are {' and '.join(sorted(set(dtypes)))}; they must be of one type")
+            raise GraphError(f"operands are {' and '.join(sorted(set(dtypes)))}; they must have one type")
         return dtypes[0]
     if rule == "select":
         if dtypes[0] != "bool" or set(dtypes[1:]) != {"fp16"}:
@@ -356,12 +356,12 @@ def _result_dtype(declared: OpDef, dtypes: list[str], attrs: Mapping[str, Any]) 
     wanted = "bool" if rule.startswith("bool") else "fp16"
     for dtype in dtypes:
         if dtype != wanted:
-            cure = {
+            remedy = {
                 "bool": "cast it, or use it as the condition of where()",
                 "uint8": "use image_input() or cast it",
-                "int32": "the engine computes no integers, only host ops do",
+                "int32": "the engine has no integer type; only host ops take integers",
             }
-            raise GraphError(f"needs {wanted} operands, not {dtype}; {cure.get(dtype, 'compare first')}")
+            raise GraphError(f"needs {wanted} operands, not {dtype}; {remedy.get(dtype, 'compare first')}")
     return "bool" if rule in ("bool", "compare") else "fp16"
 
 
@@ -374,16 +374,16 @@ def _unhashable(settings: Iterable[tuple[str, Any]]) -> str:
     return "value"
 
 
-_own_files: set[str] = set()  # of this package, as frames name them
-# The line of an instruction, by its code and place there: Python works it out anew each time it is asked. The code
-# stands in the value, so no other can have its id as long as the entry lives.
+_own_files: set[str] = set()  # files of this package, as frames name them
+# The line of an instruction, by its code and place there, because Python computes it anew each time. The value keeps
+# the code alive, so no other code can have its id as long as the entry lives.
 _places: SharedCache[tuple[CodeType, tuple[str, int]]] = SharedCache(1 << 14)
 _read_from: ContextVar[str | None] = ContextVar("aneforge model file", default=None)
 
 
 @contextmanager
 def made_from(file: str) -> Iterator[None]:
-    """Nodes made meanwhile come from a model file, not from a line of somebody's code."""
+    """Nodes made inside this context come from a model file, not from a line of the user's code."""
     token = _read_from.set(file)
     try:
         yield
@@ -402,14 +402,15 @@ def _caller() -> tuple[str, int] | None:
         if code.co_filename not in _own_files:
             if not code.co_filename.startswith(_PACKAGE):
                 place = id(code), frame.f_lasti
-                found = _places.get(place) or _places.keep(place, (code, (code.co_filename, frame.f_lineno)))
-                return found[1]
+                cached = _places.get(place) or _places.keep(place, (code, (code.co_filename, frame.f_lineno)))
+                return cached[1]
             _own_files.add(code.co_filename)
         frame = frame.f_back
     return None
 
 
 def located(where: tuple[str, int] | None) -> str:
+    """A place in the user's code as ``file:line``; only the file for a model file."""
     if where is None:
         return "unknown line"
     name, line = shown(Path(where[0]).name), where[1]
@@ -417,15 +418,15 @@ def located(where: tuple[str, int] | None) -> str:
 
 
 def _located(name: str, message: str) -> GraphError:
-    """An error that says all: the op, the user's line, and a message with the shapes and the rule."""
+    """A complete error: the op, the user's line, and a message with the shapes and the rule."""
     error = GraphError(f"{name} at {located(_caller())}: {message.removeprefix(f'{name}: ')}")
     vars(error)["complete"] = True
     return error
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """A call that users make. What it refuses names the call, the user's line and the shapes, wherever the
-    rule stands; arguments that the code cannot even handle are refused the same way, with their cause."""
+    """Mark a function that users call. Its refusals then name the call, the user's line and the shapes, wherever the
+    rule is; arguments that the code cannot handle at all are refused the same way, with their cause."""
     name = function.__name__.strip("_")
     if function.__name__.startswith("__r"):
         name = name[1:]  # __radd__ is an add
@@ -437,20 +438,20 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
         except GraphError as error:
             if "complete" in vars(error):
                 raise
-            raise _located(name, f"{error}{_given(args, kwargs)}") from None
+            raise _located(name, f"{error}{_operand_shapes(args, kwargs)}") from None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise  # arguments missing or unknown: Python's own message is the clear one
-            raise _located(name, f"cannot take these arguments: {error}{_given(args, kwargs)}") from error
+            raise _located(name, f"cannot take these arguments: {error}{_operand_shapes(args, kwargs)}") from error
 
     return call
 
 
-def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _operand_shapes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The shapes among the arguments of a call."""
     shapes = []
     for value in (*args, *kwargs.values()):
-        for each in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(getattr(each, "shape", None), tuple):
-                shapes.append(str(list(each.shape)))
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(getattr(item, "shape", None), tuple):
+                shapes.append(str(list(item.shape)))
     return f" (operands {', '.join(shapes)})" if shapes else ""

@@ -1,4 +1,4 @@
-"""Evaluate a graph in float64, op by op: what the graph means, before any chip rounds it."""
+"""Evaluate a graph in float64, op by op: the meaning of the graph, before any chip rounds it."""
 
 from __future__ import annotations
 
@@ -23,67 +23,69 @@ def evaluate(out: Tensor | Sequence[Tensor] | Graph, feeds: Mapping[Any, Any] | 
     """
     graph = Graph.of(out)
     values = _feed(graph, feeds)
-    users: dict[int, int] = {each.uid: 1 for each in graph.outputs}
-    for each in graph.nodes:
-        for operand in each.inputs:
+    users: dict[int, int] = {output.uid: 1 for output in graph.outputs}
+    for node in graph.nodes:
+        for operand in node.inputs:
             users[operand.uid] = users.get(operand.uid, 0) + 1
-    for each in graph.nodes:
-        if each.uid not in values:
-            values[each.uid] = value_of(each, [values[operand.uid] for operand in each.inputs])
-        for operand in each.inputs:
+    for node in graph.nodes:
+        if node.uid not in values:
+            values[node.uid] = value_of(node, [values[operand.uid] for operand in node.inputs])
+        for operand in node.inputs:
             users[operand.uid] -= 1
             if not users[operand.uid]:
                 del values[operand.uid]  # memory follows the live tensors, not the whole graph
-    results = [values[each.uid] for each in graph.outputs]
+    results = [values[output.uid] for output in graph.outputs]
     return results[0] if isinstance(out, Tensor) else results
 
 
-def value_of(each: Tensor, operands: list[np.ndarray]) -> np.ndarray:
-    if each.weight is not None:
-        return each.weight.array.astype(np.float64)
-    rule = each.definition.reference
+def value_of(node: Tensor, operands: list[np.ndarray]) -> np.ndarray:
+    if node.weight is not None:
+        return node.weight.array.astype(np.float64)
+    rule = node.definition.reference
     if rule is None:
-        raise GraphError(f"{each!r} has no value: it is an input that was not fed")
+        raise GraphError(f"{node!r}: has no value, because this input was not fed. Pass a value for it")
     try:
-        result = np.asarray(rule(*operands, **dict(each.signature.attrs)))
+        result = np.asarray(rule(*operands, **dict(node.signature.attrs)))
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # attributes that no builder gives
-        raise GraphError(f"{each!r} at {located(each.where)} cannot be evaluated: {error}") from error
-    if each.dtype != "bool":
+        raise GraphError(f"{node!r} at {located(node.where)}: cannot be evaluated: {error}") from error
+    if node.dtype != "bool":
         result = result.astype(np.float64, copy=False)
-    if result.shape != each.shape:
-        raise GraphError(f"{each!r}: the reference gave shape {list(result.shape)}")
+    if result.shape != node.shape:
+        raise GraphError(f"{node!r}: the reference gave shape {list(result.shape)}")
     return result
 
 
 def _feed(graph: Graph, feeds: Mapping[Any, Any] | Sequence[Any]) -> dict[int, np.ndarray]:
     inputs = graph.inputs
     if isinstance(feeds, Mapping):
-        names = {each.name: each for each in (*inputs, *graph.parameters) if each.name}
-        held = {each.uid for each in graph.nodes}
+        names = {port.name: port for port in (*inputs, *graph.parameters) if port.name}
+        uids = {node.uid for node in graph.nodes}
         pairs = []
         for key, value in feeds.items():
-            found = key if isinstance(key, Tensor) else names.get(key)
-            if found is None or found.uid not in held:
-                raise GraphError(f"no input {key!r}; the graph has {', '.join(names) or 'unnamed inputs only'}")
-            pairs.append((found, value))
+            tensor = key if isinstance(key, Tensor) else names.get(key)
+            if tensor is None or tensor.uid not in uids:
+                raise GraphError(
+                    f"{key!r}: not an input of the graph; choose one: {', '.join(names) or 'unnamed inputs only'}"
+                )
+            pairs.append((tensor, value))
     else:
         listed = list(feeds)
         if len(listed) != len(inputs):
-            raise GraphError(f"the graph has {len(inputs)} inputs, {len(listed)} values were given")
+            raise GraphError(f"the graph has {len(inputs)} inputs, but {len(listed)} values were passed")
         pairs = list(zip(inputs, listed, strict=True))
     values: dict[int, np.ndarray] = {}
-    for tensor, value in pairs:
+    for port, value in pairs:
         try:
             array = np.asarray(value)
         except Exception:  # ragged lists, and whatever another library's array raises
             array = np.asarray("")
         if array.dtype.kind not in "fiub":
-            raise GraphError(f"input {tensor!r} was given {type(value).__name__} values, not real numbers")
+            raise GraphError(f"input {port!r}: {type(value).__name__} values are not real numbers")
         array = array.astype(np.float64, copy=False)
-        if array.shape != tensor.shape:
-            raise GraphError(f"input {tensor!r} was given shape {list(array.shape)}")
-        values[tensor.uid] = array
-    missing = [repr(each) for each in inputs if each.uid not in values]
+        if array.shape != port.shape:
+            raise GraphError(f"input {port!r}: the value has shape {list(array.shape)}")
+        values[port.uid] = array
+    missing = [repr(port) for port in inputs if port.uid not in values]
     if missing:
-        raise GraphError(f"no value for {', '.join(missing)}")
+        raise GraphError(f"no value was passed for {', '.join(missing)}")
     return values

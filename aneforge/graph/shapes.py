@@ -43,7 +43,7 @@ def broadcast(*shapes: Shape, **_: Any) -> Shape:
     return tuple(result)
 
 
-def whole(value: Any, what: str) -> int:
+def whole_number(value: Any, what: str) -> int:
     """A plain int; accepts NumPy integers, refuses floats and booleans."""
     if type(value) is int:
         return value
@@ -53,7 +53,7 @@ def whole(value: Any, what: str) -> int:
 
 
 def positive(value: Any, what: str) -> int:
-    result = whole(value, what)
+    result = whole_number(value, what)
     if result < 1:
         raise GraphError(f"{what} must be at least 1, not {result}")
     return result
@@ -61,7 +61,7 @@ def positive(value: Any, what: str) -> int:
 
 def extent(value: Any, what: str) -> int:
     """A whole number of zero or more."""
-    result = whole(value, what)
+    result = whole_number(value, what)
     if result < 0:
         raise GraphError(f"{what} must be zero or more, not {result}")
     return result
@@ -96,7 +96,7 @@ def pair(value: Any, what: str, check: Any = positive) -> tuple[int, int]:
 
 def axis_of(axis: Any, rank: int) -> int:
     """A non-negative axis; negative ones count from the end."""
-    index = whole(axis, "axis")
+    index = whole_number(axis, "axis")
     if not -rank <= index < rank:
         raise GraphError(f"axis {index} is out of range for rank {rank} ({-rank} to {rank - 1})")
     return index % rank
@@ -106,12 +106,12 @@ def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
     """Sorted distinct axes from an int, a sequence, or None for all."""
     if axes is None:
         return tuple(range(rank))
-    given = axes if isinstance(axes, Sequence) and not isinstance(axes, str) else [axes]
-    if not given:
-        raise GraphError("no axis was given")
-    result = [axis_of(axis, rank) for axis in given]
+    listed = axes if isinstance(axes, Sequence) and not isinstance(axes, str) else [axes]
+    if not listed:
+        raise GraphError("axes is empty; name at least one axis")
+    result = [axis_of(axis, rank) for axis in listed]
     if len(set(result)) != len(result):
-        raise GraphError(f"axes {list(given)} name one axis twice")
+        raise GraphError(f"axes {list(listed)} name one axis twice")
     return tuple(sorted(result))
 
 
@@ -128,7 +128,8 @@ def window(size: int, kernel: int, stride: int, before: int, after: int, dilatio
     """Output extent of a sliding window along one axis."""
     if min(kernel, stride, dilation) < 1 or min(before, after) < 0:
         raise GraphError(
-            f"window {kernel}, stride {stride}, dilation {dilation}, padding {before} and {after}: too small"
+            f"window {kernel}, stride {stride}, dilation {dilation}, padding {before} and {after}: "
+            "the first three must be at least 1, the padding at least 0"
         )
     reach = dilation * (kernel - 1) + 1
     padded = size + before + after

@@ -1,8 +1,8 @@
-"""Arrays that users pass in, as they are at that moment.
+"""Arrays that users pass in, with the values they have at that moment.
 
-A graph is built before anybody reads its numbers, and to round an array to fp16 and to hash it takes most of the time
-that building takes. So an array of moderate size is checked and its bytes are copied, which is quick; the first reader
-has it rounded and interned. What a weight cannot hold is still refused at the line that passes it in.
+A graph is built before its numbers are read, and rounding an array to fp16 and hashing it takes most of the time that
+building takes. So an array of moderate size is checked and its bytes are copied, which is quick; the first reader
+rounds and interns it. What a weight cannot hold is still refused at the line that passes it in.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from aneforge.graph.weights import Weight, intern_fp16, intern_weight, lies_in_f
 __all__ = ["Snapshot", "stored_weight"]
 
 _SMALL = 1 << 12  # bytes; looked up by content at once
-_MODERATE = 1 << 18  # bytes; nobody builds thousands of larger ones, and rounded at once they take less memory
+_MODERATE = 1 << 18  # bytes; models have few larger ones, and rounded at once they take less memory
 _MOST = 1 << 27  # bytes that may wait to be rounded
 _LEAST = 1 << 23  # bytes of a model that turned out to be large, so that it does not stay in memory in its wide form
-_FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, np.float64))  # in this machine's order of bytes
+_FLOATS = tuple(np.dtype(dtype) for dtype in (np.float32, np.float16, np.float64))  # in this machine's order of bytes
 
 
 class Snapshot:
-    """Numbers that fp16 can hold and that nobody can change any more; a :class:`Weight` as soon as one is needed.
+    """Numbers that fp16 can hold and that can no longer change; becomes a :class:`Weight` when one is needed.
 
-    Threads may ask together: each result is set before its source is dropped, so who reads them in the opposite order
-    finds one of them, and all get the same weight from the table of weights.
+    Threads may ask at the same time: each result is set before its source is dropped, so a reader in the opposite
+    order finds one of them, and all readers get the same weight from the table of weights.
     """
 
     __slots__ = ("__weakref__", "_rounded", "_weight", "content", "dtype", "shape")
@@ -93,8 +93,8 @@ class _Waiting:
             self.size += size - replaced
             if self.size > self.limit:
                 late = self._make_room()
-        for each in late:
-            each.shrink()
+        for oldest in late:
+            oldest.shrink()
 
     def _make_room(self) -> list[Snapshot]:
         """Forget what is gone or read; if much is left, returns the oldest, which are to be rounded."""
@@ -123,7 +123,7 @@ _small_lock = Lock()
 
 
 def stored_weight(values: Any, what: str = "weight") -> Weight | Snapshot:
-    """The weight with these contents, or a snapshot that becomes it when somebody reads it."""
+    """The weight with these contents, or a snapshot that becomes the weight when it is first read."""
     if type(values) not in (np.ndarray, np.float16) or values.dtype not in _FLOATS or values.nbytes > _MODERATE:
         return intern_weight(values, what)
     content = values.tobytes()
@@ -139,8 +139,8 @@ def stored_weight(values: Any, what: str = "weight") -> Weight | Snapshot:
 
 
 def _snapshot(values: np.ndarray, content: bytes) -> Snapshot | None:
-    """A snapshot, unless the array may hold what is refused. Models use one array in many places: the last snapshot of
-    the same object serves again as long as nobody wrote to it."""
+    """A snapshot, unless the array may hold values that are refused. Models use one array in many places: the last
+    snapshot of the same object is reused as long as the array is unchanged."""
     known = _waiting.get(id(values))
     if known is not None and known.content == content and known.shape == values.shape and known.dtype == values.dtype:
         return known

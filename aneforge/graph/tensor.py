@@ -33,7 +33,7 @@ _PLAIN = {
 
 
 def _entries(cls: C) -> C:
-    """Every method that builds nodes is a call that users make. Some builders are one already."""
+    """Mark every method that builds nodes as a call that users make. Some builders are marked already."""
     for name, member in list(vars(cls).items()):
         if name in _PLAIN or hasattr(member, "__wrapped__"):
             continue
@@ -48,9 +48,9 @@ class Tensor(Node):
 
     __slots__ = ()
     __hash__ = Node.__hash__
-    __array_priority__ = 1000  # an array on the left of an operator leaves the work to the tensor
+    __array_priority__ = 1000  # with an array on its left, the tensor's operator is used
 
-    # What NumPy users reach for.
+    # The names that NumPy users expect.
 
     @property
     def ndim(self) -> int:
@@ -88,7 +88,7 @@ class Tensor(Node):
         return (self[i] for i in range(len(self)))
 
     def __bool__(self) -> bool:
-        raise GraphError(f"a graph tensor has no truth value (from {node.located(self.where)}); use where()")
+        raise GraphError(f"a graph tensor has no truth value yet (from {node.located(self.where)}); use where()")
 
     def __float__(self) -> float:
         raise GraphError(f"a graph tensor has no value yet (from {node.located(self.where)}); compile and run it")

@@ -1,7 +1,7 @@
-"""Constants of a graph, held once by content.
+"""Constants of a graph, stored once by content.
 
-The engine stores weights as fp16, so an array is rounded to fp16 once, here; what does not survive that
-(NaN, a finite value beyond the fp16 range, an integer array) is refused at the line that passes it in.
+The engine stores weights as fp16, so an array is rounded to fp16 once, here. Values that fp16 cannot hold (NaN, a
+finite value beyond the fp16 range, an integer array) are refused at the line that passes the array in.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FP16_MAX = 65504.0
 class Weight:
     """A read-only fp16 array and the key of its content.
 
-    A derived weight is a recipe over other weights: its numbers are made when somebody reads them, so a compiler
-    may fold and split gigabytes without touching one. One that came in a compressed form keeps it as ``encoded``.
+    A derived weight is a recipe over other weights: its numbers are computed when they are first read, so a compiler
+    can fold and split gigabytes without touching one. A weight that came in a compressed form keeps it as ``encoded``.
     """
 
     __slots__ = ("__weakref__", "_array", "_make", "_row_peaks", "encoded", "key", "shape")
@@ -60,18 +60,19 @@ class Weight:
 
     @property
     def array(self) -> np.ndarray:
-        """The numbers; those of a derived weight are made when they are read, and the last few of them are kept."""
+        """The numbers; those of a derived weight are computed when they are read, and the last few of them are
+        kept."""
         if self._array is not None:
             return self._array
         recent = _recent.get(self.key)
-        return self._made() if recent is None else recent
+        return self._compute() if recent is None else recent
 
-    def _made(self) -> np.ndarray:
+    def _compute(self) -> np.ndarray:
         assert self._make is not None
         with np.errstate(over="ignore"):
-            made = self._make().astype(np.float16, copy=False).reshape(self.shape)
-        made.setflags(write=False)
-        return _recent.keep(self.key, made)
+            array = self._make().astype(np.float16, copy=False).reshape(self.shape)
+        array.setflags(write=False)
+        return _recent.keep(self.key, array)
 
     @property
     def size(self) -> int:
@@ -90,14 +91,14 @@ class Weight:
 
     @property
     def row_peaks(self) -> np.ndarray:
-        """The largest magnitude along the first axis, in float64; worked out once."""
+        """The largest magnitude along the first axis, in float64; computed once."""
         if self._row_peaks is not None:
             return self._row_peaks
-        # Without its sign bit an fp16 number orders as the whole number of its bits, which compares faster.
+        # Without its sign bit an fp16 number orders like the integer of its bits, which compares faster.
         bits = np.ascontiguousarray(self.array).view(np.uint16) & np.uint16(0x7FFF)
         rows = bits.reshape(self.shape[0], -1) if self.shape else bits.reshape(1, 1)
-        found = self._row_peaks = rows.max(axis=1).view(np.float16).astype(np.float64)
-        return found
+        peaks = self._row_peaks = rows.max(axis=1).view(np.float16).astype(np.float64)
+        return peaks
 
     def __repr__(self) -> str:
         return f"Weight({self.key[:8]}, {list(self.shape)})"
@@ -113,7 +114,7 @@ _INFINITE = 0x7C00
 
 
 def intern_weight(values: Any, what: str = "weight") -> Weight:
-    """The one :class:`Weight` with these contents. Numbers that lie in a file and are fp16 there stay in it."""
+    """The one :class:`Weight` with these contents. Numbers that are fp16 in a mapped file stay in the file."""
     if isinstance(values, Encoded):
         return _intern_encoded(values, what)
     array = _as_fp16(values, what)
@@ -121,37 +122,38 @@ def intern_weight(values: Any, what: str = "weight") -> Weight:
 
 
 def intern_fp16(array: np.ndarray, copy: bool = False) -> Weight:
-    """The one :class:`Weight` with the contents of an fp16 array without NaN; ``copy`` if others may write to it."""
+    """The one :class:`Weight` with the contents of an fp16 array without NaN; ``copy`` if other code may write to
+    it."""
     digest = hashlib.blake2b(repr(array.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(array).data)
     key = digest.hexdigest()
-    found = _table.get(key)
-    if found is None:
+    weight = _table.get(key)
+    if weight is None:
         if copy and not lies_in_file(array):
             array = array.copy()
         array.setflags(write=False)
-        found = _interned(Weight(key, array))
-    return found
+        weight = _interned(Weight(key, array))
+    return weight
 
 
 def _interned(weight: Weight) -> Weight:
-    """The weight that the table holds under this key: this one, unless another thread was faster."""
+    """The weight that the table has under this key: this one, unless another thread was faster."""
     with _table_lock:
         return _table.setdefault(weight.key, weight)
 
 
 def _intern_encoded(values: Encoded, what: str) -> Weight:
     key = values.key
-    found = _table.get(key)
-    if found is None:
-        _as_fp16(values.decoded(), what)  # refuses what fp16 cannot hold, now and not when somebody reads it
-        kept = values.frozen()
-        found = _interned(Weight(key, None, kept.shape, kept.decoded, kept))
-    return found
+    weight = _table.get(key)
+    if weight is None:
+        _as_fp16(values.decoded(), what)  # refuses what fp16 cannot hold now, not when the numbers are first read
+        frozen = values.frozen()
+        weight = _interned(Weight(key, None, frozen.shape, frozen.decoded, frozen))
+    return weight
 
 
 def lies_in_file(array: np.ndarray) -> bool:
-    """Whether an array is a view of a file that was mapped for reading, which nobody can write through."""
+    """Whether an array is a view of a file that was mapped for reading, so that it cannot be written to."""
     owner: Any = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
@@ -180,36 +182,36 @@ def derived_weight(
     ``recipe`` says in words all that ``make`` does, so that the same recipe over the same parents is one weight.
     """
 
-    def made() -> np.ndarray:
+    def compute() -> np.ndarray:
         return make(*(parent.array.astype(np.float64) for parent in parents))
 
-    return _derived(recipe, parents, shape, made)
+    return _derived(recipe, parents, shape, compute)
 
 
 def _derived(
     recipe: str,
     parents: tuple[Weight, ...],
     shape: tuple[int, ...],
-    made: Callable[[], np.ndarray],
+    compute: Callable[[], np.ndarray],
     encoded: Encoded | None = None,
 ) -> Weight:
     text = "|".join((recipe, repr(shape), *(parent.key for parent in parents)))
     key = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    found = _table.get(key)
-    if found is None:
-        found = _interned(Weight(key, None, shape, made, encoded))
-    return found
+    weight = _table.get(key)
+    if weight is None:
+        weight = _interned(Weight(key, None, shape, compute, encoded))
+    return weight
 
 
 def _as_fp16(values: Any, what: str) -> np.ndarray:
     literal = isinstance(values, (int, float, list, tuple, np.generic))
     try:
         array = np.asarray(values)
-    except Exception as error:  # whatever another library's array raises when asked for its values
-        raise GraphError(f"{what} is no array: {error}") from None
+    except Exception as error:  # other libraries' arrays may raise anything when asked for their values
+        raise GraphError(f"{what} is not an array: {error}") from None
     if array.dtype.kind == "b" or (array.dtype.kind in "iu" and not literal):
         raise GraphError(
-            f"{what} holds {array.dtype} values; the engine's weights are fp16: pass {what}.astype(np.float16)"
+            f"{what} holds {array.dtype} values; the engine's weights are fp16. Pass {what}.astype(np.float16)"
         )
     if array.dtype.kind not in "fiub":
         raise GraphError(f"{what} holds {array.dtype} values, not real numbers")
@@ -240,7 +242,8 @@ def _parts(array: np.ndarray) -> Iterator[Any]:
 
 
 def _peak(half: np.ndarray) -> int:
-    """The largest magnitude as its bits: those of infinity are the first that are no number, NaN's lie behind."""
+    """The largest magnitude as its bits: those of infinity are the first beyond the finite numbers, NaN's are
+    above."""
     return int((half.view(np.uint16) & np.uint16(0x7FFF)).max())
 
 
@@ -256,7 +259,7 @@ def surely_fits(numbers: np.ndarray) -> bool:
 
 
 def _rounded(part: np.ndarray, what: str, first: int) -> np.ndarray:
-    """Numbers as fp16, rounded once; what does not survive is refused by its place in the whole."""
+    """Numbers as fp16, rounded once; a value that fp16 cannot hold is refused by its place in the whole array."""
     numbers = part if part.dtype.kind == "f" else part.astype(np.float64)
     with np.errstate(over="ignore"):
         half = numbers.astype(np.float16)

@@ -12,8 +12,8 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import Node
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.risk import Risk
+from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
-from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.names import target as find_target
 
 __all__ = ["CURES", "reduce_sum_to_matmul", "rewritten"]
@@ -39,7 +39,7 @@ def _scaled_first(node: Tensor, scene: Scene) -> Site | None:
     if node.op not in ("mul", "linear_activation", "real_div") or node.inputs[0].op != "matmul":
         return None
     product, factor = node.inputs[0], _factor(node)
-    if factor is None or abs(factor) >= 1 or not scene.private(product):
+    if factor is None or abs(factor) >= 1 or not scene.is_private(product):
         return None
     return Site(node, product.inputs, lambda a, b: (a * factor) @ b)
 
@@ -54,7 +54,7 @@ def _factor(node: Tensor) -> float | None:
     return number if node.op == "mul" else (1 / number if number else None)
 
 
-_SUMS = {each.name: each for each in ROUTE_FORMS if each.name in ("row-sum-as-product", "channel-sum-as-conv")}
+_SUMS = {each.name: each for each in OP_FORMS if each.name in ("row-sum-as-product", "channel-sum-as-conv")}
 
 
 def _sum_as_product(node: Tensor, scene: Scene) -> Site | None:
@@ -64,9 +64,9 @@ def _sum_as_product(node: Tensor, scene: Scene) -> Site | None:
 CURES = {
     each.name: each
     for each in (
-        Rewrite("route", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
-        Rewrite("route", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
-        Rewrite("route", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
+        Rewrite("form", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
+        Rewrite("form", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
+        Rewrite("form", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
     )
 }
 

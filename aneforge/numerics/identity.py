@@ -129,7 +129,7 @@ def _steps(made: Walk, op: Op) -> tuple[Any, ...]:
 
 def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:
     engine, values = made.engine, [made.values[each] for each in op.operands]
-    route = (engine.reduction_route,) if adds_on_the_planar_path(op) else ()
+    route = (engine.reduction_transpose_extent,) if adds_on_the_planar_path(op) else ()
     if op.is_a(Trait.CONTRACTION) or op.kind == "sdpa":
         return *route, *arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
     if op.kind in (*BY_SET, "unit"):

@@ -57,7 +57,7 @@ def _of_op(op: Op, engine: Engine) -> list[str]:
         ),
         "the crop route, infinite above 4094": op.labels.get("storage") == "q4",
         f"the {engine.tables} table of {op.kind}": op.kind in BY_SET and not op.attrs.get("hard"),
-        f"sums by the route for {engine.reduction_route} elements (0x3f0)": adds_on_the_planar_path(op),
+        f"sums by the route for {engine.reduction_transpose_extent} elements (0x3f0)": adds_on_the_planar_path(op),
         "division by a rounded reciprocal": op.kind == "div" and engine.reciprocal_divide,
     }
     return [trait for trait, taken in told.items() if taken]

@@ -1,1 +1,1 @@
-"""The same graph by other ops: what a rewrite is, where it fits, and the routes that tuning and cures share."""
+"""Equivalent forms of a graph: what a rewrite is, where it fits, and the forms that tuning and cures share."""

@@ -1,5 +1,5 @@
-"""What a rewrite is: a named change of one place in a graph that leaves its meaning as it was, and how several of them
-are applied to a graph at once."""
+"""What a rewrite is: a named change of one place in a graph that keeps its meaning, and how several of them are
+applied to a graph at once."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from aneforge.targets.chip import Target
 
 __all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered", "scene_of"]
 
-KINDS = ("attention", "tiling", "route", "encoding")
+KINDS = ("attention", "tiling", "form", "encoding")
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a precondition may ask: the chip's working set, and who reads a node. Whether a form pays is a matter of
-    its price, not of its precondition."""
+    """What a precondition may use: the chip's working set, and how often each node is read. Whether a form pays off is
+    decided by its estimate, not by its precondition."""
 
     working_set: float
     """Bytes of a layer's tensors above which they go out to memory and in again."""
     users: Mapping[int, int]
     """How many nodes and outputs read each node."""
     long_sum: int = 2048
-    """The length from which a product's sum is worth splitting at all."""
+    """The length from which splitting a product's sum is considered."""
 
-    def private(self, node: Tensor) -> bool:
-        """Read once: nobody misses it when its reader is built another way."""
+    def is_private(self, node: Tensor) -> bool:
+        """Whether a node is read only once, so that its reader can be built another way without it."""
         return self.users.get(node.uid, 0) == 1
 
 
 def scene_of(graph: Graph, target: Target) -> Scene:
-    """What preconditions may ask of this graph on this chip."""
-    users: dict[int, int] = {each.uid: 1 for each in graph.outputs}
+    """The scene of this graph on this chip."""
+    users: dict[int, int] = {output.uid: 1 for output in graph.outputs}
     for node in graph.nodes:
         for operand in node.inputs:
             users[operand.uid] = users.get(operand.uid, 0) + 1
@@ -47,13 +47,13 @@ def scene_of(graph: Graph, target: Target) -> Scene:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One place where a rewrite fits: the node it replaces, what that node is computed from, and the other way."""
+    """One place where a rewrite fits: the node it replaces, what that node is computed from, and the new form."""
 
     node: Tensor
     operands: tuple[Tensor, ...]
-    """The values it starts from; everything between them and the node is built anew."""
+    """The values it starts from; everything between them and the node is rebuilt."""
     build: Callable[..., Tensor]
-    """The operands, in order, to the same value by the other way."""
+    """Takes the operands, in order, and builds the same value in the new form."""
     traits: Any = None
     """What else decides its price besides the shapes, such as the bytes of an encoded weight."""
 
@@ -69,31 +69,31 @@ class Rewrite:
 
     @property
     def lossy(self) -> bool:
-        """The weights themselves are rounded, so it is tried only where an error is allowed."""
+        """Whether the weights themselves are rounded, so that it is tried only where an error is allowed."""
         return self.kind == "encoding"
 
 
 def applied(graph: Graph, sites: Sequence[Site]) -> Graph:
-    """The graph with those places built the other way: the same inputs, outputs and names."""
+    """The graph with those places in their new form: the same inputs, outputs and names."""
     chosen = {site.node.uid: site for site in sites}
     names = graph.names()
-    made: dict[int, Tensor] = {}
+    rebuilt: dict[int, Tensor] = {}
     for node in graph.nodes:
         site = chosen.get(node.uid)
         if site is not None:
-            operands = tuple(made.get(each.uid, each) for each in site.operands)
-            made[node.uid] = _signed(node, names[node.uid], site.build(*operands), operands)
-        elif any(operand.uid in made for operand in node.inputs):
-            made[node.uid] = _copy(node, [made.get(each.uid, each) for each in node.inputs], node.name)
+            operands = tuple(rebuilt.get(operand.uid, operand) for operand in site.operands)
+            rebuilt[node.uid] = _signed(node, names[node.uid], site.build(*operands), operands)
+        elif any(operand.uid in rebuilt for operand in node.inputs):
+            rebuilt[node.uid] = _copy(node, [rebuilt.get(operand.uid, operand) for operand in node.inputs], node.name)
     outputs = []
     for node in graph.outputs:
-        made[node.uid] = _as_output(made.get(node.uid, node), names[node.uid])
-        outputs.append(made[node.uid])
+        rebuilt[node.uid] = _as_output(rebuilt.get(node.uid, node), names[node.uid])
+        outputs.append(rebuilt[node.uid])
     return Graph(outputs, graph.states)
 
 
 def _as_output(node: Tensor, name: str) -> Tensor:
-    """Callers know an output by its name, which must not depend on how many nodes stand before it."""
+    """An output under its own name, because callers use the name, which must not depend on other nodes."""
     if node.name == name or node.definition.leaf:
         return node
     return _copy(node, node.inputs, name)
@@ -106,17 +106,17 @@ def _copy(node: Tensor, inputs: Sequence[Tensor], name: str | None) -> Tensor:
 
 
 def _signed(node: Tensor, name: str, result: Tensor, operands: Sequence[Tensor]) -> Tensor:
-    """What was built has the user's line, and names that lead back to the user's node."""
-    known = {each.uid for each in operands}
-    for number, each in enumerate(_between(result, known)):
-        each.where = node.where
-        each.name = each.name or f"{name}.{number}"
+    """Give the new nodes the user's line, and names that lead back to the user's node."""
+    known = {operand.uid for operand in operands}
+    for number, built in enumerate(_between(result, known)):
+        built.where = node.where
+        built.name = built.name or f"{name}.{number}"
     result.name = name
     return result
 
 
 def _between(node: Tensor, ends: set[int]) -> list[Tensor]:
-    """The nodes that lead to one, back to where ``ends`` begin, in order."""
+    """The nodes between ``ends`` and a node, in order."""
     seen = {node.uid: node}
     stack = [node]
     while stack:
@@ -128,36 +128,39 @@ def _between(node: Tensor, ends: set[int]) -> list[Tensor]:
 
 
 def covered(site: Site) -> frozenset[int]:
-    """The nodes that a site replaces, constants aside: two sites that share one exclude each other."""
-    inside = _between(site.node, {each.uid for each in site.operands})
-    return frozenset(each.uid for each in inside if each.op != "const")
+    """The nodes that a site replaces, without constants: two sites that share one exclude each other."""
+    inside = _between(site.node, {operand.uid for operand in site.operands})
+    return frozenset(node.uid for node in inside if node.op != "const")
 
 
 def alone(site: Site) -> tuple[Graph, Graph, tuple[Any, ...]] | None:
-    """A site by itself, as it is and as it would be, with inputs in place of its operands; and a key that equal sites
-    share. None where an operand cannot be an input."""
-    if any(each.dtype == "bool" for each in site.operands):
+    """A site by itself, before and after, with inputs in place of its operands; and a key that equal sites share. None
+    where an operand cannot be an input."""
+    if any(operand.dtype == "bool" for operand in site.operands):
         return None
-    ports = {each.uid: each if each.op == "const" else graph_input(each.shape, each.dtype) for each in site.operands}
+    ports = {
+        operand.uid: operand if operand.op == "const" else graph_input(operand.shape, operand.dtype)
+        for operand in site.operands
+    }
     inside = _between(site.node, set(ports))
-    made = dict(ports)
+    copies = dict(ports)
     for node in inside:
         if not node.definition.leaf:
-            made[node.uid] = _copy(node, [made.get(each.uid, each) for each in node.inputs], None)
-    after = site.build(*(ports[each.uid] for each in site.operands))
-    return Graph([made[site.node.uid]]), Graph([after]), _key(site, inside)
+            copies[node.uid] = _copy(node, [copies.get(operand.uid, operand) for operand in node.inputs], None)
+    after = site.build(*(ports[operand.uid] for operand in site.operands))
+    return Graph([copies[site.node.uid]]), Graph([after]), _key(site, inside)
 
 
 def _key(site: Site, inside: Sequence[Tensor]) -> tuple[Any, ...]:
-    places = {each.uid: number for number, each in enumerate((*site.operands, *inside))}
+    places = {node.uid: number for number, node in enumerate((*site.operands, *inside))}
     nodes = tuple(
         (
-            each.op,
-            each.signature.attrs,
-            each.shape,
-            each.signature.inputs,
-            tuple(places.get(operand.uid, -1) for operand in each.inputs),
+            node.op,
+            node.signature.attrs,
+            node.shape,
+            node.signature.inputs,
+            tuple(places.get(operand.uid, -1) for operand in node.inputs),
         )
-        for each in inside
+        for node in inside
     )
-    return (*((each.shape, each.dtype) for each in site.operands), nodes, site.traits)
+    return (*((operand.shape, operand.dtype) for operand in site.operands), nodes, site.traits)

@@ -1,4 +1,5 @@
-"""Layers with a stored weight, seen one way: dense layers, products with a constant on the right, convolutions."""
+"""Layers with a stored weight in one common form: dense layers, products with a constant on the right,
+convolutions."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Kernel:
 
 
 def _numbers(node: Tensor) -> np.ndarray | None:
-    """What a constant holds; None for what is computed, trained or stored in a form of its own."""
+    """The numbers of a constant; None for a value that is computed, trained or stored in an encoded form."""
     if node.op != "const" or node.weight is None or node.weight.encoded is not None:
         return None
     return node.weight.array

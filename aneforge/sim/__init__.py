@@ -1,3 +1,3 @@
-"""The numbers the engine gives: its arithmetic, bit for bit where silicon says so."""
+"""The simulator: the numbers that the engine gives, bit for bit where measurements on chips say how."""
 
 from __future__ import annotations

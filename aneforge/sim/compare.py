@@ -1,4 +1,4 @@
-"""How far two results are apart."""
+"""Measure how far two results are apart."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Array = np.ndarray
 
 
 class Tally:
-    """How far two results are apart, over as many arrays as are added; nothing of them is kept.
+    """How far two results are apart, over all arrays that are added; the arrays themselves are not kept.
 
     Steps of fp16 are counted where both numbers are finite, or neither is. A number that is finite on one side only is
-    lost there, and counted apart: it is no number of steps away.
+    lost on the other, and is counted separately, since no number of steps leads to it.
     """
 
     def __init__(self) -> None:
         self.elements = 0
-        self.changed = 0  # other bits
+        self.changed = 0  # elements with other bits
         self.lost_first = 0  # finite in the second only
         self.lost_second = 0  # finite in the first only
         self.max_ulp = 0
-        self.max_abs = 0.0  # as all that follows: of pairs that are both finite
+        self.max_abs = 0.0  # this and all below: over pairs that are both finite
         self.largest = 0.0  # the largest number of both
         self._steps = 0
         self._square_gap = 0.0
@@ -41,7 +41,7 @@ class Tally:
         self._product = 0.0
 
     def add(self, first: Array, second: Array) -> None:
-        """Two fp16 arrays, or two of truth values, of one shape."""
+        """Add two fp16 arrays, or two boolean arrays, of one shape."""
         a, b = _halves(first), _halves(second)
         self.elements += a.size
         changed = 0 if first is second else int((a.view(np.uint16) != b.view(np.uint16)).sum())
@@ -64,20 +64,20 @@ class Tally:
             self._steps += int(apart.sum(dtype=np.int64))
 
     def _measure(self, a: Array, b: Array, changed: int) -> None:
-        one = a.reshape(-1).astype(np.float64)
+        first = a.reshape(-1).astype(np.float64)
         self.largest = max(self.largest, float(np.abs(a).max(initial=0.0)))
-        square = float(one @ one)
+        square = float(first @ first)
         self._square_first += square
         if not changed:
             self._square_second += square
             self._product += square
             return
-        two = b.reshape(-1).astype(np.float64)
+        second = b.reshape(-1).astype(np.float64)
         self.largest = max(self.largest, float(np.abs(b).max(initial=0.0)))
-        gap = one - two
+        gap = first - second
         self.max_abs = max(self.max_abs, float(np.abs(gap).max(initial=0.0)))
-        self._square_second += float(two @ two)
-        self._product += float(one @ two)
+        self._square_second += float(second @ second)
+        self._product += float(first @ second)
         self._square_gap += float(gap @ gap)
 
     @property
@@ -92,20 +92,20 @@ class Tally:
 
     @property
     def scaled_ulp(self) -> float:
-        """The largest difference in steps of the size that fp16 has at the largest number: near zero steps are tiny,
-        and many of them may be nothing."""
+        """The largest difference, in fp16 steps of the size at the largest number. Near zero steps are tiny, so that
+        many of them may not matter."""
         return self.max_abs / float(np.spacing(np.float16(self.largest))) if self.max_abs else 0.0
 
     @property
     def relative(self) -> float:
-        """The norm of the difference over that of the first, of what is finite in both."""
+        """The norm of the difference divided by that of the first result, over what is finite in both."""
         if not self._square_gap:
             return 0.0
         return sqrt(self._square_gap / self._square_first) if self._square_first else float("inf")
 
     @property
     def cosine(self) -> float:
-        """Of the angle between both, of what is finite in both; 1 where nothing differs."""
+        """The cosine of the angle between both results, over what is finite in both; 1 where nothing differs."""
         if not self._square_gap:
             return 1.0
         size = sqrt(self._square_first) * sqrt(self._square_second)
@@ -113,13 +113,13 @@ class Tally:
 
 
 def _halves(values: Array) -> Array:
-    """As fp16, contiguous; truth is one and falsehood zero, a NaN what the engine reads it as: infinity (N31)."""
+    """As contiguous fp16; true is one and false zero. A NaN becomes infinity, which is what the engine reads (N31)."""
     array = np.ascontiguousarray(values, np.float16)
     return np.where(np.isnan(array), np.float16(np.inf), array) if has_special(array) else array
 
 
 def steps_apart(a: Array, b: Array) -> Array:
-    """How many fp16 numbers lie between two arrays, element by element; both zeros are one."""
+    """How many fp16 numbers lie between two arrays, element by element; +0 and -0 count as one number."""
     return np.abs(_rank(a) - _rank(b))
 
 
@@ -159,9 +159,9 @@ def differences(first: NodeValues, second: NodeValues) -> list[Difference]:
     return [_difference(name, op, first[name], second[name]) for name, op in shown.items() if name in second]
 
 
-def _difference(name: str, op: str, one: Array, two: Array) -> Difference:
+def _difference(name: str, op: str, first: Array, second: Array) -> Difference:
     apart = Tally()
-    apart.add(one, two)
+    apart.add(first, second)
     return Difference(
         name,
         op,

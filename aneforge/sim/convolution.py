@@ -1,7 +1,7 @@
 """Convolutions on the multiply-accumulate path: direct, and the width Winograd form of the newer chips.
 
 Maps are [channels, rows, columns] of one image, kernels [outputs, inputs per group, rows, columns]; all fp16. Maps are
-done in bands of rows, so that what the outputs read, which is several times the map, is never there all at once.
+computed in bands of rows, because what the outputs read is several times the map and need not exist all at once.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def winograd(x: Array, kernels: list[list[Array]], bias: Array | None = None) ->
     """
     outputs, inputs = kernels[0][0].shape[:2]
     rows, columns = x.shape[1] - 2, x.shape[2] - 2
-    found = np.empty((len(kernels) * outputs, rows, columns), np.float16)
+    result = np.empty((len(kernels) * outputs, rows, columns), np.float16)
     for group, weights in enumerate(kernels):
         own = slice(group * outputs, (group + 1) * outputs)
         start = None if bias is None else bias[own, None]
@@ -81,8 +81,8 @@ def winograd(x: Array, kernels: list[list[Array]], bias: Array | None = None) ->
         for first, count in _bands(
             rows, (6 * inputs + 8 * outputs) * columns
         ):  # four sums of 16 bytes for two outputs
-            found[own, first : first + count] = _winograd(image[:, first : first + count + 2], weights, start)
-    return found
+            result[own, first : first + count] = _winograd(image[:, first : first + count + 2], weights, start)
+    return result
 
 
 def _winograd(x: Array, weights: list[Array], bias: Array | None) -> Array:
@@ -94,32 +94,33 @@ def _winograd(x: Array, weights: list[Array], bias: Array | None) -> Array:
     sums = [_position(turned[place], weights[place], bias if place == 1 else None, rows) for place in range(_TILE)]
     # The bias is the start value of a sum; it enters both outputs of a tile through the second product with sign +.
     even, odd = sums[0] + sums[1] + sums[2], sums[1] - sums[2] - sums[3]
-    pairs = np.stack([each.settled().reshape(-1, rows, tiles) for each in (even, odd)], axis=-1)
+    pairs = np.stack([total.settled().reshape(-1, rows, tiles) for total in (even, odd)], axis=-1)
     return pairs.reshape(-1, rows, 2 * tiles)[:, :, :columns]
 
 
 def _data_transform(data: Array, tiles: int) -> list[Array]:
     d = [data[:, :, offset : offset + 2 * tiles - 1 : 2] for offset in range(_TILE)]
-    made = (d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3])
-    return [narrowed(each) for each in made]
+    transformed = (d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3])
+    return [narrowed(part) for part in transformed]
 
 
 def _kernel_transform(kernel: Array) -> list[Array]:
-    """The four forms of a kernel, made for some outputs at a time: on the way they are four times its size."""
-    made = [np.empty(kernel.shape[:-1], np.float16) for _ in range(_TILE)]
+    """The four forms of a kernel, computed for some outputs at a time: the intermediate arrays are four times its
+    size."""
+    forms = [np.empty(kernel.shape[:-1], np.float16) for _ in range(_TILE)]
     count = max(1, _BAND // (8 * max(1, kernel[0].size)))
     for first in range(0, len(kernel), count):
         some = slice(first, first + count)
-        for whole, part in zip(made, _transformed(kernel[some]), strict=True):
-            whole[some] = part
-    return made
+        for form, part in zip(forms, _transformed(kernel[some]), strict=True):
+            form[some] = part
+    return forms
 
 
 def _transformed(kernel: Array) -> list[Array]:
     g = decoded(kernel)
     first, middle, last = g[..., 0], g[..., 1], g[..., 2]
-    made = (first, (first + middle + last) / 2, (first - middle + last) / 2, last)
-    return [narrowed(each) for each in made]
+    transformed = (first, (first + middle + last) / 2, (first - middle + last) / 2, last)
+    return [narrowed(part) for part in transformed]
 
 
 def _position(data: Array, weights: Array, bias: Array | None, rows: int) -> Sums:

@@ -1,4 +1,4 @@
-"""What differs between chips when numbers are computed: data, looked up once per target."""
+"""The arithmetic facts in which chips differ, looked up once per target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from aneforge.errors import AneforgeError
 from aneforge.sim import native
-from aneforge.sim.fast import fast_products, held_single, stacked_fast
+from aneforge.sim.fast import fast_products, stacked_fast, to_single
 from aneforge.sim.mac import products
 from aneforge.sim.tiles import products_in_tiles
 from aneforge.targets.assumed import compile_fact
@@ -44,23 +44,24 @@ class Engine:
     """Activations above 4094 are infinite in front of 8-bit weights (N17, U47)."""
     tables: str
     """The set of activation tables (U40)."""
-    reduction_route: int | None
+    reduction_transpose_extent: int | None
     """The extent from which a reduction is transposed first (HAL 0x3f0). Printed sums of long rows differ between
-    chips of unlike extents, in an order that nobody has found (N60): the simulator adds alike on all of them (U50)."""
+    chips with different extents, in an order that is not known (N60): the simulator adds in the same order on all
+    (U50)."""
     reciprocal_divide: bool
     """A division is the product with a rounded reciprocal (N44, N72, U62)."""
 
     @classmethod
-    def of(cls, target: Target, fidelity: str = "exact") -> Engine:
-        if fidelity not in MODES:
-            raise AneforgeError(f"fidelity is {fidelity!r}: say one of {', '.join(MODES)}")
+    def of(cls, target: Target, mode: str = "exact") -> Engine:
+        if mode not in MODES:
+            raise AneforgeError(f"mode {mode!r} is unknown; choose one: {', '.join(MODES)}")
 
         def has(key: str) -> bool:
             return bool(compile_fact(target, key).value)
 
         return cls(
             target,
-            fidelity == "fast",
+            mode == "fast",
             winograd=has("winograd"),
             flush_subnormals=has("mac_flushes_subnormals"),
             tile_losses=has("tile_losses"),
@@ -69,7 +70,7 @@ class Engine:
             scaled_code_sums=has("scaled_code_sums"),
             int8_activations_q4=has("int8_activations_q4"),
             tables=str(compile_fact(target, "table_set").value),
-            reduction_route=compile_fact(target, "reduce_transpose_extent").value,
+            reduction_transpose_extent=compile_fact(target, "reduce_transpose_extent").value,
             reciprocal_divide=has("reciprocal_divide"),
         )
 
@@ -82,7 +83,7 @@ class Engine:
         return products(a, b, bias, self.flush_subnormals)
 
     def stacked_products(self, a: Array, b: Array) -> Array:
-        """The products of two stacks of matrices, each on its own."""
+        """The products of two stacks of matrices, matrix by matrix."""
         left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
         if self.fast:
             return stacked_fast(left, right)
@@ -90,6 +91,6 @@ class Engine:
             return np.stack([self.products(*pair) for pair in zip(left, right, strict=True)])
         return native.stacked_products(left, right, self.flush_subnormals)
 
-    def held(self, matrix: Array) -> Array:
-        """A weight matrix as ``products`` reads it fastest, to be kept between runs."""
-        return held_single(matrix) if self.fast else np.ascontiguousarray(matrix)
+    def prepare_matrix(self, matrix: Array) -> Array:
+        """A weight matrix in the form that ``products`` reads fastest, to be kept between runs."""
+        return to_single(matrix) if self.fast else np.ascontiguousarray(matrix)

@@ -67,9 +67,9 @@ class Run:
 
 @dataclass(frozen=True)
 class _Step:
-    """One op: the places of the values it reads, what it makes of them, and the places that are free after it.
+    """One op: the places of the values it reads, the function it calls, and the places that are free after it.
 
-    A step without an op makes what several ops take their parts from.
+    A step without an op computes a value that several ops take their parts from.
     """
 
     op: Op | None
@@ -80,7 +80,7 @@ class _Step:
     layer: int | None = None
     fidelity: str = ""
     watched: bool = False
-    """Whether its numbers can be the first that are not finite: those of a move or pick were there before."""
+    """Whether its numbers can be the first that are not finite. A move or pick only passes on numbers of other ops."""
     nodes: tuple[str, ...] = ()
     """The user's nodes whose value it gives."""
 
@@ -92,7 +92,7 @@ class _Step:
 
 
 class Plan:
-    """A program made ready for one engine."""
+    """A program prepared for one engine."""
 
     def __init__(self, module: Module, engine: Engine, places: Mapping[int, int]) -> None:
         self.engine = engine
@@ -110,21 +110,23 @@ class Plan:
             if op.kind == "live_out"
             for name, operand in zip(op.attrs["names"], op.operands, strict=True)
         ]
-        steps = self._made()
+        steps = self._build_steps()
         wanted = {place for step in steps for place in step.reads} | {place for _, place in self._outputs}
         constants = [op for op in module.ops if op.kind == "const_in" and self._place_of[op] in wanted]
-        self._held = [(self._place_of[op], stored_constant(module, op)) for op in constants]
-        kept = {place for _, place in self._outputs} | {place for place, _ in self._held}
-        self._steps = _dropping(steps, kept)
+        self._constants = [(self._place_of[op], stored_constant(module, op)) for op in constants]
+        kept = {place for _, place in self._outputs} | {place for place, _ in self._constants}
+        self._steps = _with_drops(steps, kept)
         self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
 
     @classmethod
-    def of(cls, program: Program, fidelity: str = "exact") -> Plan:
+    def of(cls, program: Program, mode: str = "exact") -> Plan:
+        """A plan for a program in one of the modes of the simulator: ``exact`` or ``fast``."""
         places = {op.layer: program.place_of(op.layer) for op in program.module.ops if op.layer is not None}
-        return cls(program.module, Engine.of(program.target, fidelity), places)
+        return cls(program.module, Engine.of(program.target, mode), places)
 
-    def _made(self) -> list[_Step]:
-        """Weights are read one op at a time: those that a rule lays out for itself are not held besides."""
+    def _build_steps(self) -> list[_Step]:
+        """All steps in order. Weights are read one op at a time; those that a rule lays out itself are not kept
+        twice."""
         steps: list[_Step] = []
         pieces: dict[Op, tuple[int, slice]] = {}
         module, groups = self._module, _groups(self._module)
@@ -133,13 +135,13 @@ class Plan:
                 continue
             if op in groups and op not in pieces:
                 place = len(module.ops) + len(steps)
-                kernels = [stored_constant(module, each.operands[1]) for each in groups[op]]
+                kernels = [stored_constant(module, member.operands[1]) for member in groups[op]]
                 reads, call = joined(self.engine, groups[op], kernels)
                 steps.append(_Step(None, place, self._at(reads), call))
                 first = 0
-                for each in groups[op]:
-                    pieces[each] = (place, slice(first, first + each.shape[2]))
-                    first += each.shape[2]
+                for member in groups[op]:
+                    pieces[member] = (place, slice(first, first + member.shape[2]))
+                    first += member.shape[2]
             if op in pieces:
                 place, channels = pieces[op]
                 steps.append(self._step(op, (place,), partial(_channels, channels)))
@@ -160,23 +162,25 @@ class Plan:
         return _Step(op, self._place_of[op], reads, call, (), layer, basis, watched, nodes)
 
     def _basis(self, op: Op) -> str:
-        kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind
-        found = basis(kind, self.engine.target, self.engine.fast)
-        return max(found, basis_of_codes(self.engine, op), key=FIDELITIES.index)
+        kind_name = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind
+        label = basis(kind_name, self.engine.target, self.engine.fast)
+        return max(label, basis_of_codes(self.engine, op), key=FIDELITIES.index)
 
     def run(self, feeds: Feeds, trace: bool = False) -> Run:
         """Run on NDCHW arrays by port name."""
-        values: dict[int, Array] = dict(self._held)
+        values: dict[int, Array] = dict(self._constants)
         for place, port in self._ports:
-            fed = feeds.get(port.attrs["name"])
-            values[place] = np.zeros(port.shape, np.float16) if fed is None else _port(port, fed)
+            array = feeds.get(port.attrs["name"])
+            values[place] = np.zeros(port.shape, np.float16) if array is None else _port(port, array)
         result = Run({}, fidelity=dict(self.fidelity))
         if trace:
             result.values = {port.uid: values[place] for place, port in self._ports}
         for step in self._steps:
             value = step.call(*[values[place] for place in step.reads])
             if step.op is not None and value.shape != step.op.shape:
-                raise AneforgeError(f"{step.op.name} gave {list(value.shape)}, its type says {list(step.op.shape)}")
+                raise AneforgeError(
+                    f"{step.op.name}: gave shape {list(value.shape)}, its type says {list(step.op.shape)}"
+                )
             if trace and step.op is not None:
                 result.values[step.op.uid] = value
                 if step.layer is not None:
@@ -190,12 +194,12 @@ class Plan:
         return result
 
     def run_each(self, batch: Iterable[Feeds], trace: bool = False) -> Iterable[Run]:
-        """One run per input, in their order; several at a time where there are CPUs for them."""
+        """One run per input, in their order; several run at a time where there are CPUs for them."""
         workers = native.threads()
         if workers == 1:
             yield from (self.run(feeds, trace) for feeds in batch)
             return
-        under_way: deque[Future[Run]] = deque()  # few at a time: inputs and results of a long batch are not all held
+        under_way: deque[Future[Run]] = deque()  # few at a time, so that a long batch is never in memory as a whole
         with ThreadPoolExecutor(workers) as pool:
             for feeds in batch:
                 under_way.append(pool.submit(self.run, feeds, trace))
@@ -205,13 +209,14 @@ class Plan:
                 yield under_way.popleft().result()
 
 
-def execute(program: Program, feeds: Feeds, trace: bool = False, fidelity: str = "exact") -> Run:
-    """Run a program once on NDCHW arrays by port name; a ``Plan`` does it again without reading weights again."""
-    return Plan.of(program, fidelity).run(feeds, trace)
+def execute(program: Program, feeds: Feeds, trace: bool = False, mode: str = "exact") -> Run:
+    """Run a program once on NDCHW arrays by port name. To run it again without reading weights again, keep a
+    ``Plan``."""
+    return Plan.of(program, mode).run(feeds, trace)
 
 
 def _groups(module: Module) -> dict[Op, list[Op]]:
-    """Convolutions that are computed as one, each with all of its group."""
+    """Convolutions that are computed as one, each with all members of its group."""
     alike: dict[Any, list[Op]] = {}
     for op in module.ops:
         key = joins(op)
@@ -220,12 +225,12 @@ def _groups(module: Module) -> dict[Op, list[Op]]:
     return {op: group for group in alike.values() if len(group) > 1 for op in group}
 
 
-def _channels(channels: slice, whole: Array) -> Array:
-    return whole[:, :, channels]
+def _channels(channels: slice, joined_result: Array) -> Array:
+    return joined_result[:, :, channels]
 
 
-def _dropping(steps: Sequence[_Step], kept: set[int]) -> list[_Step]:
-    """The steps with what each may drop: values that nobody reads after it."""
+def _with_drops(steps: Sequence[_Step], kept: set[int]) -> list[_Step]:
+    """The steps with the values that each may drop, because no later step reads them."""
     last = {place: number for number, step in enumerate(steps) for place in (step.place, *step.reads)}
     done: dict[int, list[int]] = {}
     for place, number in last.items():
@@ -235,24 +240,22 @@ def _dropping(steps: Sequence[_Step], kept: set[int]) -> list[_Step]:
 
 
 def stored_constant(module: Module, op: Op) -> Array:
-    """A constant in the layout that its op states."""
+    """A constant in the layout that its op declares."""
     weight = module.weights.get(op.attrs["weight"])
     if weight is None:
         raise AneforgeError(
-            f"the program reads weight {op.attrs['weight']!r} for {', '.join(op.sources) or op.name} and does not "
-            "hold it: compile the graph again, with its weights"
+            f"{', '.join(op.sources) or op.name}: weight {op.attrs['weight']!r} is missing from the program. "
+            "Compile the graph again, with its weights."
         )
     return laid_out(weight.array, op.shape)
 
 
-def _port(op: Op, fed: Array) -> Array:
-    """A fed value as the engine stores it: uint8 ports hold whole numbers, all others fp16 (ties to even, on the
-    host)."""
-    array = np.asarray(fed)
+def _port(op: Op, value: Array) -> Array:
+    """An input value as the engine stores it: uint8 ports hold integers, all others fp16 (ties to even, as the host
+    rounds)."""
+    array = np.asarray(value)
     if array.shape != op.shape:
-        raise AneforgeError(
-            f"input {op.attrs['name']!r} is {list(op.shape)}, a value of {list(array.shape)} was given"
-        )
+        raise AneforgeError(f"{op.attrs['name']}: input has shape {list(array.shape)}; expected {list(op.shape)}")
     if array.dtype == np.float32 and native.available():
         return native.stored(array)
     with np.errstate(over="ignore"):

@@ -1,8 +1,8 @@
 """The fast form of the multiply-accumulate path: single-precision sums in any order, one rounding.
 
-Products are not rounded and none is dropped; a sum is infinite from 2^15 on at its end, not on its way. The order of
-the sums is that of the machine's matrix library, so the last digits may differ between machines. How far it lies from
-the exact form is measured by ``bench/sim.py``.
+Products are not rounded and none is dropped; a sum is infinite from 2^15 on at its end, not on its way. The machine's
+matrix library decides the order of the sums, so the last digits may differ between machines. ``bench/sim.py`` measures
+how far the fast form is from the exact one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from aneforge.sim.half import decoded, round_half
 from aneforge.sim.mac import CEILING
 from aneforge.sim.scratch import scratch
 
-__all__ = ["FEW_ROWS", "fast_products", "held_single", "settled_plain", "stacked_fast"]
+__all__ = ["FEW_ROWS", "fast_products", "settled_plain", "stacked_fast", "to_single"]
 
 Array = np.ndarray
 FEW_ROWS = 4
-"""So few that reading a matrix once, as it is stored, is all the work."""
-_BAND = 1 << 19  # elements of a matrix that are held in single precision at a time: what a near cache holds
+"""With so few rows, reading the matrix once, as it is stored, is all the work."""
+_BAND = 1 << 19  # elements of a matrix that are in single precision at a time: what a near cache holds
 
 
-def held_single(matrix: Array) -> Array:
-    """fp16 operands in single precision, to be kept."""
+def to_single(matrix: Array) -> Array:
+    """fp16 operands in single precision, to be kept between runs."""
     return native.operands(matrix) if native.available() else decoded(matrix).astype(np.float32)
 
 
@@ -34,13 +34,13 @@ def fast_products(a: Array, b: Array, bias: Array | None = None) -> Array:
     left = _single(a, "left")
     if b.dtype != np.float16 or b.size <= _BAND:
         return _settled(_product(left, _single(b, "right")), bias)
-    found = np.empty((a.shape[0], b.shape[1]), np.float16)
+    result = np.empty((a.shape[0], b.shape[1]), np.float16)
     width = max(1, _BAND // b.shape[0])
     for first in range(0, b.shape[1], width):
         band = slice(first, first + width)
         start = bias if bias is None or bias.shape[-1] == 1 else bias[..., band]
-        found[:, band] = _settled(_product(left, _single(b[:, band], "right")), start)
-    return found
+        result[:, band] = _settled(_product(left, _single(b[:, band], "right")), start)
+    return result
 
 
 def stacked_fast(a: Array, b: Array) -> Array:
@@ -56,7 +56,7 @@ def _product(a: Array, b: Array) -> Array:
 def _single(matrix: Array, name: str) -> Array:
     if matrix.dtype != np.float16:
         return matrix
-    return native.operands(matrix, scratch(name, matrix.shape)) if native.available() else held_single(matrix)
+    return native.operands(matrix, scratch(name, matrix.shape)) if native.available() else to_single(matrix)
 
 
 def _settled(sums: Array, bias: Array | None) -> Array:
@@ -66,6 +66,6 @@ def _settled(sums: Array, bias: Array | None) -> Array:
 def settled_plain(sums: Array, bias: Array | None = None) -> Array:
     """Single-precision sums on top of a bias as fp16: half away, infinite from 2^15 on; a sum of zero is +0."""
     start = np.float32(0) if bias is None else decoded(bias).astype(np.float32)
-    whole = (sums + start).astype(np.float64)
-    rounded = round_half(whole) + 0.0
-    return np.where(np.abs(whole) < CEILING, rounded, np.copysign(np.inf, whole)).astype(np.float16)
+    totals = (sums + start).astype(np.float64)
+    rounded = round_half(totals) + 0.0
+    return np.where(np.abs(totals) < CEILING, rounded, np.copysign(np.inf, totals)).astype(np.float16)

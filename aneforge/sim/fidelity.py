@@ -18,12 +18,12 @@ __all__ = ["FIDELITIES", "basis", "basis_of_codes"]
 FIDELITIES = ("exact", "modelled", "assumed")
 """Best first."""
 
-_FINGERPRINTED = kinds_with(Trait.CONTRACTION) - {"deconvolution"}  # nobody has probed a deconvolution
+_FINGERPRINTED = kinds_with(Trait.CONTRACTION) - {"deconvolution"}  # no deconvolution has been probed
 _PAIRS = ("add", "sub", "mult")
 
 
 def basis_of_codes(engine: Engine, op: Op) -> str:
-    """How far the sums of stored codes can be trusted: read on some chips, taken over on others (U46, U65)."""
+    """How far the sums of stored codes can be trusted: measured on some chips, assumed alike on others (U46, U65)."""
     if op.is_a(Trait.STORED_KERNEL) and sums_codes(engine, op):
         measured = compile_fact(engine.target, "code_sums_measured").value
     elif op.kind in ("convolution", "linear") and integer_operands(engine, op) is not None:

@@ -1,8 +1,8 @@
 """fp16 as the engine rounds it: half away from zero (N14, N47, N53).
 
 Between ops numbers are fp16. Inside an op they are float64, which holds every fp16 number, and every sum and product
-of two of them, exactly: ``widened`` on the way in, ``narrowed`` on the way out. Each has a plain form in NumPy, which
-the native one has to equal.
+of two of them, exactly: ``widened`` on the way in, ``narrowed`` on the way out. Each has a plain form in NumPy, whose
+bits the native form must equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The numbers a model is run on where nobody gives any: one way for every command, the same on every machine."""
+"""Draw the inputs of a model where the user gives none: one way for every command, the same on every machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SEED", "default_samples", "drawn_inputs", "drawn_sample"]
 Array = np.ndarray
 
 SEED = 0
-"""Of the inputs that are drawn where none are given."""
+"""The seed of the inputs that are drawn where the user gives none."""
 
 _MIDDLE = 2 * 65535  # of a sum of four 16-bit numbers
 _SPREAD = 37837.0  # its standard deviation, 65536 / sqrt(3)
@@ -25,33 +25,33 @@ _AT_THE_ENDS = 1  # the second sample
 
 
 def drawn_inputs(graph: Graph, samples: int = 1, seed: int = SEED) -> Iterator[dict[str, Array]]:
-    """Samples from a seed, one at a time; the second lies at the ends of the ranges that inputs promise."""
+    """Samples from a seed, one at a time. The second lies at the ends of the ranges that inputs declare."""
     return (drawn_sample(graph, seed, number) for number in range(samples))
 
 
 def default_samples(graph: Graph) -> int:
     """How many samples to draw: two where an input has a range, so that its ends are among them."""
-    return 2 if any(_range(each) is not None for each in graph.inputs) else 1
+    return 2 if any(_range(port) is not None for port in graph.inputs) else 1
 
 
 def drawn_sample(graph: Graph, seed: int = SEED, number: int = 0) -> dict[str, Array]:
-    """Every input by name: about normal, with a spread of one, or over the whole range where the input promises one
+    """Every input by name: about normal, with a spread of one, or over the whole range where the input declares one
     (``max_abs``, or the 0 to 255 of bytes). Sample 1 lies at the ends of these ranges.
 
-    The bits come from a hash of the seed and the name, and the rest is whole numbers and one rounding: a later NumPy,
-    another machine or one more input of the model change nothing.
+    The bits come from a hash of the seed and the name, and the rest is integers and one rounding, so a later NumPy,
+    another machine or an additional input of the model changes nothing.
     """
     names = graph.names()
     again = f" {number}" if number else ""
     at_the_ends = number == _AT_THE_ENDS
-    return {names[each.uid]: _drawn(each, f"{seed} {names[each.uid]}{again}", at_the_ends) for each in graph.inputs}
+    return {names[port.uid]: _drawn(port, f"{seed} {names[port.uid]}{again}", at_the_ends) for port in graph.inputs}
 
 
 def _range(port: Tensor) -> tuple[float, float] | None:
     if port.dtype == "uint8":
         return 0, 255
-    promised = port.attrs.get("max_abs")
-    return None if promised is None else (-promised, promised)
+    max_abs = port.attrs.get("max_abs")
+    return None if max_abs is None else (-max_abs, max_abs)
 
 
 def _drawn(port: Tensor, key: str, at_the_ends: bool) -> Array:
@@ -59,20 +59,20 @@ def _drawn(port: Tensor, key: str, at_the_ends: bool) -> Array:
     parts = np.frombuffer(raw, "<u2").reshape(-1, 4).astype(np.int64)
     ends = _range(port)
     if at_the_ends and ends is not None:
-        found = np.where(parts[:, 0] & 1, ends[1], ends[0])
+        values = np.where(parts[:, 0] & 1, ends[1], ends[0])
     elif port.dtype != "fp16":
-        # Small whole numbers for integers, so that they are likely places of a look-up.
-        found = parts[:, 0] >> 8 if port.dtype == "uint8" else parts[:, 0] & 1
+        # Small integers, so that they are likely to be valid indices of a look-up.
+        values = parts[:, 0] >> 8 if port.dtype == "uint8" else parts[:, 0] & 1
     else:
         scale = 1.0 if ends is None else ends[1] / _FARTHEST
-        found = (parts.sum(axis=1) - _MIDDLE) / _SPREAD * scale
+        values = (parts.sum(axis=1) - _MIDDLE) / _SPREAD * scale
     if port.dtype != "fp16":
-        return found.astype(np.int64).reshape(port.shape)
-    return _within(found.astype(np.float16), ends).reshape(port.shape)
+        return values.astype(np.int64).reshape(port.shape)
+    return _within(values.astype(np.float16), ends).reshape(port.shape)
 
 
 def _within(values: Array, ends: tuple[float, float] | None) -> Array:
-    """A rounding to fp16 may pass the end of a range: the number before it."""
+    """Values inside a range: where rounding to fp16 passes its end, the number before it."""
     if ends is None:
         return values
     over = np.abs(values.astype(np.float64)) > ends[1]

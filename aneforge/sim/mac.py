@@ -2,9 +2,9 @@
 
 Every product is rounded half away from zero to 2^-16, or dropped when the exponents of its operands sum to -17 or
 less. The accumulator starts at the bias, adds exactly, and stays infinite once its magnitude reaches 2^15. One
-rounding, half away, makes the fp16 result.
+rounding, half away, gives the fp16 result.
 
-``accumulate_plain`` is the form in NumPy that any faster one has to equal; ``accumulate`` takes the native one
+``accumulate_plain`` is the NumPy form, whose bits any faster form must equal; ``accumulate`` uses the native one
 (``aneforge.sim.native``) where it was built.
 """
 
@@ -27,7 +27,7 @@ _UNITS = CEILING / STEP
 
 @dataclass
 class Sums:
-    """Accumulators in units of 2^-16, and the infinity that those which left the range hold (0 for the others)."""
+    """Accumulators in units of 2^-16. ``lost`` has the infinity of those that left the range, and 0 for the others."""
 
     units: Array
     lost: Array

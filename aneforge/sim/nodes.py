@@ -1,4 +1,4 @@
-"""What a run gave for each of the user's nodes: the lineage of the program, read with the numbers of a trace."""
+"""The value of each of the user's nodes in a run: the lineage of the program, read with the numbers of a trace."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Array = np.ndarray
 def node_order(program: Program) -> dict[str, int]:
     """The nodes whose value is in a program, in its order, each with the place of the op that completes it."""
     places = {op.uid: place for place, op in enumerate(program.module.ops)}
-    found = {
+    completed_at = {
         name: max((places[op.uid] for op in standing.ops()), default=-1)
         for name, standing in program.lineage.items()
         if standing.reason is None
     }
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    return dict(sorted(completed_at.items(), key=lambda item: item[1]))
 
 
 class NodeValues(Mapping[str, Array]):
@@ -33,7 +33,7 @@ class NodeValues(Mapping[str, Array]):
 
     def __init__(self, program: Program, run: Run) -> None:
         self._program = program
-        self._lineage = {name: each for name, each in program.lineage.items() if each.reason is None}
+        self._lineage = {name: standing for name, standing in program.lineage.items() if standing.reason is None}
         self._run = run
 
     def __getitem__(self, name: str) -> Array:

@@ -1,4 +1,4 @@
-"""An array in a few words: its shape, its range and mean, and how much of it is not finite."""
+"""Summarise an array: its shape, its range and mean, and how much of it is not finite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Summary"]
 
 
 class Summary:
-    """Figures of as many arrays of one shape as are added; nothing of them is kept."""
+    """Figures over all arrays of one shape that are added; the arrays themselves are not kept."""
 
     def __init__(self, *arrays: np.ndarray) -> None:
         self.shape: tuple[int, ...] = ()
@@ -18,8 +18,8 @@ class Summary:
         self.not_finite = 0
         self.true: int | None = None
         self._low, self._high, self._sum = np.inf, -np.inf, 0.0
-        for each in arrays:
-            self.add(each)
+        for values in arrays:
+            self.add(values)
 
     def add(self, values: np.ndarray) -> None:
         self.shape = values.shape

@@ -1,17 +1,17 @@
 """Activation tables: 33 knots, linear between them, every step rounded to fp16 (N35, N57 to N59).
 
-A function of one fp16 number is 65,536 results. Each is worked out once, by the engine's own steps, and looked up
-from then on. There are two sets of tables, ``m6`` and ``m1``; which one a target reads is the fact ``table_set``
+A function of one fp16 number has 65,536 results. Each is computed once, by the engine's own steps, and looked up
+after that. There are two sets of tables, ``m6`` and ``m1``; the fact ``table_set`` says which one a target reads
 (U40). They differ in tanh, gelu and swish, and those records are data (``choices.json``, ``activation_tables``).
-The M1's knots are not public: they are fitted to its published figures (U41), by the sentence in each record.
+The M1's knots are not public: they are fitted to its published figures (U41), as each record describes.
 
-Three kinds of function stand here:
+There are three kinds of function:
 
 * tables that are published, or whose published figures fix them: sigmoid, tanh, erf, exp2, log2, sqrt, r_sqrt,
   invert, gelu, swish, sin, cos;
 * no table at all (N38: sign; floor is "not an ordinary table"): floor, ceil, trunc, round_nearest and sign give fp16
   numbers that need no rounding. Ties of round_nearest go away from zero, as devices round;
-* a table that nobody has published: elu, the exact function rounded once.
+* an unpublished table: elu, the exact function rounded once.
 
 relu, abs and square have no table either (N38) and are ordinary arithmetic, as are the hard forms.
 """
@@ -50,25 +50,25 @@ def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables
     with np.errstate(all="ignore"):
         inputs = _as_read(_ALL)
         if name in _BY_SET:
-            found = _BY_SET[name](_record(tables, name), inputs, **settings)
+            results = _BY_SET[name](_record(tables, name), inputs, **settings)
         elif name in _CONSTRUCTED:
-            found = _CONSTRUCTED[name](inputs, **settings)
+            results = _CONSTRUCTED[name](inputs, **settings)
         else:
-            found = round_half(_EXACT[name](inputs, **settings))
-    return _no_nan(found).astype(np.float16)
+            results = round_half(_EXACT[name](inputs, **settings))
+    return _no_nan(results).astype(np.float16)
 
 
 def constructed(name: str) -> bool:
     """Whether the table follows a published construction that reproduces measured digits (N58). The knots of gelu and
-    swish are fits, whose ulp figures are near the printed ones and not those (N59); the way from an angle to the table
-    of the sine is our reading of its errors (U43)."""
+    swish are fits: their ulp figures are near the printed ones, not equal to them (N59). How an angle leads to the
+    table of the sine is our reading of its errors (U43)."""
     return name not in ("sin", "cos", "gelu", "swish") and (name in _CONSTRUCTED or name in _BY_SET)
 
 
 def _record(tables: str, name: str) -> Mapping[str, Any]:
-    """What a set says of one table: its own record, or the row of a numeric fact that holds it."""
-    found = activation_tables(tables)[name]
-    return {**numeric_record(found["fact"])["value"][found["row"]], **found} if "fact" in found else found
+    """The record of one table in a set: its own, or the row of a numeric fact."""
+    record = activation_tables(tables)[name]
+    return {**numeric_record(record["fact"])["value"][record["row"]], **record} if "fact" in record else record
 
 
 def _as_read(values: Array) -> Array:
@@ -90,9 +90,9 @@ def _between(knots: Array, place: Array, zero: float = 0.0) -> Array:
     rounded, then the sum (N57, N82). The nearer knot as base misses 3 of the 17 words of N81."""
     inward = np.where(place < zero, np.ceil(place), np.floor(place))
     base = np.minimum(inward, len(knots) - 1).astype(np.intp)
-    other = np.clip(np.where(place < zero, base - 1, base + 1), 0, len(knots) - 1)
+    neighbour = np.clip(np.where(place < zero, base - 1, base + 1), 0, len(knots) - 1)
     start = knots[base]
-    part = round_half((knots[other] - start) * np.abs(place - base))
+    part = round_half((knots[neighbour] - start) * np.abs(place - base))
     return round_half(start + part)
 
 
@@ -103,9 +103,9 @@ def _sampled(function: Callable[[Array], Array], low: float, high: float, count:
 
 def _only(where: Array, otherwise: Array | float, function: Callable[..., Array], *operands: Array) -> Array:
     """The function at some places and another value at the rest: most of fp16 lies outside a table's domain."""
-    found = np.array(np.broadcast_to(otherwise, where.shape), np.float64)
-    found[where] = function(*(each[where] for each in operands))
-    return found
+    results = np.array(np.broadcast_to(otherwise, where.shape), np.float64)
+    results[where] = function(*(operand[where] for operand in operands))
+    return results
 
 
 def _split(values: Array) -> tuple[Array, Array]:
@@ -138,16 +138,16 @@ def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
 
 
 def _tanh(record: Mapping[str, Any], x: Array, alpha: float = 1.0, beta: float = 1.0) -> Array:
-    """One from the end on, which is more than the last knot is (N81)."""
+    """One from the end of the table on, which is more than its last knot (N81)."""
     end = record["end"]
     entering = round_half(x * beta) if beta != 1.0 else x
     inside = _odd(entering, _sampled(np.tanh, 0, end), end, 1.0)
-    found = np.where(np.abs(entering) < end, inside, np.copysign(1.0, entering))
-    return found if alpha == 1.0 else round_half(alpha * found)
+    result = np.where(np.abs(entering) < end, inside, np.copysign(1.0, entering))
+    return result if alpha == 1.0 else round_half(alpha * result)
 
 
 def _erf_values(z: Array) -> Array:
-    return np.array([math.erf(each) for each in z])
+    return np.array([math.erf(value) for value in z])
 
 
 def _erf(x: Array) -> Array:
@@ -207,8 +207,8 @@ def _log(x: Array, epsilon: float = 0.0, base_e: float = 0.0) -> Array:
         return round_half(_between(knots, (mantissa - 0.5) * 64) + exponent)
 
     outside = np.where(shifted == 0, _MINUS_INFINITY, 0.0)
-    found = _only((shifted > 0) & np.isfinite(shifted), outside, base2, shifted)
-    return round_half(found * _LN_2 if base_e else found)
+    result = _only((shifted > 0) & np.isfinite(shifted), outside, base2, shifted)
+    return round_half(result * _LN_2 if base_e else result)
 
 
 def _roots(x: Array, power: float) -> Array:
@@ -238,8 +238,8 @@ def _inverse(x: Array, epsilon: float = 0.0) -> Array:
 
     def reciprocal(z: Array) -> Array:
         mantissa, exponent = _split(np.abs(z))
-        found = round_half(_between(knots, (mantissa - 0.5) * 64) * np.exp2(-exponent))
-        return np.copysign(found, z)
+        result = round_half(_between(knots, (mantissa - 0.5) * 64) * np.exp2(-exponent))
+        return np.copysign(result, z)
 
     outside = np.where(shifted == 0, np.inf, 0.0)
     return _only((shifted != 0) & np.isfinite(shifted), outside, reciprocal, shifted)

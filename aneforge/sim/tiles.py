@@ -1,7 +1,7 @@
 """The M1's four-lane tiles: beside a term of 4096 or more, three others are added in fp16 (N02, N08, N09, C18, U45).
 
-Nearly all products have no such term; they are those of ``aneforge.sim.mac``. The others are split: tiles that can
-reach 4096, by a bound over all rows and columns, are done here one by one, and the rest there.
+Nearly all products have no such term and are computed by ``aneforge.sim.mac``. The others are split: tiles that can
+reach 4096, by a bound over all rows and columns, are computed here one by one, and the rest there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _lossy_terms(a: Array, b: Array) -> Array:
 
 
 def _peak(halves: Array) -> float:
-    """The largest magnitude of all: bits of positive and of negative numbers order apart."""
+    """The largest magnitude of all. The bits of positive and of negative numbers are compared separately."""
     if halves.size == 0:
         return 0.0
     bits = max(int(halves.view(np.int16).max()), int(halves.view(np.uint16).max()) & 0x7FFF)
@@ -49,7 +49,7 @@ def _peak(halves: Array) -> float:
 
 
 def _largest(halves: Array, axis: int) -> Array:
-    """The largest magnitude along an axis, found in the bits, which order as the magnitudes do."""
+    """The largest magnitude along an axis, found in the bits, which have the same order as the magnitudes."""
     bits = (halves.view(np.uint16) & 0x7FFF).max(axis=axis, initial=0)
     return np.abs(decoded(bits.astype(np.uint16).view(np.float16)))
 

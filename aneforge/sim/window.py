@@ -1,4 +1,4 @@
-"""What a convolution or a pool reads of a map: kernel size, stride, dilation, and zeros around the map."""
+"""Which elements of a map a convolution or a pool reads: kernel size, stride, dilation, and zeros around the map."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def patches(image: Array, window: Window, first: int, rows: int, single: bool = 
     """What each output of some rows reads of an fp16 map [channels, rows, columns], zeros around it:
     [channels x kernel rows x kernel columns, outputs]. ``single`` gives what the multipliers read, as float32.
 
-    This way round whole rows of the map are copied, and results come out in the order of the map. What is returned may
-    be scratch: the next call in this thread overwrites it.
+    In this layout whole rows of the map are copied, and results come out in the order of the map. The returned array
+    may be scratch: the next call in this thread overwrites it.
     """
     from aneforge.sim import native
 

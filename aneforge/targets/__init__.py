@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aneforge.targets.generations import Generation, generation
     from aneforge.targets.host import TargetDetectionWarning, detect_family
 
-# Imported when they are first used: a check of a graph needs none of them, and waits for what it imports.
+# Imported when they are first used: a check of a graph needs none of them, and importing takes time.
 _HOMES = {
     "aneforge.targets.costs": "CostCurve DeviceInfo cost_curve device_info",
     "aneforge.targets.formats": "FormatSet ImageFormat image_format image_formats",

@@ -1,7 +1,7 @@
-"""What a compiler reads of a target: published facts, and our labelled assumptions where a cell is unpublished.
+"""The facts that a compiler reads of a target: published ones, and our labelled assumptions where none is published.
 
-A compiler cannot stop at a cell that nobody has printed. The assumptions are data (``choices.json``, ``cells`` and
-``tables``), each with the choice that explains it, so that every program can say which of them it rests on.
+A compiler cannot stop at an unpublished cell. The assumptions are data (``choices.json``, ``cells`` and ``tables``),
+each with the choice that explains it, so that every program can say which of them it depends on.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ __all__ = ["compile_fact", "constant", "fact_label"]
 def _compile_fact(name: str, key: str) -> Fact[Any]:
     target = compiler_target(name)
     about = f"{key} of {name}"
-    kind, _, rest = key.partition(":")
-    if kind == "limit":
-        found = _limit(target, rest)
-    elif kind in _PLAIN:
-        return _PLAIN[kind](target, rest)
+    category, _, rest = key.partition(":")
+    if category == "limit":
+        result = _limit(target, rest)
+    elif category in _PLAIN:
+        return _PLAIN[category](target, rest)
     elif key == "slice_saturates":
-        found = _saturates(target)
+        result = _saturates(target)
     elif key in store.load("choices")["arithmetic"]:
-        chosen = store.load("choices")["arithmetic"][key]
-        return fact({**chosen, "v": _of_generation(target, chosen)}, about=about)
-    elif kind == "stream":
-        found = Fact(None, about=about) if target.family5 is None else stream_fact(rest, target.family5)
+        record = store.load("choices")["arithmetic"][key]
+        return fact({**record, "v": _of_generation(target, record)}, about=about)
+    elif category == "stream":
+        result = Fact(None, about=about) if target.family5 is None else stream_fact(rest, target.family5)
     else:
-        found = _published(target, key)
-        if not found.known:
-            found = _cell(target, key)
-    if found.known:
-        return found
-    elder = _elder(target)
-    if elder is None:
-        return found
-    inherited = _compile_fact(elder["from"], key)
-    choice = elder["choice"] if inherited.conflict_id is None else inherited.conflict_id
+        result = _published(target, key)
+        if not result.known:
+            result = _cell(target, key)
+    if result.known:
+        return result
+    parent = _parent(target)
+    if parent is None:
+        return result
+    inherited = _compile_fact(parent["from"], key)
+    choice = parent["choice"] if inherited.conflict_id is None else inherited.conflict_id
     return replace(
-        inherited, about=about, confidence="inferred", conflict_id=choice, losers=(), taken_from=elder["from"]
+        inherited, about=about, confidence="inferred", conflict_id=choice, losers=(), taken_from=parent["from"]
     )
 
 
@@ -75,10 +75,10 @@ def fact_label(key: str) -> str:
 
 
 def constant(name: str) -> Any:
-    """A number of the compiler's that is unpublished on every chip, from ``choices.json``."""
+    """A number of the compiler that is unpublished on every chip, from ``choices.json``."""
     rows = store.load("choices")["constants"]
     if name not in rows:
-        raise DataError(f"choices.json has no constant {name!r}")
+        raise DataError(f"choices.json: constant {name!r} is missing; add it and seal the file")
     return rows[name]["v"]
 
 
@@ -108,7 +108,7 @@ def _limit(target: Target, name: str) -> Fact[Any]:
 
 
 def _kernel_path(target: Target, _: str) -> Fact[Any]:
-    """How kernel data are built: by every core for itself up to A13, once for all from A14 (listing 35.2)."""
+    """How kernel data are built: by every core for itself up to A13, once for all cores from A14 (listing 35.2)."""
     document = store.load("compression")
     shared = target.family8 is not None and target.family8 >= Family8.A14
     row = next(row for row in document["kernel_data_paths"] if row["layout"].startswith("shared") == shared)
@@ -128,8 +128,8 @@ def _of_generation(target: Target, chosen: dict[str, Any]) -> bool | str:
     """Whether a descriptor generation is listed or, where the data name alternatives, the one that lists it."""
     if "generations" in chosen:
         return target.td_generation in chosen["generations"] or target.name in chosen.get("targets", ())
-    named = (name for name, listed in chosen["named"].items() if target.td_generation in listed)
-    return next(named, chosen["otherwise"])
+    names = (name for name, listed in chosen["named"].items() if target.td_generation in listed)
+    return next(names, chosen["otherwise"])
 
 
 def _saturates(target: Target) -> Fact[Any]:
@@ -152,7 +152,7 @@ def _cap(target: Target, name: str) -> Fact[Any]:
 
 
 def _op_status(target: Target, op: str) -> Fact[Any]:
-    """What becomes of an op. Chips below A13 take the M1's rewrites, and the floors of phase 2 refuse what these need
+    """What becomes of an op. Chips below A13 use the M1's rewrites, and the floors of phase 2 refuse what these need
     and the chip lacks; a reference profile has no family, so only what no family has is rewritten (U31)."""
     family = Family.A16 if target.family5 is None else max(target.family5, Family.A13)
     return op_routes(op).main[family]
@@ -177,7 +177,7 @@ def _palette_bits(target: Target, _: str) -> Fact[Any]:
     return fact({**palette, "v": tuple(widths)}, store.load("compression")["evidence"], about="palette index bits")
 
 
-def _elder(target: Target) -> dict[str, str] | None:
+def _parent(target: Target) -> dict[str, str] | None:
     return store.load("choices")["tables"].get(target.name)
 
 
@@ -199,4 +199,4 @@ _PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
     "op": _op_status,
     "bridge": _bridge,
 }
-"""Facts that are what they are: nothing is assumed where they are unknown."""
+"""Facts for which nothing is assumed where they are unknown."""

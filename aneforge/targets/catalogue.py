@@ -1,6 +1,6 @@
-"""Questions about one op by its name: is it native there, since when, what is on this chip.
+"""Questions about one op by its name: whether it is native on a chip, since which family, and what a chip has.
 
-Every answer about what runs is :func:`aneforge.targets.ops.op_status`, which the gate and the compiler ask too. The
+Every answer about what runs is :func:`aneforge.targets.ops.op_status`, which the gate and the compiler use too. The
 published 187-op matrix is shown beside it in its own words (``native``, ``bridge``, ``gated``, ``none``).
 """
 
@@ -32,7 +32,7 @@ _TIERS = tuple(family for family in Family if family >= MIN_FAMILY)
 
 
 def _published(name: str) -> Mapping[str, Any] | None:
-    """The row of the published matrix, by the op's own name or by the one that it is a spelling of."""
+    """The row of the published matrix, by the op's own name or by the name that it is a synonym of."""
     row = mil_row(name)
     synonym = store.load("vocabulary")["synonyms"].get(name)
     return mil_row(synonym) if row is None and synonym is not None else row
@@ -41,10 +41,12 @@ def _published(name: str) -> Mapping[str, Any] | None:
 def _family(chip: int | str) -> Family:
     if isinstance(chip, int):
         return as_family(chip)
-    found = target(chip)
-    if found.family5 is None:
-        raise UnknownNameError(f"{found.name} is in no family, so no status of an op is known for it")
-    return found.family5
+    chip_target = target(chip)
+    if chip_target.family5 is None:
+        raise UnknownNameError(
+            f"{chip_target.name}: the target has no family, so the status of an op is not known for it"
+        )
+    return chip_target.family5
 
 
 def op_info(name: str) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def device_status(name: str, chip: int | str = "m1") -> str:
     op_routes(name)
     row, family = _published(name), _family(chip)
     if row is None:
-        raise UnknownNameError(f"the published matrix has no row for {name!r}; op_status({name!r}, family) answers")
+        raise UnknownNameError(f"{name}: the published matrix has no row for this op; use op_status({name!r}, family)")
     return "none" if family < MIN_FAMILY else row[family.name]
 
 
@@ -101,7 +103,7 @@ def ops_on(chip: int | str = "m1", status: str = "native") -> list[str]:
     if status in PUBLISHED:
         rows = store.load("ops")["mil_matrix"]
         return sorted(row["mil"] for row in rows if device_status(row["mil"], family) == status)
-    raise UnknownNameError(f"no status {status!r}; choose one: {', '.join((*STATUSES, *PUBLISHED))}")
+    raise UnknownNameError(f"status {status!r} is unknown; choose one: {', '.join((*STATUSES, *PUBLISHED))}")
 
 
 def min_native_family(op: str) -> int | None:
@@ -118,7 +120,7 @@ def walled_everywhere() -> list[str]:
 
 
 class _Catalog(Mapping[str, dict[str, Any]]):
-    """Every op by name; an entry is made when it is read."""
+    """Every op by name; an entry is built when it is read."""
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         if name not in user_names():
@@ -139,4 +141,4 @@ class _Catalog(Mapping[str, dict[str, Any]]):
 
 
 OP_CATALOG: Mapping[str, dict[str, Any]] = _Catalog()
-"""What :func:`op_info` says, by op."""
+"""The result of :func:`op_info`, by op."""

@@ -1,4 +1,4 @@
-"""What one compiler target is: name, versions, families, generation, cores, and the chips that carry it."""
+"""One compiler target: name, versions, families, generation, cores, and the chips that carry it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FIELDS", "Target", "all_targets", "compiler_target", "target_names"]
 
-# What a Target can be asked for, and the key of the data record that answers.
+# The fields of a Target, and the key of the data record for each.
 FIELDS: dict[str, str] = {
     "hardware_version": "hardware_version",
     "family8": "family8",
@@ -55,7 +55,7 @@ class Target:
         """The fact behind a field, with its sources and the values it beat."""
         if field not in FIELDS:
             near = ", ".join(nearest(field, FIELDS)) or ", ".join(FIELDS)
-            raise UnknownNameError(f"a target has no field {field!r}; near it: {near}")
+            raise UnknownNameError(f"{field!r}: not a field of a target; nearest: {near}")
         return self._facts[field]
 
     @cached_property
@@ -68,16 +68,16 @@ class Target:
     def _own(self, field: str, key: str) -> Fact[Any]:
         about = f"{field} of {self.name}"
         record = self._record.get(key)
-        found = fact(record, self._evidence, about=about) if record is not None else unknown(about)
+        result = fact(record, self._evidence, about=about) if record is not None else unknown(about)
         seed = self._record.get(f"seed_{key}")
         if seed is not None:
             loser = fact(seed, self._evidence, about=about)
             # Versions and families of h16 and h17 lost to the stamps in emitted files (C01).
-            found = with_losers(found, loser, conflict_id="C01" if loser.value != found.value else None)
-        return found
+            result = with_losers(result, loser, conflict_id="C01" if loser.value != result.value else None)
+        return result
 
     def _apply_choices(self, facts: dict[str, Fact[Any]]) -> None:
-        """Fill what no source gives, from the choices that names.json states."""
+        """Fill in what no source gives, from the choices in names.json."""
         names = store.load("names")
         chosen = names["families"].get(self.name, {})
         for field in ("family8", "family5"):
@@ -85,16 +85,16 @@ class Target:
                 facts[field] = fact(chosen, key=field, about=f"{field} of {self.name}")
         parent = names["inherits"].get(self.name)
         if parent:
-            elder = compiler_target(parent["from"])
+            parent_target = compiler_target(parent["from"])
             for field in _INHERITED:
-                if not facts[field].known and elder[field].known:
+                if not facts[field].known and parent_target[field].known:
                     facts[field] = replace(
-                        elder[field],
+                        parent_target[field],
                         confidence="inferred",
                         about=f"{field} of {self.name}",
                         conflict_id=parent["conflict"],
                         losers=(),
-                        taken_from=elder.name,
+                        taken_from=parent_target.name,
                     )
 
     @property
@@ -169,7 +169,7 @@ class Target:
 
 
 def _chips(name: str) -> Fact[tuple[str, ...]]:
-    """Products of names.json that lead here; the label is that of the weakest of them."""
+    """Products of names.json that carry a target; the confidence is that of the weakest of them."""
     rows = {product: row for product, row in store.load("names")["products"].items() if row["target"] == name}
     if not rows:
         return Fact((), about=f"chips of {name}", note="no product is known to carry it")
@@ -192,13 +192,13 @@ def target_names() -> tuple[str, ...]:
 
 def all_targets(only_28: bool = False) -> Iterator[Target]:
     """All targets in generation order, or just the 28 of build 9.509."""
-    return (each for each in _targets().values() if each.in_28 or not only_28)
+    return (target for target in _targets().values() if target.in_28 or not only_28)
 
 
 def compiler_target(name: str) -> Target:
     """The target with exactly this compiler string; no other kind of name is accepted."""
-    found = _targets().get(name)
-    if found is None:
+    target = _targets().get(name)
+    if target is None:
         near = ", ".join(nearest(name, _targets())) or "h13, h14g, h16s"
-        raise UnknownNameError(f"no compiler target {name!r}; near it: {near}")
-    return found
+        raise UnknownNameError(f"{name!r}: not a compiler target; nearest: {near}")
+    return target

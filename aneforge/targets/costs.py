@@ -57,21 +57,21 @@ def cost_curve(target: Target) -> Fact[CostCurve]:
     stand_in = _representative(target)
     if stand_in is None or stand_in not in document["curves"]:
         return unknown(about)
-    found = cost_curve(compiler_target(stand_in))
+    curve = cost_curve(compiler_target(stand_in))
     note = "no curve is published for this target"
-    return replace(found, confidence="inferred", about=about, note=note, conflict_id="C28", taken_from=stand_in)
+    return replace(curve, confidence="inferred", about=about, note=note, conflict_id="C28", taken_from=stand_in)
 
 
 def cost_cores(target: Target) -> Fact[int]:
     """The core count that the cost model multiplies by: of the target's own curve row, else of its HAL table.
 
-    A stand-in lends its clocks, not its cores: those are published for nearly every target.
+    A stand-in gives its clocks, not its cores: core counts are published for nearly every target.
     """
     about, curve, own = f"cost-model cores of {target.name}", cost_curve(target), target["cores"]
     if curve.known and curve.taken_from is None:
-        found = Fact(curve.value.cores, curve.source, curve.confidence, about)
+        cores = Fact(curve.value.cores, curve.source, curve.confidence, about)
         disputed = store.load("cost_model")["curves"][target.name].get("conflict")
-        return with_losers(found, replace(own, losers=(), conflict_id=None), conflict_id=disputed)
+        return with_losers(cores, replace(own, losers=(), conflict_id=None), conflict_id=disputed)
     if own.known:
         return replace(own, about=about)
     if curve.known:
@@ -116,7 +116,7 @@ class DeviceInfo:
     def bucket(self, size: float) -> int:
         """Which bucket a size falls in; there is one more bucket than thresholds."""
         if not size >= 0:  # also refuses NaN
-            raise AneforgeError(f"a size is zero or more, not {size!r}")
+            raise AneforgeError(f"size {size!r} is not valid; it must be zero or more")
         return bisect_left(self.buckets, size)
 
     def bandwidth_clamp(self, size: float) -> Fact[float]:
@@ -144,12 +144,12 @@ def device_info(family: Family8) -> DeviceInfo:
     document = store.load("cost_model")
     table = document["get_device_info"]
     rows = table["table_35_7"]
-    row = next((each for each in rows if family.name in _named(each["family"])), rows[-1])
+    row = next((record for record in rows if family.name in _words_of(record["family"])), rows[-1])
     about = f"device info of {family.name}"
     clamps = fact({"v": tuple(row["clamp"]), "e": row["e"]}, document["evidence"], about=about)
     ramp = fact({"v": tuple(row["setup"]), "e": row["e"]}, document["evidence"], about=about)
     return DeviceInfo(row["family"], tuple(table["size_buckets"]), clamps, ramp, table["const_0x30"])
 
 
-def _named(text: str) -> set[str]:
+def _words_of(text: str) -> set[str]:
     return set(text.replace("(", " ").replace(")", " ").replace(",", " ").split())

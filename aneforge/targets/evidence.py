@@ -1,13 +1,13 @@
-"""An answer that knows where it comes from.
+"""Values with their evidence.
 
-Every look-up of this package can be asked for a :class:`Fact`: the value, who published it, how sure that
+Every look-up of this package can return a :class:`Fact`: the value, who published it, how certain that
 is, and, where sources disagree, the conflict and the values that lost. Confidence is one word:
 
 ``measured``  on silicon, or on a file that the vendor's compiler emitted
 ``decoded``   read out of the vendor's compiler
 ``predicted`` follows from the per-chip tables, not seen on a chip
-``inferred``  reasoned by somebody, here or upstream
-``unknown``   nobody has published it; the value is ``None``
+``inferred``  concluded from other facts, here or upstream
+``unknown``   not published; the value is ``None``
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """A value with its evidence. ``value`` is ``None`` exactly when nobody has published one."""
+    """A value with its evidence. ``value`` is ``None`` exactly when none is published."""
 
     value: T
     source: tuple[str, ...] = ()
@@ -153,28 +153,28 @@ def with_losers(winner: Fact[T], *losers: Fact[Any], conflict_id: str | None = N
 
 @cache
 def sources() -> dict[str, str]:
-    """What each source key stands for."""
+    """What each source key means."""
     tables = ("sources", "choices", "gate_limits")
-    return {key: what for topic in tables for key, what in store.load(topic)["sources"].items()}
+    return {key: meaning for topic in tables for key, meaning in store.load(topic)["sources"].items()}
 
 
 @cache
 def conflicts() -> dict[str, Conflict]:
     """Every disagreement and every choice of ours, by id."""
-    found = {
+    by_id = {
         number: Conflict(number, row["subject"], row["values"], row["winner"])
         for number, row in store.load("conflicts")["conflicts"].items()
     }
     for number, row in store.load("choices")["choices"].items():
         values = "; ".join(row["instead"]) or "nothing published"
-        found[number] = Conflict(number, row["subject"], values, f"{row['choice']}: {row['because']}")
-    return found
+        by_id[number] = Conflict(number, row["subject"], values, f"{row['choice']}: {row['because']}")
+    return by_id
 
 
 def conflict(number: str) -> Conflict:
     """One disagreement by id (``C03``) or one of our choices (``U08``)."""
-    found = conflicts().get(number.upper())
-    if found is None:
+    entry = conflicts().get(number.upper())
+    if entry is None:
         near = nearest(number, conflicts())
-        raise UnknownNameError(f"no conflict or choice {number!r}; near it: {', '.join(near) or 'C01, U01'}")
-    return found
+        raise UnknownNameError(f"{number!r}: not a conflict or choice; nearest: {', '.join(near) or 'C01, U01'}")
+    return entry

@@ -48,8 +48,8 @@ def as_family(family: int | str) -> Family:
     if member is None and isinstance(family, str):
         member = Family.__members__.get(family.strip().upper())
     if member is None:
-        choices = ", ".join(f"{int(each)} ({each.name})" for each in Family)
-        raise FamilyError(f"no family {family!r}: a five-tier family is one of {choices}")
+        choices = ", ".join(f"{int(choice)} ({choice.name})" for choice in Family)
+        raise FamilyError(f"family {family!r} is unknown; choose one: {choices}")
     return member
 
 
@@ -60,8 +60,8 @@ def as_family8(family: int | str) -> Family8:
             return Family8[family.strip()]
         return Family8(family)
     except (KeyError, ValueError):
-        choices = ", ".join(f"{int(each)} ({each.name})" for each in Family8)
-        raise FamilyError(f"no compiler family {family!r}: it is one of {choices}") from None
+        choices = ", ".join(f"{int(member)} ({member.name})" for member in Family8)
+        raise FamilyError(f"compiler family {family!r} is unknown; choose one: {choices}") from None
 
 
 def supports_mil(family: int | str) -> bool:

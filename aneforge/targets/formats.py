@@ -67,7 +67,7 @@ class FormatSet:
     def accepts(self, tag: str) -> bool | None:
         """True or False where the published list settles it, ``None`` where the tag may be unlisted."""
         wanted = image_format(tag).tag
-        if any(each.tag == wanted for each in self.formats):
+        if any(known.tag == wanted for known in self.formats):
             return True
         if self.unlisted is None or wanted[1:] in self.without:
             return False
@@ -77,7 +77,7 @@ class FormatSet:
         return {
             "tier": self.tier,
             "count": self.count.to_json(),
-            "formats": [each.to_json() for each in self.formats],
+            "formats": [known.to_json() for known in self.formats],
             "unlisted": self.unlisted,
         }
 
@@ -89,7 +89,7 @@ def image_format(tag: str) -> ImageFormat:
     prefix, base = tag[:1], tag[1:]
     if prefix not in document["prefixes"] or base not in document["bases"]:
         near = ", ".join(nearest(tag, image_format_tags())) or ", ".join(image_format_tags()[:4])
-        raise UnknownNameError(f"no image format {tag!r}; nearest: {near}")
+        raise UnknownNameError(f"{tag!r}: not an image format; nearest: {near}")
     packing, pixel = document["prefixes"][prefix], document["bases"][base]
     planes = tuple(Plane(**plane) for plane in pixel["planes"])
     return ImageFormat(
@@ -115,4 +115,4 @@ def image_formats(target: Target) -> FormatSet:
             formats = tuple(image_format(tag) for tag in row["tags"])
             count = fact(row, key="count", about=f"image formats of {target.name}")
             return FormatSet(tier, count, formats, row["unlisted"], tuple(row.get("without", ())))
-    raise UnknownNameError(f"no image formats are published for {target.name}")
+    raise UnknownNameError(f"{target.name}: no image formats are published for this target")

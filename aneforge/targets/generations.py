@@ -45,10 +45,10 @@ def generation_numbers() -> tuple[int, ...]:
 def generation(number: int) -> Generation:
     """One generation by number."""
     document = store.load("td_generations")
-    row = next((each for each in document["generations"] if each["generation"] == number), None)
+    row = next((record for record in document["generations"] if record["generation"] == number), None)
     if row is None:
         known = ", ".join(map(str, generation_numbers()))
-        raise UnknownNameError(f"no descriptor generation {number!r}: it is one of {known}")
+        raise UnknownNameError(f"descriptor generation {number!r} is unknown; choose one: {known}")
     evidence, about = document["evidence"], f"descriptor generation {number}"
     offset = dict(row["patch_width_offset"])
     if offset["v"] is not None:

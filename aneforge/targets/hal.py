@@ -3,7 +3,7 @@
 Offsets belong to a compiler build. Build 9.509 is the one the seed documents decode; build 10.26.6 moved
 most offsets and is the only one that constructs the newest targets. A :class:`Hal` is a target seen through
 one build. As with :class:`~aneforge.targets.chip.Target`, a dot gives the plain value and brackets the
-fact; a plain read of a cell that nobody has published is an error, never a zero.
+fact; a plain read of an unpublished cell is an error, never a zero.
 """
 
 from __future__ import annotations
@@ -111,9 +111,11 @@ class Hal:
         if build is None:
             build = OLD_BUILD if _has_column(target.name) else NEW_BUILD
         if build not in BUILDS:
-            raise UnknownNameError(f"no compiler build {build!r}: HAL offsets are known for {' and '.join(BUILDS)}")
+            raise UnknownNameError(f"compiler build {build!r} is unknown; choose one: {', '.join(BUILDS)}")
         if target.constructible is False:
-            raise UnknownValueError(f"{target.name} has no HAL table: its name is known, but no build constructs it")
+            raise UnknownValueError(
+                f"{target.name}: no HAL table, because no build constructs this target, although the name is known"
+            )
         self.target = target
         self.build = build
 
@@ -143,7 +145,7 @@ class Hal:
         field = self.field(offset)
         if not field.is_capability:
             raise UnknownNameError(
-                f"HAL {field.where} ({field.name}) is no capability byte but a {field.kind} field; read its value"
+                f"HAL {field.where} ({field.name}): not a capability byte but a {field.kind} field; read its value"
             )
         return bool(self[offset].require() & 1)
 
@@ -153,8 +155,12 @@ class Hal:
 
     def assume(self, key: int | str, value: Any, why: str) -> Fact[Any]:
         """The published fact, or ``value`` marked as an assumption together with its reason."""
-        found = self[key]
-        return found if found.known else replace(found, value=value, confidence="inferred", note=f"assumed: {why}")
+        published = self[key]
+        return (
+            published
+            if published.known
+            else replace(published, value=value, confidence="inferred", note=f"assumed: {why}")
+        )
 
     def diff(self, other: Hal, unknowns: bool = False) -> list[HalDifference]:
         """Fields whose published values differ; with ``unknowns``, also those published for one side only."""
@@ -228,10 +234,10 @@ class HalLayout:
     def _by_word(self, word: str) -> HalField:
         field = self.by_name.get(word)
         if field is None:
-            field = next((each for each in self.by_name.values() if word in each.aliases), None)
+            field = next((candidate for candidate in self.by_name.values() if word in candidate.aliases), None)
         if field is None:
             near = ", ".join(nearest(word, self.by_name)) or "max_tensor_width, texture_engine"
-            raise UnknownNameError(f"no HAL field {word!r} in build {self.build}; nearest: {near}")
+            raise UnknownNameError(f"{word!r}: not a HAL field of build {self.build}; nearest: {near}")
         return field
 
     def _no_field(self, offset: int) -> str:
@@ -239,7 +245,7 @@ class HalLayout:
             return f"HAL offset {offset:#x} is outside the table, which is {self.size:#x} bytes in build {self.build}"
         near = sorted(self.by_offset.values(), key=lambda field: abs((field.offset or 0) - offset))[:3]
         listed = ", ".join(f"{field.where} {field.name}" for field in near)
-        return f"no HAL field is known at {offset:#x} in build {self.build}; nearest: {listed}"
+        return f"HAL offset {offset:#x}: no field is known there in build {self.build}; nearest: {listed}"
 
 
 def hal_fields(build: str = OLD_BUILD) -> HalLayout:
@@ -298,10 +304,10 @@ def _new_layout() -> HalLayout:
     for offset, old in moved.items():
         fields.append(replace(old, offset=offset, end=None, build=NEW_BUILD, other_offset=old.offset))
     taken = {field.name for field in fields}
-    # The rest live on at offsets nobody has published, but for those the data says are gone (the core count, C37).
-    gone = {row["name"] for row in store.load("hal_fields")["fields"] if row.get("off_10", "") is None}
+    # The rest still exist at unpublished offsets, except for those that the data say are gone (the core count, C37).
+    removed = {row["name"] for row in store.load("hal_fields")["fields"] if row.get("off_10", "") is None}
     for old in _old_layout().by_name.values():
-        if old.name not in taken and old.name not in gone:
+        if old.name not in taken and old.name not in removed:
             fields.append(replace(old, offset=None, end=None, build=NEW_BUILD, other_offset=old.offset))
             taken.add(old.name)
     for row in document["fields"]:
@@ -386,14 +392,14 @@ def _new_build_cell(name: str, field: HalField, about: str) -> Fact[Any]:
     if inherited.known:
         return inherited
     old = _old_layout().by_name.get(field.name)
-    return own if old is None else _marked(_cell(name, old, about), f"value of build {OLD_BUILD}")
+    return own if old is None else _with_note(_cell(name, old, about), f"value of build {OLD_BUILD}")
 
 
-def _marked(found: Fact[Any], note: str) -> Fact[Any]:
-    if not found.known:
-        return found
-    notes = note if found.note is None else f"{found.note}; {note}"
-    return replace(found, confidence="inferred", note=notes)
+def _with_note(value_fact: Fact[Any], note: str) -> Fact[Any]:
+    if not value_fact.known:
+        return value_fact
+    notes = note if value_fact.note is None else f"{value_fact.note}; {note}"
+    return replace(value_fact, confidence="inferred", note=notes)
 
 
 def _inherited(name: str, field: HalField, about: str) -> Fact[Any]:
@@ -401,11 +407,11 @@ def _inherited(name: str, field: HalField, about: str) -> Fact[Any]:
     parent = store.load("names")["inherits"].get(name)
     if parent is None:
         return unknown(about)
-    found = _cell(parent["from"], field, about)
-    if not found.known:
-        return found
-    confidence = found.confidence if parent["conf"] == "decoded" else "inferred"
-    return replace(found, confidence=confidence, conflict_id=parent["conflict"], taken_from=parent["from"])
+    parent_cell = _cell(parent["from"], field, about)
+    if not parent_cell.known:
+        return parent_cell
+    confidence = parent_cell.confidence if parent["conf"] == "decoded" else "inferred"
+    return replace(parent_cell, confidence=confidence, conflict_id=parent["conflict"], taken_from=parent["from"])
 
 
 def _new_cell(name: str, field: HalField, about: str) -> Fact[Any]:
@@ -415,26 +421,26 @@ def _new_cell(name: str, field: HalField, about: str) -> Fact[Any]:
         for number, (start, _, _) in enumerate(_parts(row)):
             if start != field.offset:
                 continue
-            key = _stated_for(name, row["values"])
+            key = _key_for(name, row["values"])
             if key is None:
                 continue
             value = row["values"][key]
             if isinstance(value, list) and len(value) == len(_parts(row)) > 1:
                 value = value[number]
             record = {"v": value, "e": row["e"], "note": row.get("note"), "conflict": row.get("conflict")}
-            found = fact(record, document["evidence"], about=about)
-            return found if key == name else replace(found, taken_from=key)
+            printed = fact(record, document["evidence"], about=about)
+            return printed if key == name else replace(printed, taken_from=key)
     return unknown(about)
 
 
-def _stated_for(name: str, values: dict[str, Any]) -> str | None:
+def _key_for(name: str, values: dict[str, Any]) -> str | None:
     if name in values:
         return name
     match = re.fullmatch(r"h(\d+)([a-z]?)", name)
     if match is None:
         return None
     generation = int(match[1])
-    # Die variants of one generation hold one table, but for those that the data gives a table class of their own.
+    # Die variants of one generation have one table, except for those to which the data give their own table class.
     if f"h{generation}" in values and not compiler_target(name).own_table:
         return f"h{generation}"
     ranges = (key for key in values if key.endswith("+") and generation >= int(key[1:-1]))

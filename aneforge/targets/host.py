@@ -19,7 +19,7 @@ _warned_lock = Lock()
 
 
 class TargetDetectionWarning(UserWarning):
-    """The host's engine could not be told, so the conservative floor is used."""
+    """The host's engine could not be determined, so the conservative floor is used."""
 
 
 def detect_family() -> Family:
@@ -44,7 +44,9 @@ def detect_family() -> Family:
 def _family_of(name: str) -> Family:
     family = target(name).family5
     if family is None:
-        raise AneforgeError(f"{ENVIRONMENT}={name}: {resolve(name).target.name} belongs to no family")
+        raise AneforgeError(
+            f"{ENVIRONMENT}={name}: target {resolve(name).target.name} has no family; choose another chip"
+        )
     return family
 
 
@@ -55,7 +57,7 @@ def _warn_once(brand: str | None) -> None:
             return
         _warned.add(seen)
     warnings.warn(
-        f"cannot tell this machine's engine ({seen}); assuming family {int(MIN_FAMILY)} (M1), which every newer "
+        f"cannot determine this machine's engine ({seen}); assuming family {int(MIN_FAMILY)} (M1), which every newer "
         f"chip runs. Set {ENVIRONMENT}, for instance {ENVIRONMENT}=h16s, to choose.",
         TargetDetectionWarning,
         stacklevel=3,
@@ -63,7 +65,7 @@ def _warn_once(brand: str | None) -> None:
 
 
 def _cpu_brand() -> str | None:
-    """The marketing name of the CPU. The model identifier is no substitute: MacBookPro17,1 is an M1."""
+    """The marketing name of the CPU. The model identifier does not tell: MacBookPro17,1 is an M1."""
     if sys.platform != "darwin":
         return None
     import subprocess

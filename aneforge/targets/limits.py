@@ -1,4 +1,4 @@
-"""How large a thing may be: limits per family, and the one that applies to an op class and axis."""
+"""Limits per family, and the limit that applies to an op class and axis."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OP_CLASSES: dict[str, dict[str, str]] = {
     "conv_kernel_8bit": {"width": "conv_kernel_w_default_large", "height": "conv_kernel_h", "depth": "conv_kernel_d"},
     "pool_window": dict.fromkeys(_SPATIAL, "pool_window"),
     "arg_reduce": {"reduced": "arg_reduce_axis"},
-    "reduce_route": {"reduced": "reduce_transpose_extent"},
+    "transposed_reduction": {"reduced": "reduce_transpose_extent"},
 }
 AXES = ("batch", "depth", "channel", "height", "width", "contraction", "reduced")
 
@@ -57,12 +57,12 @@ def limit(name: str, family: int | str) -> Any:
 
 
 def limit_fact(name: str, family: int | str) -> Fact[Any]:
-    """The same with its evidence; unknown where nobody has published a value."""
+    """The same with its evidence; unknown where no value is published."""
     member = as_family(family)
     row = _rows().get(SEED_NAMES.get(name, name))
     if row is None:
         near = ", ".join(nearest(name, limit_names())) or ", ".join(SEED_NAMES)
-        raise UnknownNameError(f"no limit {name!r}; nearest: {near}")
+        raise UnknownNameError(f"{name!r}: not a limit; nearest: {near}")
     return _limit(row, member)
 
 
@@ -71,35 +71,35 @@ def _limit(row: Mapping[str, Any], family: Family) -> Fact[Any]:
     evidence = store.load("limits")["evidence"]
     losers = [loser for loser in row.get("alt", ()) if family.name in loser]
     record = {**row, "v": row["values"].get(family.name), "alt": []}
-    found = fact(record, evidence, about=about, family=family.name)
+    family_limit = fact(record, evidence, about=about, family=family.name)
     beaten = tuple(fact(loser, evidence, key=family.name, about=about) for loser in losers)
     chosen = store.load("choices")["limits"].get(row["name"], {}).get(family.name)
-    if chosen and not found.known:
-        found = replace(found, value=chosen["v"], confidence="inferred", conflict_id=chosen["choice"])
-    elif not found.known:
+    if chosen and not family_limit.known:
+        family_limit = replace(family_limit, value=chosen["v"], confidence="inferred", conflict_id=chosen["choice"])
+    elif not family_limit.known:
         return replace(unknown(about), losers=beaten)
     elif not beaten:
-        found = replace(found, conflict_id=None)
-    return replace(found, losers=beaten)
+        family_limit = replace(family_limit, conflict_id=None)
+    return replace(family_limit, losers=beaten)
 
 
 def axis_limit(op_class: str, axis: str, family: int | str) -> Fact[Any]:
     """The extent cap that applies to one axis of an op class on a family."""
     if op_class not in OP_CLASSES:
         near = ", ".join(nearest(op_class, OP_CLASSES)) or ", ".join(OP_CLASSES)
-        raise UnknownNameError(f"no op class {op_class!r}; nearest: {near}")
+        raise UnknownNameError(f"{op_class!r}: not an op class; nearest: {near}")
     axes = OP_CLASSES[op_class]
     if axis not in axes:
-        raise UnknownNameError(f"op class {op_class} has no limit on axis {axis!r}; it has {', '.join(axes)}")
+        raise UnknownNameError(f"op class {op_class}: no limit on axis {axis!r}; choose one: {', '.join(axes)}")
     return limit_fact(axes[axis], family)
 
 
 def global_limit(name: str) -> Fact[Any]:
     """A limit that holds on every chip, such as ``rank_max``."""
     document = store.load("limits")
-    row = next((each for each in document["global"] if each["name"] == name), None)
+    row = next((record for record in document["global"] if record["name"] == name), None)
     if row is None:
-        names = [each["name"] for each in document["global"]]
+        names = [record["name"] for record in document["global"]]
         near = ", ".join(nearest(name, names)) or ", ".join(names[:5])
-        raise UnknownNameError(f"no global limit {name!r}; nearest: {near}")
+        raise UnknownNameError(f"{name!r}: not a global limit; nearest: {near}")
     return fact(row, document["evidence"], about=f"limit {name}")

@@ -13,7 +13,7 @@ from aneforge.targets.names import resolve
 __all__ = ["GROUPS", "chip_list", "one_chip"]
 
 _END = re.compile(r"(\D*)(\d+)(\D*)")
-_MOST = 99  # no line of chips is this long; a slip of the finger is
+_MOST = 99  # no series of chips is this long; a typing error may be
 
 GROUPS = {
     "all": "the 28 targets of compiler build 9.509",
@@ -39,13 +39,13 @@ def chip_list(asked: str, option: str = "--target") -> list[str]:
             names.append(part)
     if not names:
         raise AneforgeError(
-            f"{option} needs a chip, for instance {option} m1 or {option} m1,m5 or {option} m1..m6 or {option} all"
+            f"{option} needs a chip; for instance {option} m1, {option} m1,m5, {option} m1..m6 or {option} all"
         )
-    once: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for name in names:
         resolve(name)
-        once.setdefault(name.casefold(), name)
-    return list(once.values())
+        by_key.setdefault(name.casefold(), name)
+    return list(by_key.values())
 
 
 def one_chip(asked: str, option: str = "--target") -> str:
@@ -53,19 +53,19 @@ def one_chip(asked: str, option: str = "--target") -> str:
     names = chip_list(asked, option)
     if len(names) > 1:
         shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-        raise AneforgeError(f"{option} takes one chip here, and {asked!r} names {len(names)}; choose one: {shown}")
+        raise AneforgeError(f"{option} takes one chip, but {asked!r} names {len(names)}; choose one: {shown}")
     return names[0]
 
 
 def _group(word: str) -> list[str]:
     if word == "all":
-        return [each.name for each in all_targets(only_28=True)]
+        return [target.name for target in all_targets(only_28=True)]
     return list(_products("M" if word == "macs" else "A"))
 
 
 @cache
 def _products(letter: str) -> tuple[str, ...]:
-    """One product per engine, in the order of the data. Of two, the one whose name means nothing else."""
+    """One product per engine, in the order of the data. Of several, the first whose name means nothing else."""
     by_target: dict[str, list[str]] = {}
     for product, row in store.load("names")["products"].items():
         if re.match(rf"{letter}\d", product):
@@ -74,7 +74,7 @@ def _products(letter: str) -> tuple[str, ...]:
 
 
 def _is_plain(product: str) -> bool:
-    """Whether the name alone leads to a target: "A18" is also a family of the compiler."""
+    """Whether the name alone leads to a target. "A18", for instance, is also a family of the compiler."""
     try:
         resolve(product)
     except UnknownNameError:
@@ -84,21 +84,21 @@ def _is_plain(product: str) -> bool:
 
 def _range(part: str, option: str) -> list[str]:
     first, last = (end.strip() for end in part.split("..", 1))
-    one, two = _END.fullmatch(first), _END.fullmatch(last)
-    if one is None or two is None or not _alike(one, two):
+    start, end = _END.fullmatch(first), _END.fullmatch(last)
+    if start is None or end is None or not _alike(start, end):
         raise AneforgeError(f"{option}: {part!r} is not a range; both ends are names that differ in a number: m1..m6")
-    low, high = int(one[2]), int(two[2])
+    low, high = int(start[2]), int(end[2])
     if low > high or high - low > _MOST:
         wrong = "runs backwards" if low > high else f"is longer than {_MOST} chips"
-        raise AneforgeError(f"{option}: the range {part!r} {wrong}; say for instance m1..m6")
-    names = [f"{one[1]}{number}{one[3]}" for number in range(low, high + 1)]
+        raise AneforgeError(f"{option}: the range {part!r} {wrong}; write for instance m1..m6")
+    names = [f"{start[1]}{number}{start[3]}" for number in range(low, high + 1)]
     for name in names:
         try:
             resolve(name)
         except UnknownNameError as error:
-            raise UnknownNameError(f"{option}: {part!r} holds {name!r}: {error}") from None
+            raise UnknownNameError(f"{option}: {part!r} includes {name!r}: {error}") from None
     return names
 
 
-def _alike(one: re.Match[str], two: re.Match[str]) -> bool:
-    return all(one[group].strip().casefold() == two[group].strip().casefold() for group in (1, 3))
+def _alike(start: re.Match[str], end: re.Match[str]) -> bool:
+    return all(start[group].strip().casefold() == end[group].strip().casefold() for group in (1, 3))

@@ -1,9 +1,9 @@
-"""Names people use: compiler targets, product names, SoC ids, and the strings a device reports.
+"""The names that people use: compiler targets, product names, SoC ids, and the strings that a device reports.
 
-Four namespaces, kept apart. A plain name is looked up as a compiler target, then as a product, then as a
-SoC id; a prefix (``compiler:``, ``product:``, ``soc:``, ``runtime:``) names the namespace. What a device
-reports about itself is spelled like a compiler target but is not one, so it is reached by prefix or through
-:func:`runtime_arch` only. Nothing falls back: an unknown or ambiguous name is an error.
+There are four namespaces. A plain name is looked up as a compiler target, then as a product, then as a
+SoC id; a prefix (``compiler:``, ``product:``, ``soc:``, ``runtime:``) names the namespace. The string that a device
+reports looks like a compiler target but is not one, so it is reached only by prefix or through
+:func:`runtime_arch`. There is no fallback: an unknown or ambiguous name is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Resolution:
-    """What a name turned out to mean, and on what evidence."""
+    """What a name means, and the evidence for it."""
 
     asked: str
     kind: str
@@ -69,29 +69,31 @@ def target(name: str | int | Target) -> Target:
 
 @cache
 def newest_below_the_floor() -> Target:
-    """Who answers a question about the oldest family as such, which has no representative: the newest of its targets
-    that a product carries."""
-    return [each for each in all_targets(only_28=True) if each.family5 is Family.OLDER and each.chips][-1]
+    """The target that stands for the oldest family, which has no representative: the newest of its targets that a
+    product carries."""
+    return [
+        candidate for candidate in all_targets(only_28=True) if candidate.family5 is Family.OLDER and candidate.chips
+    ][-1]
 
 
 def resolve(name: str) -> Resolution:
     """Look a name up and say which namespace answered."""
     if not isinstance(name, str) or not name.strip():
-        raise UnknownNameError(f"a chip name is a text such as 'M1 Max' or 'h13g', not {name!r}")
+        raise UnknownNameError(f"{name!r}: not a chip name; write a text such as 'M1 Max' or 'h13g'")
     prefix, colon, rest = name.partition(":")
     if colon and prefix.strip().casefold() in _LOOKUPS:
         kind = prefix.strip().casefold()
-        found = _LOOKUPS[kind](_key(rest))
-        if found is None:
+        match = _LOOKUPS[kind](_key(rest))
+        if match is None:
             raise _unknown(rest.strip(), _names_of(kind), f"{kind} name")
-        return Resolution(name, kind, *found)
+        return Resolution(name, kind, *match)
     key = _key(name)
     for kind in ("compiler", "product", "soc"):
         if kind == "product" and key in _family_labels():
             raise _ambiguous(name, key)
-        found = _LOOKUPS[kind](key)
-        if found is not None:
-            return Resolution(name, kind, *found)
+        match = _LOOKUPS[kind](key)
+        if match is not None:
+            return Resolution(name, kind, *match)
     raise _unknown(name, [*_names_of("compiler"), *_names_of("product"), *_names_of("soc")], "chip or target")
 
 
@@ -103,22 +105,22 @@ def chip_label(name: str) -> str:
 
 def runtime_arch(name: str) -> RuntimeArch:
     """The architecture string a device reports, for instance ``h14g`` on an M2."""
-    found = _find_runtime(_key(name))
-    if found is None:
+    match = _find_runtime(_key(name))
+    if match is None:
         raise _unknown(name, _names_of("runtime"), "runtime architecture")
-    return RuntimeArch(*found)
+    return RuntimeArch(*match)
 
 
 def family_of_arch(arch: str) -> Family:
     """The five-tier family of a runtime or compiler architecture string; ``KeyError`` if unknown."""
     if not isinstance(arch, str):
-        raise UnknownNameError(f"an architecture is a text such as 'h13', not {arch!r}")
+        raise UnknownNameError(f"{arch!r}: not an architecture; write a text such as 'h13'")
     key = arch.strip().casefold()
     if key not in target_names():
         raise _unknown(arch, target_names(), "architecture")
     family = compiler_target(key).family5
     if family is None:
-        raise UnknownNameError(f"architecture {key!r} belongs to no family: {_why_no_family(key)}")
+        raise UnknownNameError(f"{key}: the architecture has no family: {_why_no_family(key)}")
     return family
 
 
@@ -128,8 +130,8 @@ def arch_for_family(family: int | str) -> str:
     representatives = store.load("targets")["family5_representative"]["v"]
     if member.name not in representatives:
         raise UnknownNameError(
-            f"family {int(member)} ({member.name}) has no representative target: nothing below "
-            f"{', '.join(representatives)} can run a converted program; name a chip, for instance h12"
+            f"family {int(member)} ({member.name}) has no representative target, because nothing below "
+            f"{', '.join(representatives)} can run a converted program. Name a chip, for instance h12"
         )
     return representatives[member.name]
 
@@ -137,7 +139,7 @@ def arch_for_family(family: int | str) -> str:
 def _why_no_family(name: str) -> str:
     if compiler_target(name).is_reference:
         return "it is a reference profile, not silicon"
-    return "its name is known, but no build constructs it"
+    return "no build constructs it, although the name is known"
 
 
 def _key(name: str) -> str:
@@ -146,12 +148,12 @@ def _key(name: str) -> str:
     return key.removeprefix("apple") or key
 
 
-_Found = tuple[str, Target, Fact[str]]
+_Match = tuple[str, Target, Fact[str]]
 
 
-def _row(kind: str, name: str, row: dict[str, Any]) -> _Found:
-    found = fact(row, key="target", about=f"target of {kind} {name}")
-    return name, compiler_target(row["target"]), found
+def _row(kind: str, name: str, row: dict[str, Any]) -> _Match:
+    target_fact = fact(row, key="target", about=f"target of {kind} {name}")
+    return name, compiler_target(row["target"]), target_fact
 
 
 @cache
@@ -159,7 +161,7 @@ def _index(section: str) -> dict[str, str]:
     return {_key(name): name for name in store.load("names")[section]}
 
 
-def _find_compiler(key: str) -> _Found | None:
+def _find_compiler(key: str) -> _Match | None:
     if key not in target_names():
         return None
     record = compiler_target(key)
@@ -167,12 +169,12 @@ def _find_compiler(key: str) -> _Found | None:
     return key, record, Fact(key, known.source, known.confidence, about=f"compiler target {key}")
 
 
-def _find_product(key: str) -> _Found | None:
+def _find_product(key: str) -> _Match | None:
     name = _index("products").get(key)
     return None if name is None else _row("product", name, store.load("names")["products"][name])
 
 
-def _find_soc(key: str) -> _Found | None:
+def _find_soc(key: str) -> _Match | None:
     # T600x stands for every die of that series: T6000, T6001, T6002.
     name = _index("socs").get(key)
     if name is None and key[-1:].isdigit():
@@ -180,12 +182,12 @@ def _find_soc(key: str) -> _Found | None:
     return None if name is None else _row("SoC", name, store.load("names")["socs"][name])
 
 
-def _find_runtime(key: str) -> _Found | None:
+def _find_runtime(key: str) -> _Match | None:
     name = _index("runtime").get(key)
     return None if name is None else _row("runtime architecture", name, store.load("names")["runtime"][name])
 
 
-_LOOKUPS: dict[str, Callable[[str], _Found | None]] = {
+_LOOKUPS: dict[str, Callable[[str], _Match | None]] = {
     "compiler": _find_compiler,
     "product": _find_product,
     "soc": _find_soc,
@@ -207,13 +209,16 @@ def _family_labels() -> dict[str, Family8]:
 def _ambiguous(name: str, key: str) -> UnknownNameError:
     """Labels such as A13 name a compiler family and, with another meaning, a phone chip (C36)."""
     member = _family_labels()[key]
-    targets = ", ".join(each.name for each in all_targets(only_28=True) if each.family8 is member) or "no target"
-    products = [f"'{each}'" for each in _names_of("product") if _key(each).startswith(key)]
-    phones = " or ".join("'product:A18'" if each == "'A18'" else each for each in products)
-    say = f" or, for the phone chip, {phones}" if phones else ""
+    targets = (
+        ", ".join(candidate.name for candidate in all_targets(only_28=True) if candidate.family8 is member)
+        or "no target"
+    )
+    products = [f"'{product}'" for product in _names_of("product") if _key(product).startswith(key)]
+    phones = " or ".join("'product:A18'" if product == "'A18'" else product for product in products)
+    hint = f" or, for the phone chip, {phones}" if phones else ""
     return UnknownNameError(
         f"{name!r} is ambiguous: it is the compiler's family {member.name} ({targets}) and not the phone chip "
-        f"of that name (C36); say the target{say}"
+        f"of that name (C36); name the target{hint}"
     )
 
 

@@ -24,7 +24,7 @@ def numeric_record(number: str) -> Mapping[str, Any]:
     record = _facts().get(number)
     if record is None:
         near = ", ".join(nearest(number, _facts())) or "N01"
-        raise UnknownNameError(f"no numeric fact {number!r}; nearest: {near}")
+        raise UnknownNameError(f"{number!r}: not a numeric fact; nearest: {near}")
     return record
 
 
@@ -36,25 +36,25 @@ def numeric_fact(number: str) -> Fact[Any]:
 
 
 def activation_tables(name: str) -> Mapping[str, Any]:
-    """What one set of activation tables (``m6``, ``m1``) holds of its own, by activation (U40, U41)."""
+    """The records of one set of activation tables (``m6``, ``m1``), by activation (U40, U41)."""
     sets = store.load("choices")["activation_tables"]
     if name not in sets:
-        raise UnknownNameError(f"no set of activation tables {name!r}; there are {', '.join(sets)}")
+        raise UnknownNameError(f"set of activation tables {name!r} is unknown; choose one: {', '.join(sets)}")
     return sets[name]
 
 
 FP16_SLICE_SAT = 4094.0
-"""What the crop route's fixed point holds: the fp16 maximum over its gain of 16 (N18)."""
+"""The largest number on the fixed-point crop data path: the fp16 maximum over its gain of 16 (N18)."""
 
 
 def slice_saturates(family: int | str) -> Fact[bool]:
     """Whether a width-offset slice on this family clamps magnitudes above 4094 (N18, C22)."""
     member = as_family(family)
     record = numeric_record("N18")
-    told = record["families"].get(member.name)
+    behaviour = record["families"].get(member.name)
     about = f"width-offset slice on {member.name}"
-    value = None if told is None else told.startswith("saturates")
-    confidence = "predicted" if told and "predicted" in told else "measured"
+    value = None if behaviour is None else behaviour.startswith("saturates")
+    confidence = "predicted" if behaviour and "predicted" in behaviour else "measured"
     source = store.load("numerics")["evidence"][record["e"]][0]
     choice = "U16" if confidence == "predicted" else record["conflict"]
-    return fact({"v": value, "src": source, "conf": confidence, "conflict": choice, "note": told}, about=about)
+    return fact({"v": value, "src": source, "conf": confidence, "conflict": choice, "note": behaviour}, about=about)

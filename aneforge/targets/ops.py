@@ -82,13 +82,13 @@ class OpRoutes:
 
     def route(self, name: str) -> Mapping[Family, Fact[str]] | None:
         if name not in ROUTES:
-            raise UnknownNameError(f"no route {name!r}: an op is reached by {' or '.join(ROUTES)}")
+            raise UnknownNameError(f"route {name!r} is unknown; choose one: {', '.join(ROUTES)}")
         return self.conversion if name == "conversion" else self.direct
 
     @property
     def main(self) -> Mapping[Family, Fact[str]]:
-        """The route a user of this package takes: conversion, or direct for layers that exist only there. Either way
-        nothing runs below A13, since the graph around a layer is converted."""
+        """The route that a user of this package takes: conversion, or direct for layers that exist only there. On
+        either route nothing runs below A13, since the graph around a layer is converted."""
         return self.conversion or {**(self.direct or {}), Family.OLDER: mil_floor()}
 
     def to_json(self) -> dict[str, Any]:
@@ -131,23 +131,23 @@ def _status_table() -> dict[str, dict[int, str]]:
 @cache
 def op_routes(op: str) -> OpRoutes:
     """Both routes of an op, with evidence per family."""
-    found = _decide(op)
+    routes = _decide(op)
     synonym = store.load("vocabulary")["synonyms"].get(op)
-    if found is None and synonym is not None:
-        found = _decide(synonym)
-    if found is None:
+    if routes is None and synonym is not None:
+        routes = _decide(synonym)
+    if routes is None:
         close = nearest(str(op), user_names()) or nearest(str(op), op_names())
         near = ", ".join(close) or "conv, matmul, softmax"
-        raise UnknownNameError(f"no operation {op!r}; nearest: {near} ('aneforge ops' lists all)")
-    return replace(found, name=op)
+        raise UnknownNameError(f"{op!r}: not a known operation; nearest: {near} ('aneforge ops' lists all)")
+    return replace(routes, name=op)
 
 
 def _decide(name: str) -> OpRoutes | None:
     """The first rule that knows the name decides; the order is that of :data:`_RULES`."""
     for rule, find in _RULES.items():
-        found = find(name)
-        if found is not None:
-            conversion, direct = found
+        statuses = find(name)
+        if statuses is not None:
+            conversion, direct = statuses
             authored = _with_older(direct or {}, _authored_below_the_floor(name))
             return OpRoutes(name, name, rule, _with_older(conversion, mil_floor()), authored or None)
     return None
@@ -157,7 +157,7 @@ _Route = dict[Family, Fact[str]]
 
 
 def _with_older(route: _Route, older: Fact[str]) -> _Route:
-    """A route with what it says below A13; a route that the op does not have stays empty."""
+    """A route with its status below A13 added; a route that the op does not have stays empty."""
     return {Family.OLDER: older, **route} if route else route
 
 
@@ -169,8 +169,8 @@ def mil_floor() -> Fact[str]:
 
 
 def _authored_below_the_floor(name: str) -> Fact[str]:
-    """Table 26.1 knows no native layer below A13. Ordinary ops may still be authored there: their backend floors
-    decide, in phase 2 of the compiler."""
+    """The answer for a native layer below A13: table 26.1 has none. Ordinary ops may still be authored there; their
+    backend floors decide, in phase 2 of the compiler."""
     about = f"layer {name} below A13"
     return Fact("reject", ("S26",), "decoded", about, note="no native layer is known below A13 (table 26.1)")
 
@@ -205,7 +205,7 @@ def _ruled(name: str) -> tuple[_Route, _Route | None] | None:
 
 def _gated(name: str) -> tuple[_Route, _Route | None] | None:
     """Ops that a capability byte or the code generator gates by name."""
-    row = next((each for each in _ops()["gated_ops"] if each["name"] == name), None)
+    row = next((record for record in _ops()["gated_ops"] if record["name"] == name), None)
     if row is None:
         return None
     evidence = _ops()["evidence"]
@@ -268,10 +268,10 @@ def _matrix(name: str) -> tuple[_Route, _Route | None] | None:
     row = mil_row(name)
     if row is None:
         return None
-    one = {"native": "native", "bridge": "native", "gated": "reject", "none": "reject"}
+    status_of = {"native": "native", "bridge": "native", "gated": "reject", "none": "reject"}
 
     def make(tier: str, cell: str) -> Fact[str]:
-        record = {**row, "v": one[cell], "conflict": "U15" if cell in ("bridge", "none") else None}
+        record = {**row, "v": status_of[cell], "conflict": "U15" if cell in ("bridge", "none") else None}
         return fact(record, _ops()["evidence"], about=f"{name} on {tier}", family=tier)
 
     return _statuses({tier.name: row[tier.name] for tier in _TIERS}, make), None
@@ -280,11 +280,11 @@ def _matrix(name: str) -> tuple[_Route, _Route | None] | None:
 def _layer(name: str) -> tuple[_Route, _Route | None] | None:
     """Native layers that only direct authoring reaches, by their netplist type."""
     document = store.load("layers")
-    row = next((each for each in document["layers"] if name in (each["name"], each["type_tag"])), None)
+    row = next((record for record in document["layers"] if name in (record["name"], record["type_tag"])), None)
     first = row["first_family"]["direct"] if row else None
     if row is None:
         units = document["unit_types_without_exported_validator"]
-        row = next((each for each in units if each["type_tag"] == name), None)
+        row = next((record for record in units if record["type_tag"] == name), None)
         if row is None:
             return None
         first = row["first_family"]
@@ -330,7 +330,7 @@ def op_names() -> tuple[str, ...]:
 
 @cache
 def user_names() -> tuple[str, ...]:
-    """The names that people write: the model language's and those of graphs; none of the backend's own."""
+    """The names that people write: those of the model language and of graphs, without those of the backend."""
     document, words = _ops(), store.load("vocabulary")
     names = [row["mil"] for row in document["mil_matrix"]]
     names += [row["name"] for row in document["gated_ops"]]
@@ -350,7 +350,7 @@ def backend_op(name: str) -> BackendOp:
     key = name if name in rows else f"anec.{name}"
     if key not in rows:
         near = ", ".join(nearest(name, rows)) or "anec.convolution"
-        raise UnknownNameError(f"no backend op {name!r}; nearest: {near}")
+        raise UnknownNameError(f"{name!r}: not a backend op; nearest: {near}")
     row = rows[key]
     floor_record = {"v": row["floor"], "src": row["floor_src"], "conf": row["floor_conf"]}
     engine_record = {"v": row["engine"], "conf": row["engine_conf"]}

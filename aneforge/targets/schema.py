@@ -1,8 +1,8 @@
 """What a data file must look like, checked in detail.
 
-The loader compares checksums, which is fast and says only that something changed. This module finds out
-what: it yields one sentence per fault, naming the record and what would be right. The tests run it over
-every file, so a fact that is imported wrongly does not ship.
+The loader compares checksums, which is fast and says only that something changed. This module says what changed: it
+yields one sentence per fault, with the record and what would be right. The tests run it over every file, so a fact
+that is imported wrongly does not ship.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def _targets(document: dict[str, Any]) -> Iterator[str]:
         seen.add(name)
         label = row.get("family8", {}).get("v")
         if label is not None and label not in Family8.__members__:
-            yield f"target {name}: family8 {label!r} is none of {', '.join(Family8.__members__)}"
+            yield f"target {name}: family8 {label!r} is unknown; choose one: {', '.join(Family8.__members__)}"
         tier = row.get("family5", {}).get("v")
         if tier is not None and tier not in Family.__members__:
-            yield f"target {name}: family5 {tier!r} is none of {', '.join(Family.__members__)}"
+            yield f"target {name}: family5 {tier!r} is unknown; choose one: {', '.join(Family.__members__)}"
         for key in ("hardware_version", "td_generation", "num_nes_0x238"):
             value = row.get(key, {}).get("v")
             if value is not None and not isinstance(value, int):
@@ -98,9 +98,10 @@ def _hal_fields(document: dict[str, Any]) -> Iterator[str]:
         if not _OFFSET.match(row["offset"]):
             yield f"field {row['name']}: offset {row['offset']!r} must look like 0x1b8 or 0x730..0x750"
         if row["kind"] not in document["kinds"]:
-            yield f"field {row['name']}: kind {row['kind']!r} is none of {', '.join(document['kinds'])}"
+            yield f"field {row['name']}: kind {row['kind']!r} is unknown; choose one: {', '.join(document['kinds'])}"
         if row["status"] not in document["status"]:
-            yield f"field {row['name']}: status {row['status']!r} is none of {', '.join(document['status'])}"
+            known = ", ".join(document["status"])
+            yield f"field {row['name']}: status {row['status']!r} is unknown; choose one: {known}"
         if row["name"] in names:
             yield f"field {row['name']} is listed twice"
         names.add(row["name"])
@@ -138,7 +139,7 @@ def _limits(document: dict[str, Any]) -> Iterator[str]:
     for row in document["per_family"]:
         unknown = set(row["values"]) - set(Family.__members__)
         if unknown:
-            yield f"limit {row['name']}: {', '.join(sorted(unknown))} is no family"
+            yield f"limit {row['name']}: {', '.join(sorted(unknown))} is not a family"
 
 
 def _names(document: dict[str, Any]) -> Iterator[str]:

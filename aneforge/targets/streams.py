@@ -36,10 +36,10 @@ def stream_fact(encoding: str, family: int | str) -> Fact[Any]:
     """``stream`` or ``fold`` for one encoding on one family, with its evidence."""
     member = as_family(family)
     document = store.load("compression")
-    row = next((each for each in document["encodings"] if each["name"] == SHORT.get(encoding, encoding)), None)
+    row = next((record for record in document["encodings"] if record["name"] == SHORT.get(encoding, encoding)), None)
     if row is None:
         near = ", ".join(nearest(encoding, SHORT)) or ", ".join(SHORT)
-        raise UnknownNameError(f"no weight encoding {encoding!r}; nearest: {near}")
+        raise UnknownNameError(f"{encoding!r}: not a weight encoding; nearest: {near}")
     source = document["evidence"][row["e"]][0]
     record = {
         "v": row["stream"].get(member.name),

@@ -44,11 +44,11 @@ def _found(node: Tensor, scene: Scene) -> _Attention | None:
     if node.op != "matmul" or node.inputs[0].op != "softmax":
         return None
     soft, v = node.inputs
-    if soft.attrs["axis"] != soft.ndim - 1 or not scene.private(soft) or soft.shape[:-2] != node.shape[:-2]:
+    if soft.attrs["axis"] != soft.ndim - 1 or not scene.is_private(soft) or soft.shape[:-2] != node.shape[:-2]:
         return None
     chain, others, step = [soft], [], soft.inputs[0]
     while step.op in _BETWEEN and len(chain) < _MOST:
-        if not scene.private(step) or step.shape != soft.shape:
+        if not scene.is_private(step) or step.shape != soft.shape:
             return None
         main = [each for each in step.inputs if each.shape == soft.shape and each.op != "const"]
         if not main:
@@ -56,7 +56,7 @@ def _found(node: Tensor, scene: Scene) -> _Attention | None:
         others += [each for each in step.inputs if each is not main[0] and each.op != "const"]
         chain.append(step)
         step = main[0]
-    if step.op != "matmul" or not scene.private(step) or step.shape != soft.shape:
+    if step.op != "matmul" or not scene.is_private(step) or step.shape != soft.shape:
         return None
     q, keys = step.inputs
     if q.ndim < 2 or q.shape[:-2] != soft.shape[:-2]:

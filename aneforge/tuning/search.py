@@ -18,8 +18,8 @@ from aneforge.errors import AneforgeError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
+from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
-from aneforge.rewrites.routes import ROUTE_FORMS
 from aneforge.targets.chip import Target
 from aneforge.tuning.attention import ATTENTION_FORMS
 from aneforge.tuning.checking import Check, Checker, Inputs
@@ -66,7 +66,7 @@ def _at_least(value: float, least: float, name: str, meaning: str) -> None:
 
 def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:
     """Every form that a search on a target weighs; compressed weights only where they are allowed."""
-    plain = (*ATTENTION_FORMS, *TILING_FORMS, *ROUTE_FORMS)
+    plain = (*ATTENTION_FORMS, *TILING_FORMS, *OP_FORMS)
     return (*plain, *encoding_forms(target)) if compressed else plain
 
 

@@ -2,5 +2,5 @@
 
 A rule takes the op and the type of each operand, as the rules of :mod:`aneforge.anec.interpret` take arrays, and
 gives the type that the result must have. It raises :class:`~aneforge.anec.tensor_type.AnecError` where operands and
-attributes do not go together. The verifier compares the answer with the type that the op states.
+attributes do not fit together. The verifier compares the answer with the type that the op declares.
 """

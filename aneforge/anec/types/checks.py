@@ -1,4 +1,4 @@
-"""What the type rules share: conditions with a message, axes, and operands that stretch."""
+"""Helpers that the type rules share: conditions with a message, axes, and operands that stretch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_axes(name: str, axes: Sequence[int]) -> None:
 
 
 def stretched(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of operands together: along each axis equal, or one, which stretches."""
+    """The common shape of operands: along each axis they are equal, or one, which stretches."""
     result: list[int] = [1] * len(AXES)
     for shape in shapes:
         for axis, extent in enumerate(shape):
@@ -70,7 +70,7 @@ def stretched(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 def check_fits(name: str, operand: TensorType, shape: tuple[int, ...]) -> None:
     """An operand stretches to a shape and does not enlarge it."""
-    fits = all(extent in (1, whole) for extent, whole in zip(operand.shape, shape, strict=True))
+    fits = all(extent in (1, target) for extent, target in zip(operand.shape, shape, strict=True))
     require(fits, f"{name} is {dims(operand.shape)}; expected a shape that stretches to {dims(shape)}")
 
 

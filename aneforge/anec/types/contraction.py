@@ -68,8 +68,8 @@ def _window(op: Op, weight: TensorType) -> tuple[tuple[int, ...], tuple[int, ...
 
 
 def _check_groups(groups: int, inputs: int, outputs: int) -> None:
-    whole = groups > 0 and inputs % groups == 0 and outputs % groups == 0
-    require(whole, f"groups = {groups} does not divide {inputs} input and {outputs} output channels")
+    divides = groups > 0 and inputs % groups == 0 and outputs % groups == 0
+    require(divides, f"groups = {groups} does not divide {inputs} input and {outputs} output channels")
 
 
 def _result(op: Op, x: TensorType, weight: TensorType, bias: TensorType | None, shape: tuple[int, ...]) -> TensorType:
@@ -82,13 +82,15 @@ def _result(op: Op, x: TensorType, weight: TensorType, bias: TensorType | None, 
 
 
 def _check_kernel_dtype(op: Op, weight: TensorType) -> None:
-    """A kernel of places in a table or of codes with a scale is stored as integers."""
+    """A kernel of table indices or of codes with a scale is stored as integers."""
     if any(name in op.attrs for name in _TABLES):
-        whole = weight.dtype.startswith("ui")
-        require(whole, f"the kernel is {weight.dtype}; places in a table are unsigned integers (ui1 to ui8)")
+        unsigned = weight.dtype.startswith("ui")
+        require(unsigned, f"the kernel is {weight.dtype}; indices into a table are unsigned integers (ui1 to ui8)")
     elif "kernel_scale" in op.attrs or "kernel_zero_point" in op.attrs:
-        whole = weight.dtype in ("ui8", "si8", "ui4", "si4")
-        require(whole, f"the kernel is {weight.dtype}; a scale or zero point belongs to codes (ui8, si8, ui4 or si4)")
+        are_codes = weight.dtype in ("ui8", "si8", "ui4", "si4")
+        require(
+            are_codes, f"the kernel is {weight.dtype}; a scale or zero point belongs to codes (ui8, si8, ui4 or si4)"
+        )
     else:
         check_dtype("the kernel", weight, "f16", "ui8", "si8")
 
@@ -104,7 +106,7 @@ def linear(op: Op, x: TensorType, weight: TensorType, bias: TensorType | None = 
 def matmul(op: Op, a: TensorType, b: TensorType, bias: TensorType | None = None) -> TensorType:
     """Rows on C, columns on W, batches on N and H (listing 22.1)."""
     left, right = _matrix("a", a, op["transpose_lhs"]), _matrix("b", b, op["transpose_rhs"])
-    require(left[1] == right[0], f"a has {left[1]} columns, b has {right[0]} rows; expected as many")
+    require(left[1] == right[0], f"a has {left[1]} columns, b has {right[0]} rows; expected the same number")
     shape = _product_shape(a, b, left[0], right[1])
     if bias is not None:
         check_dtype("the bias", bias, "f16")
@@ -121,7 +123,7 @@ def _matrix(name: str, operand: TensorType, turned: bool) -> tuple[int, int]:
 
 
 def _product_shape(a: TensorType, b: TensorType, rows: int, columns: int) -> tuple[int, ...]:
-    n, _, _, h, _ = stretched((each.shape[0], 1, 1, each.shape[3], 1) for each in (a, b))
+    n, _, _, h, _ = stretched((operand.shape[0], 1, 1, operand.shape[3], 1) for operand in (a, b))
     return n, 1, rows, h, columns
 
 
@@ -131,8 +133,8 @@ def attention(op: Op, *operands: TensorType) -> TensorType:
     (places, features), (keys, same), (values, width) = (
         _matrix(name, operand, False) for name, operand in zip("qkv", (q, k, v), strict=True)
     )
-    require(features == same, f"q has {features} features, k has {same}; expected as many")
-    require(keys == values, f"k has {keys} places, v has {values}; expected as many")
+    require(features == same, f"q has {features} features, k has {same}; expected the same number")
+    require(keys == values, f"k has {keys} places, v has {values}; expected the same number")
     require(scale.elements == 1, f"the scale has {scale.elements} elements; expected 1")
     scores = _product_shape(q, k, places, keys)
     for plane in mask:
@@ -170,4 +172,4 @@ def _lies_along(shape: tuple[int, ...], op: Op, kernel: tuple[int, ...]) -> bool
     """Whether a constant is of rank 4 as the kernel of a convolution is, with extents of one that stretch."""
     if len(shape) != 4 or op.kind == "linear":
         return False
-    return all(extent in (1, whole) for extent, whole in zip(shape, (kernel[0], *kernel[2:]), strict=True))
+    return all(extent in (1, target) for extent, target in zip(shape, (kernel[0], *kernel[2:]), strict=True))

@@ -57,15 +57,15 @@ def transpose(op: Op, x: TensorType) -> TensorType:
     results, sources = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     check_axes("result axes of transpose_list", results)
     check_axes("source axes of transpose_list", sources)
-    moved = "transpose_list is no permutation"
-    require(set(results) == set(sources), f"{moved}: it fills axes {sorted(results)} from axes {sorted(sources)}")
+    moved = f"it fills axes {sorted(results)} from axes {sorted(sources)}"
+    require(set(results) == set(sources), f"transpose_list is not a permutation: {moved}")
     return TensorType(replaced(x.shape, {result: x.shape[source] for result, source in pairs}), x.dtype)
 
 
 def concat(op: Op, *operands: TensorType) -> TensorType:
     axis = op["axis"]
     check_axes("axis", (axis,))
-    require(bool(operands), "joins nothing; expected one operand or more")
+    require(bool(operands), "has no operands; expected one or more")
     first, total = operands[0], 0
     around = first.shape[:axis] + first.shape[axis + 1 :]
     for number, (shape, dtype) in enumerate(operands):
@@ -116,7 +116,7 @@ def gather(op: Op, x: TensorType, indices: TensorType | None = None) -> TensorTy
             return TensorType(replaced(x.shape, {axes[0]: len(fixed)}), x.dtype)
         count = len(fixed)
     else:
-        require("indices" not in op.attrs, "has indices as an attribute and as an operand; expected one of both")
+        require("indices" not in op.attrs, "has indices both as an attribute and as an operand; expected one of them")
         check_dtype("the index operand", indices, "f16", "ui8", "si8")
         count = indices.elements
     places, left = divmod(count, len(axes))
@@ -125,12 +125,14 @@ def gather(op: Op, x: TensorType, indices: TensorType | None = None) -> TensorTy
     assert op.type is not None
     stated = op.type.elements
     require(stated == picked, f"result has {stated} elements; {places} places of this input are {picked}")
-    return TensorType(op.type.shape, x.dtype)  # its shape is free: only the order of elements is fixed
+    return TensorType(op.type.shape, x.dtype)  # the op chooses the shape; only the order of elements is fixed
 
 
 def _check_indices(indices: Sequence[int], axis: int, extent: int) -> None:
     inside = all(-extent <= index < extent for index in indices)
-    require(inside, f"indices = {list(indices)}: one lies outside; the input has {extent} elements along {AXES[axis]}")
+    require(
+        inside, f"indices = {list(indices)}: one is out of range; the input has {extent} elements along {AXES[axis]}"
+    )
 
 
 def flatten(op: Op, x: TensorType) -> TensorType:
@@ -201,5 +203,5 @@ def ring_read(op: Op, buffer: TensorType) -> TensorType:
 
 def ring_write(op: Op, x: TensorType, buffer: TensorType) -> TensorType:
     fits = x.shape[:4] == buffer.shape[:4] and x.shape[4] <= buffer.shape[4] and x.dtype == buffer.dtype
-    require(fits, f"writes {x}; the ring is {buffer}, its columns are of another shape or fewer")
+    require(fits, f"writes {x}; the ring is {buffer}, whose shape differs or has too few columns")
     return buffer

@@ -62,6 +62,6 @@ def quant(op: Op, x: TensorType) -> TensorType:
 
 
 def dequant(op: Op, x: TensorType) -> TensorType:
-    """Bytes, or the result of a layer in whose ``goc`` slot it stands (chapter 22)."""
+    """Bytes, or the result of a layer in whose ``goc`` slot the op is (chapter 22)."""
     check_dtype("operand 0", x, *_BYTES, "f16")
     return TensorType(x.shape)

@@ -18,13 +18,15 @@ __all__ = ["free", "output", "stored_size", "unit"]
 
 
 def free(op: Op) -> TensorType | None:
-    """A value from outside has the type that its op states."""
+    """A value from outside has the type that its op declares."""
     return op.type
 
 
 def output(op: Op, *operands: TensorType) -> None:
     names = op["names"]
-    require(len(names) == len(operands), f"has {len(names)} names for {len(operands)} operands; expected as many")
+    require(
+        len(names) == len(operands), f"has {len(names)} names for {len(operands)} operands; expected the same number"
+    )
     require(len(set(names)) == len(names), f"names = {list(names)} has a name twice")
 
 

@@ -1,4 +1,5 @@
-"""The concat that is no boundary: what follows it moves onto the layers that feed it (table 22.3, U33)."""
+"""Move what follows a concat onto the layers that feed it, so that the concat no longer separates layers (table 22.3,
+U33)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.slots import has_room, is_activation, is_barrier
 from aneforge.compiler.passes import Rewriter, pass_
 from aneforge.graph.weights import Weight, moved_weight
@@ -16,7 +17,7 @@ from aneforge.graph.weights import Weight, moved_weight
 _CHANNELS = 2
 
 Cuts = dict[tuple[str, int, int], Op]
-"""Pieces of constants that this walk has made, by the whole, the first number and the one behind the last."""
+"""Pieces of constants that this walk has made, by the constant's key, the first number and the one after the last."""
 
 
 @pass_("hoist-through-concat", 1, requires=["gain and offset", "single activations"], only=["concat"])
@@ -67,11 +68,11 @@ def _constants(walk: Rewriter, joined: Op, op: Op, cuts: Cuts) -> list[list[Op]]
 
 
 def _shares(walk: Rewriter, joined: Op, constant: Op, cuts: Cuts) -> Sequence[Op] | None:
-    """One constant cut as the concat joins; as it is where it does not change along that axis."""
+    """One constant cut where the concat joins; unchanged where it is constant along that axis."""
     axis = joined.attrs["axis"]
     if constant.shape[axis] == 1:
         return [constant] * len(joined.operands)
-    weight = held(walk.module, constant)
+    weight = stored_weight(walk.module, constant)
     line = constant.shape == tuple(joined.shape[axis] if i == axis else 1 for i in range(5))
     if axis != _CHANNELS or not line or weight is None or joined.attrs.get("interleave"):
         return None

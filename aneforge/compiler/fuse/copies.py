@@ -1,4 +1,4 @@
-"""Ops that hand on what they get."""
+"""Remove ops that return their input unchanged, and share equal moves."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def share_moves(module: Module, chip: Facts) -> int:
 
     The queries, keys and values of an attention block each turn their input; turned once, it feeds all three.
     """
-    made: dict[tuple[Any, ...], Op] = {}
+    first_of: dict[tuple[Any, ...], Op] = {}
 
     def pattern(walk: Rewriter, op: Op) -> Op | None:
-        first = made.setdefault((op.kind, op.operands[0].uid, op.type, tuple(sorted(op.attrs.items()))), op)
+        first = first_of.setdefault((op.kind, op.operands[0].uid, op.type, tuple(sorted(op.attrs.items()))), op)
         return None if first is op else first
 
     return rewrite_by_kind(module, {"transpose": pattern, "reshape": pattern})

@@ -6,7 +6,7 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held, is_plain_affine, stored
+from aneforge.compiler.fuse.scales import is_plain_affine, stored_values, stored_weight
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight
 
@@ -19,7 +19,7 @@ def constants_to_gain_offset(module: Module, chip: Facts) -> int:
 
     The unit is an affine of one tensor, so two live operands never fuse: add(conv_a, conv_b) stays a layer.
     """
-    made: dict[tuple[str, str, bool], tuple[Op, Op]] = {}  # what each constant becomes, once for all its readers
+    constants: dict[tuple[str, str, bool], tuple[Op, Op]] = {}  # what each constant becomes, once for all its readers
 
     def pattern(walk: Rewriter, op: Op) -> Op | None:
         affine = _affine(module, op)
@@ -27,17 +27,17 @@ def constants_to_gain_offset(module: Module, chip: Facts) -> int:
             return None
         live, weight, first = affine
         key = (weight.key, op.kind, first)
-        if key not in made:
-            made[key] = _gain_and_offset(walk, op, weight, first)
+        if key not in constants:
+            constants[key] = _gain_and_offset(walk, op, weight, first)
         assert op.type is not None
-        return walk.emit("anec.gain_offset_control", [live, *made[key]], op.type, None, op.sources)
+        return walk.emit("anec.gain_offset_control", [live, *constants[key]], op.type, None, op.sources)
 
     return rewrite_by_kind(module, dict.fromkeys(_AFFINE, pattern))
 
 
 def _affine(module: Module, op: Op) -> tuple[Op, Weight, bool] | None:
     """The live operand, the constant, and whether the constant comes first, if the op is such an affine."""
-    left, right = (held(module, operand) for operand in op.operands)
+    left, right = (stored_weight(module, operand) for operand in op.operands)
     constant = right if left is None else left
     if constant is None or (left is not None and right is not None):
         return None  # the guard of table 22.3: one live operand and one constant
@@ -93,10 +93,10 @@ def merge_gain_offset(module: Module, chip: Facts) -> int:
 def _merged(module: Module, before: Op, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
     if len(before.users) != 1 or not is_plain_affine(before) or not is_plain_affine(op):
         return None
-    values = [stored(module, each) for each in (*before.operands[1:], *op.operands[1:])]
-    if any(each is None for each in values):
+    values = [stored_values(module, operand) for operand in (*before.operands[1:], *op.operands[1:])]
+    if any(value is None for value in values):
         return None
-    gain, earlier, later, offset = (np.asarray(each).reshape(-1) for each in values)
+    gain, earlier, later, offset = (np.asarray(value).reshape(-1) for value in values)
     if earlier.any() or (later != 1.0).any():
         return None
     size = max(gain.size, offset.size)

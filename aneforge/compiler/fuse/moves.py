@@ -1,8 +1,8 @@
-"""What stands behind a transpose or a view of an engine op's result, and commutes with it, goes in front of it.
+"""Ops that follow a transpose or a view of an engine op's result, and commute with it, move in front of it.
 
-A layer takes up a bias, a gain and an activation only where they follow it at once. Frontends put transposes and views
-between: a product at rank 3 gives its rows on the channels, and the user's shape comes after. Such moves change no
-number, so what is done to each number can be done before them.
+A layer absorbs a bias, a gain and an activation only where they follow it directly. Frontends put transposes and
+views between them: a product at rank 3 gives its rows on the channels, and the user's shape comes after. Such moves
+change no number, so what is done to each number can be done before them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.slots import is_barrier
 from aneforge.compiler.fuse.transposes import order_of
 from aneforge.compiler.passes import Rewriter, merged_sources, pass_, rewrite_by_kind
@@ -31,11 +31,11 @@ _CAPS = ("limit:batch_extent", "max_tensor_depth", "limit:channel_extent", "max_
 
 def moves_before(op: Op) -> list[Op]:
     """The transposes and views that lead to an op, last one first, as long as nothing else reads them."""
-    found = []
+    moves = []
     while op.kind in _MOVES and len(op.users) == 1:
-        found.append(op)
+        moves.append(op)
         op = op.operands[0]
-    return found
+    return moves
 
 
 def axis_before(move: Op, axis: int) -> int | None:
@@ -49,7 +49,7 @@ def axis_before(move: Op, axis: int) -> int | None:
 
 
 def _replayed(walk: Rewriter, moves: list[Op], value: Op, last: Op) -> Op:
-    """The moves once more, behind a value that has taken up ``last``, whose numbers they hold from now on."""
+    """Repeat the moves after a value that has absorbed ``last``; they now hold the numbers of ``last``."""
     for move in reversed(moves):
         assert move.type is not None
         assert value.type is not None
@@ -82,13 +82,13 @@ def bias_into_products(module: Module, chip: Facts) -> int:
             return None
         if product.operands[1].kind != "const_in" or not _is_per_output(bias, moves, product):
             return None
-        weight = held(module, bias)
+        weight = stored_weight(module, bias)
         if weight is None or product.type is None:
             return None
         offset = _per_output(walk, op, bias, weight, product.shape[_OUTPUTS])
         sources = merged_sources(product, op)
-        made = walk.emit(product.name, [*product.operands, offset], product.type, product.attrs, sources)
-        return _replayed(walk, moves, made, op)
+        with_bias = walk.emit(product.name, [*product.operands, offset], product.type, product.attrs, sources)
+        return _replayed(walk, moves, with_bias, op)
 
     return rewrite_by_kind(module, {"add": pattern, "sub": pattern})
 
@@ -103,11 +103,11 @@ def _per_output(walk: Rewriter, op: Op, bias: Op, weight: Weight, outputs: int) 
 
 
 def _with_constant(module: Module, op: Op) -> tuple[Op | None, Op | None]:
-    """The live operand of an add or sub, and the stored one; a number from which a live one is taken is no bias."""
+    """The live operand of an add or sub, and the stored one. A constant minus a live value is not a bias."""
     left, right = op.operands
-    if held(module, right) is not None and held(module, left) is None:
+    if stored_weight(module, right) is not None and stored_weight(module, left) is None:
         live, constant = left, right
-    elif op.kind == "add" and held(module, left) is not None and held(module, right) is None:
+    elif op.kind == "add" and stored_weight(module, left) is not None and stored_weight(module, right) is None:
         live, constant = right, left
     else:
         return None, None
@@ -129,10 +129,10 @@ def _is_per_output(bias: Op, moves: list[Op], product: Op) -> bool:
 
 @pass_("sink-moves", 1, reads=_CAPS, only=_MOVES)
 def sink_moves(module: Module, chip: Facts) -> int:
-    """A transpose or view before a pointwise activation, or an affine with one number, moves behind it.
+    """A transpose or view before a pointwise activation, or before an affine with one number, moves behind it.
 
-    There a transpose meets its opposite or the transpose slot. A view goes behind only where the op in front of it can
-    take up what follows. A transpose may read axes that are too long for anything else; there all stays as it is.
+    There a transpose can cancel with its opposite or use the transpose slot. A view moves only where the op in front
+    of it can absorb what follows. A transpose may read axes that are too long for any other op; then nothing moves.
     """
     caps = [chip[name] for name in _CAPS]
 
@@ -155,7 +155,7 @@ def sink_moves(module: Module, chip: Facts) -> int:
 
 
 def _sunk(walk: Rewriter, op: Op, place: int, caps: list[int]) -> Op | None:
-    """An op in front of the moves that lead to it, and these behind it."""
+    """Emit an op in front of the moves that lead to it, and the moves behind it."""
     moves = moves_before(op.operands[place])
     if not moves:
         return None
@@ -167,6 +167,6 @@ def _sunk(walk: Rewriter, op: Op, place: int, caps: list[int]) -> Op | None:
         return None
     assert source.type is not None
     assert op.type is not None
-    operands = [source if at == place else each for at, each in enumerate(op.operands)]
+    operands = [source if at == place else operand for at, operand in enumerate(op.operands)]
     moved = walk.emit(op.name, operands, TensorType(source.type.shape, op.type.dtype), op.attrs, op.sources)
     return _replayed(walk, moves, moved, op)

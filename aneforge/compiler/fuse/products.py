@@ -5,7 +5,7 @@ from __future__ import annotations
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.anec.spec import POINT_CONVOLUTION
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.passes import Rewriter, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight, moved_weight
@@ -43,13 +43,13 @@ def _kernel(module: Module, op: Op) -> Weight | None:
     """The stored weight of a product as a kernel [outputs, contracted, 1, 1]."""
     if op.kind == "matmul" and op["transpose_lhs"]:
         return None
-    weight = held(module, op.operands[1])
+    weight = stored_weight(module, op.operands[1])
     layout = op.operands[1].type
     if weight is None or layout is None or not all(_per_output(op, bias) for bias in op.operands[2:]):
         return None
     n, d, rows, h, columns = layout.shape
     if op.kind == "matmul" and (n, d, h) != (1, 1, 1):
-        return None  # a weight for each batch is no single kernel
+        return None  # a weight for each batch is not a single kernel
     if op.kind == "linear" or op["transpose_rhs"]:
         shape = (rows, columns, 1, 1)
         form = weight.encoded
@@ -81,9 +81,9 @@ def _convolution(walk: Rewriter, op: Op, kernel: Weight) -> Op:
     weight = walk.stored(kernel, TensorType((outputs, 1, contracted, 1, 1), layout.dtype), op.sources)
     operands = [turned, weight]
     if len(op.operands) > 2:
-        held = op.operands[2].attrs["weight"]
+        bias_key = op.operands[2].attrs["weight"]
         layout = TensorType((1, 1, outputs, 1, 1))
-        operands.append(walk.emit("anec.const_in", (), layout, {"weight": held}, op.sources))
+        operands.append(walk.emit("anec.const_in", (), layout, {"weight": bias_key}, op.sources))
     attrs = {
         **POINT_CONVOLUTION,
         **{_STORED_AS.get(name, name): op.attrs[name] for name in op.spec.stored if name in op.attrs},

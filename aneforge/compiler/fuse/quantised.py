@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held, keeps_digits
+from aneforge.compiler.fuse.scales import keeps_digits, stored_weight
 from aneforge.compiler.passes import Rewriter, is_const, merged_sources, pass_, rewrite_by_kind
 from aneforge.graph.weights import Weight, intern_weight
 
@@ -53,7 +53,7 @@ def _joined_dequants(walk: Rewriter, op: Op) -> Op | None:
     if not _equal_dequants(op):
         return None
     assert op.type is not None
-    first, packed = op.operands[0], [each.operands[0] for each in op.operands]
+    first, packed = op.operands[0], [dequant.operands[0] for dequant in op.operands]
     assert packed[0].type is not None
     joined = walk.emit("anec.concat", packed, TensorType(op.shape, packed[0].type.dtype), op.attrs, op.sources)
     return walk.emit("anec.dequant", [joined], op.type, first.attrs, merged_sources(*op.operands))
@@ -65,12 +65,12 @@ def _equal_dequants(concat: Op) -> bool:
         return False
     stored = first.operands[0].type.dtype
     return all(
-        each.kind == "dequant"
-        and each.only_user is concat
-        and _step(each) == _step(first)
-        and each.operands[0].type is not None
-        and each.operands[0].type.dtype == stored
-        for each in concat.operands
+        dequant.kind == "dequant"
+        and dequant.only_user is concat
+        and _step(dequant) == _step(first)
+        and dequant.operands[0].type is not None
+        and dequant.operands[0].type.dtype == stored
+        for dequant in concat.operands
     )
 
 
@@ -92,14 +92,16 @@ def dequant_into_weights(module: Module, chip: Facts) -> int:
     """
     changes = 0
     for op in module.ops:
-        named = TABLES.get(op.kind)
-        found = None if named is None or any(name in op.attrs for name in op.spec.stored) else _packed(module, op)
-        if named is None or found is None:
+        table_name = TABLES.get(op.kind)
+        packed = (
+            None if table_name is None or any(name in op.attrs for name in op.spec.stored) else _packed(module, op)
+        )
+        if table_name is None or packed is None:
             continue
         op.sources = merged_sources(op.operands[1], op)
-        op.set_operand(1, found.kernel)
-        told = {"kernel_scale": found.scale, "kernel_zero_point": found.zero_point, named: found.table}
-        for name, weight in told.items():
+        op.set_operand(1, packed.kernel)
+        parts = {"kernel_scale": packed.scale, "kernel_zero_point": packed.zero_point, table_name: packed.table}
+        for name, weight in parts.items():
             if weight is not None:
                 module.weights[weight.key] = weight
                 op.attrs[name] = weight.key
@@ -119,7 +121,7 @@ def _packed(module: Module, op: Op) -> Packed | None:
 
 
 def _is_packed(module: Module, op: Op) -> bool:
-    return is_const(op) and op.type is not None and op.type.dtype in _BYTES and held(module, op) is not None
+    return is_const(op) and op.type is not None and op.type.dtype in _BYTES and stored_weight(module, op) is not None
 
 
 def _affine(module: Module, op: Op) -> Packed | None:
@@ -139,7 +141,7 @@ def _palette(module: Module, op: Op) -> Packed | None:
     if len(op.operands) != 2 or len(op.attrs["axes"]) != 1:
         return None
     line, index = op.operands
-    table = held(module, line)
+    table = stored_weight(module, line)
     if table is None or not _is_packed(module, index) or index.shape != op.shape:
         return None
     size = line.shape[op.attrs["axes"][0]]

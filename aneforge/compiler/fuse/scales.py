@@ -1,4 +1,4 @@
-"""Scales and batch norms become part of what they scale."""
+"""Fold scales and batch norms into what they scale."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from aneforge.graph.encoding import SMALLEST_NORMAL
 from aneforge.graph.weights import Weight, derived_weight, intern_weight
 
 
-def stored(module: Module, op: Op) -> np.ndarray | None:
-    """The values of a stored constant, in float64; None for anything else, and where the text came without values."""
-    found = held(module, op)
-    return None if found is None else found.array.astype(np.float64)
+def stored_values(module: Module, op: Op) -> np.ndarray | None:
+    """The values of a stored constant, in float64; None for any other op, and where the text came without values."""
+    weight = stored_weight(module, op)
+    return None if weight is None else weight.array.astype(np.float64)
 
 
-def held(module: Module, op: Op) -> Weight | None:
-    """The stored constant itself, whose numbers stay unread."""
+def stored_weight(module: Module, op: Op) -> Weight | None:
+    """The stored constant of an op, with its numbers unread; None for any other op."""
     return module.weights.get(op.attrs["weight"]) if op.kind == "const_in" else None
 
 
@@ -39,7 +39,9 @@ def fold_batch_norm(module: Module, chip: Facts) -> int:
     """An inference batch norm with stored statistics is a gain and an offset per channel (FoldScale)."""
 
     def pattern(walk: Rewriter, op: Op) -> Op | None:
-        vectors = [vector for vector in (stored(module, each) for each in op.operands[1:]) if vector is not None]
+        vectors = [
+            vector for vector in (stored_values(module, operand) for operand in op.operands[1:]) if vector is not None
+        ]
         if len(vectors) != 4:
             return None
         gamma, beta, mean, variance = (vector.reshape(-1) for vector in vectors)
@@ -78,9 +80,9 @@ def _folded(walk: Rewriter, op: Op) -> Op | None:
     producer = op.operands[0]
     if producer.kind != "convolution" or len(producer.users) != 1 or not is_plain_affine(op):
         return None
-    kernel, gain = held(module, producer.operands[1]), held(module, op.operands[1])
-    offset = stored(module, op.operands[2])
-    bias = stored(module, producer.operands[2]) if len(producer.operands) > 2 else np.zeros(1)
+    kernel, gain = stored_weight(module, producer.operands[1]), stored_weight(module, op.operands[1])
+    offset = stored_values(module, op.operands[2])
+    bias = stored_values(module, producer.operands[2]) if len(producer.operands) > 2 else np.zeros(1)
     if kernel is None or gain is None or offset is None or bias is None:
         return None
     outputs = producer.operands[1].shape[0]
@@ -102,7 +104,7 @@ def _folded(walk: Rewriter, op: Op) -> Op | None:
 
 def is_plain_affine(op: Op) -> bool:
     """A gain-offset unit with a gain and an offset, each singular or per channel, and no numbers beside them."""
-    lines = [each.shape == (1, 1, each.shape[2], 1, 1) for each in op.operands[1:]]
+    lines = [operand.shape == (1, 1, operand.shape[2], 1, 1) for operand in op.operands[1:]]
     return op.kind == "gain_offset_control" and not op.attrs and lines == [True, True]
 
 

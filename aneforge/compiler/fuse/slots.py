@@ -1,8 +1,8 @@
 """Which ops become one engine layer: the seven epilogue slots in their fixed order (listing 22.3).
 
 Fusion is a labelling. An engine op opens a layer; ops that follow it one by one take the slots behind it while each
-has a single reader, reads one live value, and stands in a later slot than the one before. A capacity split later in
-the pipeline undoes a fusion by labelling again, and nothing has to be unmelted.
+has a single reader, reads one live value, and fits a later slot than the one before. A capacity split later in
+the pipeline undoes a fusion by labelling again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ALIKE = ("broadcast", "transpose", "quant")
 
 
 def is_activation(op: Op) -> bool:
-    """The data says which ops are activation slots of an engine and not engine work of their own."""
+    """Whether the data lists an op as an activation slot of an engine, not as engine work of its own."""
     return op.is_a(Trait.ACTIVATION)
 
 
 def is_barrier(op: Op) -> bool:
-    """Whether an op cuts a segment of its own: it takes nothing up, and no layer takes it up."""
+    """Whether an op cuts a segment of its own: it absorbs nothing, and no layer absorbs it."""
     return op.kind in _NATIVE or "bridge" in op.labels
 
 
@@ -107,7 +107,7 @@ def _free_slot(op: Op, last: int, follower: Op | None) -> int | None:
 
 
 def has_room(end: Op, follower: Op) -> bool:
-    """Whether the layer that ends in ``end`` would take up ``follower`` behind it, as :func:`label_layers` does it."""
+    """Whether the layer that ends in ``end`` would absorb ``follower``, by the rule of :func:`label_layers`."""
     chain = [follower]
     while end.kind not in _HOSTS:
         before = end.operands[0] if end.operands else None
@@ -127,5 +127,5 @@ def has_room(end: Op, follower: Op) -> bool:
 
 
 def slot_count() -> int:
-    """How many slots the data names; the constant above must agree."""
+    """How many slots the data names; ``SLOTS`` must have as many."""
     return len(store.load("fusion")["epilogue_slots"])

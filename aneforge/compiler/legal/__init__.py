@@ -1,1 +1,1 @@
-"""Phase 0: what a target takes as it stands, what stands in for the rest, and what it refuses."""
+"""Phase 0: what a target takes unchanged, what replaces the rest, and what it refuses."""

@@ -1,4 +1,4 @@
-"""How far each rewrite may be from the op it replaces: one table, for reports, documents and the tests that hold it.
+"""How far each rewrite may be from the op it replaces: one table, used by reports, documentation and tests.
 
 ``ulp`` is the largest distance, in fp16 numbers, from the correctly rounded result, measured over every fp16 argument
 of the domain with every node of the rewrite rounded to fp16, half to even and half away from zero (and with the
@@ -27,7 +27,7 @@ class Bound:
 
     @property
     def relative(self) -> bool:
-        """Whether it is a share of each result."""
+        """Whether the error is a share of each result."""
         return self.of == "the result"
 
     @property
@@ -37,12 +37,12 @@ class Bound:
     def __str__(self) -> str:
         where = f"{self.domain}: " if self.domain else ""
         if self.exact:
-            said = "exact"
+            size = "exact"
         elif self.ulp is not None:
-            said = f"at most {self.ulp} fp16 ulp, {self._wide}"
+            size = f"at most {self.ulp} fp16 ulp, {self._wide}"
         else:
-            said = self._wide
-        return f"{where}{said}{'; ' if self.note else ''}{self.note}"
+            size = self._wide
+        return f"{where}{size}{'; ' if self.note else ''}{self.note}"
 
     @property
     def _wide(self) -> str:

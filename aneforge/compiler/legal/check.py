@@ -1,7 +1,7 @@
-"""What a chip refuses of a graph, and what it may compute wrongly: every node asked of the rules, once per signature.
+"""What a chip refuses of a graph, and what it may compute wrongly: every node is checked, once per signature.
 
 Nodes that are the same op on the same shapes share a signature, and chips whose declared facts agree share an answer,
-so a rule is asked once for each distinct pair. What depends on a node's place in the graph is asked of the node.
+so each rule runs once for each distinct pair. What depends on a node's place in the graph is checked for each node.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ruling:
 
     @property
     def oversize(self) -> bool:
-        """Nothing but extents speaks against it: in smaller pieces it would run."""
+        """Whether only extents speak against it, so that it would run in smaller pieces."""
         refused = [finding for finding in self.findings if finding.effect == "reject"]
         return self.status == "reject" and bool(refused) and all(finding.oversize for finding in refused)
 
@@ -55,12 +55,12 @@ _NATIVE = {route: Ruling("native", (), route) for route in ("conversion", "direc
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """A node of the graph that is not plainly native."""
+    """A node of the graph that is not simply native."""
 
     node: Tensor
     ruling: Ruling
     by_place: bool = False
-    """Whether it depends on what stands before or behind the node."""
+    """Whether it depends on what comes before or after the node."""
 
 
 @cache
@@ -69,52 +69,52 @@ def check_reads() -> tuple[str, ...]:
     return (*legality_reads(), "slice_saturates", "max_operand_bytes")
 
 
-def program_route(chip: Facts, asked: str | None) -> str:
+def program_route(chip: Facts, requested: str | None) -> str:
     """How a program reaches a chip: by conversion, and by direct authoring below the floor of the model language."""
-    return asked or ("direct" if chip.get("tier") == "OLDER" else "conversion")
+    return requested or ("direct" if chip.get("tier") == "OLDER" else "conversion")
 
 
-def judgements(graph: Graph, chip: Facts, asked: str | None = None) -> list[Judgement]:
+def judgements(graph: Graph, chip: Facts, requested: str | None = None) -> list[Judgement]:
     """Everything that a chip refuses or may compute wrongly, in the order of the graph."""
-    route = program_route(chip, asked)
+    route = program_route(chip, requested)
     unknown = _unknown_table(chip)
-    found: list[Judgement] = []
+    results: list[Judgement] = []
     for node in graph.nodes:
         if node.definition.leaf and node.op not in _COMPUTED_LEAVES and not _hands_on_integers(node, graph):
             continue
         ruled = unknown or ruling(node.signature, chip, route)
         if ruled.status != "native":
-            found.append(Judgement(node, ruled))
-    refused = {each.node.uid for each in found if each.ruling.status == "reject"}
+            results.append(Judgement(node, ruled))
+    refused = {judgement.node.uid for judgement in results if judgement.ruling.status == "reject"}
     if route == "conversion" and unknown is None:
-        found += _slices(graph, chip)
-        found += _surfaces(graph, chip)
-        found += _sequences(graph, chip)
-        found += _depths(graph, chip)
-        found += _promised_values(graph, chip)
-        found += _results(graph, chip, refused)
-    found.sort(key=lambda each: each.node.uid)
-    return found
+        results += _slices(graph, chip)
+        results += _surfaces(graph, chip)
+        results += _sequences(graph, chip)
+        results += _depths(graph, chip)
+        results += _promised_values(graph, chip)
+        results += _results(graph, chip, refused)
+    results.sort(key=lambda judgement: judgement.node.uid)
+    return results
 
 
 def _hands_on_integers(node: Tensor, graph: Graph) -> bool:
-    """Whole numbers that go from an input to the caller untouched: no program has a port for them."""
+    """Whether integers go from an input to the caller unchanged; no program has a port for them."""
     return node.dtype == "int32" and any(node is output for output in graph.outputs)
 
 
 def _unknown_table(chip: Facts) -> Ruling | None:
-    """Of a name that no build constructs not even a table is known."""
+    """The refusal of a name that no build constructs, for which not even a table is known."""
     if chip.fact("max_operand_bytes").known:
         return None
-    message = "the name {chip} is known, but no build constructs it"
-    hint = "aim at a name that 'aneforge targets' lists as constructible"
+    message = "{chip}: no build constructs this target, although the name is known"
+    hint = "choose a name that 'aneforge targets' lists as constructible"
     evidence = chip.fact("constructible")
     return Ruling("reject", (Finding("target-name", "reject", message, True, False, evidence, False, hint),))
 
 
 @lru_cache(maxsize=65536)
 def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
-    """The answer for one signature: what every rule says that concerns it."""
+    """The answer for one signature: the findings of every rule that concerns it."""
     if signature.op.name == "host" or signature.dtype == "int32" or _reads_integers(signature):
         return Ruling("reject", (_host_finding(signature),))
     # Below the floor nothing is converted, so a layer that could be authored is not reached either.
@@ -125,8 +125,9 @@ def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
 
 
 def _ruling(verdict: Verdict, route: str) -> Ruling:
-    """Rewrites of the vendor's compiler are its own business; what stays is what is refused and what is wrong."""
-    findings = tuple(each for each in verdict.findings if each.effect in ("reject", "wrong_result"))
+    """The findings that matter to the user: what is refused and what is wrong. How the vendor rewrites an op is left
+    out."""
+    findings = tuple(finding for finding in verdict.findings if finding.effect in ("reject", "wrong_result"))
     if not findings:
         return _NATIVE[route]
     return Ruling("reject" if verdict.verdict == "reject" else "risk", findings, route)
@@ -137,13 +138,15 @@ def _reads_integers(signature: Signature) -> bool:
 
 
 def _host_finding(signature: Signature) -> Finding:
-    """An op that came in as one of the host, or one on whole numbers: no chip takes it."""
+    """The refusal of an op that came in as one of the host, or of one on integers: no chip takes it."""
     attrs = dict(signature.attrs)
     kind = attrs.get("kind", signature.op.name)
     reason = attrs.get("reason", "the engine computes no integers")
-    whole = signature.dtype == "int32" or _reads_integers(signature)
-    evidence = global_limit("program_input_dtypes") if whole else Fact("host", confidence="inferred", about=kind)
-    hint = "the rest can still run on the engine: aneforge partition shows the regions"
+    has_integers = signature.dtype == "int32" or _reads_integers(signature)
+    evidence = (
+        global_limit("program_input_dtypes") if has_integers else Fact("host", confidence="inferred", about=kind)
+    )
+    hint = "run 'aneforge partition' to run the rest of the model on the engine"
     return Finding("host-op", "reject", f"{kind} runs on the host: {reason}", None, None, evidence, False, hint)
 
 
@@ -151,8 +154,8 @@ def _host_finding(signature: Signature) -> Finding:
 
 
 def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement]:
-    """A tensor is judged where it is read; what only the caller reads is judged here. A transpose may give more than
-    others take (limits.json ``preflight_axis_rule``)."""
+    """A tensor is checked where it is read; what only the caller reads is checked here. A transpose may give more than
+    other ops take (limits.json ``preflight_axis_rule``)."""
     for node in dict.fromkeys(graph.outputs):
         if node.definition.leaf or node.op == "transpose" or node.uid in refused or node.dtype == "int32":
             continue
@@ -177,7 +180,7 @@ def _sequence_ruling(op: str, pattern: str, subject: Signature, chip: Facts) -> 
 
 
 def _place_ruling(query: Query, chip: Facts, rules: frozenset[str]) -> Ruling:
-    """What some rules say of a node by its place; the others have spoken about the node itself."""
+    """The findings of some rules about a node's place; the other rules have been asked about the node itself."""
     verdict = judged(query, chip, "conversion")
     findings = tuple(finding for finding in verdict.findings if finding.rule in rules)
     if not findings:
@@ -186,7 +189,7 @@ def _place_ruling(query: Query, chip: Facts, rules: frozenset[str]) -> Ruling:
 
 
 def _depths(graph: Graph, chip: Facts) -> Iterator[Judgement]:
-    """Runs of convolutions that are too long for one program; only chips with such a limit pay for the walk."""
+    """Runs of convolutions that are too long for one program. The walk is done only for chips with such a limit."""
     for limit in limits_for("chain-depth", f"{CHAIN}conv", chip, "conversion")[:1]:
         for node, length in convolution_runs(graph, limit.value):
             query = Query(f"{CHAIN}conv", attrs={"repeat": length})
@@ -200,7 +203,7 @@ _CLIFFS = frozenset(("softplus", "round", "exp", "exp2", "square", "matmul", "li
 
 
 def _promised_values(graph: Graph, chip: Facts) -> Iterator[Judgement]:
-    """Ops that read an input whose promised magnitude is past what the op computes right."""
+    """Ops that read an input whose declared magnitude is beyond what the op computes correctly."""
     bounds = _promised_bounds(graph)
     for node in graph.nodes if bounds else ():
         if node.op in _CLIFFS and node.inputs[0].uid in bounds:
@@ -236,7 +239,7 @@ _MOVERS = frozenset(
 
 
 def _promised_bounds(graph: Graph) -> dict[int, float]:
-    """The bound of every tensor that comes from an input with a promise, through ops that only move it."""
+    """The bound of every tensor that comes from an input with a declared bound, through ops that only move it."""
     bounds = {node.uid: node.attrs["max_abs"] for node in graph.inputs if node.attrs.get("max_abs") is not None}
     for node in graph.nodes if bounds else ():
         if node.op in _MOVERS and node.inputs[0].uid in bounds:

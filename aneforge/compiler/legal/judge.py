@@ -1,4 +1,4 @@
-"""Will the engine of one chip take one operation through one route, and if not, which rule says so."""
+"""Whether the engine of one chip takes one operation by one route, and if not, which rule refuses it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from aneforge.targets import Fact, Target
 
 __all__ = ["EFFECTS", "Finding", "Verdict", "judge", "judged", "legality_reads", "run_time_only"]
 
-# What weighs more when several rules speak; the worst is the verdict.
+# In ascending weight: the verdict is the worst effect that a rule reports.
 EFFECTS = ("decompose", "wrong_result", "cpu", "reject")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One reason, fit to show to a user as it is."""
+    """One reason, ready to show to a user."""
 
     rule: str
     effect: str
@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``accept``, ``decompose``, ``reject``, ``cpu`` or ``wrong_result``, and every rule that spoke.
+    """``accept``, ``decompose``, ``reject``, ``cpu`` or ``wrong_result``, and the findings of every rule that applied.
 
     ``placed`` is Core ML's likely choice of device, kept apart from eligibility.
     """
@@ -89,7 +89,7 @@ _ACCEPT = Verdict("accept")
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is decided by op, chip and route alone, and the rules that look at the operands."""
+    """What op, chip and route alone decide, and the rules that need the operands."""
 
     fixed: tuple[Finding, ...]
     rules: tuple[tuple[Rule, Limit], ...]
@@ -113,14 +113,14 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
     """
     plan = _plan(query.op, chip, route)
     findings = list(plan.fixed) if by_name else []
-    each = None
+    rule_ = None
     try:
-        for each, limit in plan.rules:
-            extent = each.check(query, limit)
+        for rule_, limit in plan.rules:
+            extent = rule_.check(query, limit)
             if extent is not None:
-                findings.append(_finding(each, limit, extent, query, route))
+                findings.append(_finding(rule_, limit, extent, query, route))
     except (TypeError, ValueError, AttributeError, IndexError) as error:
-        name = each.id if each is not None else "no rule"
+        name = rule_.id if rule_ is not None else "no rule"
         raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
     fold = fold_finding(query, chip, route, Finding)
     if fold is not None:
@@ -147,9 +147,9 @@ def run_time_only(finding: Finding) -> bool:
 def _plan(op: str, chip: Facts, route: str) -> _Plan:
     if route not in ROUTES:
         near = ", ".join(nearest(route, ROUTES)) or ", ".join(ROUTES)
-        raise UnknownNameError(f"no route {route!r}; the gate answers for {near}")
+        raise UnknownNameError(f"route {route!r} is unknown; choose one: {near}")
     if not isinstance(op, str) or not op.removeprefix(CHAIN):
-        raise QueryError(f"op: expected an operation's name, not {op!r}")
+        raise QueryError(f"op: expected the name of an operation, got {op!r}")
     fixed = [*_constructible(chip, route), *_answered(op, chip, route)]
     return _Plan(tuple(fixed), applicable(op, chip, route))
 
@@ -158,13 +158,13 @@ def _constructible(chip: Facts, route: str) -> list[Finding]:
     known = chip.fact("constructible")
     if known.value is not False:
         return []
-    message = f"{CHIP}: the compiler knows the name and builds no such target (compile status 22)"
-    hint = "aim at a name that 'aneforge targets' lists as constructible"
+    message = f"{CHIP}: the compiler knows the name but builds no such target (compile status 22)"
+    hint = "choose a name that 'aneforge targets' lists as constructible"
     return [Finding("target-name", _by_route("reject", route, {}, False), message, True, False, known, False, hint)]
 
 
 def _answered(op: str, chip: Facts, route: str) -> list[Finding]:
-    if op.startswith(CHAIN):  # a chain is what it is made of; only the floor of the route holds for it by name
+    if op.startswith(CHAIN):  # a chain is judged by its ops; only the floor of the route applies to it by name
         answer = op_answer("relu", chip, "conversion" if route == "direct" else route)
         if answer.rule != "mil-floor":
             return []
@@ -177,7 +177,7 @@ def _answered(op: str, chip: Facts, route: str) -> list[Finding]:
 
 
 def _by_route(effect: str, route: str, record: Mapping[str, Any], chain: bool) -> str:
-    """Core ML leaves to the CPU what its planner refuses; only a failure past the plan is an error there."""
+    """Core ML gives to the CPU what its planner refuses; only a failure after the plan is an error there."""
     if route != "coreml_placement" or effect != "reject":
         return effect
     if chain and "chain_placement_effect" in record:
@@ -185,18 +185,18 @@ def _by_route(effect: str, route: str, record: Mapping[str, Any], chain: bool) -
     return record.get("placement_effect", "cpu")
 
 
-def _finding(each: Rule, limit: Limit, extent: Any, query: Query, route: str) -> Finding:
+def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str) -> Finding:
     record = limit.record
     bound = limit.value
     if isinstance(extent, Over):
         extent, bound = extent
-    words = {"op": query.base, "extent": _say(extent), "limit": _say(bound), "chip": CHIP}
-    message = each.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
-    effect = _by_route(record.get("effect", each.effect), route, record, query.is_chain)
-    return Finding(each.id, effect, message, bound, extent, limit.evidence, each.oversize, limit.hint)
+    words = {"op": query.base, "extent": _as_text(extent), "limit": _as_text(bound), "chip": CHIP}
+    message = rule_.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
+    effect = _by_route(record.get("effect", rule_.effect), route, record, query.is_chain)
+    return Finding(rule_.id, effect, message, bound, extent, limit.evidence, rule_.oversize, limit.hint)
 
 
-def _say(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A value as it reads in a sentence."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items())

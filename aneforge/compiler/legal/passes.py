@@ -1,4 +1,4 @@
-"""Phase 0: ops that a chip lacks are replaced, and what is left is asked of the rules, before anything is lowered."""
+"""Phase 0: replace the ops that a chip lacks, and check what is left against the rules, before anything is lowered."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ _rewriting("rewrite-functions", "Functions below their floor: polynomials and id
 
 @graph_pass("check-legality", reads=check_reads, checks=True)
 def check_legality(draft: Draft, chip: Facts) -> int:
-    """Ask every rule about every node that is left; refuse what a rule refuses, all of it at once."""
+    """Check every node that is left against every rule, and report all refusals at once."""
     refused: list[Refusal] = []
     risks: list[tuple[str, Finding]] = []
-    for each in judgements(draft.graph, chip, draft.route):
-        name = draft.names[each.node.uid]
-        if each.ruling.status == "reject":
-            refused.append(Refusal.by_rules(name, each.node, each.ruling))
+    for judgement in judgements(draft.graph, chip, draft.route):
+        name = draft.names[judgement.node.uid]
+        if judgement.ruling.status == "reject":
+            refused.append(Refusal.by_rules(name, judgement.node, judgement.ruling))
         else:
-            risks += [(name, finding) for finding in each.ruling.findings]
+            risks += [(name, finding) for finding in judgement.ruling.findings]
     if refused:
         raise RefusedNodes(refused)
     draft.risks[chip.signature] = tuple(risks)
@@ -83,7 +83,7 @@ def lower_graph(draft: Draft, chip: Facts) -> int:
     """The graph in the engine's language, most ops one to one (listings 22.1 and 22.2)."""
     before = len(draft.graph.nodes)
     lowered = lower(draft.graph, draft.names, draft.stands, draft.source)
-    initial = {each.name: each.drawn() for each in draft.host_inputs}
+    initial = {host_input.name: host_input.drawn() for host_input in draft.host_inputs}
     draft.module = lowered.module
     draft.inputs = tuple(port.starting(initial.get(port.name)) for port in lowered.inputs)
     draft.outputs = lowered.outputs
@@ -91,8 +91,8 @@ def lower_graph(draft: Draft, chip: Facts) -> int:
 
 
 def rewritten_for(graph: Graph, target: Target, keep: frozenset[str] = frozenset()) -> Draft:
-    """A graph with every op that a target lacks replaced, and nothing asked of the rules. ``keep`` names ops to leave,
-    since what the graph is for has them."""
+    """A graph with every op that a target lacks replaced; the rules are not checked. ``keep`` names ops to leave
+    unchanged, because the consumer of the graph has them."""
     draft = Draft.of(graph)
     for name in LEGALITY:
         rows = {op: row for op, row in graph_rewrites(name).items() if op not in keep}
@@ -102,7 +102,8 @@ def rewritten_for(graph: Graph, target: Target, keep: frozenset[str] = frozenset
 
 
 class _Walk:
-    """One pass over a graph: every node once, operands first. What nothing below has changed stays the same node."""
+    """One pass over a graph: every node once, operands first. A node whose operands are unchanged stays the same
+    node."""
 
     def __init__(self, draft: Draft, chip: Facts, rewrites: Mapping[str, Rewrite]) -> None:
         self.draft, self.chip, self.rewrites = draft, chip, rewrites
@@ -120,33 +121,33 @@ class _Walk:
             elif replaced and any(operand.uid in replaced for operand in node.inputs):
                 self._copy(node)
         if count:
-            draft.replaced(replaced.get(each.uid, each) for each in draft.graph.outputs)
+            draft.continue_with(replaced.get(output.uid, output) for output in draft.graph.outputs)
         return count
 
     def _is_lacking(self, row: Rewrite) -> bool:
-        """Whether the chip has no such op, or the route has none."""
+        """Whether the chip lacks the op, or the route does."""
         if self.chip.get(row.because) == "decompose":
             return True
         return self.draft.route == "direct" and not self.chip.get(_bridge_of(row))
 
     def _inputs(self, node: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.replaced.get(each.uid, each) for each in node.inputs)
+        return tuple(self.replaced.get(operand.uid, operand) for operand in node.inputs)
 
     def _copy(self, node: Tensor) -> None:
-        """The same op on other operands, under its own name and line."""
+        """The same op on the new operands, with the node's own name and line."""
         copied = make(node.definition, self._inputs(node), node.attrs, name=node.name, weight=node.weight)
         copied.where = node.where
         self._stand(node, copied)
 
     def _stand(self, node: Tensor, value: Tensor) -> None:
-        """A node's value is another node's from now on."""
+        """Let a node's value be another node's from now on."""
         draft = self.draft
         self.replaced[node.uid] = value
         draft.names.setdefault(value.uid, draft.names[node.uid])
         draft.stands[value.uid] = (*self._stood_for(value), *self._stood_for(node))
 
     def _stood_for(self, node: Tensor) -> tuple[str, ...]:
-        """The user's nodes whose value a node is so far."""
+        """The user's nodes whose value a node has so far."""
         itself = (self.draft.names[node.uid],) if node.uid in self.own else ()
         return self.draft.stands.get(node.uid, itself)
 
@@ -157,8 +158,8 @@ class _Walk:
         outcome = row.apply(Context(node, inputs, self._host, self._is_native))
         result = outcome if isinstance(outcome, Result) else Result(outcome)
         source = self.draft.names[node.uid]
-        for each in _signed(node, row, result.tensor, inputs):
-            self.draft.names[each.uid] = source
+        for tensor in _signed(node, row, result.tensor, inputs):
+            self.draft.names[tensor.uid] = source
         bound: Bound = result.bound or row.bound
         self.draft.records.append(Record(source, row.name, bound))
         self._stand(node, result.tensor)
@@ -179,8 +180,9 @@ class _Walk:
 
 
 def _signed(node: Tensor, row: Rewrite, result: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """What a rewrite made, given the user's line and names that lead back; the result keeps the user's own."""
-    known = {each.uid for each in inputs}
+    """Give the tensors of a rewrite the user's line and names that lead back to the node; return those that are
+    ops."""
+    known = {tensor.uid for tensor in inputs}
     if result.uid in known:
         return []
     stem = f"{node.name or node.op}.{row.name}"

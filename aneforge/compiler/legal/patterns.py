@@ -1,8 +1,8 @@
 """Sequences of ops that some rule knows, matched by the structure of the graph.
 
 A pattern has a name, which records of ``gate_limits.json`` use, the ops that it can end in, and a matcher: a function
-of the last node that answers with the node whose sizes count, or None. A rule about sequences asks whether its
-record's pattern is among ``query.patterns``; nobody describes a graph in words.
+of the last node that returns the node whose sizes count, or None. A rule about sequences asks whether its
+record's pattern is among ``query.patterns``.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Pattern:
     ends: tuple[str, ...] = ()
     """Graph ops that can be its last node."""
     matcher: Matcher | None = None
-    """None where the graph language cannot say it."""
+    """None where the graph language cannot express it."""
     elsewhere: str = ""
-    """The key of ``OTHER_ROUTES`` for a pattern without a matcher."""
+    """The key of ``UNREACHED`` for a pattern without a matcher."""
 
 
 PATTERNS: dict[str, Pattern] = {}
@@ -72,7 +72,7 @@ class Match(NamedTuple):
 
 
 def matched_patterns(graph: Graph) -> Iterator[Match]:
-    """Every match in a graph; one walk, and a few operands a node."""
+    """Every match in a graph, in one walk."""
     for node in graph.nodes:
         for declared in _BY_END.get(node.op, ()):
             assert declared.matcher is not None
@@ -82,14 +82,14 @@ def matched_patterns(graph: Graph) -> Iterator[Match]:
 
 
 def pattern_query(op: str, pattern: str, subject: Signature) -> Query:
-    """The question about a match that ends in ``op``."""
+    """The query for a match that ends in ``op``."""
     weights = [shape for shape, _, storage in subject.inputs if storage]
     const = {"weight": weights[0]} if weights else {}
     return Query(CHAIN + op, (subject.shape,), const, patterns=frozenset((pattern,)))
 
 
 def has_width_offset(signature: Signature) -> bool:
-    """Only a nonzero start on the last axis takes the crop route (N20)."""
+    """Whether a slice starts at a nonzero column; only that takes the crop data path (N20)."""
     name = signature.op.name
     if name in ("slice_by_size", "slice_by_index"):
         return bool(dict(signature.attrs)["begin"][-1])
@@ -164,7 +164,7 @@ def _unlike_scales_around_a_product(node: Tensor) -> Tensor | None:
     product = node if node.op == "mul" else node.inputs[0]
     if product.op != "mul":
         return None
-    scales = {each.attrs["scale"] for each in product.inputs if each.op == "dequantize"}
+    scales = {operand.attrs["scale"] for operand in product.inputs if operand.op == "dequantize"}
     if node.op == "quantize" and scales:
         scales.add(node.attrs["scale"])
     return product if len(scales) > 1 else None
@@ -186,12 +186,12 @@ def convolution_runs(graph: Graph, most: int) -> Iterator[tuple[Tensor, int]]:
     convolutions = [node for node in graph.nodes if node.op == "conv"]
     for node in convolutions:
         lengths[node.uid] = lengths.get(node.inputs[0].uid, 0) + 1
-    whole: dict[int, int] = {}
+    run_lengths: dict[int, int] = {}
     for node in reversed(convolutions):
-        length = whole.setdefault(node.uid, lengths[node.uid])
+        length = run_lengths.setdefault(node.uid, lengths[node.uid])
         before = node.inputs[0].uid
         if before in lengths:
-            whole[before] = max(length, whole.get(before, 0))
+            run_lengths[before] = max(length, run_lengths.get(before, 0))
     for node in convolutions:
         if lengths[node.uid] % (most + 1) == 0:
-            yield node, whole[node.uid]
+            yield node, run_lengths[node.uid]

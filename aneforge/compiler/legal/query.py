@@ -1,4 +1,4 @@
-"""What is asked of the gate: one operation, its operands, its attributes and what is known about its values."""
+"""The query that the gate answers: one operation, its operands, its attributes and what is known about its values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 class QueryError(AneforgeError, ValueError):
-    """A question that cannot be answered as it is put; the message names the field."""
+    """A query that cannot be answered as it is written; the message names the field."""
 
 
 @dataclass(frozen=True)

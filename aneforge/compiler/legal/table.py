@@ -1,12 +1,12 @@
-"""Every rewrite of the compiler: which op, on which chips, into what, and how exact. One table, asked by all.
+"""Every rewrite of the compiler: which op, on which chips, into what, and how exact. The one table that all code uses.
 
-``aneforge check`` names a rewrite because a pass recorded it, and a pass records only what stands here. Rows of phase
-0 replace ops of the graph: the walk of :mod:`aneforge.compiler.legal.passes` applies one wherever the fact ``op:NAME``
-of the chip says ``decompose``. Rows of phase 2 replace ops of the engine's language: ``chosen_by`` is the function
-that decides, from the op and the facts that its pass declares.
+``aneforge check`` names a rewrite because a pass recorded it, and a pass records only rewrites of this table. Rows of
+phase 0 replace ops of the graph: the walk of :mod:`aneforge.compiler.legal.passes` applies one wherever the fact
+``op:NAME`` of the chip says ``decompose``. Rows of phase 2 replace ops of the engine's language: the pass decides,
+from the op and the facts that it declares.
 
 To add a rewrite of a graph op: write a function of a :class:`Context` in ``rewrites/``, add its row here and its bound
-to ``bounds.py``; the tests then hold every form of it against the op's reference.
+to ``bounds.py``; the tests then compare every form of it with the op's reference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Apply = Callable[[Context], "Tensor | Result"]
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One row: an op, the fact that decides, and what stands in for it."""
+    """One row: an op, the fact that decides, and what replaces the op."""
 
     name: str
     op: str
@@ -41,11 +41,11 @@ class Rewrite:
     because: str
     """The fact of a chip that decides, as passes declare it."""
     into: str
-    """What stands in, in a sentence."""
+    """What replaces the op, in a sentence."""
     bound: Bound
-    """The loosest that holds for every form; a record may state a tighter one."""
+    """The loosest bound of all forms; a record may state a tighter one."""
     apply: Apply | None = None
-    """What builds the graph in the op's place; rows of phase 2 are applied by their pass."""
+    """The function that builds the replacement; rows of phase 2 are applied by their pass."""
 
     @property
     def phase(self) -> int:
@@ -64,7 +64,7 @@ def _special(op: str, name: str) -> Rewrite:
 @cache
 def _rows() -> tuple[Rewrite, ...]:
     return (
-        # Functions that a chip has not: below A15 sine and cosine (table 35.2), the others nowhere (chapter 35).
+        # Functions that a chip lacks: below A15 sine and cosine (table 35.2), the others on every chip (chapter 35).
         _special("sin", "sin-horner"),
         _special("cos", "cos-horner"),
         _graph("tan", "tan-quotient", "rewrite-functions", tan),
@@ -145,7 +145,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "anec.convolution",
             "large-strides",
             "factor_list",
-            "the convolution at stride one, of which every so many rows and columns are read",
+            "the convolution at stride one, then a view that reads only the rows and columns of the stride",
             EXACT,
         ),
         # Wide kernels where a chip was seen to rewrite them (U26): legalise/kernels.py.
@@ -195,7 +195,7 @@ def _rows() -> tuple[Rewrite, ...]:
 
 
 class _Table(Mapping[str, Rewrite]):
-    """The rows by name; made when somebody first asks, as importing must stay cheap."""
+    """The rows by name; built on first use, since importing must stay cheap."""
 
     def __getitem__(self, name: str) -> Rewrite:
         return _by_name()[name]
@@ -218,7 +218,7 @@ REWRITES: Mapping[str, Rewrite] = _Table()
 
 def rewrite(name: str) -> Rewrite:
     if name not in _by_name():
-        raise UnknownNameError(f"no rewrite {name!r}; the table has {', '.join(_by_name())}")
+        raise UnknownNameError(f"{name!r}: not a rewrite; choose one: {', '.join(_by_name())}")
     return _by_name()[name]
 
 

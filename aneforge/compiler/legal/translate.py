@@ -1,4 +1,4 @@
-"""From a node of the user's graph to the question that the gate's rules understand.
+"""Translate a node of the user's graph into the query that the gate's rules understand.
 
 The rules speak the model language (``conv`` with ``strides`` and ``pad``) or, for native layers, the
 netplist (``TopK`` with ``K``); this module is the one place that knows both spellings.
@@ -23,7 +23,7 @@ def route_of(signature: Signature) -> str:
 
 
 def query_of(signature: Signature, max_abs: float | None = None) -> Query:
-    """The question for one node; ``max_abs`` is a bound on its first operand, where one is known."""
+    """The query for one node; ``max_abs`` is a bound on its first operand, where one is known."""
     operands = [name.strip("?*") for name in signature.op.operands]
     if signature.op.variadic:
         operands = [operands[-1]] * len(signature.inputs)
@@ -56,16 +56,19 @@ def _op_name(signature: Signature) -> str:
 def _dtype(signature: Signature) -> str | tuple[str, ...]:
     if signature.op.name == "cast":
         return "fp16"
-    kinds = tuple(dtype for _, dtype, stored in signature.inputs if not stored) or (signature.dtype,)
-    return kinds[0] if len(set(kinds)) == 1 else kinds
+    dtypes = tuple(dtype for _, dtype, stored in signature.inputs if not stored) or (signature.dtype,)
+    return dtypes[0] if len(set(dtypes)) == 1 else dtypes
 
 
 def _weight_properties(operands: list[str], signature: Signature) -> dict[str, Any]:
-    """What rules read of constants: whether gain and offset are the same everywhere, and how a kernel is stored."""
-    held = zip(operands, signature.weights, strict=False)
-    told: dict[str, Any] = {f"{name}_uniform": weight.uniform for name, weight in held if weight is not None}
+    """The properties of constants that rules read: whether gain and offset are uniform, and how a kernel is stored."""
+    uniform: dict[str, Any] = {
+        f"{name}_uniform": weight.uniform
+        for name, weight in zip(operands, signature.weights, strict=False)
+        if weight is not None
+    }
     stored = [storage for _, _, storage in signature.inputs if storage not in ("", "fp16")]
-    return {**told, "encoding": stored[0]} if stored else told
+    return {**uniform, "encoding": stored[0]} if stored else uniform
 
 
 _CONST_NAMES = {("matmul", "b"): "y", ("add", "b"): "y", ("mul", "b"): "y", ("batch_norm", "var"): "variance"}

@@ -1,7 +1,7 @@
 """Phase 2: make the fused graph legal on the target.
 
-Forms that a family lacks come first, then strides, groups and kernels, the capacity splits, and the routes of what
-only moves; the checks at the end let nothing through that no pass could make legal.
+Forms that a family lacks come first, then strides, groups and kernels, the capacity splits, and the data paths of
+what only moves. The checks at the end refuse everything that no pass could make legal.
 """
 
 from __future__ import annotations

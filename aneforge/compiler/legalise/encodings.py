@@ -49,14 +49,14 @@ def expand_encodings(module: Module, chip: Facts) -> int:
 
 
 def _expand(module: Module, op: Op) -> Op:
-    """The constant of fp16 that an op reads from now on."""
+    """Replace an op's kernel with an fp16 constant, and return that constant."""
     kernel, weight = op.operands[1], _expanded(module, op)
     module.weights[weight.key] = weight
-    made = Op("anec.const_in", (), TensorType(kernel.shape), {"weight": weight.key}, kernel.sources)
-    op.set_operand(1, made)
+    expanded = Op("anec.const_in", (), TensorType(kernel.shape), {"weight": weight.key}, kernel.sources)
+    op.set_operand(1, expanded)
     for name in stored_names(op):
         del op.attrs[name]
-    return made
+    return expanded
 
 
 def _streams(op: Op, chip: Facts) -> bool:
@@ -67,14 +67,15 @@ def _streams(op: Op, chip: Facts) -> bool:
     if any(name in op.attrs for name in _TABLES):
         # A scale behind the table takes what a scale behind bytes takes (U65).
         return bits in chip["palette_bits"] and all(
-            chip.get(each) == "stream" for each in ("stream:int4", *(("stream:int8",) if scaled else ()))
+            chip.get(fact) == "stream" for fact in ("stream:int4", *(("stream:int8",) if scaled else ()))
         )
     # Codes of 4 bits are constexpr_blockwise_shift_scale with one scale for each output (N69, C56).
     return chip.get("stream:int8" if bits == 8 else "stream:blockwise") == "stream"
 
 
 def _is_unread_palette(op: Op, chip: Facts) -> bool:
-    """A palette whose index width the chip cannot read; other weights that fold are folded when a program is built."""
+    """Whether a kernel is a palette whose index width the chip cannot read. Other weights fold when a program is
+    built."""
     kernel = op.operands[1].type
     looked_up = any(name in op.attrs for name in _TABLES)
     return looked_up and kernel is not None and int(kernel.dtype[2:]) not in chip["palette_bits"]
@@ -83,21 +84,21 @@ def _is_unread_palette(op: Op, chip: Facts) -> bool:
 def _expanded(module: Module, op: Op) -> Weight:
     """The numbers that the codes stand for, rounded to fp16 once, ties to even."""
     codes = module.weights[op.operands[1].attrs["weight"]]
-    named = {name: module.weights[op.attrs[name]] for name in stored_names(op)}
+    parts_by_name = {name: module.weights[op.attrs[name]] for name in stored_names(op)}
 
-    def numbers(stored: np.ndarray, *parts: np.ndarray) -> np.ndarray:
-        given: dict[str, Any] = dict(zip(named, parts, strict=True))
+    def numbers(stored: np.ndarray, *arrays: np.ndarray) -> np.ndarray:
+        part_of: dict[str, Any] = dict(zip(parts_by_name, arrays, strict=True))
         for name in _TABLES:
-            if name in given:
-                stored = np.take(given[name], stored.astype(int))
-        if "kernel_zero_point" in given:
-            stored = stored - _along_outputs(given["kernel_zero_point"], stored.ndim)
-        return stored * _along_outputs(given["kernel_scale"], stored.ndim) if "kernel_scale" in given else stored
+            if name in part_of:
+                stored = np.take(part_of[name], stored.astype(int))
+        if "kernel_zero_point" in part_of:
+            stored = stored - _along_outputs(part_of["kernel_zero_point"], stored.ndim)
+        return stored * _along_outputs(part_of["kernel_scale"], stored.ndim) if "kernel_scale" in part_of else stored
 
-    told = f"expanded {sorted(named)}"
-    return derived_weight(told, (codes, *named.values()), codes.shape, numbers)
+    recipe = f"expanded {sorted(parts_by_name)}"
+    return derived_weight(recipe, (codes, *parts_by_name.values()), codes.shape, numbers)
 
 
 def _along_outputs(part: np.ndarray, rank: int) -> np.ndarray:
-    """One number, a line over the outputs (the kernel's first axis), or as the kernel lies."""
+    """One number, a vector over the outputs (the kernel's first axis), or an array laid out like the kernel."""
     return part.reshape(-1, *(1,) * (rank - 1)) if part.ndim == 1 and part.size > 1 else part

@@ -1,4 +1,4 @@
-"""The last word on shapes: every axis within the chip's caps."""
+"""The final check of shapes: every axis within the chip's caps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDE, _CONTRACTED = "limit:transpose_extent_offset_field", "limit:contraction_e
     "check-extents",
     2,
     reads=[*_CAPS, _WIDE, _CONTRACTED],
-    requires=["layers", "floors", "native transposes", "routed views"],
+    requires=["layers", "floors", "native transposes", "mapped views"],
     ensures=["legal"],
     checks=True,
 )
@@ -31,11 +31,12 @@ def check_extents(module: Module, chip: Facts) -> int:
     """
     narrow = tuple(chip[name] for name in _CAPS)
     wide = (chip[_WIDE],) * len(AXES)
-    sound: set[tuple[tuple[int, ...], bool]] = set()  # few shapes, met again and again
+    sound: set[tuple[tuple[int, ...], bool]] = set()  # few shapes, seen again and again
     refused: list[Refused] = []
     for op in module.ops:
         if op.kind in ("const_in", "live_out"):
-            continue  # a kernel's outputs lie on N and are no batch; what a program gives out is checked where made
+            # A kernel's outputs lie on N and are not a batch; a program's results are checked where they are made.
+            continue
         turned = _turns(op)
         for tensor in _tensors(op):
             if (tensor.shape, turned) not in sound:
@@ -46,7 +47,7 @@ def check_extents(module: Module, chip: Facts) -> int:
                     refused.append(problem)
         for extent in _contracted(op):
             if extent > chip[_CONTRACTED]:
-                reason = f"a contraction or output extent of {extent} exceeds the cap of {chip[_CONTRACTED]}"
+                reason = f"{op.name} has a contraction or output extent of {extent}; the limit is {chip[_CONTRACTED]}"
                 refused.append(Refused(op, "contraction-extent", reason, oversize=True))
     if refused:
         raise RefusedOps(refused)
@@ -62,8 +63,8 @@ def _turns(op: Op) -> bool:
 
 
 def _tensors(op: Op) -> Iterator[Op]:
-    """What an op reads and gives; a result that only transposes read is theirs to check, and an input's shape is the
-    matter of whoever reads it."""
+    """The tensors that an op reads and gives. A result that only transposes read is checked with them, and an input's
+    shape is checked with its readers."""
     yield from (operand for operand in op.operands if operand.kind != "const_in")
     if op.kind != "live_in" and (_turns(op) or not op.users or not all(map(_turns, op.users))):
         yield op
@@ -72,8 +73,8 @@ def _tensors(op: Op) -> Iterator[Op]:
 def _problem(op: Op, tensor: Op, caps: tuple[int, ...]) -> Refused | None:
     for axis, extent, cap in zip(AXES, tensor.shape, caps, strict=True):
         if extent > cap:
-            what = "gives" if tensor is op else "reads"
-            reason = f"{op.name} {what} {list(tensor.shape)}: axis {axis} is {extent}, the cap is {cap}"
+            verb = "gives" if tensor is op else "reads"
+            reason = f"{op.name} {verb} {list(tensor.shape)}: axis {axis} is {extent}; the limit is {cap}"
             return Refused(op, "extent", reason, oversize=True)
     return None
 

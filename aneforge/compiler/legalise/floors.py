@@ -1,4 +1,4 @@
-"""Ops below their floor, and the validators that read a support byte."""
+"""Check the family at which an op starts, and the support byte that its validator reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _GATES: dict[str, tuple[str, str, str | None]] = {
 def check_floors(module: Module, chip: Facts) -> int:
     """MinimumFamily: refuse an op below its floor, or one whose support byte is clear (listing 24.2, table 22.5).
 
-    It runs behind the passes that replace such ops by others. A target without a family has no floors (U31).
+    It runs after the passes that replace such ops by others. A target without a family has no floors (U31).
     """
     family = chip.get("family8")
     index = None if family is None else Family8[family]
@@ -52,17 +52,17 @@ def check_floors(module: Module, chip: Facts) -> int:
 def _problem(op: Op, index: Family8 | None, chip: Facts) -> Refused | None:
     gate = _GATES.get(_feature(op))
     floor = None if op.spec.floor is None else op.spec.floor.value
-    if index is not None and floor is not None and index < floor and op.labels.get("route") != FLOOR_DIVIDE:
-        reason = f"{op.name} starts at family {Family8(floor).name}, this target is {index.name}"
+    if index is not None and floor is not None and index < floor and op.labels.get("data_path") != FLOOR_DIVIDE:
+        reason = f"{op.name} starts at family {Family8(floor).name}; this target is {index.name}"
         return Refused(op, "minimum-family", reason, _words(gate))
     if gate is not None and not chip[gate[0]]:
-        reason = f"{_feature(op)} needs the support byte {fact_label(gate[0])}, which this target lacks"
+        reason = f"{_feature(op)} needs the support byte {fact_label(gate[0])}; it is clear on this target"
         return Refused(op, "support-byte", reason, _words(gate))
     return None
 
 
 def _feature(op: Op) -> str:
-    """What a validator looks at: the op, the type of a unit, or the mode of a padding."""
+    """What a validator checks: the op, the type of a unit, or the mode of a padding."""
     if op.kind == "unit":
         return op.attrs["type"]
     return op.attrs["padding_modes"] if op.kind == "padding" else op.kind

@@ -1,4 +1,4 @@
-"""What a weight asks of kernel memory, and which cap it is sized against (listing 24.3); phase 4 asks the same."""
+"""How much kernel memory a weight needs, and which cap applies to it (listing 24.3). Phase 4 uses the same rules."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from aneforge.compiler.refusal import Refused
 
 __all__ = [
     "KERNELS",
-    "exceeds",
+    "exceeds_kernel_memory",
+    "is_streamable",
     "kernel_cap",
     "kernel_demand",
     "kernel_passes",
     "outputs_at_once",
     "stored_size",
-    "streamable",
 ]
 
 KERNELS = kinds_with(Trait.STORED_KERNEL)
 """Ops whose stored weight lies in kernel memory as a whole; the engine tiles the right-hand side of a matmul."""
 
 
-def streamable(op: Op, working_set: int) -> bool:
+def is_streamable(op: Op, working_set: int) -> bool:
     """Whether an op's weight meets the conditions of a stream: unit stride, no dilation, no tile overlap, immutable.
 
     compression.json ``stream_conditions``; fp16 is a format like the others (U28). Whether the chip streams at all
@@ -58,7 +58,7 @@ def kernel_demand(op: Op) -> int:
     return 0 if stored is None else stored.bytes
 
 
-def exceeds(op: Op, chip: Facts) -> bool:
+def exceeds_kernel_memory(op: Op, chip: Facts) -> bool:
     """Whether a weight is too large for one layer: any above the streamed cap, streamed or not (chapter 24)."""
     return kernel_demand(op) > chip["kmem_cap_streamed"]
 
@@ -68,10 +68,10 @@ def kernel_passes(op: Op, chip: Facts) -> int:
     output channels that kernel memory holds.
 
     Each lane builds the coefficients of its own share of the output channels, and that share is what the dense cap
-    is held against (chapter 35, U28): 64 KB a lane, not 64 KB a layer.
+    is compared with (chapter 35, U28): 64 KB a lane, not 64 KB a layer.
     """
     demand = kernel_demand(op)
-    if demand == 0 or kernel_cap(chip, streamable(op, chip["max_operand_bytes"])) != chip["kmem_cap_dense"]:
+    if demand == 0 or kernel_cap(chip, is_streamable(op, chip["max_operand_bytes"])) != chip["kmem_cap_dense"]:
         return 1
     outputs = op.shape[output_axis(op)]
     share = -(-outputs // chip["kernel_lanes"])
@@ -82,7 +82,7 @@ def outputs_at_once(op: Op, cap: int) -> int:
     """How many output channels a stretch of kernel memory holds; a single one that exceeds it cannot be cut."""
     single = kernel_demand(op) // op.shape[output_axis(op)]
     if single > cap:
-        reason = f"the kernel of one output channel takes {single} bytes, kernel memory holds {cap}"
+        reason = f"the kernel of one output channel takes {single} bytes; kernel memory holds {cap}"
         raise Refused(op, "kernel-memory", reason, reject_string("MatrixMult", "can not fit"))
     return max(1, cap // max(1, single))
 

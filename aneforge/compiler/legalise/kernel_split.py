@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legalise.kernel_memory import KERNELS, exceeds, kernel_passes, outputs_at_once
+from aneforge.compiler.legalise.kernel_memory import KERNELS, exceeds_kernel_memory, kernel_passes, outputs_at_once
 from aneforge.compiler.legalise.pieces import Piece, output_axis, pieces_of, split
 from aneforge.compiler.legalise.relabel import rewritten
 from aneforge.compiler.passes import pass_
@@ -28,7 +28,7 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
     """
 
     def too_large(op: Op) -> bool:
-        return exceeds(op, chip) and _has_weight(module, op)
+        return exceeds_kernel_memory(op, chip) and _has_weight(module, op)
 
     changes = rewritten(module, too_large, lambda walk, op: split(walk, op, _pieces(op, chip), numbered=True))
     for op in module.ops:
@@ -40,7 +40,7 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
 
 
 def _has_weight(module: Module, op: Op) -> bool:
-    """A text may come without its numbers; then there is nothing to cut."""
+    """Whether the weight's numbers are known. Code from text may come without them; then nothing can be cut."""
     return op.operands[1].attrs["weight"] in module.weights
 
 

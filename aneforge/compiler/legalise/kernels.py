@@ -9,7 +9,7 @@ import numpy as np
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.legalise.pieces import stored_names
 from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed, with_extents
 from aneforge.compiler.passes import pass_
@@ -42,15 +42,15 @@ def large_kernels(module: Module, chip: Facts) -> int:
 
     def rewrite(walk: Relayer, op: Op) -> None:
         tall = op.attrs["kernel_sizes"][1] > tallest
-        made = op
-        if chip["large_kernel_rewrite"] and _rewritable(op) and held(module, op.operands[1]) is not None:
+        convolution = op
+        if chip["large_kernel_rewrite"] and _rewritable(op) and stored_weight(module, op.operands[1]) is not None:
             walk.record(op, "wide-kernel-even-odd")
-            made = _to_stride_two(walk, op)
+            convolution = _to_stride_two(walk, op)
         else:
             walk.keep(op)
             walk.changes += 1
-        if tall or made is op:
-            made.labels["large_kernel"] = True
+        if tall or convolution is op:
+            convolution.labels["large_kernel"] = True
 
     return rewritten(module, large, rewrite)
 
@@ -80,12 +80,12 @@ def _to_stride_two(walk: Relayer, op: Op) -> Op:
     # A group's outputs lie together, so with groups the two copies of a channel do; else those of all channels.
     together = attrs["groups"] > 1
     x, weight, *bias = op.operands
-    operands = [x, _two_kernels(walk, weight, wide, together), *(_twice(walk, each, together) for each in bias)]
+    operands = [x, _two_kernels(walk, weight, wide, together), *(_twice(walk, vector, together) for vector in bias)]
     kept = walk.recut(op)
     type_ = TensorType((n, d, 2 * c, h, half), typed(op).dtype)
-    made = walk.layer(op.kind, operands, type_, attrs, op.sources)
-    made.labels = dict(op.labels)
-    last = walk.again(kept, made, lambda constant: _twice(walk, constant, together))
+    wider = walk.layer(op.kind, operands, type_, attrs, op.sources)
+    wider.labels = dict(op.labels)
+    last = walk.again(kept, wider, lambda constant: _twice(walk, constant, together))
     rearrange = "pixel_shuffle" if together else "channel_to_space"
     factors = {"factors": (1, 1, 2)}
     value = walk.layer(rearrange, [last], with_extents(typed(last), {2: c, 4: 2 * half}), factors, op.sources)
@@ -95,7 +95,7 @@ def _to_stride_two(walk: Relayer, op: Op) -> Op:
         return walk.ghost_view(walk.emit(f"anec.{rearrange}", parts, type_, factors), 4, 0, w)
 
     walk.settle(op, kept, walk.view(value, 4, 0, w, op.sources), [last], spread)
-    return made
+    return wider
 
 
 def _two_kernels(walk: Relayer, kernel: Op, wide: int, together: bool) -> Op:
@@ -103,9 +103,9 @@ def _two_kernels(walk: Relayer, kernel: Op, wide: int, together: bool) -> Op:
     shape = (2 * outputs, inputs, height, wide)
     source = (outputs, inputs, height, width)
     recipe = f"two copies a column apart, {wide} wide, {'by channel' if together else 'one after the other'}"
-    weight = _held(walk, kernel)
-    made = moved_weight(recipe, weight, shape, partial(_shifted, source=source, shape=shape, together=together))
-    return walk.stored(made, TensorType((2 * outputs, 1, inputs, height, wide)), kernel.sources)
+    weight = _require_weight(walk, kernel)
+    two_kernels = moved_weight(recipe, weight, shape, partial(_shifted, source=source, shape=shape, together=together))
+    return walk.stored(two_kernels, TensorType((2 * outputs, 1, inputs, height, wide)), kernel.sources)
 
 
 def _shifted(kernel: np.ndarray, source: tuple[int, ...], shape: tuple[int, ...], together: bool) -> np.ndarray:
@@ -117,18 +117,18 @@ def _shifted(kernel: np.ndarray, source: tuple[int, ...], shape: tuple[int, ...]
 
 
 def _twice(walk: Relayer, constant: Op, together: bool) -> Op:
-    """A constant per channel for twice the channels; one number serves all."""
+    """A constant per channel for twice the channels; a single number serves all of them."""
     channels = constant.shape[2]
     if channels == 1:
         return walk.part(constant, {})
-    weight = _held(walk, constant)
+    weight = _require_weight(walk, constant)
     recipe = "each entry twice" if together else "all entries twice"
     repeat = partial(np.repeat, repeats=2) if together else partial(np.tile, reps=2)
-    made = moved_weight(recipe, weight, (2 * channels,), lambda vector: repeat(vector.reshape(-1)))
-    return walk.stored(made, with_extents(typed(constant), {2: 2 * channels}), constant.sources)
+    doubled = moved_weight(recipe, weight, (2 * channels,), lambda vector: repeat(vector.reshape(-1)))
+    return walk.stored(doubled, with_extents(typed(constant), {2: 2 * channels}), constant.sources)
 
 
-def _held(walk: Relayer, constant: Op) -> Weight:
-    weight = held(walk.module, constant)
+def _require_weight(walk: Relayer, constant: Op) -> Weight:
+    weight = stored_weight(walk.module, constant)
     assert weight is not None
     return weight

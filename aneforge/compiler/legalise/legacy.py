@@ -9,7 +9,7 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.transposes import pairs_of
 from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
 from aneforge.compiler.passes import pass_
@@ -66,7 +66,9 @@ def _flatten(walk: Relayer, op: Op) -> None:
     line = c * h * w
     place = next((axis for axis in (2, 3, 4) if op.shape == with_extents(_point(n), {axis: line}).shape), None)
     if place is None:
-        reason = f"a reshape of {list(x.shape)} to {list(op.shape)} is no line for each image"
+        reason = (
+            f"cannot reshape {list(x.shape)} to {list(op.shape)}; this family can only flatten each image to one line"
+        )
         raise Refused(op, "legacy-reshape", reason, _rule("reshape")["reject"])
     type_ = TensorType((n, 1, line, 1, 1), typed(op).dtype)
     value = x if x.shape == type_.shape else walk.layer("flatten", [x], type_, {"flatten_mode": "NCHW"}, op.sources)
@@ -85,7 +87,7 @@ def _stretch(walk: Relayer, op: Op) -> None:
     """The channels by a product with ones, every other axis by a sum with zeros."""
     x = op.operands[0]
     if typed(op).dtype != "f16":
-        reason = f"a broadcast of {typed(op).dtype}: this family broadcasts fp16 only"
+        reason = f"cannot broadcast {typed(op).dtype}; this family broadcasts fp16 only"
         raise Refused(op, "legacy-broadcast", reason)
     grown = {axis: extent for axis, extent in enumerate(op.shape) if extent != x.shape[axis]}
     value = x
@@ -96,7 +98,7 @@ def _stretch(walk: Relayer, op: Op) -> None:
     if _CHANNELS in grown:
         ones = _filled(walk, op, 1.0, with_extents(_point(1), {_CHANNELS: grown[_CHANNELS]}))
         value = walk.layer("matmul", [ones, value], typed(op), None, op.sources)
-    if value is x:  # it stretches nothing
+    if value is x:  # nothing is stretched
         walk.detach(walk.behind(op))
     else:
         walk.attach(walk.behind(op), value)
@@ -112,9 +114,9 @@ def _filled(walk: Relayer, op: Op, value: float, type_: TensorType) -> Op:
 def _multiply(walk: Relayer, op: Op) -> None:
     x, divisor = op.operands
     if divisor.kind != "const_in" or typed(divisor).dtype != "f16":
-        reason = "no match: this family divides by a stored fp16 constant only, this divisor is computed"
+        reason = "the divisor is computed; this family divides by a stored fp16 constant only"
         raise Refused(op, "legacy-divide", reason)
-    weight = held(walk.module, divisor)
+    weight = stored_weight(walk.module, divisor)
     if weight is None:  # a text without its numbers
         walk.keep(op)
         return
@@ -122,11 +124,13 @@ def _multiply(walk: Relayer, op: Op) -> None:
         lost = np.isinf(_reciprocal(weight.array.astype(np.float64)).astype(np.float16)) & (weight.array != 0)
     if lost.any():
         smallest = float(np.abs(weight.array[lost]).min())
-        reason = f"this family multiplies by the reciprocal, and fp16 holds none of the divisor {smallest:g}"
+        reason = f"divisor {smallest:g} has no fp16 reciprocal; this family divides by multiplying with the reciprocal"
         raise Refused(op, "legacy-divide", reason)
-    whole = op.only_user
-    if whole is not None and whole.kind == "floor":
-        whole.labels["route"] = FLOOR_DIVIDE  # floor(a * fp16(1/b)) is one form there, below the floor of other floors
+    floor = op.only_user
+    if floor is not None and floor.kind == "floor":
+        floor.labels["data_path"] = (
+            FLOOR_DIVIDE  # floor(a * fp16(1/b)) is one form there, below the floor of other floors
+        )
     inverse = derived_weight("reciprocal", (weight,), weight.shape, _reciprocal)
     constant = walk.stored(inverse, typed(divisor), divisor.sources)
     walk.take_over(op, walk.layer("mult", [x, constant], typed(op), None, op.sources))

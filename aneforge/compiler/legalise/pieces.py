@@ -1,4 +1,4 @@
-"""One op with a stored kernel as several, each with a share of the output channels."""
+"""Split one op with a stored kernel into several, each with a share of the output channels."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def stored_names(op: Op) -> list[str]:
 
 def pieces_of(outputs: int, groups: int, rows: int) -> list[Piece]:
     """The fewest pieces of at most ``rows`` outputs: whole groups where one fits, else parts of each group."""
-    each = outputs // groups
-    if rows >= each:
-        count = -(-groups // (rows // each))
-        return [Piece(start * each, size * each, size) for start, size in spans(groups, count)]
-    parts = spans(each, -(-each // rows))
-    return [Piece(group * each + start, size, 1) for group in range(groups) for start, size in parts]
+    group_outputs = outputs // groups
+    if rows >= group_outputs:
+        count = -(-groups // (rows // group_outputs))
+        return [Piece(start * group_outputs, size * group_outputs, size) for start, size in spans(groups, count)]
+    parts = spans(group_outputs, -(-group_outputs // rows))
+    return [Piece(group * group_outputs + start, size, 1) for group in range(groups) for start, size in parts]
 
 
 def split(walk: Relayer, op: Op, pieces: Sequence[Piece], numbered: bool = False) -> None:
@@ -50,10 +50,10 @@ def split(walk: Relayer, op: Op, pieces: Sequence[Piece], numbered: bool = False
     results: list[Op] = []
     views: dict[Span, Op] = {}
     for number, piece in enumerate(pieces):
-        made = _piece(walk, op, piece, views)
-        made.labels = {**op.labels, "piece": (number, len(pieces))} if numbered else dict(op.labels)
+        part = _piece(walk, op, piece, views)
+        part.labels = {**op.labels, "piece": (number, len(pieces))} if numbered else dict(op.labels)
         cut = {axis: (piece.start, piece.size)}
-        results.append(walk.again(kept, made, lambda constant, cut=cut: walk.part(constant, cut)))
+        results.append(walk.again(kept, part, lambda constant, cut=cut: walk.part(constant, cut)))
     joined = walk.joined(results, axis, op.sources)
     walk.settle(op, kept, joined, results, lambda parts: walk.ghost_join(parts, axis))
 
@@ -79,15 +79,15 @@ def _piece(walk: Relayer, op: Op, piece: Piece, views: dict[Span, Op]) -> Op:
 def _inputs(walk: Relayer, op: Op, piece: Piece, views: dict[Span, Op]) -> tuple[Op, dict[int, Span]]:
     """The input channels of a piece's groups, and its share of the kernel."""
     x, groups = op.operands[0], op.attrs["groups"]
-    inputs, each = x.shape[_CHANNELS] // groups, op.shape[_CHANNELS] // groups
-    first = piece.start // each
+    inputs, group_outputs = x.shape[_CHANNELS] // groups, op.shape[_CHANNELS] // groups
+    first = piece.start // group_outputs
     channels = first * inputs, piece.groups * inputs
     if channels not in views:
         views[channels] = walk.view(x, _CHANNELS, *channels, op.sources)
     if op.kind == "convolution":
         return views[channels], {0: (piece.start, piece.size)}
     # A deconvolution's kernel is [inputs, outputs per group, ...].
-    return views[channels], {0: channels, _CHANNELS: (piece.start - first * each, piece.size // piece.groups)}
+    return views[channels], {0: channels, _CHANNELS: (piece.start - first * group_outputs, piece.size // piece.groups)}
 
 
 def _stored_share(walk: Relayer, op: Op, name: str, cuts: dict[int, Span]) -> str:
@@ -95,7 +95,7 @@ def _stored_share(walk: Relayer, op: Op, name: str, cuts: dict[int, Span]) -> st
     key = op.attrs[name]
     weight = walk.module.weights.get(key)
     if weight is None:
-        raise AnecError(f"weight {key!r} is not in the module, so it cannot be cut")
+        raise AnecError(f"weight {key!r} is not in the module, so it cannot be cut; use code that carries its weights")
     if weight.size == 1 or name in ("kernel_palettized_LUT", "kernel_lut"):
         return key
     share = _vector_share(weight, next(iter(cuts.values()))) if len(weight.shape) == 1 else _kernel_share(weight, cuts)
@@ -109,9 +109,11 @@ def _vector_share(weight: Weight, rows: Span) -> Weight:
 
 
 def _kernel_share(weight: Weight, cuts: dict[int, Span]) -> Weight:
-    """A constant of rank 4 lies as the kernel does, without its depth: axis 2 of NDCHW is its axis 1."""
-    held = {0 if axis == 0 else 1: span for axis, span in cuts.items()}
-    held = {axis: span for axis, span in held.items() if weight.shape[axis] > 1}
-    index = tuple(slice(held[i][0], sum(held[i])) if i in held else slice(None) for i in range(4))
-    shape = tuple(held[i][1] if i in held else extent for i, extent in enumerate(weight.shape))
-    return moved_weight(f"kernel share {sorted(held.items())}", weight, shape, lambda a: a[index])
+    """A share of a constant of rank 4, laid out like the kernel without its depth: axis 2 of NDCHW is its axis 1."""
+    spans_by_axis = {0 if axis == 0 else 1: span for axis, span in cuts.items()}
+    spans_by_axis = {axis: span for axis, span in spans_by_axis.items() if weight.shape[axis] > 1}
+    index = tuple(
+        slice(spans_by_axis[i][0], sum(spans_by_axis[i])) if i in spans_by_axis else slice(None) for i in range(4)
+    )
+    shape = tuple(spans_by_axis[i][1] if i in spans_by_axis else extent for i, extent in enumerate(weight.shape))
+    return moved_weight(f"kernel share {sorted(spans_by_axis.items())}", weight, shape, lambda a: a[index])

@@ -46,9 +46,9 @@ def _slices(module: Module, op: Op, working_set: int) -> list[Span]:
 
 
 def _slice(walk: Relayer, op: Op, kept: list[Op], rows: Span) -> Op:
-    """Operands of one row along the height serve every slice as they are."""
+    """One slice of a product. Operands with one row along the height serve every slice unchanged."""
     cut = {_HEIGHT: rows}
     operands = [walk.part(operand, cut, op.sources) for operand in op.operands]
-    made = walk.layer("matmul", operands, with_extents(typed(op), {_HEIGHT: rows[1]}), op.attrs, op.sources)
-    made.labels = dict(op.labels)
-    return walk.again(kept, made, lambda constant: walk.part(constant, cut))
+    part = walk.layer("matmul", operands, with_extents(typed(op), {_HEIGHT: rows[1]}), op.attrs, op.sources)
+    part.labels = dict(op.labels)
+    return walk.again(kept, part, lambda constant: walk.part(constant, cut))

@@ -18,7 +18,7 @@ def check_program_size(module: Module, chip: Facts) -> int:
     Each segment is a program of its own, and a weight that several ops read is stored once.
     """
     most = constant("program_bytes")
-    held: dict[int, int] = {}
+    stored_bytes: dict[int, int] = {}
     counted: set[tuple[int, str]] = set()
     refused = []
     for op in module.ops:
@@ -27,11 +27,12 @@ def check_program_size(module: Module, chip: Facts) -> int:
             if kernel.kind != "const_in" or kernel.type is None or (segment, kernel.attrs["weight"]) in counted:
                 continue
             counted.add((segment, kernel.attrs["weight"]))
-            held[segment] = held.get(segment, 0) + kernel.type.bytes
-            if held[segment] > most:
+            stored_bytes[segment] = stored_bytes.get(segment, 0) + kernel.type.bytes
+            if stored_bytes[segment] > most:
                 reason = (
-                    f"the weights of one program reach {held[segment] / _GB:.2f} GB here, and {most / _GB:.2f} GB is "
-                    "the most that was seen to load; compile parts of the model as programs of their own"
+                    f"the weights of one program reach {stored_bytes[segment] / _GB:.2f} GB at this op; "
+                    f"{most / _GB:.2f} GB is the most that was seen to load. "
+                    "Compile parts of the model as separate programs"
                 )
                 refused.append(Refused(op, "program-size", reason, oversize=True, by_place=True))
     if refused:

@@ -1,4 +1,4 @@
-"""Layers while they are rewritten: new ops open layers of their own, and a fused layer is cut where it has to be."""
+"""Rewrite ops of a fused layer: new ops open layers of their own, and the fused layer is cut where needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POINTWISE = ("pre_activation", "goc", "post_activation")
 
 
 def recut(epilogue: Sequence[Op]) -> tuple[list[Op], list[Op]]:
-    """What stays with each piece of a split layer, and what is undone behind the joined result (fusion.json undo).
+    """What stays with each piece of a split layer, and what moves behind the joined result (fusion.json undo).
 
     Pointwise slots give the same numbers on a piece as on the whole; from the first other slot on nothing stays.
     """
@@ -40,7 +40,7 @@ def spans(total: int, count: int) -> list[Span]:
 def typed(op: Op) -> TensorType:
     """The type of an op that gives something."""
     if op.type is None:
-        raise AnecError(f"{op.name} has no result")
+        raise AnecError(f"{op.name}: the op has no result, so it has no type")
     return op.type
 
 
@@ -53,7 +53,7 @@ def with_extents(type_: TensorType, extents: Mapping[int, int]) -> TensorType:
 
 
 def rewritten(module: Module, wanted: Callable[[Op], bool], rewrite: Callable[[Relayer, Op], None]) -> int:
-    """Rewrite the ops that are wanted and keep the rest; a module without any of them is not touched at all."""
+    """Rewrite the ops that are wanted and keep the rest. A module without any of them is left unchanged."""
     if not any(map(wanted, module.ops)):
         return 0
     walk = Relayer(module)
@@ -66,7 +66,7 @@ def rewritten(module: Module, wanted: Callable[[Op], bool], rewrite: Callable[[R
 
 
 class Relayer(Rewriter):
-    """A rewriter that keeps the labelling whole: an op it makes opens a layer, or stands in a slot of one."""
+    """A rewriter that keeps the labels complete: each new op opens a layer, or takes a slot of one."""
 
     def __init__(self, module: Module) -> None:
         super().__init__(module)
@@ -100,7 +100,7 @@ class Relayer(Rewriter):
         return members[members.index(op) + 1 :] if op in members else []
 
     def detach(self, ops: Sequence[Op]) -> None:
-        """The last ops of a layer leave it and make one of their own, the first of them in front."""
+        """Move the last ops of a layer into a layer of their own, with the first of them as its primary op."""
         if not ops:
             return
         self._leave(ops)
@@ -111,7 +111,7 @@ class Relayer(Rewriter):
         self._next += 1
 
     def attach(self, ops: Sequence[Op], host: Op) -> None:
-        """The last ops of a layer keep their slots behind another op that opens a layer."""
+        """Move the last ops of a layer behind another op that opens a layer; they keep their slots."""
         assert host.layer is not None
         self._leave(ops)
         for op in ops:
@@ -119,23 +119,24 @@ class Relayer(Rewriter):
         self._members[host.layer] += ops
 
     def _leave(self, ops: Sequence[Op]) -> None:
-        gone = set(ops)
+        leaving = set(ops)
         for layer in {op.layer for op in ops}:
             if layer is not None:
-                self._members[layer] = [op for op in self._members[layer] if op not in gone]
+                self._members[layer] = [op for op in self._members[layer] if op not in leaving]
 
     def recut(self, op: Op) -> list[Op]:
-        """Cut the layer of an op that is about to be split; what stays with its pieces comes back."""
+        """Cut the layer of an op that is about to be split; return the ops that stay with its pieces."""
         kept, rest = recut(self.behind(op))
         self.detach(rest)
         return kept
 
     # Ops in place of others.
 
-    def take_over(self, op: Op, made: Op) -> None:
-        """A new op stands in for another: its layer, slot and labels, with all that is in the slots behind it."""
-        made.layer, made.slot, made.labels = op.layer, op.slot, dict(op.labels)
-        self.replace(op, made)
+    def take_over(self, op: Op, new_op: Op) -> None:
+        """Replace an op by a new one that takes its layer, slot and labels, with all that is in the slots behind
+        it."""
+        new_op.layer, new_op.slot, new_op.labels = op.layer, op.slot, dict(op.labels)
+        self.replace(op, new_op)
 
     def settle(
         self,
@@ -145,12 +146,13 @@ class Relayer(Rewriter):
         ends: Sequence[Op] = (),
         joined: Callable[[list[Op]], Op] | None = None,
     ) -> None:
-        """Readers of a layer that was made anew, with what stayed in its slots, read the result; the old one goes.
+        """Let the readers of a rewritten layer read ``result``, and remove the old layer.
 
-        ``ends`` are the last ops of what was made in its place, and ``joined`` tells how their values together are the
-        old one: so the values inside the layer, which the ops before those ends have, are not lost to who asks.
+        ``ends`` are the last ops of what replaces it, and ``joined`` says how their values together give the old
+        value. With it, the values inside the layer, which the ops before those ends have, can still be found by their
+        lineage.
         """
-        self.keep(op)  # the sweep takes it, after the ops behind it
+        self.keep(op)  # the sweep removes it, after the ops behind it
         stages = [op, *kept]
         for depth, stage in enumerate(stages[:-1]):
             if stage.stands and joined is not None:
@@ -159,31 +161,33 @@ class Relayer(Rewriter):
         self.changes += 1
 
     def again(self, kept: Sequence[Op], host: Op, change: Callable[[Op], Op] | None = None) -> Op:
-        """The ops of slots once more behind a new op; ``change`` gives each of their constants as it is needed."""
+        """Repeat the ops of slots behind a new op; ``change`` adapts each of their constants."""
         value = host
         for op in kept:
-            constants = [self.part(each, {}) if change is None else change(each) for each in op.operands[1:]]
-            made = self.emit(
+            constants = [
+                self.part(constant, {}) if change is None else change(constant) for constant in op.operands[1:]
+            ]
+            copied = self.emit(
                 op.name, [value, *constants], TensorType(host.shape, typed(op).dtype), op.attrs, op.sources
             )
-            made.layer, made.slot, made.labels = host.layer, op.slot, dict(op.labels)
-            value = made
+            copied.layer, copied.slot, copied.labels = host.layer, op.slot, dict(op.labels)
+            value = copied
         return value
 
     def ghost_view(self, x: Op, axis: int, start: int, size: int, step: int = 1) -> Op:
-        """A view that no layer makes: the sweep takes it away and remembers what it shows."""
+        """A view that no layer computes: the sweep removes it and records what it shows."""
         attrs = {"dimension": axis, "offset": start, "size": size, "step": step}
         return self.emit("anec.input_view", [x], with_extents(typed(x), {axis: size}), attrs)
 
     def ghost_join(self, parts: Sequence[Op], axis: int) -> Op:
-        """A concat that no layer makes."""
+        """A concat that no layer computes."""
         type_ = with_extents(typed(parts[0]), {axis: sum(part.shape[axis] for part in parts)})
         return self.emit("anec.concat", parts, type_, {"axis": axis})
 
     # Shares of tensors.
 
     def view(self, x: Op, axis: int, start: int, size: int, sources: tuple[str, ...], step: int = 1) -> Op:
-        """A view along one axis, or the tensor itself where it would be all of it."""
+        """A view along one axis, or the tensor itself where the view would show all of it."""
         if step == 1 and size == x.shape[axis]:
             return x
         attrs = {"dimension": axis, "offset": start, "size": size, "step": step}
@@ -199,30 +203,33 @@ class Relayer(Rewriter):
     def part(self, operand: Op, cuts: Mapping[int, Span], sources: tuple[str, ...] = ()) -> Op:
         """A share of an operand along some axes; an axis of one stretches, so it is never cut.
 
-        The share of a constant is another constant, which nobody reads yet; a live operand is viewed.
+        The share of a constant is another constant, which no op reads yet; of a live operand it is a view.
         """
-        held = {axis: span for axis, span in cuts.items() if operand.shape[axis] > 1}
+        cuts_needed = {axis: span for axis, span in cuts.items() if operand.shape[axis] > 1}
         if operand.kind != "const_in":
-            for axis, (start, size) in held.items():
+            for axis, (start, size) in cuts_needed.items():
                 operand = self.view(operand, axis, start, size, sources)
             return operand
-        key = (operand.uid, tuple(held.items()))
+        key = (operand.uid, tuple(cuts_needed.items()))
         if key not in self._shares:
-            self._shares[key] = self._constant_share(operand, held)
+            self._shares[key] = self._constant_share(operand, cuts_needed)
         return self._shares[key]
 
     def _constant_share(self, operand: Op, cuts: Mapping[int, Span]) -> Op:
-        if not cuts:  # the constant of an epilogue stands behind the ops that are made before it
+        if not cuts:  # the constant of an epilogue must come after the ops that are made before it
             return self.emit("anec.const_in", (), typed(operand), operand.attrs, operand.sources)
         weight = self.module.weights.get(operand.attrs["weight"])
         if weight is None:
-            raise AnecError(f"weight {operand.attrs['weight']!r} is not in the module, so it cannot be cut")
+            raise AnecError(
+                f"weight {operand.attrs['weight']!r} is not in the module, so it cannot be cut; "
+                "use code that carries its weights"
+            )
         type_ = with_extents(typed(operand), {axis: size for axis, (_, size) in cuts.items()})
         return self.stored(_share(weight, operand.shape, type_.shape, cuts), type_, operand.sources)
 
 
 def _before(end: Op, steps: int) -> Op:
-    """The op so many slots before the last of a layer."""
+    """The op that is ``steps`` slots before the last of a layer."""
     for _ in range(steps):
         end = end.operands[0]
     return end

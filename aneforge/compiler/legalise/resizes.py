@@ -50,7 +50,7 @@ def resize_strategies(module: Module, chip: Facts) -> int:
         if op.kind != "resize":
             walk.keep(op)
         elif chip["texture_engine"]:
-            op.labels["route"] = "texture"
+            op.labels["data_path"] = "texture"
             walk.changes += 1
             walk.keep(op)
         else:
@@ -59,7 +59,8 @@ def resize_strategies(module: Module, chip: Facts) -> int:
 
 
 def _decompose(walk: Relayer, op: Op, chip: Facts) -> None:
-    """A deconvolution takes over the slots behind the resize; behind a transpose they open a layer of their own."""
+    """Replace a resize. A deconvolution keeps the slots behind it; behind a transpose they open a layer of their
+    own."""
     mode = op.attrs["sampling_modes"]
     if op.attrs["sampling_methods"] not in _METHODS or mode not in _GRIDS:
         raise _unmapped(op, f"sampling {op.attrs['sampling_methods']} on the grid {mode} is not published")
@@ -67,15 +68,15 @@ def _decompose(walk: Relayer, op: Op, chip: Facts) -> None:
     if factors is not None:
         linear = op.attrs["sampling_methods"] == "Linear"
         walk.record(op, "resize-deconvolution", REORDERED if exact_upsampling(factors, linear) else None)
-        made = deconvolved(walk, op, factors, linear)
-        walk.attach(walk.behind(op), made)
+        result = deconvolved(walk, op, factors, linear)
+        walk.attach(walk.behind(op), result)
     else:
         _check_turned(op, chip)
         rounded = rounded_axes(op)
         walk.record(op, "resize-products", rounded_weights(rounded) if rounded else REORDERED)
-        made = mixed(walk, op)
+        result = mixed(walk, op)
         walk.detach(walk.behind(op))
-    walk.replace(op, made)
+    walk.replace(op, result)
 
 
 def _upsample_factors(op: Op, chip: Facts) -> tuple[int, int] | None:
@@ -94,7 +95,7 @@ def _upsample_factors(op: Op, chip: Facts) -> tuple[int, int] | None:
 
 
 def _check_turned(op: Op, chip: Facts) -> None:
-    """The channels lie on each resized axis in turn, and that axis on the channels."""
+    """Refuse a resize whose axes do not fit when each resized axis takes the place of the channels."""
     x, mode = op.operands[0], op.attrs["sampling_modes"]
     for axis, cap in ((3, chip["max_tensor_height"]), (4, chip["max_tensor_width"])):
         size, out = x.shape[axis], op.shape[axis]
@@ -103,13 +104,15 @@ def _check_turned(op: Op, chip: Facts) -> None:
         if x.shape[2] > cap:
             raise _unmapped(op, f"{x.shape[2]} channels exceed the {cap} that fit on axis {'NDCHW'[axis]}")
         if max(size, out) > chip["limit:channel_extent"]:
-            raise _unmapped(op, f"an axis of {max(size, out)} exceeds the channels of this target")
+            raise _unmapped(
+                op, f"an axis of {max(size, out)} exceeds the {chip['limit:channel_extent']} channels of this target"
+            )
 
 
 def _unmapped(op: Op, reason: str) -> Refused:
     return Refused(
         op,
         "resize-unmapped",
-        f"no way to resize without a texture engine: {reason}",
+        f"cannot resize without a texture engine: {reason}",
         reject_string("Resize", "failed to map"),
     )

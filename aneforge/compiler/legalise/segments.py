@@ -17,7 +17,8 @@ def is_bridge(op: Op) -> bool:
 
 
 def _is_activation_unit(op: Op) -> bool:
-    """An activation table without a backend op of its own (atan) is an activation, no native layer."""
+    """Whether an op is an activation table without a backend op of its own (atan): an activation, not a native
+    layer."""
     return op.attrs.get("type") == "Neuron"
 
 
@@ -26,7 +27,7 @@ def cut_segments(module: Module, chip: Facts) -> int:
     """Cut at bridges: each native layer and each attention is a segment; what lies between two of them is one.
 
     An op's depth is the number of cuts on the longest way to it, counted twice: even depths are compute, odd depths
-    bridges. Every way only climbs, so segments in the order of their depth never wait for a later one.
+    bridges. Depth never falls along a path, so segments in the order of their depth never wait for a later one.
     """
     depths: dict[Op, int] = {}
     bridges: dict[Op, int] = {}
@@ -53,7 +54,7 @@ def cut_segments(module: Module, chip: Facts) -> int:
             op.labels["segment"] = number
             if op.layer is not None and opens[op.layer] is op:
                 layers.append(op.layer)
-        if layers:  # what rides in the slots of a native layer runs with it, not as a segment of its own
+        if layers:  # ops in the slots of a native layer run with it, not as a segment of their own
             segments.append(Segment(number, "native" if depth % 2 else "compute", tuple(layers)))
     plan = plan_of(module)
     plan.forget_order()

@@ -10,7 +10,7 @@ import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.fuse.scales import held
+from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.legalise.pieces import stored_names
 from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed, with_extents
 from aneforge.compiler.passes import pass_
@@ -50,7 +50,7 @@ class Axis:
         return self.first * (self.second * (self.out - 1) + self.blocks)
 
     @property
-    def made(self) -> int:
+    def outputs_before_view(self) -> int:
         """Outputs before the view."""
         return self.extent + sum(self.pad) - self.reach + 1 if self.step > 1 else self.out
 
@@ -118,7 +118,7 @@ def _by_view(axis: Axis) -> Axis:
 
 
 def _within(axis: Axis, most: int) -> Axis:
-    """A dilated kernel becomes longer when its holes are stored; where it gets too long, the view has to do."""
+    """Use the view where a dilated kernel would get too long once its holes are stored."""
     return _by_view(axis) if axis.blocks > max(axis.kernel, most) else axis
 
 
@@ -126,7 +126,7 @@ def _plain(module: Module, op: Op) -> bool:
     """A stored fp16 kernel without depth, over a map padded by zeros."""
     if stored_names(op) or op.attrs["kernel_sizes"][0] != 1 or op.attrs.get("padding_mode", "Zero") != "Zero":
         return False
-    return held(module, op.operands[1]) is not None
+    return stored_weight(module, op.operands[1]) is not None
 
 
 def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
@@ -143,14 +143,14 @@ def _decompose(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> None:
     attrs["kernel_sizes"] = (attrs["kernel_sizes"][0], *(a.blocks if a.first > 1 else a.kernel for a in axes))
     pads = [(0, 0) if a.first > 1 else a.pad for a in axes]
     attrs["explicit_padding"] = (*attrs["explicit_padding"][:2], *pads[0], *pads[1])
-    type_ = with_extents(typed(op), {3: rows.made, 4: columns.made})
-    made = walk.layer("convolution", [x, weight, *bias], type_, attrs, op.sources)
+    type_ = with_extents(typed(op), {3: rows.outputs_before_view, 4: columns.outputs_before_view})
+    convolution = walk.layer("convolution", [x, weight, *bias], type_, attrs, op.sources)
     if rows.step == columns.step == 1:
-        walk.take_over(op, made)
+        walk.take_over(op, convolution)
         return
     kept = walk.recut(op)
-    made.labels = dict(op.labels)
-    last = walk.again(kept, made)
+    convolution.labels = dict(op.labels)
+    last = walk.again(kept, convolution)
     result = last
     for place, axis in ((3, rows), (4, columns)):
         if axis.step > 1:
@@ -185,7 +185,7 @@ def _unshuffled(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
 
 
 def _regrouped(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
-    kernel = held(walk.module, op.operands[1])
+    kernel = stored_weight(walk.module, op.operands[1])
     assert kernel is not None
     outputs, _, inputs, _, _ = op.operands[1].shape
     rows, columns = axes
@@ -196,9 +196,9 @@ def _regrouped(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
     holes = tuple(a.dilation if a.first > 1 else 1 for a in axes)
     source = (outputs, inputs, rows.kernel, columns.kernel)
     make = partial(_regroup, source=source, shape=shape, factors=(rows.first, columns.first), holes=holes)
-    made = moved_weight(recipe, kernel, shape, make)
+    regrouped = moved_weight(recipe, kernel, shape, make)
     type_ = TensorType((outputs, 1, inputs * block, heights, widths), typed(op.operands[1]).dtype)
-    return walk.stored(made, type_, op.operands[1].sources)
+    return walk.stored(regrouped, type_, op.operands[1].sources)
 
 
 def _regroup(

@@ -22,8 +22,8 @@ from aneforge.compiler.passes import pass_
 def multi_pass_transposes(module: Module, chip: Facts) -> int:
     """IsValidNETransposeConfiguration: beyond HAL 0x468 and 0x470 a transpose is exchanges of two axes by DMA.
 
-    A cap of zero means that there is no native transpose at all. What is not native leaves its epilogue slot, and so
-    does what stands behind it there.
+    A cap of zero means that there is no native transpose at all. A transpose that is not native leaves its epilogue
+    slot, and so do the ops behind it in that layer.
     """
 
     def beyond(op: Op) -> bool:
@@ -51,13 +51,13 @@ def _exchanges(op: Op) -> Iterator[tuple[int, int]]:
     order = list(range(5))
     extents = list(op.operands[0].shape)
     for place, axis in enumerate(wanted):
-        other = order.index(axis)
-        if other == place:
+        source = order.index(axis)
+        if source == place:
             continue
-        if (extents[place], extents[other]) != (1, 1):
-            yield place, other
+        if (extents[place], extents[source]) != (1, 1):
+            yield place, source
         for line in (order, extents):
-            line[place], line[other] = line[other], line[place]
+            line[place], line[source] = line[source], line[place]
 
 
 def _exchange(walk: Relayer, op: Op, x: Op, pair: tuple[int, int]) -> Op:
@@ -65,6 +65,6 @@ def _exchange(walk: Relayer, op: Op, x: Op, pair: tuple[int, int]) -> Op:
     shape = list(x.shape)
     shape[first], shape[second] = shape[second], shape[first]
     attrs = {"transpose_list": ((first, second), (second, first))}
-    made = walk.layer("transpose", [x], TensorType(tuple(shape), typed(op).dtype), attrs, op.sources)
-    made.labels["route"] = "dma"
-    return made
+    exchange = walk.layer("transpose", [x], TensorType(tuple(shape), typed(op).dtype), attrs, op.sources)
+    exchange.labels["data_path"] = "dma"
+    return exchange

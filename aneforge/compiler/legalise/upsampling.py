@@ -62,8 +62,8 @@ def _taller(walk: Relayer, op: Op, x: Op) -> Op:
 
 
 def _wider(walk: Relayer, op: Op, x: Op) -> Op:
-    """The last column is picked out of a view of the two outer ones, which begins at zero: a width view that begins
-    elsewhere takes the crop route, which saturates on these chips (N18)."""
+    """Repeat the outer columns. The last column is picked out of a view of the two outer ones, which begins at zero: a
+    width view that begins elsewhere takes the crop data path, which saturates on these chips (N18)."""
     columns = x.shape[_WIDTH]
     first = last = walk.view(x, _WIDTH, 0, 1, op.sources)
     if columns > 1:
@@ -161,7 +161,7 @@ def _exchanged(walk: Relayer, op: Op, x: Op, axis: int) -> Op:
 
 def interpolation(size: int, out: int, method: str, mode: str) -> np.ndarray:
     """What each output takes of each input along one axis, for the sampling grids of enums.json."""
-    from aneforge.anec.interpret_spatial import sample_positions  # few models come here, and every check imports this
+    from aneforge.anec.interpret_spatial import sample_positions  # few models need it, and every check imports this
 
     places = sample_positions(size, out, mode)
     matrix = np.zeros((out, size))

@@ -31,7 +31,7 @@ def gather_gate(module: Module, chip: Facts) -> int:
     """IsValidForH13: without a texture engine a gather fits the software envelope, or fixed indices become views.
 
     A pad that mirrors is a gather of that kind (table 22.5: these modes need the texture engine as well), which the
-    gate calls the software route.
+    gate calls the software data path.
     """
     texture = chip["texture_engine"]
     walk = Relayer(module)
@@ -42,7 +42,7 @@ def gather_gate(module: Module, chip: Facts) -> int:
         elif op.kind != "gather_nd" or (not texture and _in_envelope(op)):
             walk.keep(op)
         elif texture:
-            op.labels["route"] = "texture"
+            op.labels["data_path"] = "texture"
             walk.changes += 1
             walk.keep(op)
         else:
@@ -62,11 +62,12 @@ def _in_envelope(op: Op) -> bool:
 def _by_views(walk: Relayer, op: Op) -> Op:
     x, axes = op.operands[0], op.attrs["axes"]
     if len(op.operands) > 1 or len(axes) != 1 or axes[0] == _BATCH:
-        what = "indices that arrive at run time" if len(op.operands) > 1 else f"axes {list(axes)}"
+        problem = "indices that arrive at run time" if len(op.operands) > 1 else f"axes {list(axes)}"
         raise Refused(
             op,
             "gather-envelope",
-            f"a gather with {what} needs the texture engine, or three axes of one image with three index channels",
+            f"a gather with {problem} is not supported; it needs the texture engine, or three axes of one image "
+            "with three index channels",
             reject_string("Gather", "Cannot decompose"),
         )
     extent = x.shape[axes[0]]
@@ -87,8 +88,8 @@ def _runs(indices: Sequence[int]) -> list[Span]:
 
 
 def _mirrored(walk: Relayer, op: Op) -> Op:
-    """The tensor between views of itself that run backwards. The columns lie on H meanwhile: a width view that does
-    not begin at zero takes the crop route, which saturates on these chips (N18)."""
+    """The tensor between reversed views of itself. The columns lie on H meanwhile: a width view that does not begin at
+    zero takes the crop data path, which saturates on these chips (N18)."""
     value = op.operands[0]
     for axis, (before, after) in enumerate(op.attrs["padding_sizes"]):
         if not before and not after:
@@ -106,7 +107,7 @@ def _mirrored(walk: Relayer, op: Op) -> Op:
 
 def _mirror_runs(extent: int, before: int, after: int, left_out: int) -> list[tuple[int, int, int]]:
     """What a line between mirrors shows: runs of its own elements, forwards and backwards in turn, each with its
-    start, its length and its step. The edge element stands in both neighbours unless it is left out."""
+    start, its length and its step. The edge element appears in both neighbours unless it is left out."""
     runs = [(0, extent, 1)]
     left_out = min(left_out, extent - 1)
     step = 1
@@ -144,13 +145,13 @@ def _exchanged(walk: Relayer, op: Op, x: Op) -> Op:
         "sliced products",
         "kernel memory",
     ],
-    ensures=["routed views"],
+    ensures=["mapped views"],
     only=["input_view"],
 )
 def crop_slices(module: Module, chip: Facts) -> int:
-    """SliceNeedsCropMode: a height or width view that does not begin at zero takes the crop route.
+    """SliceNeedsCropMode: a height or width view that does not begin at zero takes the crop data path.
 
-    The trigger is the same on every family. On the width the route stores four fractional bits where the chip
+    The trigger is the same on every family. On the width this data path stores four fractional bits where the chip
     saturates (N18); everywhere else it stores fp16.
     """
     changes = 0
@@ -160,6 +161,6 @@ def crop_slices(module: Module, chip: Facts) -> int:
         if op.attrs["offset"] == 0 and op.attrs["step"] > 0:
             continue
         hazard = op.attrs["dimension"] == _WIDTH and op.attrs["offset"] != 0 and chip["slice_saturates"]
-        op.labels |= {"route": "crop", "storage": "q4" if hazard else "fp16"}
+        op.labels |= {"data_path": "crop", "storage": "q4" if hazard else "fp16"}
         changes += 1
     return changes

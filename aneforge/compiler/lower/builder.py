@@ -1,4 +1,5 @@
-"""What the rules of lowering build with: ops in order, constants once, and layout changes as few as needed."""
+"""The builder that lowering rules use: it emits ops in order, stores each constant once and keeps layout changes
+few."""
 
 from __future__ import annotations
 
@@ -48,18 +49,18 @@ layout = lru_cache(maxsize=65536)(rank5)  # few shapes, asked for again and agai
 
 
 def has_room(shape: Shape) -> bool:
-    """Whether every chip takes a layout of ours, as far as the axes behind the batch go."""
+    """Whether every chip has room for a layout that we choose, apart from the batch axis."""
     _, d, c, h, w = shape
     return max(d, h, w) <= SMALLEST_CAP and c <= MOST_CHANNELS
 
 
 @lru_cache(maxsize=4096)
 def _plane(d: int, c: int, h: int, w: int) -> tuple[int, int]:
-    """The elements of one image as rows and columns: at the seam of two axes if that fits, else wherever it does."""
+    """The elements of one image as rows and columns: split between two axes if that fits, else anywhere."""
     splits = ((d * c * h, w), (d * c, h * w), (d, c * h * w))
     size = d * c * h * w
     anywhere = ((size // columns, columns) for columns in range(SMALLEST_CAP, 0, -1) if size % columns == 0)
-    return next((each for each in (*splits, *anywhere) if max(each) <= SMALLEST_CAP), splits[0])
+    return next((split for split in (*splits, *anywhere) if max(split) <= SMALLEST_CAP), splits[0])
 
 
 class LoweringError(AneforgeError, ValueError):
@@ -67,15 +68,15 @@ class LoweringError(AneforgeError, ValueError):
 
     def __init__(self, node: Tensor, message: str, reject: str | None = None, sources: tuple[str, ...] = ()) -> None:
         self.node, self.reject, self.sources = node, reject, sources
-        called = f" {node.name!r}" if node.name else ""
-        said = f'; the compiler says "{reject}"' if reject else ""
-        super().__init__(f"{node.op}{called} {list(node.shape)} at {located(node.where)}: {message}{said}")
+        name = f" {node.name!r}" if node.name else ""
+        quote = f'; the compiler says "{reject}"' if reject else ""
+        super().__init__(f"{node.op}{name} {list(node.shape)} at {located(node.where)}: {message}{quote}")
 
 
 @cache
 def reject_string(layer: str, start: str) -> str:
     """The compiler's own words for a layer that it refuses, from layers.json, found by how they start."""
-    row = next(each for each in store.load("layers")["layers"] if each["name"] == layer)
+    row = next(record for record in store.load("layers")["layers"] if record["name"] == layer)
     return next(text for text in row["reject_strings"] if text.startswith(start))
 
 
@@ -89,7 +90,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
         for name in names:
             if name in _RULES:
-                raise ValueError(f"{name} is lowered twice")
+                raise ValueError(f"{name}: this graph op already has a lowering rule")
             _RULES[name] = function
         return function
 
@@ -127,9 +128,9 @@ class Builder:
         dtype: str = "f16",
     ) -> Op:
         """Append one op that gives an NDCHW tensor."""
-        made = Op(f"anec.{kind}", operands, TensorType(shape, dtype), attrs, self.sources)
-        self.ops.append(made)
-        return made
+        op = Op(f"anec.{kind}", operands, TensorType(shape, dtype), attrs, self.sources)
+        self.ops.append(op)
+        return op
 
     def unit(self, layer: str, operands: Iterable[Op], shape: Shape, **params: Any) -> Op:
         """A native layer without a backend op; the parameters as JSON with sorted keys."""
@@ -138,8 +139,8 @@ class Builder:
 
     def value(self, node: Tensor) -> Op:
         """What a node gives, in the layout of its shape."""
-        found = self.values.get(node.uid)
-        return self._stored(node, layout(node.shape)) if found is None else found
+        value = self.values.get(node.uid)
+        return self._stored(node, layout(node.shape)) if value is None else value
 
     def constant(self, values: Any, shape: Shape) -> Op:
         """A constant of the compiler's own, rounded to fp16 as every stored constant is."""
@@ -151,19 +152,19 @@ class Builder:
 
     def _const_in(self, weight: Weight, shape: Shape, sources: tuple[str, ...] = ()) -> Op:
         key = (weight.key, shape)
-        found = self._constants.get(key)
-        if found is None:
+        constant = self._constants.get(key)
+        if constant is None:
             self.weights[weight.key] = weight
             sources = sources or self.sources
-            found = Op("anec.const_in", (), TensorType(shape), {"weight": weight.key}, sources)
-            self._constants[key] = found
-            self.ops.append(found)
-        return found
+            constant = Op("anec.const_in", (), TensorType(shape), {"weight": weight.key}, sources)
+            self._constants[key] = constant
+            self.ops.append(constant)
+        return constant
 
     def kernel(self, node: Tensor, table: str) -> tuple[Op, dict[str, str]]:
         """A stored kernel in the form it came in, and the attributes that say how: bytes with a scale for each output
-        channel, or places in one table. Any other form is a kernel of fp16 here; how it is stored is the packing's
-        business."""
+        channel, or places in one table. Any other form becomes an fp16 kernel, and the packing decides how it is
+        stored."""
         encoded = None if node.weight is None else node.weight.encoded
         if encoded is None or not is_packed(encoded):
             return self.value(node), {}
@@ -174,9 +175,9 @@ class Builder:
             parts["kernel_zero_point"] = encoded.zero_point
         attrs = {}
         for name, part in parts.items():
-            held = intern_weight(part.astype(np.float64).reshape(-1), name)
-            self.weights[held.key] = held
-            attrs[name] = held.key
+            weight = intern_weight(part.astype(np.float64).reshape(-1), name)
+            self.weights[weight.key] = weight
+            attrs[name] = weight.key
         return self._codes(node, encoded), attrs
 
     def _codes(self, node: Tensor, encoded: Encoded) -> Op:
@@ -186,18 +187,18 @@ class Builder:
         kind = f"{'si' if signed else 'ui'}{encoded.bits}"
         self.weights[codes.key] = codes
         attrs = {"weight": codes.key}
-        made = Op("anec.const_in", (), TensorType(layout(encoded.shape), kind), attrs, (self.names[node.uid],))
-        self.ops.append(made)
-        return made
+        constant = Op("anec.const_in", (), TensorType(layout(encoded.shape), kind), attrs, (self.names[node.uid],))
+        self.ops.append(constant)
+        return constant
 
     @cached_property
     def read_as_numbers(self) -> frozenset[int]:
         """The uids of quantised values that something besides a dequantiser reads: another op, or the caller."""
-        found = {each.uid for each in self.graph.outputs if each.op == "quantize"}
+        uids = {output.uid for output in self.graph.outputs if output.op == "quantize"}
         for node in self.graph.nodes:
             if node.op != "dequantize":
-                found.update(each.uid for each in node.inputs if each.op == "quantize")
-        return frozenset(found)
+                uids.update(operand.uid for operand in node.inputs if operand.op == "quantize")
+        return frozenset(uids)
 
     @staticmethod
     def is_const(node: Tensor) -> bool:
@@ -206,7 +207,8 @@ class Builder:
     # Layouts.
 
     def laid(self, node: Tensor, shape: Shape) -> Op:
-        """What a node gives, as if the user had given it another shape of as many elements in the same order."""
+        """The value of a node, as if the user had declared it with another shape of the same elements in the same
+        order."""
         if node.shape == shape:
             return self.value(node)
         if node.op == "const" and not _deep(shape) and not _deep(node.shape):
@@ -214,7 +216,7 @@ class Builder:
         return self.reshaped(self.value(node), node.shape, shape)
 
     def aligned(self, node: Tensor, rank: int) -> Op:
-        """NumPy's alignment: axes of one in front, up to a rank."""
+        """NumPy's alignment: axes of one in front, up to the given rank."""
         missing = rank - len(node.shape)
         return self.laid(node, (1,) * missing + node.shape) if missing > 0 else self.value(node)
 
@@ -270,8 +272,8 @@ class Builder:
     def off_batch(self, value: Op) -> tuple[Op, Shape]:
         """The batch laid on the channels, for layers that take no batch axis; and the shape to go back to.
 
-        The rest lies on rows and columns, in the first split of both that every chip has room for: no line of the
-        image need lie along either, so what looks at more than the channels must not use this.
+        The rest lies on rows and columns, in the first split that every chip has room for. An axis of the image may be
+        cut by it, so an op that looks at more than the channels must not use this.
         """
         n, *image = value.shape
         return self.stored_reshape(value, (1, 1, n, *_plane(*image))), value.shape
@@ -304,7 +306,7 @@ def _scales_outputs(encoded: Encoded) -> bool:
 
 
 def _deep(shape: Shape) -> bool:
-    """A volume whose order in store differs from the user's."""
+    """Whether a shape is a volume whose stored order differs from the user's."""
     return len(shape) == 5 and shape[1] > 1 and shape[2] > 1
 
 

@@ -31,7 +31,7 @@ def _conv(b: Builder, node: Tensor) -> Op:
     if attrs["groups"] > 1 and attrs["groups"] == x.shape[1]:
         settings["channel_wise"] = True
     kernel, stored = (b.value(weight), {}) if node.op != "conv" else b.kernel(weight, "kernel_palettized_LUT")
-    operands = [b.value(x), kernel, *(b.vector(each) for each in bias)]
+    operands = [b.value(x), kernel, *(b.vector(vector) for vector in bias)]
     settings |= stored
     kind = "deconvolution" if node.op == "conv_transpose" else "convolution"
     return b.emit(kind, operands, layout(node.shape), settings)
@@ -47,7 +47,7 @@ def _matmul(b: Builder, node: Tensor) -> Op:
 
 
 def _turned(node: Tensor) -> bool:
-    """A transpose that exchanges the last two axes: the product has a flag for it."""
+    """Whether a node is a transpose of the last two axes, for which the product has a flag."""
     if node.op != "transpose":
         return False
     perm = node.signature.attrs[0][1]
@@ -71,30 +71,30 @@ def _flat_product(b: Builder, node: Tensor, left: Tensor, right: Tensor) -> Op:
         w = b.laid(right.inputs[0], (columns, inner))
     else:
         w = b.laid(right, (inner, columns))
-    made = b.emit("matmul", (a, w), layout(shape), flags)
-    return b.reshaped(made, shape, node.shape)
+    product = b.emit("matmul", (a, w), layout(shape), flags)
+    return b.reshaped(product, shape, node.shape)
 
 
 def _in_line(shape: Shape) -> Shape:
-    """A result whose rows all meet one matrix: the rows as one line of channels, or as they are where that is too
-    long, with some of them on H and N."""
+    """A result whose rows all meet one matrix: the rows as one line of channels. Where that is too long, the shape
+    stays as it is, with some of the rows on H and N."""
     rows = math.prod(shape[:-1])
     return (rows, shape[-1]) if rows <= MOST_CHANNELS or len(shape) > 4 else shape
 
 
 def _batched_product(b: Builder, node: Tensor, left: Tensor, right: Tensor) -> Op:
-    """The last batch axis lies on H and the one before on N; what is stored with rows on H changes places."""
+    """The last batch axis lies on H and the one before it on N; a value stored with rows on H is transposed."""
     batch = node.shape[:-2]
     flags: dict[str, Any] = {}
     operands = []
-    for each, flag in ((left, "transpose_lhs"), (right, "transpose_rhs")):
-        source = each
-        if _turned(each):
-            source, flags[flag] = each.inputs[0], True
+    for operand, flag in ((left, "transpose_lhs"), (right, "transpose_rhs")):
+        source = operand
+        if _turned(operand):
+            source, flags[flag] = operand.inputs[0], True
         operands.append(_rows_on_channels(b, source, batch))
     n, h = _folded(batch)
-    made = b.emit("matmul", operands, (n, 1, node.shape[-2], h, node.shape[-1]), flags)
-    back = b.transposed(made, _ROWS_TO_CHANNELS)
+    product = b.emit("matmul", operands, (n, 1, node.shape[-2], h, node.shape[-1]), flags)
+    back = b.transposed(product, _ROWS_TO_CHANNELS)
     return b.reshaped(back, (n, h, *node.shape[-2:]), node.shape)
 
 
@@ -124,19 +124,19 @@ def _linear(b: Builder, node: Tensor) -> Op:
     """A stored weight contracts the width; one that arrives at run time is a product with the flag instead."""
     x, weight, *bias = node.inputs
     out = node.shape[-1]
-    offset = [b.vector(each, 4) for each in bias]
+    offset = [b.vector(vector, 4) for vector in bias]
     if b.is_const(weight):
         shape = x.shape
         if len(shape) == 5:  # "ANE cannot support Linear with input rank >= 5"
             shape = (shape[0], shape[1] * shape[2], *shape[3:])
         value = b.laid(x, shape)
         kernel, stored = b.kernel(weight, "kernel_lut")
-        made = b.emit("linear", (value, kernel, *offset), (*value.shape[:4], out), stored)
-        return b.reshaped(made, (*shape[:-1], out), node.shape)
+        product = b.emit("linear", (value, kernel, *offset), (*value.shape[:4], out), stored)
+        return b.reshaped(product, (*shape[:-1], out), node.shape)
     shape = _in_line(node.shape)
     operands = (b.laid(x, (*shape[:-1], x.shape[-1])), b.value(weight), *offset)
-    made = b.emit("matmul", operands, layout(shape), {"transpose_rhs": True})
-    return b.reshaped(made, shape, node.shape)
+    product = b.emit("matmul", operands, layout(shape), {"transpose_rhs": True})
+    return b.reshaped(product, shape, node.shape)
 
 
 @rule("einsum")

@@ -31,14 +31,14 @@ def _reshape(b: Builder, node: Tensor) -> Op:
 
 @rule("flatten")
 def _flatten(b: Builder, node: Tensor) -> Op:
-    """The native layer makes a line of channels of each image; a line of the user lies along the width."""
+    """The native layer gives one line of channels for each image; the user's line lies along the width."""
     x = node.inputs[0]
     shape = x.shape if len(x.shape) < 5 else (x.shape[0], math.prod(x.shape[1:3]), *x.shape[3:])
     value = b.laid(x, shape)
     n, d, c, h, w = value.shape
     dtype = DTYPES[node.dtype]
-    made = b.emit("flatten", (value,), (n, d, c * h * w, 1, 1), {"flatten_mode": "NCHW"}, dtype)
-    return b.stored_reshape(made, layout(node.shape))
+    flattened = b.emit("flatten", (value,), (n, d, c * h * w, 1, 1), {"flatten_mode": "NCHW"}, dtype)
+    return b.stored_reshape(flattened, layout(node.shape))
 
 
 @rule("transpose")
@@ -56,24 +56,24 @@ def _joined(b: Builder, values: list[Op], axis: int, shape: Shape, dtype: str) -
         return values[0]
     if axis:
         return b.emit("concat", values, shape, {"axis": axis}, dtype)
-    values = [b.off_batch(each)[0] for each in values]
+    values = [b.off_batch(value)[0] for value in values]
     plane = values[0].shape[3:]
-    made = b.emit("concat", values, (1, 1, shape[0], *plane), {"axis": _CHANNELS}, dtype)
-    return b.stored_reshape(made, shape)
+    joined = b.emit("concat", values, (1, 1, shape[0], *plane), {"axis": _CHANNELS}, dtype)
+    return b.stored_reshape(joined, shape)
 
 
 @rule("concat")
 def _concat(b: Builder, node: Tensor) -> Op:
     axis = AXES_OF_RANK[len(node.shape)][node.signature.attrs[0][1]]
-    return _joined(b, [b.value(each) for each in node.inputs], axis, layout(node.shape), DTYPES[node.dtype])
+    return _joined(b, [b.value(operand) for operand in node.inputs], axis, layout(node.shape), DTYPES[node.dtype])
 
 
 @rule("stack")
 def _stack(b: Builder, node: Tensor) -> Op:
     position = node.signature.attrs[0][1]
-    each = (*node.shape[:position], 1, *node.shape[position + 1 :])
-    values = [b.laid(operand, each) for operand in node.inputs]
-    return _joined(b, values, AXES_OF_RANK[len(each)][position], layout(node.shape), DTYPES[node.dtype])
+    item_shape = (*node.shape[:position], 1, *node.shape[position + 1 :])
+    values = [b.laid(operand, item_shape) for operand in node.inputs]
+    return _joined(b, values, AXES_OF_RANK[len(item_shape)][position], layout(node.shape), DTYPES[node.dtype])
 
 
 @rule("tile")
@@ -152,10 +152,10 @@ def _run(b: Builder, node: Tensor) -> Op:
 
 
 def _columns(length: int, start: int, end: int) -> int:
-    """How long the rows of a line are cut, so that those around a run make a line that every chip has room for."""
-    lengths = [length, *(each for each in range(min(length, SMALLEST_CAP), 0, -1) if length % each == 0)]
-    fits = (each for each in lengths if (-(-end // each) - start // each) * each <= SMALLEST_CAP)
-    return next((each for each in fits if length // each <= MOST_CHANNELS), length)
+    """How long to cut the rows of a line, so that the rows around a run make a line that every chip has room for."""
+    lengths = [length, *(size for size in range(min(length, SMALLEST_CAP), 0, -1) if length % size == 0)]
+    fits = (size for size in lengths if (-(-end // size) - start // size) * size <= SMALLEST_CAP)
+    return next((size for size in fits if length // size <= MOST_CHANNELS), length)
 
 
 @rule("gather")
@@ -168,8 +168,8 @@ def _gather(b: Builder, node: Tensor) -> Op:
         return b.emit("gather_nd", (x,), shape, {"axes": (place,), "indices": indices}, dtype)
     flat, _ = b.off_batch(x)
     attrs = {"axes": (_CHANNELS,), "indices": indices}
-    made = b.emit("gather_nd", (flat,), (1, 1, len(indices), *flat.shape[3:]), attrs, dtype)
-    return b.stored_reshape(made, shape)
+    gathered = b.emit("gather_nd", (flat,), (1, 1, len(indices), *flat.shape[3:]), attrs, dtype)
+    return b.stored_reshape(gathered, shape)
 
 
 _MODES = {"constant": "Background", "replicate": "Replication", "symmetric": "Symmetric", "reflect": "Reflective"}
@@ -197,8 +197,8 @@ def _pad(b: Builder, node: Tensor) -> Op:
         tall = (folded[0], before + shape[axis] + after, folded[2])
         grown = (*shape[:axis], tall[1], *shape[axis + 1 :])
         if has_room(layout(tall)):
-            made = padded(b, b.reshaped(result, shape, folded), (before, after), (0, 0), mode, value)
-            result = b.reshaped(made, tall, grown)
+            grown_value = padded(b, b.reshaped(result, shape, folded), (before, after), (0, 0), mode, value)
+            result = b.reshaped(grown_value, tall, grown)
         else:
             result = _edged(b, result, places[axis], (before, after), attrs["mode"], value)
         shape = grown
@@ -207,7 +207,7 @@ def _pad(b: Builder, node: Tensor) -> Op:
 
 
 def _edged(b: Builder, x: Op, place: int, sides: tuple[int, int], mode: str, value: float) -> Op:
-    """Elements added along any axis: a number beside the tensor, or elements of its own picked again."""
+    """Add elements along any axis: a number beside the tensor, or elements of its own picked again."""
     if place == 0:
         flat, shape = b.off_batch(x)
         grown = _edged(b, flat, _CHANNELS, sides, mode, value)

@@ -21,7 +21,7 @@ def _sdpa(b: Builder, node: Tensor) -> Op:
     """
     attrs = dict(node.signature.attrs)
     q, k, v, *mask = node.inputs
-    operands = [b.transposed(b.value(each), _HEADS_TO_HEIGHT) for each in (q, k, v)]
+    operands = [b.transposed(b.value(operand), _HEADS_TO_HEIGHT) for operand in (q, k, v)]
     operands.append(b.constant(attrs["scale"], _ONE))
     rows, columns = q.shape[2], k.shape[2]
     plane = b.laid(mask[0], (rows, columns)) if mask else None
@@ -30,8 +30,8 @@ def _sdpa(b: Builder, node: Tensor) -> Op:
         plane = future if plane is None else b.emit("add", (plane, future), plane.shape)
     if plane is not None:
         operands.append(plane)
-    made = b.emit("sdpa", operands, operands[0].shape, {"subtract_max": True})
-    return b.transposed(made, _HEADS_TO_HEIGHT)
+    attended = b.emit("sdpa", operands, operands[0].shape, {"subtract_max": True})
+    return b.transposed(attended, _HEADS_TO_HEIGHT)
 
 
 @rule("topk")
@@ -75,8 +75,8 @@ def _argmax(b: Builder, node: Tensor) -> Op:
 @rule("cross_product")
 def _cross_product(b: Builder, node: Tensor) -> Op:
     """Three channels on each side (layers.json CrossProduct)."""
-    made = b.unit("CrossProduct", [b.vector(each) for each in node.inputs], (1, 1, 3, 1, 1))
-    return b.stored_reshape(made, layout(node.shape))
+    product = b.unit("CrossProduct", [b.vector(operand) for operand in node.inputs], (1, 1, 3, 1, 1))
+    return b.stored_reshape(product, layout(node.shape))
 
 
 @rule("cross_correlation")
@@ -86,13 +86,13 @@ def _cross_correlation(b: Builder, node: Tensor) -> Op:
     rows, columns = node.shape
     operands = (b.laid(x, (1, 1, *x.shape)), b.laid(template, (1, 1, *template.shape)))
     sizes = {"TemplateHeight": template.shape[0], "TemplateWidth": template.shape[1]}
-    made = b.unit("CrossCorrelation", operands, (1, 1, 1, rows, columns), **sizes)
-    return b.reshaped(made, (1, 1, rows, columns), node.shape)
+    scores = b.unit("CrossCorrelation", operands, (1, 1, 1, rows, columns), **sizes)
+    return b.reshaped(scores, (1, 1, rows, columns), node.shape)
 
 
 @rule("cost_volume")
 def _cost_volume(b: Builder, node: Tensor) -> Op:
-    operands = [b.vector(each, 4) for each in node.inputs]
+    operands = [b.vector(operand, 4) for operand in node.inputs]
     reach = node.signature.attrs[0][1]
     return b.unit("CostVolume", operands, layout(node.shape), DisparityRange=reach, DisparityDirection=0)
 
@@ -106,8 +106,10 @@ def _points(b: Builder, node: Tensor) -> Op:
 def _fps(b: Builder, node: Tensor) -> Op:
     k = node.signature.attrs[0][1]
     shape = (1, 1, 3, 1, k)
-    made = b.unit("FurthestPointSampling", (_points(b, node.inputs[0]),), shape, CentroidCount=k, DistanceMetric="L2")
-    return b.transposed(made, _POINTS_TO_WIDTH)
+    samples = b.unit(
+        "FurthestPointSampling", (_points(b, node.inputs[0]),), shape, CentroidCount=k, DistanceMetric="L2"
+    )
+    return b.transposed(samples, _POINTS_TO_WIDTH)
 
 
 @rule("radius_search")
@@ -127,7 +129,7 @@ def _minmax(b: Builder, node: Tensor) -> Op:
 @rule("scaled_elementwise")
 def _scaled(b: Builder, node: Tensor) -> Op:
     (_, kind), (_, scale) = node.signature.attrs
-    operands = [b.value(each) for each in node.inputs]
+    operands = [b.value(operand) for operand in node.inputs]
     return b.emit("scaled_elementwise", operands, layout(node.shape), {"mode": kind, "scale": float(scale)})
 
 

@@ -25,9 +25,9 @@ _REDUCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 def _axes(node: Tensor) -> tuple[int, ...]:
     """The reduced axes in NDCHW."""
     attrs = dict(node.signature.attrs)
-    named = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
+    reduced = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
     places = AXES_OF_RANK[len(node.inputs[0].shape)]
-    return tuple(sorted(places[axis] for axis in named))
+    return tuple(sorted(places[axis] for axis in reduced))
 
 
 def _reduce(b: Builder, kind: str, x: Op, axes: tuple[int, ...], **attrs: Any) -> Op:
@@ -37,12 +37,12 @@ def _reduce(b: Builder, kind: str, x: Op, axes: tuple[int, ...], **attrs: Any) -
     """
     shape = _without(x.shape, axes)
     if axes[0] == N:
-        found = _off_batch(b, x, axes)
-        if found is None:
+        moved = _off_batch(b, x, axes)
+        if moved is None:
             return _reduce(b, kind, _reduce(b, kind, x, axes[1:], **attrs), (N,))
-        x, axes = found
-    made = b.emit(kind, (x,), _without(x.shape, axes), {"axes": axes, **attrs})
-    return b.stored_reshape(made, shape)
+        x, axes = moved
+    reduced = b.emit(kind, (x,), _without(x.shape, axes), {"axes": axes, **attrs})
+    return b.stored_reshape(reduced, shape)
 
 
 def _without(shape: Shape, axes: tuple[int, ...]) -> Shape:
@@ -102,14 +102,14 @@ def _log_sum(b: Builder, node: Tensor) -> Op:
 
 @rule("reduce_log_sum_exp")
 def _log_sum_exp(b: Builder, node: Tensor) -> Op:
-    """As it stands: chips were seen to run over where the sum of the powers does, so no maximum is taken out (U49)."""
+    """log(sum(exp(x))) without subtracting the maximum: chips were seen to overflow where the sum does (U49)."""
     powers = pointwise(b, "exp2", b.value(node.inputs[0]), base_e=True)
     return pointwise(b, "log2", _reduce(b, "reduce_sum", powers, _axes(node)), base_e=True)
 
 
 @rule("softmax")
 def _softmax(b: Builder, node: Tensor) -> Op:
-    """Along D, C, H or W (layers.json Softmax): a batch that sums to one is laid on the channels."""
+    """Along D, C, H or W (layers.json Softmax). A softmax over the batch has the batch laid on the channels."""
     x, axes = b.value(node.inputs[0]), _axes(node)
     if axes != (N,):
         return b.emit("softmax", (x,), x.shape, {"axes": axes})
@@ -147,8 +147,8 @@ def _batch_norm(b: Builder, node: Tensor) -> Op:
 
 def _per_channel(b: Builder, node: Tensor, kind: str, attrs: dict[str, Any]) -> Op:
     x, shape = b.channels_first(node.inputs[0])
-    made = b.emit(kind, (x, *(b.vector(each) for each in node.inputs[1:])), x.shape, attrs)
-    return b.reshaped(made, shape, node.shape)
+    normalised = b.emit(kind, (x, *(b.vector(operand) for operand in node.inputs[1:])), x.shape, attrs)
+    return b.reshaped(normalised, shape, node.shape)
 
 
 @rule("group_norm")
@@ -163,8 +163,8 @@ def _group_norm(b: Builder, node: Tensor) -> Op:
         value, shape = b.channels_first(x)
     groups = dict(node.signature.attrs)["num_groups"]
     attrs = {"axes": (2, 3, 4), "epsilon": _eps(node), "groups": groups}
-    made = b.emit("layer_norm", (value, b.vector(gamma), b.vector(beta)), value.shape, attrs)
-    return b.reshaped(made, shape, node.shape)
+    normalised = b.emit("layer_norm", (value, b.vector(gamma), b.vector(beta)), value.shape, attrs)
+    return b.reshaped(normalised, shape, node.shape)
 
 
 @rule("rms_norm")
@@ -188,8 +188,10 @@ def _native_response_norm(b: Builder, node: Tensor) -> Op:
     attrs = dict(node.signature.attrs)
     x, shape = b.channels_first(node.inputs[0])
     settings = {"Alpha": attrs["alpha"], "Beta": attrs["beta"], "K": attrs["k"]}
-    made = b.unit("LocalResponseNormalization", (x,), x.shape, Type="Channel", KernelChannel=node.shape[1], **settings)
-    return b.reshaped(made, shape, node.shape)
+    normalised = b.unit(
+        "LocalResponseNormalization", (x,), x.shape, Type="Channel", KernelChannel=node.shape[1], **settings
+    )
+    return b.reshaped(normalised, shape, node.shape)
 
 
 @rule("local_response_norm")
@@ -209,5 +211,5 @@ def _response_norm(b: Builder, node: Tensor) -> Op:
     total = b.emit("convolution", (pointwise(b, "square", x), kernel), x.shape, POINT_CONVOLUTION)
     shifted = pointwise(b, "gain_offset_control", total, gain=attrs["alpha"] / size, bias=attrs["k"])
     exponent = pointwise(b, "gain_offset_control", pointwise(b, "log2", shifted), gain=-attrs["beta"], bias=0.0)
-    made = pointwise(b, "mult", x, pointwise(b, "exp2", exponent))
-    return b.reshaped(made, shape, node.shape)
+    normalised = pointwise(b, "mult", x, pointwise(b, "exp2", exponent))
+    return b.reshaped(normalised, shape, node.shape)

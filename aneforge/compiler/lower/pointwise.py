@@ -56,7 +56,7 @@ def pointwise(b: Builder, kind: str, *xs: Op, **attrs: Any) -> Op:
 
 def broadcast(b: Builder, kind: str, node: Tensor, dtype: str) -> Op:
     rank = len(node.shape)
-    return b.emit(kind, [b.aligned(each, rank) for each in node.inputs], layout(node.shape), None, dtype)
+    return b.emit(kind, [b.aligned(operand, rank) for operand in node.inputs], layout(node.shape), None, dtype)
 
 
 @rule(*_BINARY)
@@ -142,7 +142,7 @@ def _scaled_tanh(b: Builder, node: Tensor) -> Op:
 
 @rule("thresholded_relu")
 def _thresholded(b: Builder, node: Tensor) -> Op:
-    """x where x - alpha is not below zero; the difference of two numbers has their order's sign."""
+    """x where x - alpha is not below zero. The difference has the right sign even after rounding."""
     (alpha,) = _scalars(node)
     x = b.value(node.inputs[0])
     cond = b.emit("greater_than_equal_zero", (affine(b, x, 1.0, -alpha),), x.shape, None, "i1")
@@ -167,8 +167,8 @@ def _linear(b: Builder, node: Tensor) -> Op:
 
 @rule("softplus")
 def _softplus(b: Builder, node: Tensor) -> Op:
-    """log(1 + exp(x)) as it stands: chips were seen to collapse to 0 where the power runs over (N43), which a form
-    that shifts the argument first would not do."""
+    """log(1 + exp(x)) literally: chips were seen to give 0 where the power overflows (N43), which a form that shifts
+    the argument first would not do."""
     powers = pointwise(b, "exp2", b.value(node.inputs[0]), base_e=True)
     return pointwise(b, "log2", affine(b, powers, 1.0, 1.0), base_e=True)
 
@@ -181,7 +181,7 @@ def _softsign(b: Builder, node: Tensor) -> Op:
 
 @rule("atan")
 def _atan(b: Builder, node: Tensor) -> Op:
-    """The activation table has it (enums.json kATan); none of the 94 backend ops does."""
+    """An entry of the activation table (enums.json kATan); none of the 94 backend ops computes it."""
     x = b.value(node.inputs[0])
     return b.unit("Neuron", (x,), x.shape, Type="ATan")
 
@@ -191,7 +191,7 @@ _CODES = {"int8": "si8", "uint8": "ui8"}
 
 @rule("quantize")
 def _quantize(b: Builder, node: Tensor) -> Op:
-    """Bytes for readers that know what codes are; for any other op the same whole numbers as fp16."""
+    """Bytes for readers that take codes; for any other op the same whole numbers as fp16."""
     x, attrs = b.value(node.inputs[0]), node.attrs
     kind = _CODES[attrs["to"]]
     step = {"scale": float(attrs["scale"]), "zero_point": attrs["zero_point"], "to": kind}
@@ -211,5 +211,5 @@ def _dequantize(b: Builder, node: Tensor) -> Op:
 @rule("prelu")
 def _prelu(b: Builder, node: Tensor) -> Op:
     x, shape = b.channels_first(node.inputs[0])
-    made = pointwise(b, "leaky_relu", x, b.vector(node.inputs[1]))
-    return b.reshaped(made, shape, node.shape)
+    activated = pointwise(b, "leaky_relu", x, b.vector(node.inputs[1]))
+    return b.reshaped(activated, shape, node.shape)

@@ -23,7 +23,7 @@ def _reach(node: Tensor, attrs: dict[str, Any]) -> tuple[int, int]:
 
 @rule("max_pool", "avg_pool")
 def _pool(b: Builder, node: Tensor) -> Op:
-    """What ceil mode reads beyond the padding is more padding, which never counts in a mean: where the user's own
+    """What ceil mode reads beyond the padding is more padding, which never counts in a mean. Where the user's own
     padding does count, it becomes part of the map first."""
     attrs = dict(node.signature.attrs)
     top, bottom, left, right = attrs["pad"]
@@ -59,7 +59,7 @@ def _resize(b: Builder, node: Tensor) -> Op:
         "sampling_modes": mode,
     }
     if "scale" in attrs:
-        settings["scale_factor_y"], settings["scale_factor_x"] = (float(each) for each in attrs["scale"])
+        settings["scale_factor_y"], settings["scale_factor_x"] = (float(factor) for factor in attrs["scale"])
     return b.emit("resize", (b.value(node.inputs[0]),), layout(node.shape), settings)
 
 

@@ -36,18 +36,22 @@ class Port:
 
     def to_ndchw(self, array: np.ndarray) -> np.ndarray:
         """A value of the user's shape as the program takes it."""
-        given = np.asarray(array)
-        if given.shape != self.user_shape:
-            raise AneforgeError(f"{self.name} has shape {list(self.user_shape)}, {list(given.shape)} was given")
-        moved = given.transpose(0, 2, 1, 3, 4) if given.ndim == 5 else given
+        value = np.asarray(array)
+        if value.shape != self.user_shape:
+            raise AneforgeError(
+                f"{self.name}: shape {list(value.shape)} does not fit; expected {list(self.user_shape)}"
+            )
+        moved = value.transpose(0, 2, 1, 3, 4) if value.ndim == 5 else value
         return moved.reshape(self.ndchw_shape)
 
     def from_ndchw(self, array: np.ndarray) -> np.ndarray:
         """A result of the program in the user's shape."""
-        given = np.asarray(array)
-        if given.shape != self.ndchw_shape:
-            raise AneforgeError(f"{self.name} is stored as {list(self.ndchw_shape)}, not {list(given.shape)}")
-        moved = given.transpose(0, 2, 1, 3, 4) if len(self.user_shape) == 5 else given
+        value = np.asarray(array)
+        if value.shape != self.ndchw_shape:
+            raise AneforgeError(
+                f"{self.name}: stored shape {list(value.shape)} does not fit; expected {list(self.ndchw_shape)}"
+            )
+        moved = value.transpose(0, 2, 1, 3, 4) if len(self.user_shape) == 5 else value
         return moved.reshape(self.user_shape)
 
 
@@ -76,8 +80,8 @@ def lower(
     stands: Mapping[int, tuple[str, ...]] | None = None,
     source: Graph | None = None,
 ) -> Lowered:
-    """The graph as backend ops, the user's shapes as NDCHW. No chip is asked: what it takes is decided before, by the
-    rules of phase 0, and after, by phase 2.
+    """The graph as backend ops, the user's shapes as NDCHW. It does not depend on a chip: the rules of phase 0 come
+    before it, and phase 2 after it.
 
     A graph that was rewritten comes with its lineage: ``names`` gives the user's node behind each node by uid,
     ``stands`` those whose value it is where that is not just itself, ``source`` the graph as it was.
@@ -97,20 +101,20 @@ def lower(
             inputs.append(port)
             build.values[node.uid] = build.emit("live_in", (), port.ndchw_shape, {"name": port.name}, port.dtype)
             continue
-        found = known.get(name)
-        if found is None:
-            raise build.refuse(node, "no engine has this op; phase 0 comes first")
+        lower_node = known.get(name)
+        if lower_node is None:
+            raise build.refuse(node, "has no backend op; run phase 0, which rewrites it, first")
         first = len(build.ops)
-        build.values[node.uid] = found(build, node)
+        build.values[node.uid] = lower_node(build, node)
         if node.signature.op.native_layer:
             _mark_bridge(build.ops[first:])
     module, outputs = _finish(build, stands or {}, graph if source is None else source)
     return Lowered(module, tuple(inputs), outputs)
 
 
-def _mark_bridge(made: list[Op]) -> None:
-    """The layer of a native node cuts a segment of its own; what only lays out its operands does not."""
-    for op in reversed(made):
+def _mark_bridge(ops: list[Op]) -> None:
+    """Mark the layer of a native node, which cuts a segment of its own, unlike ops that only lay out its operands."""
+    for op in reversed(ops):
         if op.kind not in ("reshape", "transpose", "const_in"):
             op.labels["bridge"] = True
             return
@@ -140,12 +144,12 @@ def _finish(build: Builder, stands: Mapping[int, tuple[str, ...]], source: Graph
     module.sweep()  # transposes that became flags
     for port, op in zip(outputs, results, strict=True):
         if op.type != TensorType(port.ndchw_shape, port.dtype):
-            raise AnecError(f"{port.name} was lowered to {op.type}, not to {list(port.ndchw_shape)} {port.dtype}")
+            raise AnecError(f"{port.name}: lowered to {op.type}; expected {list(port.ndchw_shape)} {port.dtype}")
     return module, outputs
 
 
 def _kinds_by_node(ops: Sequence[Op]) -> dict[str, frozenset[str]]:
-    """The kinds of ops behind each node. Few sets of kinds occur, so each is held once."""
+    """The kinds of ops behind each node. Few sets of kinds occur, so each is stored once."""
     kinds: dict[str, frozenset[str]] = {}
     none: frozenset[str] = frozenset()
     joined: dict[tuple[frozenset[str], str], frozenset[str]] = {}
@@ -162,7 +166,7 @@ def _kinds_by_node(ops: Sequence[Op]) -> dict[str, frozenset[str]]:
 
 
 def output_names(graph: Graph, names: Mapping[int, str] | None = None) -> tuple[str, ...]:
-    """The user's names of the outputs, told apart where one tensor is asked for twice."""
+    """The user's names of the outputs, made distinct where one tensor is returned twice."""
     names, labels = graph.names() if names is None else names, []
     for node in graph.outputs:
         label = names[node.uid]

@@ -1,4 +1,4 @@
-"""Phase 4: lay out the buffers and streams that the partitions read and write."""
+"""Phase 4: lay out the buffers and streams that the task groups read and write."""
 
 from __future__ import annotations
 

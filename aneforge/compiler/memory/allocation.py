@@ -12,7 +12,7 @@ from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import budget
+from aneforge.compiler.schedule.task_groups import budget
 
 __all__ = ["Allocation", "allocation_of"]
 
@@ -48,7 +48,7 @@ def allocation_of(chained: bool, dependent: bool, in_place: bool, ring: bool, on
     "assign-allocations",
     4,
     reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
-    requires=["partitions", "joined concats"],
+    requires=["task groups", "joined concats"],
     ensures=["allocations"],
 )
 def assign_allocations(module: Module, chip: Facts) -> int:
@@ -77,17 +77,17 @@ def assign_allocations(module: Module, chip: Facts) -> int:
     return resident
 
 
-_ELSEWHERE = ("texture", "broadcast", "transpose", "quant")  # slots that put a number in another place or size
+_ELSEWHERE = ("texture", "broadcast", "transpose", "quant")  # slots that move a number or change its size
 
 
 def _rewritten(live: Liveness, layer: Layer, buffer: LiveBuffer) -> LiveBuffer | None:
     """The buffer that a pointwise layer may overwrite: of the same type and place, read here for the last time."""
     if not _pointwise(layer) or buffer.owner is not layer.result or buffer.port or len(buffer.values) > 1:
         return None
-    here = live.step[layer]
+    step = live.step[layer]
     for value in layer.inputs:
         other = live.of[value]
-        alone = other.owner is value and not other.port and other.last == here and other.first < here
+        alone = other.owner is value and not other.port and other.last == step and other.first < step
         same = value.type == layer.result.type and live.on_chip(other) == live.on_chip(buffer)
         if alone and same and len(value.users) == 1:
             return other

@@ -10,7 +10,7 @@ from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory.liveness import Liveness
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import budget
+from aneforge.compiler.schedule.task_groups import budget
 
 _BATCH, _WIDTH = 0, 4
 
@@ -19,7 +19,7 @@ _BATCH, _WIDTH = 0, 4
     "join-widths",
     4,
     reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
-    requires=["partitions", "folded pads"],
+    requires=["task groups", "folded pads"],
     ensures=["joined concats"],
     only=["concat"],
 )
@@ -27,7 +27,7 @@ def join_widths(module: Module, chip: Facts) -> int:
     """Width concat: layers that only a concat reads write into its buffer; the concat itself does nothing.
 
     Along the width each operand must start on the DMA granule (0x1c0). On chip the whole buffer is then held from
-    the first operand on, which has to stay within the partition's budget.
+    the first operand on, which has to stay within the task group's budget.
     """
     graph = LayerGraph.of_module(module)
     footprint = Footprint(chip)
@@ -49,16 +49,16 @@ def _pieces(graph: LayerGraph, layer: Layer, granule: int) -> list[Layer]:
     if op.kind != "concat" or op.attrs.get("interleave") or op.attrs["axis"] == _BATCH or len(layer.ops) > 1:
         return []
     pieces = [graph.of.get(operand) for operand in op.operands]
-    made = [piece for piece in pieces if piece is not None]
-    if len(made) < len(pieces) or len(set(made)) < len(made):
+    producers = [piece for piece in pieces if piece is not None]
+    if len(producers) < len(pieces) or len(set(producers)) < len(producers):
         return []
-    for piece in made:
+    for piece in producers:
         busy = piece.engine == "view" or piece.is_output or piece.is_ring or "inside" in piece.primary.labels
         if busy or len(piece.consumers) > 1 or piece.segment != layer.segment:
             return []
     if op.attrs["axis"] == _WIDTH and any(at % granule for at in _offsets(layer, 1)):
         return []
-    return made
+    return producers
 
 
 def _offsets(layer: Layer, stride: int) -> list[int]:
@@ -92,8 +92,8 @@ def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[
     whole = live.of[layer.result]
     if not live.on_chip(whole):
         return True
-    partition = layer.primary.labels["partition"]
-    if any(piece.primary.labels["partition"] != partition for piece in pieces):
+    task_group = layer.primary.labels["task_group"]
+    if any(piece.primary.labels["task_group"] != task_group for piece in pieces):
         return False
     parts = [live.of[piece.result] for piece in pieces]
     first, last = min(part.first for part in parts), live.step[layer]

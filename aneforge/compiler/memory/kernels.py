@@ -5,7 +5,7 @@ from __future__ import annotations
 from aneforge.anec.ir import Module, Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legalise.kernel_memory import kernel_cap, stored_size, streamable
+from aneforge.compiler.legalise.kernel_memory import is_streamable, kernel_cap, stored_size
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import StoredWeight, plan_of
 
@@ -31,7 +31,7 @@ def kernel_of(op: Op) -> Op | None:
         "stream:sparse",
         "stream:blockwise",
     ],
-    requires=["partitions"],
+    requires=["task groups"],
     ensures=["packed weights"],
 )
 def pack_kernels(module: Module, chip: Facts) -> int:
@@ -49,7 +49,9 @@ def pack_kernels(module: Module, chip: Facts) -> int:
             encoding = _encoding(module, op, kernel, chip)
             if encoding != "fp16":
                 kernel.labels["encoding"] = encoding
-            streams = streamable(op, chip["max_operand_bytes"]) and kernel_cap(chip, True) != kernel_cap(chip, False)
+            streams = is_streamable(op, chip["max_operand_bytes"]) and kernel_cap(chip, True) != kernel_cap(
+                chip, False
+            )
             flows[kernel] = "stream" if streams and flows.get(kernel) != "fold" else "fold"
     address = 0
     weights: list[StoredWeight] = []

@@ -15,7 +15,7 @@ from aneforge.compiler.passes import pass_
 from aneforge.compiler.plan import Buffer, Name, plan_of, with_peaks
 from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import budget
+from aneforge.compiler.schedule.task_groups import budget
 
 __all__ = ["Arena", "pack"]
 
@@ -76,10 +76,10 @@ def pack(buffers: Iterable[LiveBuffer], capacity: int | None) -> tuple[dict[Live
     placed: dict[LiveBuffer, int] = {}
     homeless: list[LiveBuffer] = []
     ending: list[tuple[int, int, LiveBuffer]] = []
-    for number, buffer in enumerate(sorted(buffers, key=lambda each: (each.first, -each.size))):
+    for number, buffer in enumerate(sorted(buffers, key=lambda buffer_: (buffer_.first, -buffer_.size))):
         while ending and ending[0][0] < buffer.first:
-            gone = heapq.heappop(ending)[2]
-            arena.give_back(placed[gone], gone.size)
+            ended = heapq.heappop(ending)[2]
+            arena.give_back(placed[ended], ended.size)
         address = arena.take(buffer.size)
         if address is None:
             homeless.append(buffer)
@@ -110,7 +110,7 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
     for buffer in spilled:
         for value in buffer.values:
             _evict(graph.of[value])
-    plan.partitions = with_peaks(plan.partitions or (), plan.buffers)
+    plan.task_groups = with_peaks(plan.task_groups or (), plan.buffers)
     plan.segments = graph.with_borders(plan.segments or ())
     plan.live = None  # every buffer has its place; a pass that changes that starts again
     return len(spilled)
@@ -122,8 +122,8 @@ def _places(
     """The space and the address of every buffer, and those that find no room in L2."""
     inside: dict[int, list[LiveBuffer]] = {}
     for buffer in buffers:
-        if buffer.partition is not None and live.on_chip(buffer):
-            inside.setdefault(buffer.partition, []).append(buffer)
+        if buffer.task_group is not None and live.on_chip(buffer):
+            inside.setdefault(buffer.task_group, []).append(buffer)
     spilled: list[LiveBuffer] = []
     addresses: dict[LiveBuffer, int] = {}
     for members in inside.values():
@@ -155,7 +155,7 @@ def _records(live: Liveness, spaces: dict[LiveBuffer, str], addresses: dict[Live
             footprint.bytes(buffer.owner),
             footprint.row_stride(buffer.owner),
             (buffer.first, buffer.last),
-            buffer.partition if spaces[buffer] == "l2" else None,
+            buffer.task_group if spaces[buffer] == "l2" else None,
             tuple(values),
         )
         for number, (buffer, values) in enumerate(names.items())

@@ -18,24 +18,24 @@ SEVERAL = -1
 class LiveBuffer:
     """A stretch of memory to be placed: the values that lie in it, and when they are needed."""
 
-    __slots__ = ("first", "last", "owner", "partition", "port", "size", "values")
+    __slots__ = ("first", "last", "owner", "port", "size", "task_group", "values")
 
     def __init__(self, owner: Op, first: int) -> None:
         self.owner = owner
         """The value that gives the buffer its size; the others are views of it or pieces inside it."""
         self.values: list[Op] = [owner]
         self.first = self.last = first
-        self.partition: int | None = None
-        """The one partition that makes and reads it; -1 where several do."""
+        self.task_group: int | None = None
+        """The one task group that makes and reads it; -1 where several do."""
         self.port = owner.kind == "live_in"
         self.size = 0
 
-    def touch(self, partition: int) -> None:
-        """A layer of a partition makes or reads it."""
-        if self.partition is None:
-            self.partition = partition
-        elif self.partition != partition:
-            self.partition = SEVERAL
+    def touch(self, task_group: int) -> None:
+        """A layer of a task group makes or reads it."""
+        if self.task_group is None:
+            self.task_group = task_group
+        elif self.task_group != task_group:
+            self.task_group = SEVERAL
 
 
 class Liveness:
@@ -47,7 +47,7 @@ class Liveness:
 
     @staticmethod
     def of_module(module: Module, footprint: Footprint, most: int) -> Liveness:
-        """That of the module's plan: made by the first pass that asks."""
+        """The liveness of the module's plan; created by the first pass that asks."""
         plan, graph = plan_of(module), LayerGraph.of_module(module)
         live = plan.live
         if live is None or live.graph is not graph or (live.footprint.rules, live.most) != (footprint.rules, most):
@@ -89,7 +89,7 @@ class Liveness:
     def _make(self, layer: Layer) -> None:
         result = layer.result
         buffer = self.of.get(result)
-        if buffer is None and layer.primary.kind == "ring_buffer_writer":  # it changes the ring that it is given
+        if buffer is None and layer.primary.kind == "ring_buffer_writer":  # it changes the ring that it reads
             buffer = self._buffer(layer.primary.operands[1])
             buffer.values.append(result)
         if buffer is None and layer.engine == "view":
@@ -104,36 +104,36 @@ class Liveness:
         buffer.port |= layer.primary.kind == "state"  # it outlives the run, so the caller owns it
         buffer.first = min(buffer.first, self.step[layer])
         buffer.last = max(buffer.last, self.step[layer])
-        buffer.touch(layer.primary.labels["partition"])
+        buffer.touch(layer.primary.labels["task_group"])
 
     def _read(self, layer: Layer) -> None:
         for value in layer.inputs:
             buffer = self._buffer(value)
             buffer.last = max(buffer.last, self.step[layer])
-            buffer.touch(layer.primary.labels["partition"])
+            buffer.touch(layer.primary.labels["task_group"])
 
     def _buffer(self, value: Op) -> LiveBuffer:
-        found = self.of.get(value)
-        if found is None:
-            found = self.of[value] = LiveBuffer(value, 0)
-        return found
+        buffer = self.of.get(value)
+        if buffer is None:
+            buffer = self.of[value] = LiveBuffer(value, 0)
+        return buffer
 
     def share(self, value: Op, buffer: LiveBuffer) -> None:
-        """A value lies in this buffer from now on, with all that lay in its own, for as long as either is needed."""
+        """Put a value, and all values of its own buffer, into this buffer, for as long as either is needed."""
         old = self.of[value]
         buffer.first, buffer.last = min(buffer.first, old.first), max(buffer.last, old.last)
-        if old.partition is not None:
-            buffer.touch(old.partition)
+        if old.task_group is not None:
+            buffer.touch(old.task_group)
         buffer.values += old.values
         for moved in old.values:
             self.of[moved] = buffer
 
     def on_chip(self, buffer: LiveBuffer) -> bool:
-        """Made and read inside one partition, and no larger than its budget."""
-        return not buffer.port and buffer.partition != SEVERAL and buffer.size <= self.most
+        """Whether a buffer is written and read inside one task group, and is no larger than its budget."""
+        return not buffer.port and buffer.task_group != SEVERAL and buffer.size <= self.most
 
     def in_order(self) -> list[LiveBuffer]:
-        """Each buffer once: those of ports first, then by the first layer of the schedule that lies in it."""
+        """Each buffer once: those of ports first, then by the first layer of the schedule that writes to it."""
         ports = [self.of[op] for op in self.graph.module.inputs if op in self.of]
         return list(dict.fromkeys([*ports, *(self.of[layer.result] for layer in self.graph.layers)]))
 

@@ -11,12 +11,12 @@ from aneforge.compiler.schedule.layers import LayerGraph
 _ROWS, _COLUMNS = 3, 4
 
 
-@pass_("fold-padding", 4, requires=["partitions"], ensures=["folded pads"], only=["padding"])
+@pass_("fold-padding", 4, requires=["task groups"], ensures=["folded pads"], only=["padding"])
 def fold_padding(module: Module, chip: Facts) -> int:
     """Pad optimisation: a zero pad that only one convolution reads goes into its explicit_padding.
 
     An average pool takes it likewise if it has no padding of its own: then every zero counts, as ``inc_pad`` says.
-    The map that is read instead is smaller than the padded one, so no partition's peak grows.
+    The map that is read instead is smaller than the padded one, so no task group's peak grows.
     """
     gone: set[int] = set()
     graph = LayerGraph.of_module(module)
@@ -29,7 +29,7 @@ def fold_padding(module: Module, chip: Facts) -> int:
         added = (0, 0, *rows, *columns)
         name = "explicit_padding" if reader.kind == "convolution" else "padding"
         own = reader.attrs[name]
-        reader.attrs[name] = tuple(one + two for one, two in zip(own, added, strict=True))
+        reader.attrs[name] = tuple(before + extra for before, extra in zip(own, added, strict=True))
         if reader.kind == "average_pool":
             reader.attrs["inc_pad"] = True
         reader.set_operand(0, op.operands[0])
@@ -42,7 +42,7 @@ def fold_padding(module: Module, chip: Facts) -> int:
 
 
 def _unpair(graph: LayerGraph, op: Op) -> None:
-    """The layer goes, so nothing is chained into it and nothing runs beside it any more."""
+    """The layer is removed, so nothing is chained into it or runs beside it any more."""
     layer = graph.of[op]
     for producer in layer.producers:
         producer.primary.labels.pop("chained", None)
@@ -57,7 +57,7 @@ def _takes(op: Op, reader: Op) -> bool:
         return False
     if (
         op.labels.get("segment") != reader.labels.get("segment")
-        or op.labels["partition"] != reader.labels["partition"]
+        or op.labels["task_group"] != reader.labels["task_group"]
     ):
         return False
     kernel = _kernel(reader)
@@ -67,14 +67,16 @@ def _takes(op: Op, reader: Op) -> bool:
     if kernel is None:
         return False
     own = reader.attrs["explicit_padding" if reader.kind == "convolution" else "padding"]
-    rows, columns = ((one + two for one, two in zip(sizes[axis], own[2 * axis - 4 : 2 * axis - 2], strict=True))
-                     for axis in (_ROWS, _COLUMNS))  # fmt: skip
+    rows, columns = (
+        tuple(before + extra for before, extra in zip(sizes[axis], own[2 * axis - 4 : 2 * axis - 2], strict=True))
+        for axis in (_ROWS, _COLUMNS)
+    )
     # Padding as wide as the kernel would give windows that see nothing else.
     return max(rows) < kernel[0] and max(columns) < kernel[1]
 
 
 def _shares_layer(op: Op) -> bool:
-    """A pad with ops in its slots is a layer with work to do."""
+    """Whether ops fill the slots of a pad's layer, which then has work of its own."""
     return any(user.layer == op.layer for user in op.users)
 
 

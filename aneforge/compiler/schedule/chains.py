@@ -19,16 +19,17 @@ _COMPUTE = ("NE", "PE")
 def discover_chains(module: Module, chip: Facts) -> int:
     """IsChainable: mark the producer of every pair of neighbours that meets all conditions (allocation type 2)."""
     layers = LayerGraph.of_module(module).layers
-    found = 0
+    chained = 0
     for producer, consumer in pairwise(layers):
         if chain_obstacle(producer, consumer, bool(chip["chaining_enable"]), chip["max_operand_bytes"]) is None:
             producer.primary.labels["chained"] = True
-            found += 1
-    return found
+            chained += 1
+    return chained
 
 
 def chain_obstacle(producer: Layer, consumer: Layer, enabled: bool, working_set: int) -> str | None:
-    """Why two neighbours in the schedule are not chained; None if they are. A pattern, not a size threshold."""
+    """Why two neighbours in the schedule are not chained; None if they are. It depends on the pattern, not on
+    sizes."""
     if not enabled:
         return "the chip's chaining bit is clear"
     if len(producer.consumers) != 1 or producer.is_output:

@@ -10,7 +10,7 @@ from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.schedule.chains import chained_into
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
-from aneforge.compiler.schedule.partitions import budget
+from aneforge.compiler.schedule.task_groups import budget
 from aneforge.targets.assumed import constant
 
 __all__ = ["co_issue_obstacle"]
@@ -35,7 +35,7 @@ def discover_co_issue(module: Module, chip: Facts) -> int:
     for layer in graph.layers:
         if layer not in moved:
             order += [layer, pairs[layer]] if layer in pairs else [layer]
-    late = _held_back(order, {*pairs, *moved}, footprint, working_set)
+    late = _pair_softmax(order, {*pairs, *moved}, footprint, working_set)
     for first, second in [*pairs.items(), *late]:
         first.primary.labels["co_issue"], second.primary.labels["co_issue"] = second.number, first.number
     if pairs or late:
@@ -43,42 +43,44 @@ def discover_co_issue(module: Module, chip: Facts) -> int:
     return len(pairs) + len(late)
 
 
-def _held_back(
+def _pair_softmax(
     order: list[Layer], taken: set[Layer], footprint: Footprint, working_set: int
 ) -> list[tuple[Layer, Layer]]:
-    """Products that wait for a softmax, and it: the attention block, the pair that chapter 22 names.
+    """Pair each softmax with a product that can wait for it: the attention block, the pair that chapter 22 names.
 
-    The projection of the values stands before the scores and is needed behind the softmax only, so it can run beside
-    it. What reads the product in between, a view of it for one, waits too. Changes the order.
+    The projection of the values comes before the scores and is needed only after the softmax, so it can run beside the
+    softmax. Layers between them that read the product, for example a view of it, wait too. Changes ``order`` in place.
     """
     reach = constant("co_issue_reach")
-    found: list[tuple[Layer, Layer]] = []
-    for here, softmax in enumerate(order):
+    pairs: list[tuple[Layer, Layer]] = []
+    for position, softmax in enumerate(order):
         if softmax.primary.kind != "softmax" or softmax in taken:
             continue
-        for place in range(here - 1, max(here - reach, 0) - 1, -1):
+        for place in range(position - 1, max(position - reach, 0) - 1, -1):
             product = order[place]
             if product.engine != "NE" or co_issue_obstacle(product, softmax, footprint, working_set) is not None:
                 continue
-            waiting = _readers_among(product, order[place + 1 : here])
-            if not waiting.isdisjoint(softmax.producers) or any(_is_tied(each, taken) for each in (product, *waiting)):
+            waiting = _readers_among(product, order[place + 1 : position])
+            if not waiting.isdisjoint(softmax.producers) or any(
+                _is_tied(layer, taken) for layer in (product, *waiting)
+            ):
                 continue
-            held = [layer for layer in order[place:here] if layer is product or layer in waiting]
-            stay = [layer for layer in order[place:here] if layer not in waiting and layer is not product]
-            order[place : here + 1] = [*stay, softmax, *held]
+            delayed = [layer for layer in order[place:position] if layer is product or layer in waiting]
+            stay = [layer for layer in order[place:position] if layer not in waiting and layer is not product]
+            order[place : position + 1] = [*stay, softmax, *delayed]
             taken |= {product, softmax}
-            found.append((softmax, product))
+            pairs.append((softmax, product))
             break
-    return found
+    return pairs
 
 
 def _readers_among(product: Layer, between: list[Layer]) -> set[Layer]:
-    """Layers that read a product, or what another of them makes of it."""
-    found = {product}
+    """Layers that read a product, or a result that depends on it."""
+    readers = {product}
     for layer in between:
-        if not found.isdisjoint(layer.producers):
-            found.add(layer)
-    return found - {product}
+        if not readers.isdisjoint(layer.producers):
+            readers.add(layer)
+    return readers - {product}
 
 
 def _is_tied(layer: Layer, taken: set[Layer]) -> bool:
@@ -87,36 +89,36 @@ def _is_tied(layer: Layer, taken: set[Layer]) -> bool:
 
 
 def _pairs(layers: list[Layer], footprint: Footprint, working_set: int) -> dict[Layer, Layer]:
-    """Earlier layer to later layer. A layer can start once all it reads stands before; from then on it waits in the
-    queue of its engine, and each layer of the other engine that runs meanwhile may take it along."""
+    """Earlier layer to later layer. A layer can start once all it reads comes before it; from then on it waits in the
+    queue of its engine, and each layer of the other engine that runs meanwhile may be paired with it."""
     reach = constant("co_issue_reach")
     place = {layer: number for number, layer in enumerate(layers)}
     starts: list[list[Layer]] = [[] for _ in layers]
     for layer in layers:
         if layer.engine in _OTHER:
-            ready = 1 + max((place[producer] for producer in layer.producers), default=-1)
-            starts[max(ready, place[layer] - reach)].append(layer)
+            earliest = 1 + max((place[producer] for producer in layer.producers), default=-1)
+            starts[max(earliest, place[layer] - reach)].append(layer)
     queues: dict[str, list[tuple[int, Layer]]] = {"NE": [], "PE": []}
     pairs: dict[Layer, Layer] = {}
     taken: set[Layer] = set()
     moved: dict[Layer, int] = {}
-    for here, layer in enumerate(layers):
-        for each in starts[here]:
-            heapq.heappush(queues[each.engine], (place[each], each))
+    for position, layer in enumerate(layers):
+        for candidate in starts[position]:
+            heapq.heappush(queues[candidate.engine], (place[candidate], candidate))
         if layer.engine not in _OTHER or layer in taken:
             continue
         queue = queues[_OTHER[layer.engine]]
-        while queue and (queue[0][0] <= here or queue[0][1] in taken):
+        while queue and (queue[0][0] <= position or queue[0][1] in taken):
             heapq.heappop(queue)
         if queue and co_issue_obstacle(layer, queue[0][1], footprint, working_set) is None:
             partner = heapq.heappop(queue)[1]
             pairs[layer] = partner
             taken |= {layer, partner}
-            moved[partner] = here
-            for reader in partner.consumers:  # what has moved up makes its readers ready earlier
-                ready = 1 + max(moved.get(producer, place[producer]) for producer in reader.producers)
-                if reader.engine in _OTHER and ready < place[reader]:
-                    starts[max(ready, here + 1, place[reader] - reach)].append(reader)
+            moved[partner] = position
+            for reader in partner.consumers:  # the partner has moved up, so its readers can start earlier
+                earliest = 1 + max(moved.get(producer, place[producer]) for producer in reader.producers)
+                if reader.engine in _OTHER and earliest < place[reader]:
+                    starts[max(earliest, position + 1, place[reader] - reach)].append(reader)
     return pairs
 
 
@@ -137,6 +139,6 @@ def co_issue_obstacle(first: Layer, second: Layer, footprint: Footprint, working
 
 
 def _streams(layer: Layer, footprint: Footprint, working_set: int) -> bool:
-    """Whether a result is known to leave the chip before partitions are closed."""
+    """Whether a result is known to leave the chip before task groups are closed."""
     crosses = any(consumer.segment != layer.segment for consumer in layer.consumers)
     return layer.is_output or crosses or footprint.bytes(layer.result) > budget(working_set)

@@ -26,8 +26,8 @@ def assign_engines(module: Module, chip: Facts) -> int:
 
 
 def _is_free(layer: Layer, footprint: Footprint) -> bool:
-    """A renaming of bytes costs nothing. Rows of another length lie elsewhere, so that is a copy; and so is a
-    program's input that is asked for as its output."""
+    """A view that only renames bytes costs nothing. Rows of another length lie elsewhere, so that is a copy; so is a
+    program's input that is returned as its output."""
     if len(layer.ops) > 1 or not is_view(layer.primary):
         return False
     source = layer.primary.operands[0]

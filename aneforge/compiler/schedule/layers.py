@@ -21,7 +21,7 @@ def _engines() -> dict[str, str]:
 
 def engine_class(op: Op) -> str:
     """NE (multiply-accumulate), PE (planar), TE (texture) or DMA, from the op's engine in the data (U27)."""
-    if op.labels.get("route") == "dma":
+    if op.labels.get("data_path") == "dma":
         return "DMA"
     engine = op.spec.engine
     if engine is None:  # the select and the native layers without a backend op are planar work
@@ -88,7 +88,7 @@ class LayerGraph:
 
     @staticmethod
     def of_module(module: Module) -> LayerGraph:
-        """The graph of a module: made anew only where a pass has put another list of ops in place."""
+        """The graph of a module; rebuilt only where a pass has replaced the list of ops."""
         plan = plan_of(module)
         if plan.graph is None or not plan.graph.describes(module):
             plan.graph = LayerGraph(module)
@@ -106,7 +106,7 @@ class LayerGraph:
             if op.layer is None:
                 if not op.is_a(Trait.PORT):
                     source = ", ".join(op.sources) or "no source"
-                    raise AnecError(f"{op.name} from {source} belongs to no layer: phase 1 (fuse) comes first")
+                    raise AnecError(f"{op.name} from {source} belongs to no layer; run phase 1 (fuse) first")
                 continue
             layer = numbers.get(op.layer)
             if layer is None:
@@ -122,16 +122,18 @@ class LayerGraph:
             if operand.name == "anec.const_in":
                 layer.weights.append(operand)
                 continue
-            other = self.of.get(operand)
-            if other is layer:
+            producer = self.of.get(operand)
+            if producer is layer:
                 continue
             layer.inputs[operand] = None
-            if other is not None:
-                if operand is not other.result:
-                    raise AnecError(f"layer {layer.number} reads the inside of layer {other.number}")
-                if not other.consumers or other.consumers[-1] is not layer:  # a layer's operands come in a row
-                    layer.producers.append(other)
-                    other.consumers.append(layer)
+            if producer is not None:
+                if operand is not producer.result:
+                    raise AnecError(
+                        f"layer {layer.number} reads a value inside layer {producer.number}; it may only read results"
+                    )
+                if not producer.consumers or producer.consumers[-1] is not layer:  # a layer's operands come in a row
+                    layer.producers.append(producer)
+                    producer.consumers.append(layer)
         layer.ops.append(op)
         layer.result = op
         self.of[op] = layer

@@ -2,7 +2,7 @@
 
 Ready layers wait in a priority queue. The tie-break order is the seed's: ring-buffer membership, branch-sibling
 score, merge-sibling score, the working-set-aware branch test, topological order, raw node id. The two scores are
-unpublished; what stands here for them is choice U23.
+unpublished; choice U23 says what we use for them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Key = tuple[int, bool, int, int, int, int]
 
 
 class Branch:
-    """Layers in a row that only each other read, from a split or a source to the next split or merge."""
+    """A run of layers in which each reads only the one before, from a split or a source to the next split or merge."""
 
-    __slots__ = ("end", "peak", "ready", "split")
+    __slots__ = ("end", "heap", "peak", "split")
 
     def __init__(self, split: Layer | None) -> None:
         self.split = split
         """The layer whose result several branches read; None for one that starts at the program's inputs."""
         self.peak = 0
-        """The most bytes held while one of its layers runs: what it reads and makes, and the value it split from."""
+        """The most bytes in use while one of its layers runs: what it reads and makes, and the value it split from."""
         self.end: Layer | None = None
-        self.ready: list[tuple[Key, Layer]] = []
+        self.heap: list[tuple[Key, Layer]] = []
 
 
 @pass_(
@@ -51,24 +51,24 @@ def schedule_layers(module: Module, chip: Facts) -> int:
 
 
 def list_schedule(graph: LayerGraph, footprint: Footprint, working_set: int) -> list[Layer]:
-    """Every layer once, each after the layers it waits for, segment after segment."""
+    """Every layer once, each after the layers it waits for, one segment after another."""
     branch_of = _branches(graph, footprint)
     return _Queue(graph, branch_of, footprint, working_set).run()
 
 
 def _branches(graph: LayerGraph, footprint: Footprint) -> dict[Layer, Branch]:
-    found: dict[Layer, Branch] = {}
+    branch_of: dict[Layer, Branch] = {}
     for layer in graph.layers:
         before = layer.producers[0] if len(layer.producers) == 1 else None
         inner = before is not None and len(before.consumers) == 1 and before.segment == layer.segment
-        branch = found[before] if inner and before is not None else Branch(before)
-        found[layer] = branch
+        branch = branch_of[before] if inner and before is not None else Branch(before)
+        branch_of[layer] = branch
         branch.end = layer
-        held = footprint.bytes(layer.result) + sum(footprint.bytes(value) for value in layer.inputs)
+        live_bytes = footprint.bytes(layer.result) + sum(footprint.bytes(value) for value in layer.inputs)
         if inner and branch.split is not None:
-            held += footprint.bytes(branch.split.result)  # the sibling still needs it; a head reads it itself
-        branch.peak = max(branch.peak, held)
-    return found
+            live_bytes += footprint.bytes(branch.split.result)  # the sibling still needs it; a head reads it itself
+        branch.peak = max(branch.peak, live_bytes)
+    return branch_of
 
 
 class _Queue:
@@ -77,7 +77,7 @@ class _Queue:
     ) -> None:
         self.graph, self.branch_of = graph, branch_of
         self.footprint, self.working_set = footprint, working_set
-        self.ready: list[tuple[Key, Layer]] = []
+        self.heap: list[tuple[Key, Layer]] = []
         self.waiting = {layer: len(layer.producers) for layer in graph.layers}
         self.closes_merge: set[Layer] = set()
         self.done: set[Layer] = set()
@@ -103,13 +103,13 @@ class _Queue:
 
     def _push(self, layer: Layer) -> None:
         entry = (self._key(layer), layer)
-        heapq.heappush(self.ready, entry)
-        heapq.heappush(self.branch_of[layer].ready, entry)
+        heapq.heappush(self.heap, entry)
+        heapq.heappush(self.branch_of[layer].heap, entry)
 
     def _pop(self, current: Branch | None) -> Layer | None:
         """The first by ring membership, then from the branch that was entered last, then by the rest of the key."""
-        first = self._top(self.ready)
-        inner = None if current is None else self._top(current.ready)
+        first = self._top(self.heap)
+        inner = None if current is None else self._top(current.heap)
         if first is None or inner is None or first[0][:2] < inner[0][:2]:
             return None if first is None else first[1]
         return inner[1]
@@ -125,7 +125,7 @@ class _Queue:
             if not self.waiting[consumer]:
                 self._push(consumer)
             if self.waiting[consumer] == 1:  # once per merge, so that the walk over its producers stays linear
-                last = next(each for each in consumer.producers if each not in self.done)
+                last = next(producer for producer in consumer.producers if producer not in self.done)
                 self._prefer(last)
 
     def _prefer(self, layer: Layer) -> None:
@@ -137,16 +137,16 @@ class _Queue:
             self._push(layer)
 
     def _branch_test(self, branch: Branch) -> int:
-        """When the ends of a diamond fit the working set, the branch with the larger footprint goes first while its
-        peak fits as well; otherwise the test has no opinion."""
-        found = self.tests.get(branch)
-        if found is None:
-            found = self.tests[branch] = -branch.peak if self._fits(branch) else 0
-        return found
+        """When both ends of a diamond fit the working set, the branch with the larger footprint goes first, as long as
+        its peak fits as well; otherwise 0, which decides nothing."""
+        score = self.tests.get(branch)
+        if score is None:
+            score = self.tests[branch] = -branch.peak if self._fits(branch) else 0
+        return score
 
     def _fits(self, branch: Branch) -> bool:
         if branch.split is None or branch.end is None:
             return False
-        held = self.footprint.bytes(branch.split.result)
-        merges = max((self.footprint.bytes(each.result) for each in branch.end.consumers), default=0)
-        return held + merges <= self.working_set and branch.peak <= self.working_set
+        split_bytes = self.footprint.bytes(branch.split.result)
+        merges = max((self.footprint.bytes(merge.result) for merge in branch.end.consumers), default=0)
+        return split_bytes + merges <= self.working_set and branch.peak <= self.working_set

@@ -14,7 +14,7 @@ from aneforge.graph.ops.contraction import matmul, pads
 from aneforge.graph.ops.leaf import as_tensor, parameter
 from aneforge.graph.ops.shape import concat, split
 from aneforge.graph.ops.spatial import max_pool
-from aneforge.graph.shapes import extent, positive, whole
+from aneforge.graph.shapes import extent, positive, whole_number
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -111,7 +111,7 @@ def rope(x: Tensor, cos: Any, sin: Any) -> Tensor:
 
 @entry
 def conv_param(weight_init: Any) -> Tensor:
-    """A trainable convolution weight, held as the matrix [Cin*kH*kW, Cout]."""
+    """A trainable convolution weight, stored as the matrix [Cin*kH*kW, Cout]."""
     array = np.asarray(weight_init, dtype=np.float64)
     if array.ndim != 4:
         raise GraphError(f"conv_param: takes [Cout, Cin, kH, kW], not {list(array.shape)}")
@@ -128,7 +128,7 @@ def conv2d(x: Tensor, weight: Tensor, stride: int = 1, pad: Any = 0) -> Tensor:
     channels, kh, kw = kernel
     if x.ndim != 4 or x.shape[1] != channels:
         raise GraphError(f"conv2d: takes [N, {channels}, H, W], not {list(x.shape)}")
-    if whole(stride, "stride") != 1:
+    if whole_number(stride, "stride") != 1:
         raise GraphError("conv2d: only stride 1 is trainable")
     top, bottom, left, right = pads(pad)
     padded = x.pad(((0, 0), (0, 0), (top, bottom), (left, right))) if any((top, bottom, left, right)) else x
@@ -205,7 +205,7 @@ def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
     left, arrow, output = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
-        raise GraphError(f"einsum: {equation!r} names {len(terms)} operands, {len(operands)} were given")
+        raise GraphError(f"einsum: {equation!r} names {len(terms)} operands, but got {len(operands)}")
     ranks = [len(as_tensor(operand).shape) for operand in operands]
     spare = [letter for letter in string.ascii_letters if letter not in text]
     hidden = max(
@@ -234,7 +234,7 @@ def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
 
 
 def _without_diagonals(term: str, x: Tensor) -> tuple[str, Tensor]:
-    """A label that stands twice in one operand is its diagonal: masked and summed."""
+    """A label that appears twice in one operand means its diagonal: mask and sum it."""
     for label in dict.fromkeys(term):
         while term.count(label) > 1:
             first = term.index(label)
@@ -251,20 +251,20 @@ def _without_diagonals(term: str, x: Tensor) -> tuple[str, Tensor]:
 
 def _unstretched(term: str, x: Tensor, other: str, y: Tensor) -> tuple[str, Tensor]:
     """Axes of one that the other operand stretches, removed."""
-    gone = [
+    removed = [
         i for i, label in enumerate(term) if x.shape[i] == 1 and label in other and y.shape[other.index(label)] > 1
     ]
-    rest = "".join(label for i, label in enumerate(term) if i not in gone)
-    return rest, x.squeeze(gone) if gone else x
+    rest = "".join(label for i, label in enumerate(term) if i not in removed)
+    return rest, x.squeeze(removed) if removed else x
 
 
 def _summed(term: str, x: Tensor, kept: str) -> tuple[str, Tensor]:
-    gone = [axis for axis, label in enumerate(term) if label not in kept]
-    if not gone:
+    removed = [axis for axis, label in enumerate(term) if label not in kept]
+    if not removed:
         return term, x
     rest = "".join(label for label in term if label in kept)
-    total = x.sum(gone)
-    return rest, total.squeeze(gone) if rest else total.reshape(1)
+    total = x.sum(removed)
+    return rest, total.squeeze(removed) if rest else total.reshape(1)
 
 
 def _arrange(part: tuple[str, Tensor], output: str) -> Tensor:

@@ -83,7 +83,7 @@ class CONV:
 
 
 def taps(channels: int, kernel: Shape) -> Tensor:
-    """A kernel for each channel and each place of a window: its convolution lays the windows out as channels."""
+    """A kernel for each channel and each place of a window; its convolution lays the windows out as channels."""
     area = kernel[0] * kernel[1]
     return const(np.tile(np.eye(area).reshape(area, 1, *kernel), (channels, 1, 1, 1)))
 
@@ -91,7 +91,7 @@ def taps(channels: int, kernel: Shape) -> Tensor:
 def _kernel_gradient(
     g: Tensor, x: Tensor, weight: Tensor, stride: Any, pad: Pads, dilation: Any, groups: int
 ) -> Tensor | None:
-    """Each window of the input times the gradient there, summed; a stored kernel has no use for it."""
+    """Each window of the input times the gradient there, summed. None for a stored kernel, which needs no gradient."""
     if weight.op == "const":
         return None
     n, channels = x.shape[:2]
@@ -112,9 +112,9 @@ def input_gradient(g: Tensor, x: Tensor, weight: Tensor, stride: Any, pad: Pads,
     ]
     tail = [x.shape[2 + i] - covered[i] for i in range(2)]
     crop = tuple(pad[2 * i + side] - (tail[i] if side else 0) for i in range(2) for side in range(2))
-    settings = {"stride": stride, "pad": tuple(max(0, each) for each in crop), "dilation": dilation, "groups": groups}
+    settings = {"stride": stride, "pad": tuple(max(0, side) for side in crop), "dilation": dilation, "groups": groups}
     back = make(CONV_TRANSPOSE, (g, weight), settings)
-    extra = [max(0, -each) for each in crop]
+    extra = [max(0, -side) for side in crop]
     return back.pad(((0, 0), (0, 0), (extra[0], extra[1]), (extra[2], extra[3]))) if any(extra) else back
 
 
@@ -257,7 +257,7 @@ def pads(value: Any) -> Pads:
     if isinstance(value, (tuple, list)):
         if len(value) != 4:
             raise GraphError(f"pad is one number or (top, bottom, left, right), not {len(value)} numbers")
-        top, bottom, left, right = (extent(each, "pad") for each in value)
+        top, bottom, left, right = (extent(side, "pad") for side in value)
         return top, bottom, left, right
     side = extent(value, "pad")
     return side, side, side, side

@@ -20,7 +20,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def summed_to(g: Tensor, shape: Shape) -> Tensor | None:
-    """Undo broadcasting in a gradient: sum the stretched axes, drop the added ones; a plain number has none."""
+    """Undo broadcasting in a gradient: sum the stretched axes, drop the added ones. None for a plain number."""
     if g.shape == shape:
         return g
     if not shape:
@@ -32,7 +32,7 @@ def summed_to(g: Tensor, shape: Shape) -> Tensor | None:
 
 
 def times(x: Tensor, factor: float) -> Tensor:
-    """``x`` by a number that is kept as an attribute: a constant would be rounded to fp16, 1/100000 to little."""
+    """``x`` times a number that is kept as an attribute: as a constant, 1/100000 would lose digits in fp16."""
     return scaled("linear_activation", x, factor, 0.0)
 
 
@@ -282,7 +282,7 @@ SCALED: dict[str, OpDef] = {
         _scaled(
             "sigmoid_hard",
             "alpha beta",
-            "alpha * x + beta, held to 0 and 1",
+            "alpha * x + beta, clamped to 0 and 1",
             lambda x, a, b: np.clip(a * x + b, 0, 1),
             lambda g, y, x, a, b: times(g * y.greater(0.0).cast() * y.less(1.0).cast(), a),
         ),

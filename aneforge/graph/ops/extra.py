@@ -1,4 +1,4 @@
-"""Ops that no engine has: they can be written, and phase 0 of the compiler rewrites them into ops that run."""
+"""Ops that no engine has: users can write them, and phase 0 of the compiler rewrites them into ops that run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from aneforge.errors import GraphError
 from aneforge.graph.node import composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, shape_of
-from aneforge.graph.shapes import axis_of, number, positive, rank_is, whole
+from aneforge.graph.shapes import axis_of, number, positive, rank_is, whole_number
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -106,7 +106,7 @@ class REVERSE_SEQUENCE:
         if len(lengths) != x[batch_axis]:
             raise GraphError(f"needs one length per sequence ({x[batch_axis]}), not {len(lengths)}")
         if any(not 0 <= n <= x[seq_axis] for n in lengths):
-            raise GraphError(f"every length is 0 to {x[seq_axis]}")
+            raise GraphError(f"every length must be 0 to {x[seq_axis]}")
         return x
 
     @staticmethod
@@ -131,7 +131,7 @@ class SCATTER:
         if updates != expected:
             raise GraphError(f"updates of shape {list(updates)} must be {list(expected)}")
         if any(not 0 <= i < x[axis] for i in indices):
-            raise GraphError(f"every index is 0 to {x[axis] - 1}")
+            raise GraphError(f"every index must be 0 to {x[axis] - 1}")
         if mode == "set" and len(set(indices)) != len(indices):
             raise GraphError("an index is set twice; use mode='add' or distinct indices")
         return x
@@ -176,7 +176,7 @@ def _recurrent_shape(gates: int, names: str) -> Any:
 
 
 def _unrolled(x: Tensor, step: Callable[..., tuple[Tensor, ...]], *state: Tensor) -> Tensor:
-    """Every step written out; a step takes the input there and the state, and gives the next state."""
+    """Write out every step; a step takes the input at that step and the state, and gives the next state."""
     from aneforge.graph.ops.shape import stack
 
     outputs = []
@@ -277,7 +277,7 @@ def dropout(x: Tensor, rate: float = 0.5, seed: int = 0) -> Tensor:
     share = number(rate, "rate")
     if not 0 <= share < 1:
         raise GraphError(f"dropout: rate {share:g} is outside 0 <= rate < 1")
-    return make(DROPOUT, (x,), {"rate": share, "seed": whole(seed, "seed")})
+    return make(DROPOUT, (x,), {"rate": share, "seed": whole_number(seed, "seed")})
 
 
 @entry
@@ -286,7 +286,7 @@ def random_uniform(shape: Sequence[int], low: float = 0.0, high: float = 1.0, se
     bounds = number(low, "low"), number(high, "high")
     if bounds[0] > bounds[1]:
         raise GraphError(f"random_uniform: low {bounds[0]:g} is above high {bounds[1]:g}")
-    attrs = {"size": shape_of(shape), "low": bounds[0], "high": bounds[1], "seed": whole(seed, "seed")}
+    attrs = {"size": shape_of(shape), "low": bounds[0], "high": bounds[1], "seed": whole_number(seed, "seed")}
     return make(RANDOM_UNIFORM, (), attrs)
 
 
@@ -294,12 +294,12 @@ def random_uniform(shape: Sequence[int], low: float = 0.0, high: float = 1.0, se
 def random_normal(shape: Sequence[int], mean: float = 0.0, std: float = 1.0, seed: int = 0) -> Tensor:
     """A tensor of normal random numbers."""
     attrs = {"size": shape_of(shape), "mean": number(mean, "mean"), "std": number(std, "std")}
-    return make(RANDOM_NORMAL, (), {**attrs, "seed": whole(seed, "seed")})
+    return make(RANDOM_NORMAL, (), {**attrs, "seed": whole_number(seed, "seed")})
 
 
 @entry
 def one_hot(x: Tensor, depth: int, on: float = 1.0, off: float = 0.0) -> Tensor:
-    """Whole numbers held in fp16 as marks on a new last axis."""
+    """Whole numbers in fp16 as marks on a new last axis."""
     attrs = {"depth": positive(depth, "depth"), "on": number(on, "on"), "off": number(off, "off")}
     return make(ONE_HOT, (x,), attrs)
 
@@ -307,14 +307,14 @@ def one_hot(x: Tensor, depth: int, on: float = 1.0, off: float = 0.0) -> Tensor:
 @entry
 def band_part(x: Tensor, lower: int, upper: int) -> Tensor:
     """Keep ``lower`` diagonals below and ``upper`` above the main one; -1 keeps a whole side."""
-    return make(BAND_PART, (x,), {"lower": whole(lower, "lower"), "upper": whole(upper, "upper")})
+    return make(BAND_PART, (x,), {"lower": whole_number(lower, "lower"), "upper": whole_number(upper, "upper")})
 
 
 @entry
 def reverse_sequence(x: Tensor, lengths: Sequence[int], seq_axis: int = 1, batch_axis: int = 0) -> Tensor:
     """Reverse the first ``lengths[i]`` elements of sequence i."""
     rank = len(x.shape)
-    attrs = {"lengths": tuple(whole(n, "length") for n in lengths), "seq_axis": axis_of(seq_axis, rank)}
+    attrs = {"lengths": tuple(whole_number(n, "length") for n in lengths), "seq_axis": axis_of(seq_axis, rank)}
     return make(REVERSE_SEQUENCE, (x,), {**attrs, "batch_axis": axis_of(batch_axis, rank)})
 
 
@@ -322,8 +322,8 @@ def reverse_sequence(x: Tensor, lengths: Sequence[int], seq_axis: int = 1, batch
 def scatter(x: Tensor, indices: Sequence[int], updates: Any, axis: int = 0, mode: str = "set") -> Tensor:
     """Replace (or add to) slices of ``x`` at fixed indices along ``axis``."""
     if mode not in ("set", "add"):
-        raise GraphError(f"scatter: no mode {mode!r}; it is set or add")
-    attrs = {"indices": tuple(whole(i, "index") for i in indices), "axis": axis_of(axis, len(x.shape))}
+        raise GraphError(f"scatter: mode {mode!r} is unknown; choose one: set, add")
+    attrs = {"indices": tuple(whole_number(i, "index") for i in indices), "axis": axis_of(axis, len(x.shape))}
     return make(SCATTER, (x, as_tensor(updates, "updates")), {**attrs, "mode": mode})
 
 

@@ -1,7 +1,7 @@
-"""What the engine has no form for: ops of a model file that the host computes in float32, between engine regions.
+"""Ops of a model file without a form on the engine: the host computes them in float32, between engine regions.
 
-Such an op keeps its source: a language and a body in it. Whoever reads a language says how its ops are computed, with
-:func:`register_language`; a graph can be built and saved without that. Integers exist here only.
+Such an op keeps its source: a language and a body in it. The reader of a language registers how its ops are computed,
+with :func:`register_language`; a graph can be built and saved without that. Only these ops take integers.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class HOST:
 
     @staticmethod
     def reference(*operands, language, kind, body, shape, dtype, output, reason):
-        found = np.asarray(_evaluator(language)(kind, body, list(operands), output))
-        if found.shape != tuple(shape):
-            raise ValueError(f"{kind} gave shape {list(found.shape)}, not {list(shape)}")
-        return found.astype(_HOLDS[dtype])
+        result = np.asarray(_evaluator(language)(kind, body, list(operands), output))
+        if result.shape != tuple(shape):
+            raise ValueError(f"{kind} gave shape {list(result.shape)}, not {list(shape)}")
+        return result.astype(_HOLDS[dtype])
 
 
 def register_language(language: str, load: Callable[[], Evaluate]) -> None:
-    """Say who computes the host ops of a language. ``load`` is called when one is computed, and not before: what
-    computes it may be a large library."""
+    """Register the evaluator of the host ops of a language. ``load`` is called when an op is first computed, because
+    the evaluator may need a large library."""
     _languages[language] = load
 
 
@@ -53,7 +53,7 @@ def _evaluator(language: str) -> Evaluate:
     load = _languages.get(language)
     if load is None:
         known = ", ".join(_languages) or "none: load the model with af.load or af.load_graph"
-        raise GraphError(f"no evaluator for {language!r}; there is {known}")
+        raise GraphError(f"host ops of {language!r} have no evaluator; known: {known}")
     return load()
 
 
@@ -69,7 +69,7 @@ def host(
     output: int = 0,
     reason: str,
 ) -> Tensor:
-    """One result of an op that runs on the host: ``kind`` as the model's own language calls it, ``body`` all else that
-    its evaluator needs, ``reason`` why it cannot be on the engine."""
+    """One result of an op that runs on the host: ``kind`` is its name in the model's own language, ``body`` all else
+    that its evaluator needs, ``reason`` why it cannot run on the engine."""
     attrs = {"language": language, "kind": kind, "body": body, "shape": shape_of(shape)}
     return make(HOST, operands, {**attrs, "dtype": dtype, "output": int(output), "reason": reason})

@@ -72,7 +72,7 @@ class TOPK:
     def shape(x, k, largest):
         _rows(x)
         if k > x[1]:
-            raise GraphError(f"k is {k}, a row has {x[1]} elements")
+            raise GraphError(f"k is {k}, but a row has only {x[1]} elements")
         return x[0], k
 
     @staticmethod
@@ -189,7 +189,7 @@ class FPS:
     def shape(points, k):
         _points(points, "points")
         if k > points[0]:
-            raise GraphError(f"k is {k}, there are {points[0]} points")
+            raise GraphError(f"k is {k}, but there are only {points[0]} points")
         return k, 3
 
     @staticmethod
@@ -394,7 +394,7 @@ class SCALED_ELEMENTWISE:
     @staticmethod
     def shape(x, z, kind, scale):
         if x != z:
-            raise GraphError(f"both operands have one shape, not {list(x)} and {list(z)}")
+            raise GraphError(f"both operands must have one shape, not {list(x)} and {list(z)}")
         return x
 
     @staticmethod
@@ -480,7 +480,7 @@ def radius_search(points: Tensor, centroids: Any, radius: float) -> Tensor:
 def minmax_norm(x: Tensor, dimension: str = "Width", eps: float = 1e-4) -> Tensor:
     """Range normalisation along Width, Height or Channel of [N, C, H, W]."""
     if dimension not in DIMENSIONS:
-        raise GraphError(f"minmax_norm: no dimension {dimension!r}; it is one of {', '.join(DIMENSIONS)}")
+        raise GraphError(f"minmax_norm: dimension {dimension!r} is unknown; choose one: {', '.join(DIMENSIONS)}")
     return make(MINMAX_NORM, (x,), {"dimension": dimension, "eps": epsilon(eps)})
 
 
@@ -536,5 +536,5 @@ def dynamic_slice(x: Tensor, start: int, size: int = 2) -> Tensor:
 def scaled_elementwise(x: Tensor, z: Any, op: str = "Add", scale: float = 1.0) -> Tensor:
     """``scale * (x op z)`` with op Add, Mult, Min or Max."""
     if op not in SCALED_OPS:
-        raise GraphError(f"scaled_elementwise: no op {op!r}; it is one of {', '.join(SCALED_OPS)}")
+        raise GraphError(f"scaled_elementwise: op {op!r} is unknown; choose one: {', '.join(SCALED_OPS)}")
     return make(SCALED_ELEMENTWISE, (x, as_tensor(z)), {"kind": op, "scale": number(scale, "scale")})

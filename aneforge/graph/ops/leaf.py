@@ -67,19 +67,19 @@ class CAST:
 
 def shape_of(shape: Any) -> Shape:
     """A tuple of extents from what users pass as a shape."""
-    given = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
-    if len(given) == 0:
+    listed = shape if isinstance(shape, Sequence) and not isinstance(shape, str) else [shape]
+    if len(listed) == 0:
         raise GraphError("a shape needs at least one axis")
-    return tuple(positive(extent, "every extent of a shape") for extent in given)
+    return tuple(positive(extent, "every extent of a shape") for extent in listed)
 
 
 @entry
 def input(  # noqa: A001 - the name users call
     shape: Sequence[int], dtype: str = "fp16", max_abs: float | None = None, name: str | None = None
 ) -> Tensor:
-    """A graph input. ``max_abs`` is a promise about the data, which lets range rules exclude a hazard."""
+    """A graph input. ``max_abs`` declares a bound on the data, which lets range rules exclude a hazard."""
     if dtype not in ("fp16", "uint8", "int32"):
-        raise GraphError(f"an input is fp16, uint8 for an image port, or int32 for host ops, not {dtype!r}")
+        raise GraphError(f"dtype {dtype!r} is not supported; choose one: fp16, uint8 (image port), int32 (host ops)")
     if max_abs is not None:
         max_abs = _bound(max_abs)
     return make(INPUT, (), {"shape": shape_of(shape), "dtype": dtype, "max_abs": max_abs}, name=name)
@@ -91,7 +91,7 @@ def _bound(max_abs: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         bound = math.nan
     if not 0 <= bound < math.inf:
-        raise GraphError(f"max_abs is a bound on a magnitude, so zero or more and finite, not {max_abs!r}")
+        raise GraphError(f"max_abs must be finite and zero or more, not {max_abs!r}")
     return bound
 
 
@@ -110,12 +110,12 @@ def const(values: Any, name: str | None = None, what: str = "constant") -> Tenso
 
 
 def _stored(values: Any, what: str) -> Tensor:
-    """A constant that a call makes for itself: its line is that of the node which uses it."""
+    """A constant that a call makes itself: its line is that of the node that uses it."""
     return make(CONST, weight=stored_weight(values, what), placed=False)
 
 
 def as_tensor(value: Any, what: str = "operand") -> Tensor:
-    """A tensor as it is; a number or an array as a constant; anything else is refused."""
+    """A tensor unchanged; a number or an array as a constant; anything else is refused."""
     if isinstance(value, Node):
         return value  # type: ignore[return-value]
     if isinstance(value, np.ndarray):
@@ -148,6 +148,7 @@ def _per_channel(value: Any, image: Tensor, what: str) -> Tensor:
         return as_tensor(float(array), what)
     if image.ndim < 2 or array.shape != (image.shape[1],):
         raise GraphError(
-            f"{what} is a number or one per channel of {list(image.shape)}, not shape {list(array.shape)}"
+            f"{what} of shape {list(array.shape)} does not fit {list(image.shape)}; "
+            "pass one number, or one per channel"
         )
     return _stored(array.reshape((1, -1) + (1,) * (image.ndim - 2)), what)

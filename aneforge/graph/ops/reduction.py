@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-def _kept(x: Shape, axes: tuple[int, ...]) -> Shape:
+def _keep_dims(x: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(1 if i in axes else extent for i, extent in enumerate(x))
 
 
@@ -25,7 +25,7 @@ def _reduce(name: str, doc: str, reference: Callable, derivative: Callable | Non
         with np.errstate(all="ignore"):
             return reference(x, axes)
 
-    body: dict[str, Any] = {"__doc__": doc, "shape": _kept, "reference": run}
+    body: dict[str, Any] = {"__doc__": doc, "shape": _keep_dims, "reference": run}
     if derivative is not None:
         body["derivative"] = lambda g, y, x, axes: [derivative(g, y, x, axes)]
     return op(name, "x", "axes", gate=gate or name)(type(name, (), body))
@@ -129,5 +129,5 @@ def cumsum(x: Tensor, axis: int = -1) -> Tensor:
     """Running sum. The engine has no such op: it runs as a product with a triangle of ones."""
     index = axis_of(axis, len(x.shape))
     if x.dtype != "fp16":
-        raise GraphError(f"cumsum needs fp16 values, not {x.dtype}")
+        raise GraphError(f"cumsum needs fp16 values, not {x.dtype}; cast it first")
     return make(CUMSUM, (x,), {"axis": index})

@@ -11,7 +11,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import Node, Shape, composed, entry, make, op
 from aneforge.graph.ops.extra import scatter
 from aneforge.graph.ops.leaf import as_tensor, const
-from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, whole
+from aneforge.graph.shapes import axes_of, axis_of, count, extent, number, positive, rank_is, whole_number
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -91,11 +91,11 @@ FLATTEN2D = _reshaping(
 
 def _joined(*shapes: Shape, axis: int) -> Shape:
     first = shapes[0]
-    for other in shapes[1:]:
-        if len(other) != len(first) or any(
-            a != b for i, (a, b) in enumerate(zip(first, other, strict=True)) if i != axis
+    for shape in shapes[1:]:
+        if len(shape) != len(first) or any(
+            a != b for i, (a, b) in enumerate(zip(first, shape, strict=True)) if i != axis
         ):
-            raise GraphError(f"{list(first)} and {list(other)} differ outside axis {axis}")
+            raise GraphError(f"{list(first)} and {list(shape)} differ outside axis {axis}")
     return tuple(sum(s[axis] for s in shapes) if i == axis else size for i, size in enumerate(first))
 
 
@@ -307,14 +307,14 @@ class CROP:
 
 def target_shape(x: Tensor, shape: Sequence[Any]) -> Shape:
     """A reshape target with at most one -1, filled in."""
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
-    sizes = [whole(size, "every extent of a shape") for size in given]
+    extents = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    sizes = [whole_number(size, "every extent of a shape") for size in extents]
     if not sizes:
         raise GraphError("reshape: a shape needs at least one axis")
     if min(sizes) > 0:
         return tuple(sizes)
     if sizes.count(-1) > 1:
-        raise GraphError(f"reshape: {sizes} leaves more than one axis open")
+        raise GraphError(f"reshape: {sizes} leaves more than one axis open; use -1 once")
     if any(size < 1 and size != -1 for size in sizes):
         raise GraphError(f"reshape: {sizes} has an axis below one")
     rest = count(tuple(size for size in sizes if size != -1))
@@ -335,8 +335,8 @@ def transpose(x: Tensor, perm: Any = None) -> Tensor:
 
 
 def expand_dims(x: Tensor, axes: Any) -> Tensor:
-    given = axes if isinstance(axes, Sequence) else [axes]
-    return make(EXPAND_DIMS, (x,), {"axes": axes_of(given, len(x.shape) + len(given))})
+    listed = axes if isinstance(axes, Sequence) else [axes]
+    return make(EXPAND_DIMS, (x,), {"axes": axes_of(listed, len(x.shape) + len(listed))})
 
 
 def squeeze(x: Tensor, axes: Any) -> Tensor:
@@ -344,7 +344,7 @@ def squeeze(x: Tensor, axes: Any) -> Tensor:
 
 
 def flatten2d(x: Tensor, axis: int = 1) -> Tensor:
-    index = whole(axis, "axis")
+    index = whole_number(axis, "axis")
     rank = len(x.shape)
     if not -rank <= index <= rank:
         raise GraphError(f"flatten2d: axis {index} is out of range for rank {rank}")
@@ -354,7 +354,7 @@ def flatten2d(x: Tensor, axis: int = 1) -> Tensor:
 def _tensors(tensors: Any, what: str) -> list[Tensor]:
     if isinstance(tensors, Node) or not isinstance(tensors, Sequence):
         raise GraphError(f"{what}: pass a list of tensors")
-    listed = [as_tensor(each) for each in tensors]
+    listed = [as_tensor(item) for item in tensors]
     if not listed:
         raise GraphError(f"{what}: the list of tensors is empty")
     return listed
@@ -387,8 +387,8 @@ def split(x: Tensor, num_splits: int, axis: int = 0) -> list[Tensor]:
 
 
 def tile(x: Tensor, reps: Any) -> Tensor:
-    given = reps if isinstance(reps, Sequence) else [reps]
-    return make(TILE, (x,), {"reps": tuple(positive(times, "repeat") for times in given)})
+    listed = reps if isinstance(reps, Sequence) else [reps]
+    return make(TILE, (x,), {"reps": tuple(positive(times, "repeat") for times in listed)})
 
 
 def reverse(x: Tensor, axes: Any) -> Tensor:
@@ -421,7 +421,7 @@ PAD_MODES = ("constant", "reflect", "replicate", "symmetric")
 def pad(x: Tensor, widths: Any, mode: str = "constant", value: float = 0.0) -> Tensor:
     """Add elements around a tensor; ``widths`` is (before, after) for each axis."""
     if mode not in PAD_MODES:
-        raise GraphError(f"pad: no mode {mode!r}; it is one of {', '.join(PAD_MODES)}")
+        raise GraphError(f"pad: mode {mode!r} is unknown; choose one: {', '.join(PAD_MODES)}")
     try:
         pairs = tuple((extent(before, "pad"), extent(after, "pad")) for before, after in widths)
     except (TypeError, ValueError):
@@ -484,12 +484,12 @@ def _chosen(item: Any, axis: int, size: int) -> range:
     """The positions that one index or slice selects."""
     if isinstance(item, slice):
         if item.step == 0:
-            raise GraphError(f"index {item!r}: a step of zero")
+            raise GraphError(f"index {item!r}: the step must not be zero")
         chosen = range(*item.indices(size))
         if not chosen:
             raise GraphError(f"index {item!r} of axis {axis} with {size} elements selects nothing")
         return chosen
-    position = whole(item, "an index")
+    position = whole_number(item, "an index")
     if not -size <= position < size:
         raise GraphError(f"index {position} is out of range for axis {axis} of {size}")
     return range(position % size, position % size + 1)

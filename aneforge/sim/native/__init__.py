@@ -1,4 +1,4 @@
-"""The simulator's arithmetic in C, where the package was built with a compiler: same bits as the NumPy form.
+"""The simulator's arithmetic in C, where the package was built with a compiler: the same bits as the NumPy form.
 
 ``ANEFORGE_NATIVE=0`` turns it off, ``ANEFORGE_THREADS`` sets how many threads it may use (all CPUs otherwise), and
 ``ANEFORGE_NATIVE_PATH`` names the instruction set (see ``paths``) in place of the best one. None of them changes a

@@ -1,4 +1,4 @@
-"""Products in C: see ``aneforge.sim.mac`` for what they are."""
+"""Products in C; ``aneforge.sim.mac`` describes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aneforge.sim.native.library import library, path_number, threads
 __all__ = ["accumulate", "products", "settled", "stacked_products"]
 
 Array = np.ndarray
-_WORTHWHILE = 1 << 22  # products; half as many take less time than two threads take to meet
+_WORTHWHILE = 1 << 22  # products; half as many take less time than starting a second thread
 _PACKING = 32  # what packing one element costs, in products
 _ROUNDING = 16  # what one rounding costs, in products
 
@@ -25,7 +25,7 @@ def accumulate(
     path: str | None = None,
     workers: int | None = None,
 ) -> Sums:
-    """``aneforge.sim.mac.accumulate`` in C; ``path`` and ``workers`` overrule the environment."""
+    """``aneforge.sim.mac.accumulate`` in C; ``path`` and ``workers`` override the environment."""
     sums = start_values(a.shape[0], b.shape[1], bias)
     units, lost = sums.units.ctypes.data, sums.lost.ctypes.data
     _multiply(a, b, (None, 0, 0), flush_subnormals, (units, lost, None), path, workers)
@@ -41,29 +41,29 @@ def products(
     path: str | None = None,
     workers: int | None = None,
 ) -> Array:
-    """``aneforge.sim.mac.products`` in C: sums are rounded where they are made, and never held all at once."""
-    found = np.empty((a.shape[0], b.shape[1]), np.float16)
+    """``aneforge.sim.mac.products`` in C: each sum is rounded at once, so that the sums are never all in memory."""
+    result = np.empty((a.shape[0], b.shape[1]), np.float16)
     if a.shape[1] == 0:
         return settled(start_values(a.shape[0], b.shape[1], bias))
     start, steps = None, (0, 0)
     if bias is not None:
-        spread = np.broadcast_to(bias, found.shape)  # a view of the bias, which stays alive by its name
+        spread = np.broadcast_to(bias, result.shape)  # a view of the bias, which stays alive by its name
         start, steps = spread.ctypes.data, (spread.strides[0] // 2, spread.strides[1] // 2)
-    _multiply(a, b, (start, *steps), flush_subnormals, (None, None, found.ctypes.data), path, workers)
-    return found
+    _multiply(a, b, (start, *steps), flush_subnormals, (None, None, result.ctypes.data), path, workers)
+    return result
 
 
 def stacked_products(a: Array, b: Array, flush_subnormals: bool = False) -> Array:
     """Products of dense fp16 stacks [count, rows, depth] and [count, depth, columns]."""
-    found = np.empty((*a.shape[:2], b.shape[2]), np.float16)
+    result = np.empty((*a.shape[:2], b.shape[2]), np.float16)
     count, rows, depth = a.shape
     failed = library().aneforge_products(
-        *(a.ctypes.data, b.ctypes.data, count, rows, depth, b.shape[2], int(flush_subnormals), found.ctypes.data),
-        *(_worth(depth * b.shape[2] * max(rows, _PACKING)), path_number(None)),
+        *(a.ctypes.data, b.ctypes.data, count, rows, depth, b.shape[2], int(flush_subnormals), result.ctypes.data),
+        *(_worthwhile_threads(depth * b.shape[2] * max(rows, _PACKING)), path_number(None)),
     )
     if failed:
-        raise MemoryError("no memory for the packed operands of a product")
-    return found
+        raise MemoryError("not enough memory for the packed operands of a product")
+    return result
 
 
 def _multiply(
@@ -77,27 +77,29 @@ def _multiply(
 ) -> None:
     left, right = np.ascontiguousarray(a), np.ascontiguousarray(b)
     if left.dtype != np.float16 or right.dtype != np.float16 or left.shape[1] != right.shape[0]:
-        raise AneforgeError(f"a product of fp16 [n, k] and [k, m], not of {a.dtype} {a.shape} and {b.dtype} {b.shape}")
+        raise AneforgeError(
+            f"product: expected fp16 [n, k] and [k, m], got {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}"
+        )
     rows, depth, columns = *left.shape, right.shape[1]
     failed = library().aneforge_product(
         *(left.ctypes.data, right.ctypes.data, rows, depth, columns, *bias, int(flush_subnormals), *result),
-        *(workers or _worth(depth * columns * max(rows, _PACKING)), path_number(path)),
+        *(workers or _worthwhile_threads(depth * columns * max(rows, _PACKING)), path_number(path)),
     )
     if failed:
-        raise MemoryError("no memory for the packed operands of a product")
+        raise MemoryError("not enough memory for the packed operands of a product")
 
 
 def settled(sums: Sums, *, path: str | None = None, workers: int | None = None) -> Array:
     """The fp16 results of accumulators, as ``Sums.settled`` gives them."""
-    units, lost = (np.ascontiguousarray(each, np.float64) for each in (sums.units, sums.lost))
-    found = np.empty(units.shape, np.float16)
+    units, lost = (np.ascontiguousarray(part, np.float64) for part in (sums.units, sums.lost))
+    result = np.empty(units.shape, np.float16)
     library().aneforge_settle(
-        *(units.ctypes.data, lost.ctypes.data, found.ctypes.data, units.size),
-        *(workers or _worth(_ROUNDING * units.size), path_number(path)),
+        *(units.ctypes.data, lost.ctypes.data, result.ctypes.data, units.size),
+        *(workers or _worthwhile_threads(_ROUNDING * units.size), path_number(path)),
     )
-    return found
+    return result
 
 
-def _worth(products: int) -> int:
-    """Threads for that many products: one below what starting them takes."""
+def _worthwhile_threads(products: int) -> int:
+    """Threads for that many products: one where starting more would take longer than it saves."""
     return threads() if products >= _WORTHWHILE else 1

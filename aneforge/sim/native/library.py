@@ -1,4 +1,4 @@
-"""The compiled library: found, checked, loaded on first use; which instruction set and how many threads it may use."""
+"""The compiled library: find it, check it, load it on first use; which instruction set and threads it may use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SOURCES = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says."""
+    """The settings from the environment."""
 
     on: bool
     threads: str
@@ -41,18 +41,21 @@ class Settings:
 
 @lru_cache(maxsize=1)
 def settings() -> Settings:
-    """The environment, read once: it is asked for at every call. ``settings.cache_clear()`` reads it again."""
-    say = os.environ.get
-    return Settings(say("ANEFORGE_NATIVE") != "0", say("ANEFORGE_THREADS", ""), say("ANEFORGE_NATIVE_PATH", ""))
+    """The settings from the environment, read once, because every call needs them. ``settings.cache_clear()``
+    rereads."""
+    variable = os.environ.get
+    return Settings(
+        variable("ANEFORGE_NATIVE") != "0", variable("ANEFORGE_THREADS", ""), variable("ANEFORGE_NATIVE_PATH", "")
+    )
 
 
 def available() -> bool:
-    """Whether the library is there, is of this source, and is not turned off."""
+    """Whether the library exists, was built from this source, and is not turned off."""
     return settings().on and _loaded()[0] is not None
 
 
 def why_not() -> str:
-    """Why the native form is not in use, in one line; nothing if it is."""
+    """Why the native form is not in use, in one line; empty if it is."""
     return _loaded()[1] if settings().on else "ANEFORGE_NATIVE=0 turns the native kernel off"
 
 
@@ -63,40 +66,40 @@ def paths() -> list[str]:
 
 def threads() -> int:
     """How many threads a call may use."""
-    said = settings().threads
-    if not said:
+    text = settings().threads
+    if not text:
         return _cpus()
-    if not said.isdigit() or int(said) < 1:
-        raise AneforgeError(f"ANEFORGE_THREADS is {said!r}: say a whole number from 1")
-    return int(said)
+    if not text.isdigit() or int(text) < 1:
+        raise AneforgeError(f"ANEFORGE_THREADS: {text!r} is not a number of threads; set a whole number from 1")
+    return int(text)
 
 
 def library_name() -> str:
-    """The name of the built library; hatch_build.py gives it the same."""
+    """The name of the built library; hatch_build.py uses the same name."""
     return f"_mac.{sysconfig.get_platform()}.{'dll' if os.name == 'nt' else 'so'}"
 
 
 def library() -> ctypes.CDLL:
     library, reason = _loaded()
     if library is None:
-        raise AneforgeError(f"the native kernel is not there: {reason}")
+        raise AneforgeError(f"the native kernel is not available: {reason}")
     return library
 
 
 @lru_cache(maxsize=1)
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    """The library, or why there is none."""
+    """The library, or None and the reason."""
     folder = Path(__file__).parent
     file = folder / library_name()
     if not file.exists():
-        return None, "the native kernel was not built: install again with a C compiler (cc, or CC=...)"
+        return None, "the native kernel was not built; install again with a C compiler (cc, or CC=...)"
     try:
         library = ctypes.CDLL(str(file))
         _declare(library)
         stale = library.aneforge_interface() != _INTERFACE or library.aneforge_source().decode() != _digest(folder)
     except (OSError, AttributeError) as error:
         return None, f"the native kernel does not load: {error}"
-    return (None, f"{file.name} was built from another source: install again") if stale else (library, "")
+    return (None, f"{file.name} was built from another source; install again") if stale else (library, "")
 
 
 def _declare(library: ctypes.CDLL) -> None:
@@ -129,7 +132,7 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def _digest(folder: Path) -> str:
-    """What the sources are, so that a library of older ones is not taken; hatch_build.py compiles it in."""
+    """A digest of the sources, which hatch_build.py compiles in, so that a library of older sources is not used."""
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in _SOURCES)).hexdigest()[:16]
 
 
@@ -143,12 +146,14 @@ def _path_names() -> list[str]:
 
 
 def path_number(path: str | None) -> int:
-    """The number by which the library knows a path; the best one's where nobody names any."""
+    """The number of a path in the library; that of the best one where none is named."""
     wanted = path or settings().path
     if not wanted:
         return -1
     if wanted not in paths():
-        raise AneforgeError(f"no native path {wanted!r} on this machine: there are {', '.join(paths())}")
+        raise AneforgeError(
+            f"ANEFORGE_NATIVE_PATH: {wanted!r} is not available on this machine; choose one: {', '.join(paths())}"
+        )
     return _path_names().index(wanted)
 
 

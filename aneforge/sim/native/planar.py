@@ -1,4 +1,4 @@
-"""Planar work in C: see ``aneforge.sim.half``, ``window`` and ``fast`` for what it is."""
+"""Planar work in C; ``aneforge.sim.half``, ``window`` and ``fast`` describe it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 Array = np.ndarray
 _AXES = 5
-_WORTHWHILE = 1 << 18  # elements of a matrix; half as many take less time than two threads take to meet
+_WORTHWHILE = 1 << 18  # elements of a matrix; half as many take less time than starting a second thread
 _OPERATIONS = {"add": 0, "sub": 1, "mult": 2, "div": 3}
 _Steps = ctypes.c_ssize_t * _AXES
 _DENSE, _SPREAD = _Steps(1, 1, 1, 1, 1), _Steps(0, 0, 0, 0, 0)
@@ -40,38 +40,38 @@ _ONE, _ZERO = np.ones(1, np.float16), np.zeros(1, np.float16)
 def widened(values: Array, *, path: str | None = None) -> Array:
     """``aneforge.sim.half.widened`` in C."""
     halves = np.ascontiguousarray(values)
-    found = np.empty(halves.shape)
-    library().aneforge_widen(halves.ctypes.data, found.ctypes.data, halves.size, path_number(path))
-    return found
+    wide = np.empty(halves.shape)
+    library().aneforge_widen(halves.ctypes.data, wide.ctypes.data, halves.size, path_number(path))
+    return wide
 
 
 def narrowed(values: Array, twice: bool = False, *, path: str | None = None) -> Array:
     """``aneforge.sim.half.narrowed`` in C."""
     wide = np.ascontiguousarray(values, np.float64)
-    found = np.empty(wide.shape, np.float16)
-    library().aneforge_narrow(wide.ctypes.data, int(twice), found.ctypes.data, wide.size, path_number(path))
-    return found
+    result = np.empty(wide.shape, np.float16)
+    library().aneforge_narrow(wide.ctypes.data, int(twice), result.ctypes.data, wide.size, path_number(path))
+    return result
 
 
 def paired(operation: str, a: Array, b: Array, *, path: str | None = None) -> Array:
     """``aneforge.sim.half.paired`` in C: arrays of at most five axes, spread as NumPy spreads them."""
     number = _OPERATIONS[operation]
     if a.shape == b.shape and a.flags.c_contiguous and b.flags.c_contiguous:  # most of them: one row
-        found = np.empty(a.shape, np.float16)
-        row = _Steps(1, 1, 1, 1, found.size)
+        result = np.empty(a.shape, np.float16)
+        row = _Steps(1, 1, 1, 1, result.size)
         library().aneforge_pairs(
-            *(number, a.ctypes.data, _DENSE, b.ctypes.data, _DENSE, found.ctypes.data, row, path_number(path))
+            *(number, a.ctypes.data, _DENSE, b.ctypes.data, _DENSE, result.ctypes.data, row, path_number(path))
         )
-        return found
+        return result
     shape = np.broadcast_shapes(a.shape, b.shape)
-    found = np.empty(shape, np.float16)
+    result = np.empty(shape, np.float16)
     filled = (1,) * (_AXES - len(shape)) + shape
     (left, left_steps), (right, right_steps) = _spread(a, filled), _spread(b, filled)
     library().aneforge_pairs(
         *(number, left.ctypes.data, left_steps, right.ctypes.data, right_steps),
-        *(found.ctypes.data, _Steps(*filled), path_number(path)),
+        *(result.ctypes.data, _Steps(*filled), path_number(path)),
     )
-    return found
+    return result
 
 
 def gained(
@@ -86,16 +86,16 @@ def gained(
 ) -> Array:
     """``aneforge.sim.half.gained`` in C: arrays of five axes."""
     dense = np.ascontiguousarray(values)
-    found = np.empty(dense.shape, np.float16)
+    result = np.empty(dense.shape, np.float16)
     (factors, factor_steps), (starts, start_steps) = (
-        (other, _SPREAD) if each is None else _spread(each, dense.shape)
-        for each, other in ((scale, _ONE), (offset, _ZERO))
+        (neutral, _SPREAD) if operand is None else _spread(operand, dense.shape)
+        for operand, neutral in ((scale, _ONE), (offset, _ZERO))
     )
     library().aneforge_gained(
         *(dense.ctypes.data, factors.ctypes.data, factor_steps, starts.ctypes.data, start_steps),
-        *(gain, bias, ceiling, found.ctypes.data, _Steps(*dense.shape), path_number(path)),
+        *(gain, bias, ceiling, result.ctypes.data, _Steps(*dense.shape), path_number(path)),
     )
-    return found
+    return result
 
 
 def _spread(values: Array, shape: tuple[int, ...]) -> tuple[Array, ctypes.Array[Any]]:
@@ -115,73 +115,73 @@ def operands(values: Array, out: Array | None = None, *, path: str | None = None
     """``aneforge.sim.half.decoded`` in single precision, in ``out`` if given; rows of a matrix may lie apart."""
     if values.ndim != 2 or values.strides[1] != 2 or values.strides[0] % 2 or values.strides[0] < 0:
         values = np.ascontiguousarray(values)
-    found = np.empty(values.shape, np.float32) if out is None else out
+    result = np.empty(values.shape, np.float32) if out is None else out
     rows, columns = (1, values.size) if values.ndim != 2 else values.shape
     step = values.strides[0] // 2 if values.ndim == 2 else 0
-    library().aneforge_operands(values.ctypes.data, step, found.ctypes.data, rows, columns, path_number(path))
-    return found
+    library().aneforge_operands(values.ctypes.data, step, result.ctypes.data, rows, columns, path_number(path))
+    return result
 
 
 def looked_up(table: Array, values: Array) -> Array:
     """``aneforge.sim.tables.look_up`` in C."""
     dense = np.ascontiguousarray(values)
-    found = np.empty(dense.shape, np.float16)
-    library().aneforge_look_up(table.ctypes.data, dense.ctypes.data, found.ctypes.data, dense.size)
-    return found
+    result = np.empty(dense.shape, np.float16)
+    library().aneforge_look_up(table.ctypes.data, dense.ctypes.data, result.ctypes.data, dense.size)
+    return result
 
 
 def line_sums(lines: Array, tree: int, run: int, *, path: str | None = None) -> Array:
     """``aneforge.sim.rules.reductions.line_sums`` in C, for lines of whole groups."""
-    found = np.empty(lines.shape[0])
+    sums = np.empty(lines.shape[0])
     failed = library().aneforge_line_sums(
-        lines.ctypes.data, *lines.shape, tree, run, found.ctypes.data, path_number(path)
+        lines.ctypes.data, *lines.shape, tree, run, sums.ctypes.data, path_number(path)
     )
     if failed:
-        raise MemoryError("no memory for a line of a reduction")
-    return found
+        raise MemoryError("not enough memory for a line of a reduction")
+    return sums
 
 
 def patches(image: Array, window: Window, first: int, rows: int, single: bool) -> Array:
     """``aneforge.sim.window.patches`` in C."""
     dense = operands(image, scratch("image", image.shape)) if single else np.ascontiguousarray(image)
     columns = window.outputs(dense.shape[1:])[1]
-    found = scratch("patches", (dense.shape[0] * window.size[0] * window.size[1], rows * columns), dense.dtype)
+    result = scratch("patches", (dense.shape[0] * window.size[0] * window.size[1], rows * columns), dense.dtype)
     geometry = (ctypes.c_ssize_t * 14)(
         *(*dense.shape, *window.size, *window.stride, *window.dilation),
         *(window.before[0], window.before[1], first, rows, columns),
     )
-    library().aneforge_patches(dense.ctypes.data, geometry, found.ctypes.data, dense.itemsize)
-    return found
+    library().aneforge_patches(dense.ctypes.data, geometry, result.ctypes.data, dense.itemsize)
+    return result
 
 
 def stored(values: Array, *, path: str | None = None) -> Array:
     """float32 numbers as a host stores them: fp16, ties to even."""
     dense = np.ascontiguousarray(values, np.float32)
-    found = np.empty(dense.shape, np.float16)
-    library().aneforge_store(dense.ctypes.data, found.ctypes.data, dense.size, path_number(path))
-    return found
+    result = np.empty(dense.shape, np.float16)
+    library().aneforge_store(dense.ctypes.data, result.ctypes.data, dense.size, path_number(path))
+    return result
 
 
 def settled_single(sums: Array, bias: Array | None = None, *, path: str | None = None) -> Array:
     """``aneforge.sim.fast.settled_plain`` in C."""
     dense = np.ascontiguousarray(sums, np.float32)
-    found = np.empty(dense.shape, np.float16)
+    result = np.empty(dense.shape, np.float16)
     start, steps = None, (0, 0)
     if bias is not None:
-        spread = np.broadcast_to(bias, found.shape)
+        spread = np.broadcast_to(bias, result.shape)
         start, steps = spread.ctypes.data, (spread.strides[0] // 2, spread.strides[1] // 2)
     library().aneforge_settle_single(
-        dense.ctypes.data, start, *steps, *dense.shape, found.ctypes.data, path_number(path)
+        dense.ctypes.data, start, *steps, *dense.shape, result.ctypes.data, path_number(path)
     )
-    return found
+    return result
 
 
 def vector_products(a: Array, b: Array, *, path: str | None = None, workers: int | None = None) -> Array:
     """Single-precision sums of a few fp16 rows and a matrix [depth, columns], which is read where it lies."""
     left, right = operands(a), np.ascontiguousarray(b)
-    found = np.zeros((left.shape[0], right.shape[1]), np.float32)
+    sums = np.zeros((left.shape[0], right.shape[1]), np.float32)
     library().aneforge_vector_products(
-        *(left.ctypes.data, right.ctypes.data, *left.shape, right.shape[1], found.ctypes.data),
+        *(left.ctypes.data, right.ctypes.data, *left.shape, right.shape[1], sums.ctypes.data),
         *(workers or (threads() if right.size >= _WORTHWHILE else 1), path_number(path)),
     )
-    return found
+    return sums

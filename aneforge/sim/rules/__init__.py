@@ -1,7 +1,7 @@
-"""What each backend op gives on an engine: fp16 in, fp16 out, every rounding where the engine has one.
+"""The rule of each backend op on an engine: fp16 in, fp16 out, with every rounding that the engine does.
 
-A rule is made once per op of a program, with its attributes read and its weights laid out, and then called with the
-operands of every run. An op without a rule of its own takes its float64 meaning, rounded once.
+A rule is prepared once per op of a program, with its attributes read and its weights laid out, and then called with
+the operands of every run. An op without a rule of its own uses its float64 meaning, rounded once.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _PART = 1 << 18  # elements of a map that are float64 at a time
 
 @dataclass(frozen=True)
 class Prepared:
-    """An op ready to run: the ops whose values it reads, and what it makes of them."""
+    """An op that is prepared to run: the ops whose values it reads, and the function to call with them."""
 
     reads: tuple[Op, ...]
     call: Callable[..., Array]
 
 
 def prepared(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Prepared:
-    """The rule of one op. ``kernel`` is its second operand where that is stored weights, ``named`` are the constants
+    """The rule of one op. ``kernel`` is its second operand where that is a stored weight; ``named`` has the constants
     that its attributes name."""
     if op.kind in CONTRACTIONS:
         return Prepared(*CONTRACTIONS[op.kind](engine, op, kernel, named))
@@ -53,21 +53,22 @@ def prepared(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Arra
 
 
 def _meaning(op: Op, named: dict[str, Array]) -> Callable[..., Array]:
-    """The float64 meaning of an op, rounded once; truth values as they are."""
+    """The float64 meaning of an op, rounded once; booleans stay as they are."""
     rule = rule_of(op)
     truth = op.type is not None and op.type.dtype == "i1"
 
     def call(*operands: Array) -> Array:
-        wide = [each if each.dtype == bool else widened(each) for each in operands]
+        wide = [operand if operand.dtype == bool else widened(operand) for operand in operands]
         with np.errstate(all="ignore"):
-            found = np.asarray(rule(op, *wide, **named))
-        return found.astype(bool) if truth else narrowed(found)
+            result = np.asarray(rule(op, *wide, **named))
+        return result.astype(bool) if truth else narrowed(result)
 
     return _by_channels(op, call) if op.is_a(Trait.POOL) or op.kind == "resize" else call
 
 
 def _by_channels(op: Op, call: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Large maps some channels at a time: float64 is four times what is stored, and a resampling holds several."""
+    """Compute large maps some channels at a time: float64 is four times the stored size, and a resampling needs
+    several."""
 
     def in_parts(x: Array) -> Array:
         count = max(1, _PART // max(1, op.shape[3] * op.shape[4], x.shape[3] * x.shape[4]))
@@ -80,11 +81,11 @@ def _by_channels(op: Op, call: Callable[[Array], Array]) -> Callable[[Array], Ar
 
 
 def keeps_numbers(kind: str) -> bool:
-    """Whether an op hands on, picks, places, compares or clamps numbers: its meaning is then exact. A native layer is
+    """Whether an op moves, picks, places, compares or clamps numbers, so that its meaning is exact. A native layer is
     named by its type, ``unit:Sort``."""
     return kind in kinds_with(Trait.EXACT) or kind.removeprefix("unit:") in UNITS
 
 
 def has_own_rule(kind: str) -> bool:
-    """Whether an op follows the engine's steps and not just its meaning, rounded."""
+    """Whether an op follows the engine's steps, not only its meaning with one rounding."""
     return kind in CONTRACTIONS or kind in PLANAR or kind.removeprefix("unit:") in UNIT_RULES

@@ -41,15 +41,15 @@ __all__ = [
 
 Array = np.ndarray
 _CHANNELS, _LINE = 2, 4  # where outputs lie: of a convolution, of a product
-Made = tuple[tuple[Op, ...], Callable[..., Array]]
+PreparedCall = tuple[tuple[Op, ...], Callable[..., Array]]
 Shape = tuple[int, ...]
 Form = Callable[[Array, "Array | None"], Array]
-Maker = Callable[[Engine, Op, "Array | None", dict[str, Array]], Made]
+Maker = Callable[[Engine, Op, "Array | None", dict[str, Array]], PreparedCall]
 
 
 def decoded_kernel(op: Op, weight: Array, outputs: int, named: dict[str, Array]) -> Array:
-    """A stored kernel as fp16. What streams is decoded by the engine, which rounds half away; what is folded was
-    decoded on the host, ties to even."""
+    """A stored kernel as fp16. The engine decodes a kernel that streams and rounds half away; the host decodes a
+    kernel that is folded and rounds ties to even."""
     if not named:
         return weight
     wide = unpacked(op, weight.astype(np.float64), outputs, **named)
@@ -60,8 +60,8 @@ def decoded_kernel(op: Op, weight: Array, outputs: int, named: dict[str, Array])
 
 
 def is_decoded_on_host(op: Op) -> bool:
-    """Whether a kernel of codes is expanded before it reaches the engine. The pass that packs kernels says so on the
-    stored constant, which is the kernel's place in the program; one constant may serve several ops."""
+    """Whether a kernel of codes is expanded before it reaches the engine. The pass that packs kernels writes this on
+    the stored constant, since one constant may serve several ops."""
     coded = any(name in op.attrs for name in op.spec.stored)
     return coded and op.operands[1].labels.get("weight_flow") == "fold"
 
@@ -69,8 +69,8 @@ def is_decoded_on_host(op: Op) -> bool:
 def sums_codes(engine: Engine, op: Op) -> bool:
     """Whether a product is summed in the numbers that its kernel stores, and scaled at its end (N67, N69, N70).
 
-    So it is for codes of 4 bits and for tables that have a scale. Bytes with a scale are decoded (U66), and so is what
-    the host expands.
+    That is the case for codes of 4 bits, and for tables with a scale. Bytes with a scale are decoded first (U66), and
+    so is what the host expands.
     """
     if not engine.scaled_code_sums or "kernel_scale" not in op.attrs or is_decoded_on_host(op):
         return False
@@ -91,10 +91,10 @@ def without_scale(named: dict[str, Array]) -> dict[str, Array]:
 
 
 def stored_as_int8(op: Op) -> bool:
-    """Whether the kernel is 8-bit numbers; the places of a table are none."""
-    kind = op.operands[1].type
+    """Whether the kernel is 8-bit numbers; indices into a table do not count."""
+    kernel = op.operands[1].type
     looked_up = any(name.lower().endswith("lut") for name in op.attrs)
-    return kind is not None and kind.dtype in ("si8", "ui8") and not looked_up
+    return kernel is not None and kernel.dtype in ("si8", "ui8") and not looked_up
 
 
 def _activations(engine: Engine, op: Op) -> Callable[[Array], Array]:
@@ -105,7 +105,7 @@ def _activations(engine: Engine, op: Op) -> Callable[[Array], Array]:
 # Convolutions.
 
 
-def _convolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
+def _convolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
     integers = integer_operands(engine, op)
     if integers is not None and kernel is not None and _reads_planes(op):
         return _integer_convolution(op, kernel, named, integers)
@@ -119,37 +119,39 @@ def has_stored_kernel(op: Op) -> bool:
 
 
 def joins(op: Op) -> tuple[Any, ...] | None:
-    """What convolutions must share to be computed as one; nothing where one stands for itself.
+    """What convolutions must share to be computed as one; None for a convolution that is computed alone.
 
     A split layer's pieces read one map by one window and differ in their output channels, which are independent.
     """
     if op.kind != "convolution" or not has_stored_kernel(op) or op.attrs["groups"] != 1:
         return None
-    if any(name in op.attrs for name in op.spec.stored) or any(each.kind != "const_in" for each in op.operands[2:]):
+    if any(name in op.attrs for name in op.spec.stored) or any(
+        operand.kind != "const_in" for operand in op.operands[2:]
+    ):
         return None
     geometry = tuple(op.attrs[name] for name in ("kernel_sizes", "strides", "dilation_rates", "explicit_padding"))
-    mode = op["padding_mode"]
-    return (op.operands[0].uid, len(op.operands), stored_as_int8(op), mode, *geometry)
+    padding_mode = op["padding_mode"]
+    return (op.operands[0].uid, len(op.operands), stored_as_int8(op), padding_mode, *geometry)
 
 
-def joined(engine: Engine, ops: Sequence[Op], kernels: Sequence[Array]) -> Made:
+def joined(engine: Engine, ops: Sequence[Op], kernels: Sequence[Array]) -> PreparedCall:
     """One convolution for several that read the same map; its result holds theirs one after the other."""
     form = _one_channel if passes_no_accumulator(engine, ops[0]) else _laid_kernels
     shape = (*ops[0].shape[:2], sum(op.shape[2] for op in ops), *ops[0].shape[3:])
-    ready = form(engine, ops[0], np.concatenate(kernels), shape)
+    convolve = form(engine, ops[0], np.concatenate(kernels), shape)
     entering = _activations(engine, ops[0])
-    biases = tuple(each for op in ops for each in op.operands[2:])
+    biases = tuple(operand for op in ops for operand in op.operands[2:])
 
     def call(x: Array, *starts: Array) -> Array:
-        return ready(entering(x), np.concatenate([each.reshape(-1) for each in starts]) if starts else None)
+        return convolve(entering(x), np.concatenate([bias.reshape(-1) for bias in starts]) if starts else None)
 
     return (ops[0].operands[0], *biases), call
 
 
 def _with_kernel(
     engine: Engine, op: Op, stored: Array | None, named: dict[str, Array], form: Callable[..., Form], outputs: int
-) -> Made:
-    """A form that holds its kernel: laid out once where that is stored, at every run where it is computed."""
+) -> PreparedCall:
+    """A form that keeps its kernel: laid out once where it is stored, at every run where it is computed."""
     entering = _activations(engine, op)
     if stored is None:
 
@@ -157,17 +159,20 @@ def _with_kernel(
             return form(engine, op, kernel, op.shape)(entering(x), None if bias is None else bias.reshape(-1))
 
         return tuple(op.operands), call
-    ready = form(engine, op, kernel_as_read(engine, op, stored, outputs, named), op.shape)
+    run = form(engine, op, kernel_as_read(engine, op, stored, outputs, named), op.shape)
     if sums_codes(engine, op):
-        return _without_kernel(op), _scaled_at_the_end(op, ready, named["kernel_scale"])
-    return _without_kernel(op), lambda x, bias=None: ready(entering(x), None if bias is None else bias.reshape(-1))
+        return _without_kernel(op), _scaled_at_the_end(op, run, named["kernel_scale"])
+    return _without_kernel(op), lambda x, bias=None: run(entering(x), None if bias is None else bias.reshape(-1))
 
 
-def _scaled_at_the_end(op: Op, ready: Form, scale: Array) -> Callable[..., Array]:
-    """The sum as fp16, then scale and bias in one more rounding, as the gain-offset unit gives it (U48)."""
+def _scaled_at_the_end(op: Op, run: Form, scale: Array) -> Callable[..., Array]:
+    """The sum as fp16, then scale and bias with one more rounding, as in the gain-offset unit (U48)."""
     axis = _LINE if op.kind == "linear" else _CHANNELS
     if scale.size not in (1, op.shape[axis]):
-        raise AnecError(f"{op.name}: kernel_scale has {scale.size} numbers; sums of codes take one for each output")
+        raise AnecError(
+            f"{op.name}: kernel_scale has {scale.size} numbers; "
+            f"sums of codes take 1, or one for each of {op.shape[axis]} outputs"
+        )
 
     def along(line: Array) -> Array:
         numbers = np.ascontiguousarray(line.reshape(-1).astype(np.float16))
@@ -176,7 +181,7 @@ def _scaled_at_the_end(op: Op, ready: Form, scale: Array) -> Callable[..., Array
     factor = along(scale)
 
     def call(x: Array, bias: Array | None = None) -> Array:
-        return gained(ready(x, None), factor, None if bias is None else along(bias))
+        return gained(run(x, None), factor, None if bias is None else along(bias))
 
     return call
 
@@ -186,7 +191,8 @@ def _without_kernel(op: Op) -> tuple[Op, ...]:
 
 
 def passes_no_accumulator(engine: Engine, op: Op) -> bool:
-    """One input channel and one element: a planar product on some chips (N06)."""
+    """Whether a convolution has one input channel and one element, which some chips compute as a planar product
+    (N06)."""
     attrs = op.attrs
     plain = set(attrs["kernel_sizes"]) == set(attrs["strides"]) == {1} and not any(attrs["explicit_padding"])
     return engine.one_channel_planar and plain and attrs["groups"] == 1 and op.operands[0].shape[2] == 1
@@ -196,8 +202,8 @@ def _one_channel(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     gains = np.ascontiguousarray(kernel.reshape(1, 1, -1, 1, 1))
 
     def call(x: Array, bias: Array | None) -> Array:
-        found = paired("mult", x, gains)
-        return found if bias is None else paired("add", found, bias.reshape(1, 1, -1, 1, 1))
+        result = paired("mult", x, gains)
+        return result if bias is None else paired("add", result, bias.reshape(1, 1, -1, 1, 1))
 
     return call
 
@@ -207,7 +213,7 @@ def replicates_edges(op: Op) -> bool:
 
 
 def window_of(op: Op) -> Window:
-    """What a convolution reads of a plane; edges that are repeated are laid around it before."""
+    """The window that a convolution reads of a plane. Edges that are repeated are laid around the plane before."""
     attrs = op.attrs
     pads = (0,) * 6 if replicates_edges(op) else attrs["explicit_padding"]
     size, stride, dilation = (tuple(attrs[name][1:]) for name in ("kernel_sizes", "strides", "dilation_rates"))
@@ -230,11 +236,11 @@ def _laid_kernels(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
             planes = [form(image, bias) for image in x.reshape(-1, *x.shape[2:])]
             return (planes[0] if len(planes) == 1 else np.stack(planes)).reshape(shape)
         padded = np.pad(x, around, mode="edge") if replicated else np.pad(x, (*around[:2], *((0, 0),) * 3))
-        found = np.empty(shape, np.float16)
+        result = np.empty(shape, np.float16)
         for image, depth in np.ndindex(shape[:2]):
             read = padded[image, depth * step : depth * step + reach * (depths - 1) + 1 : reach]
-            found[image, depth] = form(_stacked(read, groups), bias)
-        return found
+            result[image, depth] = form(_stacked(read, groups), bias)
+        return result
 
     return call
 
@@ -247,13 +253,13 @@ def _stacked(slices: Array, groups: int) -> Array:
 
 
 def _plane_form(engine: Engine, kernel: Array, window: Window, groups: int) -> Form:
-    """A kernel [outputs, depths, inputs, rows, columns] held for one of the two forms."""
+    """A kernel [outputs, depths, inputs, rows, columns], kept for one of the two forms."""
     outputs = kernel.shape[0] // groups
     if engine.winograd and not engine.fast and winograd_fits(window):
         tiles = winograd_kernels(kernel.reshape(kernel.shape[0], -1, *kernel.shape[3:]), groups)
         around = ((0, 0), *zip(window.before, window.after, strict=True))
         return lambda image, bias: winograd(np.pad(image, around), tiles, bias)
-    matrices = [engine.held(each) for each in kernel.reshape(groups, outputs, -1)]
+    matrices = [engine.prepare_matrix(matrix) for matrix in kernel.reshape(groups, outputs, -1)]
     return lambda image, bias: direct(image, matrices, bias, window, engine.products)
 
 
@@ -263,24 +269,24 @@ def _reads_planes(op: Op) -> bool:
     return attrs["kernel_sizes"][0] == 1 and not replicates_edges(op) and not any(attrs["explicit_padding"][0:2])
 
 
-def _integer_convolution(op: Op, kernel: Array, named: dict[str, Array], given: Integers) -> Made:
+def _integer_convolution(op: Op, kernel: Array, named: dict[str, Array], integers: Integers) -> PreparedCall:
     """Two 8-bit operands (N16)."""
     groups, outputs = op.attrs["groups"], kernel.shape[0]
     window = window_of(op)
-    codes, scale = given.kernel(kernel.reshape(outputs, -1).T, named)
+    codes, scale = integers.kernel(kernel.reshape(outputs, -1).T, named)
     matrices = list(codes.T.reshape(groups, outputs // groups, -1))
 
     def call(x: Array, bias: Array | None = None) -> Array:
         start = None if bias is None else bias.astype(np.float64).reshape(-1)
         images = x.reshape(-1, *x.shape[2:])
-        planes = [given.convolved(image, matrices, scale[:, None], start, window) for image in images]
+        planes = [integers.convolved(image, matrices, scale[:, None], start, window) for image in images]
         return np.stack(planes).reshape(op.shape)
 
-    return (given.source, *op.operands[2:]), call
+    return (integers.source, *op.operands[2:]), call
 
 
-def _deconvolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
-    """The convolution of the map with holes between its elements and the kernel turned round: holes add nothing."""
+def _deconvolution(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
+    """Computed as the convolution of the map, with holes between its elements, and the flipped kernel."""
     return _with_kernel(engine, op, kernel, named, _laid_holes, outputs=2)
 
 
@@ -290,7 +296,7 @@ def _laid_holes(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
     sizes, pads, groups = attrs["kernel_sizes"], attrs["explicit_padding"], attrs["groups"]
     turned = _turned_kernel(kernel, groups)
     outputs = turned.shape[0] // groups
-    matrices = [engine.held(each) for each in turned.reshape(groups, outputs, -1)]
+    matrices = [engine.prepare_matrix(matrix) for matrix in turned.reshape(groups, outputs, -1)]
     window = Window(tuple(sizes[1:]), dilation=tuple(dilation[1:]))
     reach = [dilation[axis] * (sizes[axis] - 1) for axis in range(3)]
 
@@ -298,11 +304,11 @@ def _laid_holes(engine: Engine, op: Op, kernel: Array, shape: Shape) -> Form:
         spread = _with_holes(x, stride)
         for axis, place in enumerate((1, 3, 4)):
             spread = _edged(spread, place, reach[axis] - pads[2 * axis], reach[axis] - pads[2 * axis + 1])
-        found = np.empty(shape, np.float16)
+        result = np.empty(shape, np.float16)
         for image, depth in np.ndindex(shape[:2]):
             read = spread[image, depth : depth + reach[0] + 1 : dilation[0]]
-            found[image, depth] = direct(_stacked(read, groups), matrices, bias, window, engine.products)
-        return found
+            result[image, depth] = direct(_stacked(read, groups), matrices, bias, window, engine.products)
+        return result
 
     return call
 
@@ -332,7 +338,7 @@ def _edged(x: Array, axis: int, before: int, after: int) -> Array:
 # Products.
 
 
-def _linear(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
+def _linear(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
     integers = integer_operands(engine, op)
     if integers is not None and kernel is not None:
         return _integer_linear(op, kernel, named, integers)
@@ -342,7 +348,7 @@ def _linear(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array
 def _laid_matrix(engine: Engine, op: Op, weight: Array, shape: Shape) -> Form:
     matrix = np.ascontiguousarray(weight[0, 0, :, 0, :].T)
     if math.prod(shape[:-1]) > FEW_ROWS:
-        matrix = engine.held(matrix)
+        matrix = engine.prepare_matrix(matrix)
 
     def call(x: Array, bias: Array | None) -> Array:
         return engine.products(np.ascontiguousarray(x.reshape(-1, x.shape[4])), matrix, bias).reshape(shape)
@@ -350,33 +356,33 @@ def _laid_matrix(engine: Engine, op: Op, weight: Array, shape: Shape) -> Form:
     return call
 
 
-def _integer_linear(op: Op, weight: Array, named: dict[str, Array], given: Integers) -> Made:
-    codes, scale = given.kernel(weight[0, 0, :, 0, :].T, named)
+def _integer_linear(op: Op, weight: Array, named: dict[str, Array], integers: Integers) -> PreparedCall:
+    codes, scale = integers.kernel(weight[0, 0, :, 0, :].T, named)
 
     def call(x: Array, bias: Array | None = None) -> Array:
         start = None if bias is None else bias.astype(np.float64).reshape(-1)
-        return given.products(x.reshape(-1, x.shape[4]), codes, scale, start).reshape(op.shape)
+        return integers.products(x.reshape(-1, x.shape[4]), codes, scale, start).reshape(op.shape)
 
-    return (given.source, *op.operands[2:]), call
+    return (integers.source, *op.operands[2:]), call
 
 
-def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
+def _matmul(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
     turned_left, turned_right = "transpose_lhs" in op.attrs, "transpose_rhs" in op.attrs
 
     def call(a: Array, b: Array, bias: Array | None = None) -> Array:
         left, right = _matrices(a, turned_left), _matrices(b, turned_right)
         batch = np.broadcast_shapes(left.shape[:2], right.shape[:2])
-        ones, others = (
-            np.broadcast_to(each, (*batch, *each.shape[2:])).reshape(-1, *each.shape[2:]) for each in (left, right)
+        lefts, rights = (
+            np.broadcast_to(stack, (*batch, *stack.shape[2:])).reshape(-1, *stack.shape[2:]) for stack in (left, right)
         )
-        if bias is None and len(ones) > 1:
-            found = engine.stacked_products(ones, others)
+        if bias is None and len(lefts) > 1:
+            result = engine.stacked_products(lefts, rights)
         else:
             start = None if bias is None else bias.reshape(-1)
-            pairs = zip(ones, others, strict=True)
-            dense = ((np.ascontiguousarray(one), np.ascontiguousarray(other)) for one, other in pairs)
-            found = np.stack([engine.products(one, other, start) for one, other in dense])
-        return found.reshape(*batch, *found.shape[1:]).transpose(0, 2, 1, 3)[:, None]
+            pairs = zip(lefts, rights, strict=True)
+            dense = ((np.ascontiguousarray(lhs), np.ascontiguousarray(rhs)) for lhs, rhs in pairs)
+            result = np.stack([engine.products(lhs, rhs, start) for lhs, rhs in dense])
+        return result.reshape(*batch, *result.shape[1:]).transpose(0, 2, 1, 3)[:, None]
 
     return tuple(op.operands), call
 
@@ -386,7 +392,7 @@ def _matrices(x: Array, turned: bool) -> Array:
     return rows.swapaxes(2, 3) if turned else rows
 
 
-def _sdpa(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> Made:
+def _sdpa(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
     """Two products in the accumulators, and between them scale, mask and softmax in fp16."""
 
     def call(q: Array, k: Array, v: Array, scale: Array, mask: Array | None = None) -> Array:

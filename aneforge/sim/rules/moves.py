@@ -1,7 +1,7 @@
-"""Ops that hand on, place, pick, compare or clamp numbers: no rounding, so their meaning is exact.
+"""Ops that move, place, pick, compare or clamp numbers: no rounding, so their meaning is exact.
 
-Moves work on fp16 as it lies, whatever the numbers are. Picks compare them as integers: with the bits of negative
-numbers turned round, fp16 numbers order as 16-bit integers do.
+Moves work on the stored fp16 bits, whatever the numbers are. Picks compare numbers as integers: with the bits of
+negative numbers inverted, fp16 numbers have the order of 16-bit integers.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Array = np.ndarray
 _INFINITY = 0x7C00
 
 MOVES = kinds_with(Trait.MOVEMENT)
-"""Their float64 meaning is theirs to the bit."""
+"""Their float64 meaning is exact to the bit."""
 
 UNITS = frozenset(("Sort", "TopK", "DynamicSlice"))
-"""Native layers that do no more than that; positions come back as fp16 numbers (N45)."""
+"""Native layers that only move or pick; positions come back as fp16 numbers (N45)."""
 
 
 def moving(op: Op) -> Callable[..., Array]:
-    """A move by the op's meaning, on fp16; indices are numbers to it, and a route in fixed point has a ceiling."""
+    """A move by the op's meaning, on fp16. Indices are read as numbers, and a fixed-point data path has a ceiling."""
     rule = rule_of(op)
     indexed = op.kind == "gather_nd"
     clamped = op.labels.get("storage") == "q4"
-    kind = bool if op.type is not None and op.type.dtype == "i1" else np.float16
+    dtype = bool if op.type is not None and op.type.dtype == "i1" else np.float16
 
     def call(*operands: Array) -> Array:
-        given = [operands[0], *map(widened, operands[1:])] if indexed else operands
-        found = np.asarray(rule(op, *given))
-        found = found if found.dtype == kind else found.astype(kind)  # a fill value comes as a Python number
-        return q4(found) if clamped else found
+        inputs = [operands[0], *map(widened, operands[1:])] if indexed else operands
+        result = np.asarray(rule(op, *inputs))
+        result = result if result.dtype == dtype else result.astype(dtype)  # a fill value comes as a Python number
+        return q4(result) if clamped else result
 
     return call
 
@@ -64,7 +64,7 @@ def without_nan(values: Array) -> Array:
 
 
 def _keys(values: Array) -> Array:
-    """16-bit integers in the order of the numbers; the same step leads back."""
+    """16-bit integers in the order of the numbers; applying it twice gives the bits back."""
     bits = without_nan(values).view(np.int16)
     return bits ^ ((bits >> 15) & 0x7FFF)
 
@@ -83,8 +83,8 @@ def _smaller(op: Op, a: Array, b: Array) -> Array:
 
 def _relu(op: Op, x: Array) -> Array:
     """Bits of negative numbers are negative integers. A NaN can only come from a port, by moves."""
-    given = op.operands[0]
-    read = without_nan(x) if given.is_a(Trait.MOVEMENT) or given.kind == "live_in" else x
+    source = op.operands[0]
+    read = without_nan(x) if source.is_a(Trait.MOVEMENT) or source.kind == "live_in" else x
     return np.maximum(read.view(np.int16), 0).view(np.float16)
 
 
@@ -122,13 +122,13 @@ def _max_pool(op: Op, x: Array) -> Array:
     lowest = _keys(np.full(1, -np.inf, np.float16))[0]
     around = ((0, 0), pads[0:2], (0, 0), pads[2:4], pads[4:6])
     keys = np.pad(_keys(x), around, constant_values=lowest)
-    found = None
+    largest = None
     for i, j in np.ndindex(*window.size):
         part = keys[..., i : i + rows * stride[1] : stride[1], j : j + columns * stride[2] : stride[2]]
         part = part[..., :rows, :columns]
-        found = part.copy() if found is None else np.maximum(found, part, out=found)
-    assert found is not None
-    return _numbers(found)
+        largest = part.copy() if largest is None else np.maximum(largest, part, out=largest)
+    assert largest is not None
+    return _numbers(largest)
 
 
 PICKS: dict[str, Callable[..., Array]] = {

@@ -34,10 +34,10 @@ def _divided(engine: Engine, op: Op, a: Array, b: Array) -> Array:
 
 
 def _multiplied(engine: Engine, op: Op, a: Array, b: Array) -> Array:
-    """One rounding, but where a floor ends a floor-divide: that acts on the product itself, so that floor(6 / 3) is 1
-    where a third was rounded down (N44)."""
+    """One rounding, except before the floor that ends a floor-divide: that floor reads the unrounded product, so that
+    floor(6 / 3) is 1 where a third was rounded down (N44)."""
     reader = op.only_user
-    if reader is not None and reader.labels.get("route") == FLOOR_DIVIDE:
+    if reader is not None and reader.labels.get("data_path") == FLOOR_DIVIDE:
         return narrowed(np.floor(widened(a) * widened(b)))
     return paired("mult", a, b)
 
@@ -46,14 +46,14 @@ def _scaled(engine: Engine, op: Op, a: Array, b: Array) -> Array:
     """The pair, then the scale, which a product ignores as the layer does on silicon (layers.json)."""
     mode, scale = op.attrs["mode"], op.attrs["scale"]
     if mode in ("Add", "Mult"):
-        found = paired(mode.lower(), a, b)
+        result = paired(mode.lower(), a, b)
     else:
-        found = narrowed((np.minimum if mode == "Min" else np.maximum)(widened(a), widened(b)))
-    return found if mode == "Mult" else paired("mult", found, np.array([scale]).astype(np.float16))
+        result = narrowed((np.minimum if mode == "Min" else np.maximum)(widened(a), widened(b)))
+    return result if mode == "Mult" else paired("mult", result, np.array([scale]).astype(np.float16))
 
 
 def _quantised(engine: Engine, op: Op, x: Array) -> Array:
-    """Whole numbers of the scale, ties away from zero, moved by the zero point and held in the range of 8 bits."""
+    """Integers of the scale, ties away from zero, moved by the zero point and clamped to the range of 8 bits."""
     low, high = (0, 255) if op.attrs["to"] == "ui8" else (-128, 127)
     with np.errstate(all="ignore"):
         steps = widened(x) / op.attrs["scale"]
@@ -77,14 +77,14 @@ def _table(engine: Engine, op: Op, x: Array) -> Array:
 
 
 def _gain_offset(engine: Engine, op: Op, x: Array, scale: Array | None = None, offset: Array | None = None) -> Array:
-    """One rounding for gain and offset together (U48). In front of a table of its own layer it is the accumulators
-    that add the offset, and they are infinite from 2^15 on (U49)."""
+    """One rounding for gain and offset together (U48). In front of a table of its own layer, the accumulators add the
+    offset, and they are infinite from 2^15 on (U49)."""
     summed = any(user.layer == op.layer and user.kind in TABLES for user in op.users)
     return gained(x, scale, offset, op["gain"], op["bias"], CEILING if summed else np.inf)
 
 
 def _swish(engine: Engine, op: Op, x: Array) -> Array:
-    """The table has the plain form; the hard one is its float64 meaning, rounded."""
+    """The plain form is a table; the hard one is its float64 meaning, rounded."""
     return (
         narrowed(rule_of(op)(op, widened(x)))
         if op.attrs.get("hard")
@@ -113,14 +113,14 @@ def _norm(engine: Engine, op: Op, x: Array, gamma: Array | None = None, beta: Ar
     split = x
     if groups > 1:
         n, _, c, h, w = x.shape
-        split = x.reshape(n, groups, c // groups, h, w)  # depth is one in this form, and stands for the groups
+        split = x.reshape(n, groups, c // groups, h, w)  # depth is one in this form, so its axis can hold the groups
         axes = tuple(axis for axis in axes if axis != 1)
     centred = paired("sub", split, averaged(split, axes))
     spread = averaged(paired("mult", centred, centred), axes)
     shifted = paired("add", spread, np.array([op.attrs["epsilon"]]).astype(np.float16))
-    found = paired("mult", centred, look_up(activation("r_sqrt", (), engine.tables), shifted)).reshape(x.shape)
-    found = found if gamma is None else paired("mult", found, gamma)
-    return found if beta is None else paired("add", found, beta)
+    result = paired("mult", centred, look_up(activation("r_sqrt", (), engine.tables), shifted)).reshape(x.shape)
+    result = result if gamma is None else paired("mult", result, gamma)
+    return result if beta is None else paired("add", result, beta)
 
 
 TABLES = (

@@ -1,10 +1,10 @@
 """Sums of many numbers on the planar path: reductions, and through them softmax and the norms.
 
-Nobody has found the order of these sums (N60). What is here gives the level of every printed error norm to within
-some per cent, and the sign and size by which sums of positive numbers come out too large: neighbours are added as a
-small tree, some of its results one after the other, every addition rounded to fp16; what these groups give is added
-exactly. A step has the bits of fp16 and more exponents: only what is stored is infinite, so the mean of many numbers
-is finite where their plain sum is not. The reciprocal of the count, in fp16, acts on the whole sum; one rounding makes
+The order of these sums is not known (N60). This model gives the level of every printed error norm to within some per
+cent, and the sign and size by which sums of positive numbers come out too large: neighbours are added as a small tree,
+some of its results one after the other, every addition rounded to fp16; the results of these groups are added exactly.
+A step has the bits of fp16 and more exponents: only a stored number is infinite, so the mean of many numbers can be
+finite where their plain sum is not. The reciprocal of the count, in fp16, multiplies the whole sum; one rounding gives
 the result (U50).
 """
 
@@ -26,18 +26,18 @@ Array = np.ndarray
 
 
 def summed(x: Array, axes: tuple[int, ...]) -> Array:
-    """The sum along some axes, which stay as ones; elements in the order of those axes."""
+    """The sum along some axes, which stay with extent one; elements in the order of those axes."""
     return narrowed(totals(x, axes))
 
 
 def averaged(x: Array, axes: tuple[int, ...]) -> Array:
-    """The sum times the reciprocal of the count, which is fp16: that gives layer norms their level."""
+    """The sum times the reciprocal of the count in fp16, which gives layer norms their error level."""
     count = math.prod(x.shape[axis] for axis in axes)
     return narrowed(totals(x, axes) * float(np.float16(1 / count)))
 
 
 def totals(x: Array, axes: tuple[int, ...]) -> Array:
-    """The same as ``summed`` before it is stored, in float64."""
+    """The sums of ``summed`` before they are stored, in float64."""
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     count = math.prod(x.shape[axis] for axis in axes)
@@ -56,10 +56,10 @@ def line_sums(lines: Array, tree: int, run: int) -> Array:
         for _ in range(tree.bit_length() - 1):
             parts = _step(parts[:, 0::2], parts[:, 1::2])
         parts = parts.reshape(len(parts), -1, run)
-        found = parts[:, :, 0]
+        total = parts[:, :, 0]
         for place in range(1, run):
-            found = _step(found, parts[:, :, place])
-        return found.sum(axis=1)
+            total = _step(total, parts[:, :, place])
+        return total.sum(axis=1)
 
 
 def _step(a: Array, b: Array) -> Array:

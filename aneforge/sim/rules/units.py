@@ -1,7 +1,7 @@
 """Native layers that have no backend op of their own: their steps in fp16, one rounding each.
 
-Nobody has published how these layers round. The steps are those of the layer's meaning, each as the planar path does
-it; sums of products pass the accumulators.
+How these layers round is not published. The steps follow the layer's meaning, each rounded as on the planar path; sums
+of products use the accumulators.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def _half(value: float) -> Array:
 
 
 def _cross_product(engine: Engine, p: Params, a: Array, b: Array) -> Array:
-    one, two = a.reshape(3), b.reshape(3)
+    left, right = a.reshape(3), b.reshape(3)
     ahead, behind = [1, 2, 0], [2, 0, 1]
-    found = paired("sub", paired("mult", one[ahead], two[behind]), paired("mult", one[behind], two[ahead]))
-    return found.reshape(1, 1, 3, 1, 1)
+    product = paired("sub", paired("mult", left[ahead], right[behind]), paired("mult", left[behind], right[ahead]))
+    return product.reshape(1, 1, 3, 1, 1)
 
 
 def _cross_correlation(engine: Engine, p: Params, x: Array, template: Array) -> Array:
@@ -82,7 +82,7 @@ def _radius(engine: Engine, p: Params, centroids: Array, points: Array) -> Array
 
 
 def _furthest(engine: Engine, p: Params, points: Array) -> Array:
-    """The first point starts; the furthest from all that were chosen is next, the first of equals."""
+    """Start with the first point; then take the point furthest from all chosen ones, the first of equals."""
     places = points[0, 0, :, 0]
     chosen, distance = [0], np.full(places.shape[1], np.inf)
     while len(chosen) < p["CentroidCount"]:

@@ -1,6 +1,6 @@
-"""Graphs that stand in for an op: each function takes a :class:`Context` and gives the tensor in the op's place.
+"""Graphs that replace an op: each function takes a :class:`Context` and returns the tensor that replaces the op.
 
-Which op is replaced on which chip, and how exact that is, stands in :mod:`aneforge.compiler.legal.table`.
+:mod:`aneforge.compiler.legal.table` says which op is replaced on which chip, and how exact the replacement is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rewrite of a graph op is given, and what it may give back."""
+"""What a rewrite of a graph op receives, and what it may return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Context", "Result"]
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a rewrite made: the tensor, and a bound of its own where the general one does not hold."""
+    """The result of a rewrite: the tensor, and a bound of its own where the general one does not apply."""
 
     tensor: Tensor
     bound: Bound | None = None

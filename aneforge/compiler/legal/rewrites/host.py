@@ -37,7 +37,7 @@ class HostInput:
         return (draw.random(self.shape) >= first) * second
 
     def drawn(self) -> Weight:
-        """The numbers of the reference, as what a port starts with; made when somebody reads them."""
+        """The numbers of the reference, as the initial value of a port; drawn when they are first read."""
         return derived_weight(f"drawn by the host: {sorted(self.to_json().items())}", (), self.shape, self.values)
 
     def to_json(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from aneforge.graph.tensor import Tensor
 
 def runs(indices: Sequence[int]) -> list[tuple[int, int, int]]:
     """Indices as (first, step, count) with step 1, 0 or -1: one slice each, tiled or reversed."""
-    found: list[tuple[int, int, int]] = []
+    result: list[tuple[int, int, int]] = []
     position = 0
     while position < len(indices):
         step, count = 1, 1
@@ -24,9 +24,9 @@ def runs(indices: Sequence[int]) -> list[tuple[int, int, int]]:
             step = indices[position + 1] - indices[position]
             while position + count < len(indices) and indices[position + count] == indices[position] + step * count:
                 count += 1
-        found.append((indices[position], step, count))
+        result.append((indices[position], step, count))
         position += count
-    return found
+    return result
 
 
 def take(x: Tensor, indices: Sequence[int], axis: int) -> Tensor:

@@ -17,7 +17,7 @@ __all__ = ["Cut", "joined"]
 
 
 class Cut:
-    """A tensor laid out so that ``axis`` can be cut; :meth:`whole` gives a result its own layout back."""
+    """A tensor laid out so that ``axis`` can be cut; :meth:`whole` restores the layout of a result."""
 
     def __init__(self, x: Tensor, axis: int) -> None:
         self.rank, self.swap = x.ndim, None
@@ -45,9 +45,9 @@ class Cut:
             return result.transpose(self.swap)
         return result.reshape(result.shape[:-1]) if self.last else result
 
-    def like(self, other: Tensor) -> Cut:
+    def like(self, tensor: Tensor) -> Cut:
         """Another tensor of the same rank in the same layout."""
-        return Cut(other, self.rank - 1 if self.last else self.axis)
+        return Cut(tensor, self.rank - 1 if self.last else self.axis)
 
 
 def joined(parts: Sequence[Tensor], axis: int) -> Tensor:

@@ -32,10 +32,10 @@ def _steps(x: Tensor) -> list[Tensor]:
 def _unrolled(context: Context, gates: int, cell: Callable[..., tuple[Tensor, ...]]) -> Tensor:
     x, w, r, b, *states = context.inputs
     weights, biases = _gates(w, gates), _gates(b, gates)
-    ready = [_steps(linear(x, weight, bias)) for weight, bias in zip(weights, biases, strict=True)]
+    input_parts = [_steps(linear(x, weight, bias)) for weight, bias in zip(weights, biases, strict=True)]
     recurrent = _gates(r, gates)
     outputs = []
-    for parts in zip(*ready, strict=True):
+    for parts in zip(*input_parts, strict=True):
         states = list(cell(parts, recurrent, *states))
         outputs.append(states[0].expand_dims(0))
     return joined(outputs, 0)

@@ -1,9 +1,9 @@
 """How a rule is written and found.
 
 A rule is a small function. It gets the :class:`Query` and the :class:`Limit` that the data file holds for this
-chip and route, and answers ``None`` or the extent that is too much. Its docstring is the sentence the user gets,
+chip and route, and returns ``None`` or the extent that is too large. Its docstring is the message that the user reads,
 with ``{op} {extent} {limit} {chip} {string}`` filled in. Where no record of ``gate_limits.json`` matches the chip
-and route, the rule is not run at all, so a chip-dependent choice is always a record, never an ``if``.
+and route, the rule does not run, so a chip-dependent choice is always a record, never an ``if``.
 
 A rule sees its chip through declared facts, as a pass does: the tier and the descriptor generation that records
 match by, the limits that records name, and what it declares itself with ``reads``.
@@ -26,8 +26,8 @@ from aneforge.targets.evidence import fact
 __all__ = [
     "ANY",
     "CHIP",
-    "OTHER_ROUTES",
     "RULES",
+    "UNREACHED",
     "Limit",
     "Over",
     "Rule",
@@ -43,21 +43,21 @@ __all__ = [
 ANY = "*"
 """Registered for every op."""
 CHIP = "{chip}"
-"""Stands in a message for the chip's name: rules are asked once for all chips whose facts agree."""
+"""Replaced in a message by the chip's name: rules run once for all chips whose facts agree."""
 
-OTHER_ROUTES = {
+UNREACHED = {
     "Core ML placement": "Core ML's planner decides it; ask `judge` with the route `coreml_placement`",
     "Core AI": "seen in programs that Core AI built",
-    "graph language": "no graph can have it: a constructor refuses it, or the language has no such type or op",
-    "model language": "a Core ML program can say it; our readers give such an op to the host",
-    "netplist": "a netplist can say it; graph ops set these parameters to what works",
-    "values": "depends on numbers that come with the question; `aneforge diverges` derives them for a graph",
+    "graph language": "no graph can contain it: a constructor refuses it, or the language has no such type or op",
+    "model language": "a Core ML program can contain it; our readers give such an op to the host",
+    "netplist": "a netplist can contain it; graph ops set these parameters to values that work",
+    "values": "depends on numbers that come with the query; `aneforge diverges` derives them for a graph",
     "rewrites": "the compiler rewrites it, and `check` names the rewrite instead (see rewrites.md)",
     "whole models": "seen in whole models, and not yet narrowed down to a structure of ops",
-    "op names": "a name that somebody asks about; graph ops all have known names",
-    "backend text": "only backend code that is read from text can have it (`aneforge opt`); no graph lowers to it",
+    "op names": "a name that a user asks about; all graph ops have known names",
+    "backend text": "only backend code that is read from text can contain it (`aneforge opt`); no graph lowers to it",
 }
-"""Where knowledge that no graph can reach comes from. A rule names its key, and the documentation lists it."""
+"""Why no graph reaches a rule, by key. A rule names its key, and the documentation lists it."""
 
 Extent = Any
 
@@ -90,7 +90,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Rule:
-    """A legality rule: who it concerns, what it does, and the sentence users read."""
+    """A legality rule: which ops it concerns, its effect, and the message that users read."""
 
     id: str
     check: Callable[[Query, Limit], Extent | None]
@@ -104,7 +104,7 @@ class Rule:
     every_record: bool = False
     """Whether each matching record is a limit of its own; otherwise the first that matches wins."""
     elsewhere: str = ""
-    """The key of ``OTHER_ROUTES`` for a rule that no graph reaches."""
+    """The key of ``UNREACHED`` for a rule that no graph reaches."""
 
     def concerns(self, op: str) -> bool:
         if ANY in self.ops or op in self.ops:
@@ -127,10 +127,10 @@ def rule(
 ) -> Callable[[Callable[[Query, Limit], Extent | None]], Callable[[Query, Limit], Extent | None]]:
     """Register a rule for the op names it concerns; ``chains`` also for ``chain:`` of those names.
 
-    Every rule is reached by some graph, or says with ``elsewhere`` which other route it is knowledge about.
+    Every rule is reached by some graph, or says with ``elsewhere`` why no graph reaches it.
     """
-    if elsewhere and elsewhere not in OTHER_ROUTES:
-        raise DataError(f"rule {name}: elsewhere is {elsewhere!r}, choose one of {', '.join(OTHER_ROUTES)}")
+    if elsewhere and elsewhere not in UNREACHED:
+        raise DataError(f"rule {name}: elsewhere is {elsewhere!r}; choose one: {', '.join(UNREACHED)}")
 
     def register(check: Callable[[Query, Limit], Extent | None]) -> Callable[[Query, Limit], Extent | None]:
         template = " ".join(inspect.cleandoc(check.__doc__ or "").split())
@@ -143,10 +143,10 @@ def rule(
 @cache
 def rule_records() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
     """The records of ``gate_limits.json`` by rule, in the order in which they are tried."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_rule: dict[str, list[Mapping[str, Any]]] = {}
     for record in store.load("gate_limits")["rules"]:
-        found.setdefault(record["rule"], []).append(record)
-    return {name: tuple(records) for name, records in found.items()}
+        by_rule.setdefault(record["rule"], []).append(record)
+    return {name: tuple(records) for name, records in by_rule.items()}
 
 
 @cache
@@ -159,16 +159,16 @@ def pattern_rules() -> frozenset[str]:
 
 @cache
 def rule_reads() -> tuple[str, ...]:
-    """Every fact of a chip that the rules may look at."""
+    """Every fact of a chip that the rules may read."""
     records = [record for records in rule_records().values() for record in records]
     limits = [f"cap:{record['limit']}" for record in records if "limit" in record]
     fields = [record["fact"] for record in records if "fact" in record]
-    extra = [key for each in RULES.values() for key in each.reads]
+    extra = [key for rule_ in RULES.values() for key in rule_.reads]
     return tuple(dict.fromkeys(("tier", "generation", "constructible", *limits, *fields, *extra)))
 
 
 def matches(record: Mapping[str, Any], op: str, chip: Facts, route: str) -> bool:
-    """Whether a record speaks about this op on this chip by this route; absent keys match everything."""
+    """Whether a record applies to this op on this chip by this route; absent keys match everything."""
     tiers, generations = record.get("tiers"), record.get("generations")
     return (
         ("ops" not in record or op in record["ops"])
@@ -197,19 +197,19 @@ def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
     if chip.get("tier") is None:  # records with a limit list their tiers, so a target without one never gets here
         raise DataError(f"gate_limits.json: rule {record['rule']} takes limit {name} but names no tiers")
     known = replace(chip.fact(f"cap:{name}"), note=record.get("note"))
-    if "basis" in record:  # the limit is published; that it decides here is somebody's reading
+    if "basis" in record:  # the limit is published; that it decides in this case is our reading
         known = replace(known, source=(*known.source, *record["basis"]), confidence=record["basis_conf"])
     return Limit(known.value, known, record, chip)
 
 
 def applicable(op: str, chip: Facts, route: str) -> tuple[tuple[Rule, Limit], ...]:
     """The rules to run for an op on a chip by a route, each with its limit."""
-    found = []
-    for each in RULES.values():
-        if each.concerns(op):
-            limits = limits_for(each.id, op, chip, route)
-            if each.every_record:
-                found += [(each, limit) for limit in limits]
+    pairs = []
+    for rule_ in RULES.values():
+        if rule_.concerns(op):
+            limits = limits_for(rule_.id, op, chip, route)
+            if rule_.every_record:
+                pairs += [(rule_, limit) for limit in limits]
             elif limits and limits[0].value is not None:
-                found.append((each, limits[0]))
-    return tuple(found)
+                pairs.append((rule_, limits[0]))
+    return tuple(pairs)

@@ -38,8 +38,8 @@ def state_width(query: Query, limit: Limit) -> Any:
 def cache_rank(query: Query, limit: Limit) -> Any:
     """{op}: cache tensors of rank {extent}; rank {limit} compiles ("{string}")."""
     shape = query.shape()
-    held = query.attrs.get("cache_rank", len(shape) if shape else 0)
-    return held if isinstance(held, int) and held > limit.value else None
+    rank = query.attrs.get("cache_rank", len(shape) if shape else 0)
+    return rank if isinstance(rank, int) and rank > limit.value else None
 
 
 @rule("square-tiling", ANY)

@@ -13,14 +13,14 @@ POOLS = ("max_pool", "avg_pool", "l2_pool", "Pooling", "Pool")
 
 
 def pair(value: Any) -> tuple[int, int] | None:
-    """A per-axis attribute as (height, width); one number stands for both axes, one axis is the width."""
+    """A per-axis attribute as (height, width); one number applies to both axes, one axis is the width."""
     if isinstance(value, int):
         return value, value
     if isinstance(value, Sequence) and not isinstance(value, str) and value and isinstance(value[-1], int):
         return (value[-2], value[-1]) if len(value) > 1 else (1, value[-1])
     if value is None:
         return None
-    raise ValueError(f"{value!r} is no size per axis")
+    raise ValueError(f"{value!r} is not a size per axis; expected one or two integers")
 
 
 def kernel_hw(query: Query) -> tuple[int, int] | None:
@@ -121,9 +121,9 @@ def _window(query: Query) -> tuple[int, int] | None:
 
 
 def _pad_known(query: Query) -> bool:
-    """Whether the padding is told and is a number; "same" always makes room."""
-    kind = query.attrs.get("pad_type", "custom" if "pad" in query.attrs else None)
-    return kind in ("valid", "custom")
+    """Whether the padding is known and is a number; "same" always makes room."""
+    pad_type = query.attrs.get("pad_type", "custom" if "pad" in query.attrs else None)
+    return pad_type in ("valid", "custom")
 
 
 @rule("kernel-exceeds-input", "conv", "conv2d", "dynamic_conv", *POOLS, chains=False, elsewhere="graph language")
@@ -138,7 +138,7 @@ def kernel_exceeds_input(query: Query, limit: Limit) -> Any:
         (pad,) * 4 if isinstance(pad, int) else tuple(pad) if len(pad) == 4 else tuple(p for p in pad for _ in "ab")
     )
     reach = pair(attrs.get("dilations", 1)) or (1, 1)
-    span = tuple((each - 1) * step + 1 for each, step in zip(size, reach, strict=True))
+    span = tuple((extent - 1) * step + 1 for extent, step in zip(size, reach, strict=True))
     room = (shape[2] + sum(sides[:2]), shape[3] + sum(sides[2:]))
     return Over(span, room) if span[0] > room[0] or span[1] > room[1] else None
 

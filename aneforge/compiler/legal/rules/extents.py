@@ -66,7 +66,7 @@ def zero_size(query: Query, limit: Limit) -> Any:
     "extent",
     ANY,
     oversize=True,
-    reads=tuple(f"cap:{kind}:{axis}" for kind in ("spatial", "transpose") for axis in _RANK_AXES[5]),
+    reads=tuple(f"cap:{op_class}:{axis}" for op_class in ("spatial", "transpose") for axis in _RANK_AXES[5]),
 )
 def extent(query: Query, limit: Limit) -> Any:
     """{op}: an axis of {extent} exceeds the {limit} that {chip} takes there ("Tensor dimensions ... are not within

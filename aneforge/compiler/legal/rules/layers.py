@@ -17,13 +17,15 @@ _SDPA = ("SDPA", "sdpa", "scaled_dot_product_attention")
 def _enumerated() -> Mapping[str, Mapping[str, tuple[Any, ...]]]:
     """The listed values of each layer's parameters, by layer name and by netplist type."""
     document = store.load("layers")
-    found: dict[str, dict[str, tuple[Any, ...]]] = {}
+    by_name: dict[str, dict[str, tuple[Any, ...]]] = {}
     for row in (*document["layers"], *document["unit_types_without_exported_validator"]):
-        listed = {each["key"]: tuple(each["values"]) for each in row["params"] if each.get("values")}
+        listed = {
+            parameter["key"]: tuple(parameter["values"]) for parameter in row["params"] if parameter.get("values")
+        }
         for name in (row.get("name"), row["type_tag"]):
             if name and listed:
-                found[name] = listed
-    return found
+                by_name[name] = listed
+    return by_name
 
 
 @rule("layer-parameter", ANY, chains=False)
@@ -72,10 +74,10 @@ def sdpa_operands(query: Query, limit: Limit) -> Any:
 @rule("sdpa-length", *_SDPA, effect="wrong_result")
 def sdpa_length(query: Query, limit: Limit) -> Any:
     """{op}: {extent} queries and keys; with both at {limit} or more the fused layer returns wrong numbers (N50)."""
-    asked, keys = query.shape(), query.shape(1)
-    if asked is None or keys is None or len(asked) < 2 or len(keys) < 2:
+    queries, keys = query.shape(), query.shape(1)
+    if queries is None or keys is None or len(queries) < 2 or len(keys) < 2:
         return None
-    return (asked[-2], keys[-2]) if min(asked[-2], keys[-2]) >= limit.value else None
+    return (queries[-2], keys[-2]) if min(queries[-2], keys[-2]) >= limit.value else None
 
 
 @rule("sdpa-mask", *_SDPA, effect="wrong_result", elsewhere="graph language")
@@ -95,8 +97,8 @@ def sdpa_subtract_max(query: Query, limit: Limit) -> Any:
 @rule("scaled-elementwise-type", "ScaledElementWise", "scaled_elementwise", elsewhere="graph language")
 def scaled_elementwise_type(query: Query, limit: Limit) -> Any:
     """{op}: type {extent} is refused; the layer has {limit}."""
-    kind = query.attrs.get("Type")
-    return kind if kind is not None and kind not in limit.value else None
+    type_name = query.attrs.get("Type")
+    return type_name if type_name is not None and type_name not in limit.value else None
 
 
 @rule("scaled-mult-scale", "ScaledElementWise", "scaled_elementwise", effect="wrong_result")

@@ -82,13 +82,13 @@ def _composed(number: int, parts: tuple[int, ...] | list[int]) -> bool:
 
 @rule("rearrange-factors", "SpaceToBatch", "BatchToSpace", "SpaceToChannel", "ChannelToSpace")
 def rearrange_factors(query: Query, limit: Limit) -> Any:
-    """{op}: a factor of {extent} is no product of {limit}."""
-    return next((each for each in _factors(query) if not _composed(each, limit.value)), None)
+    """{op}: a factor of {extent} is not a product of {limit}."""
+    return next((factor for factor in _factors(query) if not _composed(factor, limit.value)), None)
 
 
 @rule("pad-mode", "pad", effect="decompose", chains=False, elsewhere="rewrites", reads=("texture_engine",))
 def pad_mode(query: Query, limit: Limit) -> Any:
-    """{op}: mode {extent} needs the texture engine, which {chip} lacks; the compiler takes a software route there
+    """{op}: mode {extent} needs the texture engine, which {chip} lacks; the compiler uses its software data path there
     ("{string}")."""
     mode = query.attrs.get("mode", "constant")
     return mode if mode not in limit.value and not limit.chip["texture_engine"] else None
@@ -96,9 +96,9 @@ def pad_mode(query: Query, limit: Limit) -> Any:
 
 @rule("shuffle-factors", "PixelShuffle", "PixelUnshuffle", elsewhere="netplist")
 def shuffle_factors(query: Query, limit: Limit) -> Any:
-    """{op}: a factor of {extent} is none of {limit}, or does not divide the channels."""
+    """{op}: a factor of {extent} is not one of {limit}, or does not divide the channels."""
     factors = _factors(query)
-    wrong = next((each for each in factors if each not in limit.value), None)
+    wrong = next((factor for factor in factors if factor not in limit.value), None)
     shape = query.shape()
     if wrong is None and query.op == "PixelShuffle" and shape is not None and len(shape) >= 3:
         return prod(factors) if shape[-3] % prod(factors) else None

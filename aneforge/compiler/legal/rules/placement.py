@@ -36,16 +36,16 @@ def _model() -> Mapping[str, Any]:
     return store.load("cost_model")["placement_model_m4"]
 
 
-def _kind(query: Query) -> tuple[str, float]:
+def _example_and_work(query: Query) -> tuple[str, float]:
     """The published example to scale from, and how much work this op is in its unit."""
     base, shape = query.base, query.shape() or (1,)
-    elements = float(max((prod(each) for each in query.known_shapes), default=1))
+    elements = float(max((prod(operand_shape) for operand_shape in query.known_shapes), default=1))
     weight = query.weight_shape
     if base in ("conv", "conv2d", "dynamic_conv") and weight is not None and len(weight) > 2:
         strides = query.attrs.get("strides", query.attrs.get("stride", 1))
         step = prod(strides) if isinstance(strides, (list, tuple)) else strides**2
-        kind = "conv1x1" if prod(weight[2:]) == 1 else "conv3x3 64->64 32x32"
-        return kind, prod(weight) * prod(shape[2:]) * shape[0] / max(step, 1)
+        example = "conv1x1" if prod(weight[2:]) == 1 else "conv3x3 64->64 32x32"
+        return example, prod(weight) * prod(shape[2:]) * shape[0] / max(step, 1)
     if base in MATMULS and (sizes := contraction(query)) is not None:
         return "matmul 128x256x128", float(prod(shape) * sizes[1])
     if base in ("scaled_dot_product_attention", "SDPA", "sdpa") and len(query.known_shapes) > 1:
@@ -64,12 +64,12 @@ def estimate_us(query: Query) -> tuple[float, float]:
     repeat = repeat if isinstance(repeat, int) else 1
     for record in store.load("gate_limits")["placement"]:
         if query.base in record["ops"]:
-            elements = max((prod(each) for each in query.known_shapes), default=1)
+            elements = max((prod(shape) for shape in query.known_shapes), default=1)
             scale = repeat * elements / record["elements"]
             return record["ane_us"] * scale, record["cpu_us"] * scale
-    kind, work = _kind(query)
-    engine, cpu = _model()["estimates_us"][kind]
-    scale = repeat * work / _EXAMPLE_WORK[kind]
+    example, work = _example_and_work(query)
+    engine, cpu = _model()["estimates_us"][example]
+    scale = repeat * work / _EXAMPLE_WORK[example]
     return engine * scale, cpu * scale
 
 

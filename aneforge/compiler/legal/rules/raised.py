@@ -1,6 +1,6 @@
-"""The rules that are no function of a question: what the check of a graph and the passes of phase 2 refuse by name.
+"""The rules that are not functions of a query: what the check of a graph and the passes of phase 2 refuse by name.
 
-They are listed here so that the documentation has them all, and a test holds this list against the code.
+They are listed here so that the documentation has them all; a test compares this list with the code.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class RaisedRule:
 
     id: str
     raised_by: str
-    """``check`` for the question about an op's name or place, or the pass of phase 2."""
+    """``check`` for a rule about an op's name or place, or the pass of phase 2."""
     about: str
     elsewhere: str = ""
-    """The key of ``OTHER_ROUTES`` where no graph reaches it."""
+    """The key of ``UNREACHED`` where no graph reaches it."""
 
 
 RAISED = (
-    RaisedRule("host-op", "check", "An op that only the host runs, or one on whole numbers."),
-    RaisedRule("target-name", "check", "A target name that the compiler knows and no build constructs."),
+    RaisedRule("host-op", "check", "An op that only the host runs, or one on integers."),
+    RaisedRule("target-name", "check", "A target name that the compiler knows but no build constructs."),
     RaisedRule("slice-saturation", "check", "A slice inside the width of data that may exceed 4094 (A13, A14)."),
     RaisedRule("mil-floor", "check", "Below H13 no model-language program compiles."),
     RaisedRule("op-route", "check", "The route has no such op on this chip."),
@@ -41,7 +41,7 @@ RAISED = (
     RaisedRule("kernel-memory", "split-kernel-memory", "One output channel's kernel is larger than kernel memory."),
     RaisedRule("resize-unmapped", "resize-strategies", "A resize that no strategy fits, without a texture engine."),
     RaisedRule("gather-envelope", "gather-gate", "A gather outside what software gathers take.", "backend text"),
-    RaisedRule("legacy-reshape", "legacy-forms", "A reshape that is no flatten, on the two oldest families."),
+    RaisedRule("legacy-reshape", "legacy-forms", "A reshape that is not a flatten, on the two oldest families."),
     RaisedRule("legacy-broadcast", "legacy-forms", "A broadcast of other types than fp16 there.", "backend text"),
-    RaisedRule("legacy-divide", "legacy-forms", "A division by what is not stored, or has no reciprocal, there."),
+    RaisedRule("legacy-divide", "legacy-forms", "A divisor that is not stored, or has no fp16 reciprocal, there."),
 )

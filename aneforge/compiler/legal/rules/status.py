@@ -1,4 +1,4 @@
-"""Whether an op exists on a chip by a route at all, before any size is looked at.
+"""Whether an op exists on a chip by a route at all, before any size is checked.
 
 In this order: a record of ``gate_limits.json``; what Core ML's segmenter was seen to leave to the CPU; the measured
 sweep of the whole vocabulary on an A16-tier chip; the op's routes in the target database.
@@ -34,10 +34,10 @@ class OpAnswer:
 
 @cache
 def _own() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_op: dict[str, list[Mapping[str, Any]]] = {}
     for record in store.load("gate_limits")["ops"]:
-        found.setdefault(record["op"], []).append(record)
-    return {name: tuple(records) for name, records in found.items()}
+        by_op.setdefault(record["op"], []).append(record)
+    return {name: tuple(records) for name, records in by_op.items()}
 
 
 @cache
@@ -50,24 +50,24 @@ def known_names() -> frozenset[str]:
 
 
 def op_answer(op: str, chip: Facts, route: str) -> OpAnswer:
-    """The answer for the name alone. An unknown name is rejected, never taken for native."""
+    """The answer for the name alone. An unknown name is rejected, never assumed to be native."""
     if op not in known_names():
         near = nearest(op, known_names())
         hint = f"nearest known names: {', '.join(near)}" if near else "'aneforge ops' lists the known names"
-        return OpAnswer("reject", "unknown-op", f"{op} is no operation that is known of", Fact(None), hint)
+        return OpAnswer("reject", "unknown-op", f"{op} is not a known operation", Fact(None), hint)
     if chip.get("tier") == Family.OLDER.name and route == "conversion":
         return _routes("relu", chip, route)  # the floor of the model language comes before every record
     for find in (_record, _segmenter, _sweep):
-        found = find(op, chip, route)
-        if found is not None:
-            return found
+        answer = find(op, chip, route)
+        if answer is not None:
+            return answer
     return _routes(op, chip, route)
 
 
 def _record(op: str, chip: Facts, route: str) -> OpAnswer | None:
     for record in _own().get(op, ()):
         if matches(record, op, chip, route):
-            why = f"{op} is not taken by {CHIP} through the {route} route"
+            why = f"{op} is not available on {CHIP} by the {route} route"
             return OpAnswer(
                 record["v"], "op-record", why, fact(record, about=f"gate answer for {op}"), _hint(record, op)
             )
@@ -83,7 +83,7 @@ def _segmenter_refuses() -> tuple[frozenset[str], Fact[Any]]:
     document = store.load("ops")
     table = document["m4_core_ml_segmenter"]
     names = {name for group in ("math", "structure", "int32") for name in table["unsupported"][group]}
-    # "add", "mul" and "matmul" are listed for int32 operands only; the integer-operand rule speaks for them.
+    # "add", "mul" and "matmul" are listed for int32 operands only; the integer-operand rule covers them.
     plain = {name for name in names if mil_row(name) is not None} - {"add", "mul", "matmul"}
     evidence = fact({**table, "v": sorted(plain)}, document["evidence"], about="ops that Core ML leaves to the CPU")
     return frozenset(plain), evidence
@@ -107,7 +107,7 @@ def _sweep_only() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _sweep(op: str, chip: Facts, route: str) -> OpAnswer | None:
-    """The vocabulary sweep ran on an M5, so it speaks for the A16 tier by conversion."""
+    """The vocabulary sweep ran on an M5, so it applies to the A16 tier by conversion."""
     row = mil_row(op) or _sweep_only().get(op)
     if route != "conversion" or chip.get("tier") != Family.A16.name or row is None or "m5_sweep" not in row:
         return None
@@ -115,7 +115,7 @@ def _sweep(op: str, chip: Facts, route: str) -> OpAnswer | None:
     evidence = fact({**cell, "v": cell["class"]}, store.load("ops")["evidence"], about=f"{op} in the vocabulary sweep")
     if str(cell["class"]).startswith("reachable"):
         return OpAnswer("accept", "sweep", "", evidence)
-    why = f"a minimal {op} program did not compile for the engine alone ({cell['class']})"
+    why = f"{op} failed to compile in a minimal program for the engine alone ({cell['class']})"
     return OpAnswer("reject", "sweep", why, evidence, _hint({}, op))
 
 
@@ -127,28 +127,29 @@ def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
         routes = op_routes(op)
     except UnknownNameError:  # a layer tag or a sweep-only name
         return OpAnswer("reject", "op-route", f"{op} has no {route} route", Fact(None), _hint({}, op))
-    way = "direct" if route == "direct" else "conversion"
-    statuses = routes.route(way)
-    if family is Family.OLDER and way == "conversion" and (statuses or route == way):
+    route_name = "direct" if route == "direct" else "conversion"
+    statuses = routes.route(route_name)
+    if family is Family.OLDER and route_name == "conversion" and (statuses or route == route_name):
         # Below A13 no model-language program compiles; Core ML reached those chips by an older path.
         value, floor = "accept" if route == "coreml_placement" else "reject", mil_floor()
         return OpAnswer(value, "mil-floor", f"{CHIP}: {floor.note}", floor, "target H13 or newer")
     if not statuses:
-        other = "conversion" if way == "direct" else "direct authoring"
-        why = f"{op} cannot be reached by {'direct authoring' if way == 'direct' else 'conversion'}"
+        other = "conversion" if route_name == "direct" else "direct authoring"
+        why = f"{op} is not available by {'direct authoring' if route_name == 'direct' else 'conversion'}"
         evidence = next(iter(routes.main.values()), Fact(None))
-        return OpAnswer("reject", "op-route", why, evidence, f"reach it by {other}")
+        return OpAnswer("reject", "op-route", why, evidence, f"use {other}")
     if family is None:  # a reference profile: no tier, so nothing is known against the op
         return OpAnswer("accept", "op-route", "", Fact(None, note="reference profile without a tier"))
-    found = statuses[family]
+    status = statuses[family]
     row = mil_row(op)
     cell = row.get(family.name) if row is not None else None
-    value = {"native": "accept"}.get(found.value, found.value)
+    value = {"native": "accept"}.get(status.value, status.value)
     if (cell == "none" and not op.startswith("const")) or cell == "gated" or routes.rule == "no native form":
         value = "reject"  # "decompose" there means a rewrite of ours, not the compiler's (chapter 26 on sin and cos)
     elif cell == "bridge" and routes.rule == "op matrix" and not op.startswith("const"):
         value = "reject"
     if value == "decompose" and route == "coreml_placement":
         value = "accept"
-    why = f"{op} is {'rewritten to other ops' if value == 'decompose' else 'not taken'} on {CHIP} by {way}"
-    return OpAnswer(value, "op-route", why, found, _hint({}, op))
+    state = "rewritten to other ops" if value == "decompose" else "not available"
+    why = f"{op} is {state} on {CHIP} by the {route_name} route"
+    return OpAnswer(value, "op-route", why, status, _hint({}, op))

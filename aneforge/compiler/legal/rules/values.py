@@ -17,11 +17,11 @@ def _number(value: Any) -> float | None:
 
 
 def _largest(values: Mapping[str, Any]) -> float | None:
-    """The largest input magnitude that is known of."""
+    """The largest known input magnitude."""
     for key in ("max_abs", "x"):
-        found = _number(values.get(key))
-        if found is not None:
-            return abs(found)
+        number = _number(values.get(key))
+        if number is not None:
+            return abs(number)
     return None
 
 
@@ -40,8 +40,8 @@ def value_cliff(query: Query, limit: Limit) -> Any:
 
 @rule("slice-x16", *_SLICES, effect="wrong_result", chains=False, elsewhere="values")
 def slice_x16(query: Query, limit: Limit) -> Any:
-    """{op}: a slice that starts inside the width goes through the crop path with gain 16 on {chip}; values up to
-    {extent} occur and everything above {limit} becomes infinite (N18)."""
+    """{op}: a slice that starts inside the width takes the crop data path with gain 16 on {chip}; values up to
+    {extent} occur, and everything above {limit} becomes infinite (N18)."""
     largest = _largest(query.values) if query.values else None
     return largest if largest is not None and largest > limit.value and _width_offset(query) else None
 

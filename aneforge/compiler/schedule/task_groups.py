@@ -1,4 +1,4 @@
-"""Partitions: how much of the schedule runs before the on-chip memory has to be emptied."""
+"""Task groups: how many layers of the schedule run before the on-chip memory has to be emptied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.passes import pass_
-from aneforge.compiler.plan import Partition, plan_of
+from aneforge.compiler.plan import TaskGroup, plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.targets.assumed import constant
 
@@ -16,7 +16,7 @@ __all__ = ["budget", "steps_of"]
 
 
 def budget(working_set: int) -> int:
-    """The scaled working set: the peak that a partition may reach (U22)."""
+    """The scaled working set: the peak that a task group may reach (U22)."""
     return int(working_set * constant("partition_margin"))
 
 
@@ -33,14 +33,14 @@ def steps_of(layers: list[Layer]) -> list[list[Layer]]:
 
 
 @pass_(
-    "close-partitions",
+    "close-task-groups",
     3,
     reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
     requires=["chains", "co-issue"],
-    ensures=["partitions"],
+    ensures=["task groups"],
 )
-def close_partitions(module: Module, chip: Facts) -> int:
-    """Close a partition when the next layer would push the peak on-chip pressure past the scaled working set."""
+def close_task_groups(module: Module, chip: Facts) -> int:
+    """Close a task group when the next layer would push the peak on-chip pressure past the scaled working set."""
     graph = LayerGraph.of_module(module)
     walk = _Pressure(graph, Footprint(chip), budget(chip["max_operand_bytes"]))
     for step in steps_of(graph.layers):
@@ -49,13 +49,13 @@ def close_partitions(module: Module, chip: Facts) -> int:
         _cut_chain(layer)
     plan = plan_of(module)
     plan.forget_order()
-    plan.steps, plan.partitions = tuple(walk.steps), tuple(walk.partitions())
-    return max(0, walk.partition)  # a program that only hands its inputs on has no partition at all
+    plan.steps, plan.task_groups = tuple(walk.steps), tuple(walk.task_groups())
+    return max(0, walk.task_group)  # a program that only returns its inputs has no task group at all
 
 
 @dataclass
 class _Members:
-    """A partition while the walk is in it."""
+    """A task group while the walk is in it."""
 
     segment: int
     layers: list[int] = field(default_factory=list)
@@ -71,16 +71,16 @@ class _Pressure:
         self.total = 0
         self.readers: dict[Op, int] = {}
         self.root: dict[Op, Op] = {}
-        self.partition = -1
+        self.task_group = -1
         self.segment = -1
         self.streaming = False
         self.steps: list[tuple[int, ...]] = []
         self._closed: list[_Members] = []
 
-    def partitions(self) -> list[Partition]:
-        """All partitions as they were closed, in order."""
+    def task_groups(self) -> list[TaskGroup]:
+        """All task groups as they were closed, in order."""
         return [
-            Partition(number, members.segment, tuple(members.layers), members.peak, self.most)
+            TaskGroup(number, members.segment, tuple(members.layers), members.peak, self.most)
             for number, members in enumerate(self._closed)
         ]
 
@@ -93,13 +93,13 @@ class _Pressure:
                 self.take([layer])
             return
         alone = any(size > self.most for size in sizes)
-        fresh = self.partition < 0 or step[0].segment != self.segment
+        fresh = self.task_group < 0 or step[0].segment != self.segment
         if fresh or alone or self.streaming or self.total + growth > self.most:
             self._close(step[0].segment)
-        self.streaming = alone  # a result above the budget is streamed, in a partition of its own
+        self.streaming = alone  # a result above the budget is streamed, in a task group of its own
         members = self._closed[-1]
         for layer in step:
-            layer.primary.labels["partition"] = self.partition
+            layer.primary.labels["task_group"] = self.task_group
             members.layers.append(layer.number)
             self._make(layer)
         members.peak = max(members.peak, self.total)
@@ -108,7 +108,8 @@ class _Pressure:
             self._release(layer)
 
     def _size(self, layer: Layer) -> int:
-        """Nothing for a result that leaves the program or the segment: it is in memory from the start."""
+        """The bytes of a result on chip; 0 if it leaves the program or the segment, since it is in memory from the
+        start."""
         if layer.is_output or any(consumer.segment != layer.segment for consumer in layer.consumers):
             return 0
         return self.footprint.bytes(layer.result)
@@ -133,8 +134,8 @@ class _Pressure:
                 self.total -= self.live.pop(root, 0)
 
     def _close(self, segment: int) -> None:
-        """What is still live goes to memory."""
-        self.partition += 1
+        """Start a new task group. What is still live goes to memory."""
+        self.task_group += 1
         self.segment = segment
         self.live.clear()
         self.total = 0
@@ -142,8 +143,9 @@ class _Pressure:
 
 
 def _cut_chain(layer: Layer) -> None:
-    """A chain that a partition cuts is none; two layers issued together are one step and never cut."""
+    """Undo a chain that crosses into the next task group. Two layers issued together are one step and are never
+    cut."""
     labels = layer.primary.labels
     consumer = next(iter(layer.consumers), None)
-    if "chained" in labels and consumer is not None and consumer.primary.labels["partition"] != labels["partition"]:
+    if "chained" in labels and consumer is not None and consumer.primary.labels["task_group"] != labels["task_group"]:
         del labels["chained"]
