@@ -910,3 +910,15 @@ def test_small_forms_of_the_bench_networks_mean_the_same(name, chip):
     # Folded batch norms and gains are rounded to fp16 once more; the deepest of these has forty of them in a row.
     np.testing.assert_allclose(values_of(lowered, {port.name: data})[0], want, rtol=5e-3, atol=5e-3)
     assert not [op for op in lowered.module if op.kind in ("sdpa", "unit")]
+
+
+@pytest.mark.parametrize("chip", ["m1", "m5"])
+def test_an_offset_after_a_transposed_convolution_is_its_bias(chip):
+    """Spelled as an addition it is rounded once, as the bias of the layer is."""
+    draw = np.random.default_rng(0)
+    kernel, bias = draw.normal(size=(4, 8, 3, 3)), draw.normal(size=8)
+    x = af.input((1, 4, 9, 9))
+    feed = draw.normal(size=(1, 4, 9, 9)).astype(np.float16)
+    whole = af.compile(af.conv_transpose(x, kernel, bias=bias), target=chip)
+    spelled = af.compile(af.conv_transpose(x, kernel) + bias.reshape(1, 8, 1, 1), target=chip)
+    np.testing.assert_array_equal(whole(feed), spelled(feed))

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from aneforge.budgets import check_archive, regular_file
-from aneforge.errors import GraphError
+from aneforge.errors import GraphError, first_line
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import Node, definition, located, make
 from aneforge.graph.tensor import Tensor
@@ -181,9 +181,10 @@ class Graph:
 
 def load_graph(path: str | Path) -> Graph:
     """Read a file that :meth:`Graph.save` wrote."""
+    name = Path(path).name
     try:
-        with zipfile.ZipFile(regular_file(path, str(path))) as archive:
-            check_archive(archive, str(path))
+        with zipfile.ZipFile(regular_file(path, name)) as archive:
+            check_archive(archive, name)
             document = json.loads(archive.read("graph.json"))
             weights: dict[str, np.ndarray | Encoded] = {
                 Path(name).stem: _from_file(archive, name)
@@ -192,7 +193,7 @@ def load_graph(path: str | Path) -> Graph:
             }
             weights |= _encoded_weights(archive)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, EOFError, MemoryError, *_DAMAGED) as error:
-        raise GraphError(f"{path}: not an aneforge graph file ({error})") from None
+        raise GraphError(f"{name}: not an aneforge graph file ({first_line(error)})") from None
     return Graph.from_json(document, weights)
 
 

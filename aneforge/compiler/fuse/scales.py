@@ -69,7 +69,7 @@ def fold_batch_norm(module: Module, chip: Facts) -> int:
 def fold_gain_into_weights(module: Module, chip: Facts) -> int:
     """FoldWeightsWithScale: the gain after a convolution with a stored kernel goes into the kernel.
 
-    Only where the convolution has no other reader; the offset becomes its bias. A kernel stored in bytes keeps them:
+    Of a transposed convolution only the offset does, as its bias. Only where the convolution has no other reader; the offset becomes its bias. A kernel stored in bytes keeps them:
     the gain goes into its kernel_scale, one number an output channel.
     """
     return rewrite_by_kind(module, {"gain_offset_control": _folded})
@@ -78,7 +78,11 @@ def fold_gain_into_weights(module: Module, chip: Facts) -> int:
 def _folded(walk: Rewriter, op: Op) -> Op | None:
     module = walk.module
     producer = op.operands[0]
-    if producer.kind != "convolution" or len(producer.users) != 1 or not is_plain_affine(op):
+    if len(producer.users) != 1 or not is_plain_affine(op):
+        return None
+    if producer.kind == "deconvolution":
+        return _offset_into_deconvolution(walk, producer, op)
+    if producer.kind != "convolution":
         return None
     kernel, gain = stored_weight(module, producer.operands[1]), stored_weight(module, op.operands[1])
     offset = stored_values(module, op.operands[2])
@@ -100,6 +104,17 @@ def _folded(walk: Rewriter, op: Op) -> Op | None:
     weight, attrs = gained
     shift = walk.constant(shifted, TensorType((1, 1, outputs, 1, 1)), sources)
     return walk.emit("anec.convolution", [producer.operands[0], weight, shift], op.type, attrs, sources)
+
+
+def _offset_into_deconvolution(walk: Rewriter, producer: Op, op: Op) -> Op | None:
+    """An offset alone is the bias of a transposed convolution that has none; a gain stays behind it."""
+    gain, offset = (stored_values(walk.module, operand) for operand in op.operands[1:])
+    if len(producer.operands) > 2 or gain is None or offset is None or (gain != 1).any() or not fits_fp16(offset):
+        return None
+    assert op.type is not None
+    sources, outputs = merged_sources(producer, op), op.shape[2]
+    bias = walk.constant(np.broadcast_to(offset.reshape(-1), outputs), TensorType((1, 1, outputs, 1, 1)), sources)
+    return walk.emit("anec.deconvolution", [*producer.operands, bias], op.type, producer.attrs, sources)
 
 
 def is_plain_affine(op: Op) -> bool:
