@@ -181,7 +181,7 @@ class Graph:
 
 def load_graph(path: str | Path) -> Graph:
     """Read a file that :meth:`Graph.save` wrote."""
-    name = Path(path).name
+    name = Path(path).name if isinstance(path, (str, Path)) else repr(path)
     try:
         with zipfile.ZipFile(regular_file(path, name)) as archive:
             check_archive(archive, name)

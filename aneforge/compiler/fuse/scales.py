@@ -69,8 +69,9 @@ def fold_batch_norm(module: Module, chip: Facts) -> int:
 def fold_gain_into_weights(module: Module, chip: Facts) -> int:
     """FoldWeightsWithScale: the gain after a convolution with a stored kernel goes into the kernel.
 
-    Of a transposed convolution only the offset does, as its bias. Only where the convolution has no other reader; the offset becomes its bias. A kernel stored in bytes keeps them:
-    the gain goes into its kernel_scale, one number an output channel.
+    Of a transposed convolution only the offset does, as its bias. Only where the convolution has no other reader; the
+    offset becomes its bias. A kernel stored in bytes keeps them: the gain goes into its kernel_scale, one number an
+    output channel.
     """
     return rewrite_by_kind(module, {"gain_offset_control": _folded})
 
