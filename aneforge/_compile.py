@@ -28,7 +28,7 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
     """
     from aneforge.compiler.compile import compile_target
     from aneforge.compiler.refusal import CompileError
-    from aneforge.divergence.warned import warn_divergence
+    from aneforge.divergence.numeric_warnings import warn_divergence
     from aneforge.graph.graph import Graph
 
     family_of_arch(target)

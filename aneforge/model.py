@@ -13,6 +13,7 @@ import numpy as np
 
 from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import compile_target, overlap_of, refuse_options, resolve_target, write_build
 from aneforge.compiler.explain import Explanation, History
 from aneforge.compiler.lower import Port
@@ -20,8 +21,8 @@ from aneforge.compiler.pipeline import OVERLAP
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
 from aneforge.cost.estimate import DEFAULT_SCOPE, warn_dispatch_floor
-from aneforge.divergence.warned import PrecisionWarning, warn_precision, warn_slices
-from aneforge.errors import AneforgeError, UnknownNameError, nearest
+from aneforge.divergence.numeric_warnings import PrecisionWarning, warn_precision, warn_slices
+from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.ports import input_array, output_array, port_numbers
@@ -36,23 +37,23 @@ __all__ = ["Model", "MultiModel", "SegmentedModel", "build", "compile", "compile
 class Model:
     """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why, and a call simulates it.
 
-    ``fidelity`` is how: ``exact``, or ``fast`` with single-precision sums. Weights are decoded at the first run.
+    ``mode`` is how: ``exact``, or ``fast`` with single-precision sums. Weights are decoded at the first run.
 
     A loop that runs often binds arrays to the ports once: write to ``input_view``, call ``execute``, read
     ``output_view``. ``release`` gives the memory back.
     """
 
-    def __init__(self, graph: Graph, program: Program, fidelity: str = "exact") -> None:
+    def __init__(self, graph: Graph, program: Program, mode: str = "exact") -> None:
         self.graph = graph
         self.program = program
-        self.fidelity = fidelity
+        self.mode = mode
         self.tuning: Any = None  # how it was chosen, where af.tune made it
         self.released = False
         self._views: dict[tuple[str, str], np.ndarray] = {}
 
     @cached_property
     def _decoded(self) -> Plan:
-        return Plan.of(self.program, self.fidelity)
+        return Plan.of(self.program, self.mode)
 
     @property
     def _plan(self) -> Plan:
@@ -194,6 +195,10 @@ class Model:
         results = [value if value.dtype == bool else value.astype(dtype) for value in outputs.values()]
         return results[0] if len(results) == 1 else results
 
+    def to_json(self) -> dict[str, Any]:
+        """The program as plain data: segments, layers, buffers, weights and passes."""
+        return self.program.to_json()
+
     def __str__(self) -> str:
         return str(self.program)
 
@@ -213,8 +218,8 @@ class SegmentedModel(Model):
 class MultiModel(Model):
     """A model with several outputs that are told apart by name: a call gives a dictionary."""
 
-    def __init__(self, graph: Graph, program: Program, keys: Sequence[str], fidelity: str = "exact") -> None:
-        super().__init__(graph, program, fidelity)
+    def __init__(self, graph: Graph, program: Program, keys: Sequence[str], mode: str = "exact") -> None:
+        super().__init__(graph, program, mode)
         self.output_ports: tuple[str, ...] = tuple(keys)
         """The names of the outputs, in order: the keys of what a call gives."""
 
@@ -253,7 +258,7 @@ def _port_named(which: int | str, ports: Sequence[Port], by_place: Sequence[Port
 
 
 def compile(  # noqa: A001 - the name users call
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     int8: bool = False,
     build_dir: str | Path | None = None,
     opt: str | int | None = "routes",
@@ -263,18 +268,23 @@ def compile(  # noqa: A001 - the name users call
     validate: bool = False,
     target: str | int | Target | None = None,
     _check_precision: bool = True,
-    fidelity: str = "exact",
+    mode: str = "exact",
     route: str | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> Model:
-    """Compile a graph for one chip.
+    """Compile a model for one chip.
 
-    ``target`` is any chip's or target's name, a five-tier family, or None for the host. ``validate`` runs the float64
-    interpreter before and after every pass and names the pass that changes a result. ``build_dir`` receives the
-    listing, the program as JSON and the backend code. What the chip cannot take raises :class:`CompileError`.
-    ``fidelity`` is how the model runs when it is called: ``exact``, to the bit where silicon says how, or ``fast``.
+    ``out`` is a graph, its output tensors, a compiled model, or the path of a model file, which ``dims`` and
+    ``function`` go with (see ``af.load``). ``target`` is any chip's or target's name, a five-tier family, or None for
+    the host; ``af.compile_all`` takes several. ``validate`` runs the float64 interpreter before and
+    after every pass and names the pass that changes a result. ``build_dir`` receives the listing, the program as JSON
+    and the backend code. What the chip cannot take raises :class:`CompileError`. ``mode`` is how the model runs when
+    it is called: ``exact``, to the bit where silicon says how, or ``fast``.
 
-    ``opt`` is how much the schedule may do. ``"routes"`` and 1 are the same: the route of every op is chosen from the
-    facts of the chip, and layers overlap (chains inside L2, pairs on two engines). 0 and None choose the same routes
+    ``opt`` is how much the schedule may do. ``"routes"`` and 1 are the same: the form of every op is chosen from the
+    facts of the chip, and layers overlap (chains inside L2, pairs on two engines). 0 and None choose the same forms
     and let no layers overlap: the same numbers, more time and memory, for looking at one layer at a time. No level
     searches among equal forms of a graph; ``af.tune`` does.
 
@@ -287,7 +297,7 @@ def compile(  # noqa: A001 - the name users call
     clamps, :class:`DispatchFloorWarning` where a call is hardly more than its dispatch.
     """
     refuse_options(int8, compress, compress_atol, block_size)
-    model = build(out, target, fidelity, opt, route, validate)
+    model = build(graph_of(out, dims, function), chip_of(target, out), mode, opt, route, validate)
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
@@ -295,7 +305,7 @@ def compile(  # noqa: A001 - the name users call
 
 
 def compile_multi(
-    outs: Mapping[str, Tensor] | Sequence[Tensor] | Graph,
+    outs: Mapping[str, Tensor] | Source,
     int8: bool = False,
     build_dir: str | Path | None = None,
     opt: str | int | None = "routes",
@@ -305,7 +315,7 @@ def compile_multi(
     validate: bool = False,
     target: str | int | Target | None = None,
     _check_precision: bool = True,
-    fidelity: str = "exact",
+    mode: str = "exact",
     route: str | None = None,
 ) -> MultiModel:
     """Compile several outputs into one program; a call gives them by name.
@@ -315,41 +325,44 @@ def compile_multi(
     """
     refuse_options(int8, compress, compress_atol, block_size)
     named = isinstance(outs, Mapping)
-    model = build(list(outs.values()) if named else outs, target, fidelity, opt, route, validate)  # type: ignore[arg-type]
+    graph = graph_of(list(outs.values()) if named else outs)
+    model = build(graph, chip_of(target, outs), mode, opt, route, validate)
     keys = [str(key) for key in outs] if named else [port.name for port in model.program.outputs]
     if len(set(keys)) != len(keys):
         raise AneforgeError(f"compile_multi: outputs are called {', '.join(keys)}; give each a name of its own")
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
-    return MultiModel(model.graph, model.program, keys, fidelity)
+    return MultiModel(model.graph, model.program, keys, mode)
 
 
 def build(
     out: Tensor | Sequence[Tensor] | Graph,
     target: str | int | Target | None = None,
-    fidelity: str = "exact",
+    mode: str = "exact",
     opt: str | int | None = "routes",
     route: str | None = None,
     validate: bool = False,
 ) -> Model:
     """``compile`` without warnings and files: for graphs that are not the user's own."""
-    if fidelity not in MODES:
-        raise AneforgeError(f"fidelity is {fidelity!r}: say one of {', '.join(MODES)}")
+    if mode not in MODES:
+        raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
     overlap = overlap_of(opt)
     graph = Graph.of(out)
     program = compile_target(graph, resolve_target(target), Validator() if validate else None, route, overlap)
     native = any(segment.kind == "native" for segment in program.segments)
-    return (SegmentedModel if native else Model)(graph, program, fidelity)
+    return (SegmentedModel if native else Model)(graph, program, mode)
 
 
-def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4) -> None:
-    """What the user should know of a model before running it. ``stacklevel`` 4 is the line that called the caller."""
+def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4, times: bool = True) -> None:
+    """What the user should know of a model before running it. ``stacklevel`` 4 is the line that called the caller;
+    ``times`` warns of calls that are hardly more than their dispatch."""
     warn_slices(model.graph, model.target, stacklevel)
     if check_precision:
         warn_precision(model.graph, model.target, stacklevel)
         _warn_risks(model.program, stacklevel)
-    warn_dispatch_floor(model.program, stacklevel)
+    if times:
+        warn_dispatch_floor(model.program, stacklevel)
 
 
 def _warn_risks(program: Program, stacklevel: int) -> None:

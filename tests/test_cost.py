@@ -381,10 +381,10 @@ def test_the_command(tmp_path):
     rows = [{**ROW, "latency_us": predict(ROW) * factor, "quality": "ok", "op_class": "gemm"} for factor in (1.0, 1.1)]
     rows.append({**rows[0], "latency_us": 1e9, "quality": "noisy"})
     file.write_text(json.dumps({"schema": 1, "rows": rows}))
-    told = run("cost-eval", str(file))
+    told = run("measure", "cost", str(file))
     assert told.returncode == 0, told.stderr
     assert "1 rows left out" in told.stdout
-    found = json.loads(run("cost-eval", str(file), "--json").stdout)
+    found = json.loads(run("measure", "cost", str(file), "--json").stdout)
     assert found["all"]["rows"] == 2
     assert found["all"]["median"] == pytest.approx(100 * (1 - 1 / 1.1) / 2, abs=0.01)
     for content, message in (
@@ -393,7 +393,7 @@ def test_the_command(tmp_path):
         ('{"rows": [{}]}', "row 0 has no"),
     ):
         file.write_text(content)
-        refused = run("cost-eval", str(file))
+        refused = run("measure", "cost", str(file))
         assert refused.returncode == 2
         assert message in refused.stderr
-    assert "rows.txt" in run("cost-eval", str(tmp_path / "rows.txt")).stderr
+    assert "rows.txt" in run("measure", "cost", str(tmp_path / "rows.txt")).stderr

@@ -19,8 +19,8 @@ from aneforge._compile import cross_compile_check
 from aneforge.compiler.compile import programs_for
 from aneforge.divergence import axes
 from aneforge.divergence.axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
+from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning, warn_slices
 from aneforge.divergence.verdicts import axes_of, graph_verdicts, kind_of, predict_fp16_divergence, verdict
-from aneforge.divergence.warned import CrossChipFP16Warning, PrecisionWarning, warn_slices
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph

@@ -185,7 +185,7 @@ def test_what_cannot_be_written(tmp_path):
 def test_the_command(tmp_path):
     out = network()
     af.Graph([out]).save(tmp_path / "net.af")
-    words = ["export", str(tmp_path / "net.af"), str(tmp_path / "net.mlpackage"), "--target", "m1"]
+    words = ["export", str(tmp_path / "net.af"), "--out", str(tmp_path / "net.mlpackage"), "--target", "m1"]
     done = subprocess.run([sys.executable, "-m", "aneforge", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "not run on a device here" in done.stdout

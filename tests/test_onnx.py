@@ -680,5 +680,5 @@ def test_whole_models(name, tmp_path):
     peak = np.abs(want).max()
     np.testing.assert_allclose(af.evaluate(graph, feeds)[0], want, rtol=1e-3, atol=1e-3 * peak)  # weights are fp16
     for chip in ("m1", "m5"):
-        found = af.compile(graph, target=chip, fidelity="fast").run(feeds).outputs
+        found = af.compile(graph, target=chip, mode="fast").run(feeds).outputs
         np.testing.assert_allclose(next(iter(found.values())), want, rtol=2e-2, atol=2e-2 * peak)

@@ -470,8 +470,9 @@ def test_bad_sizes_are_refused():
 def test_names_and_order_that_users_pass():
     wanted = {
         "tune": "out budget=8 inputs=None prune_factor=1.5 reps=20 atol=0.005 min_lossy_speedup=1.1 verbose=False "
-        "target_error=None target=None",
-        "tune_precision": "out target_error=None cost_budget_us=None inputs=None reps=20 verbose=False target=None",
+        "target_error=None target=None dims=None function=None",
+        "tune_precision": "out target_error=None cost_budget_us=None inputs=None reps=20 verbose=False target=None "
+        "dims=None function=None",
         "tune_attention": "S n_heads dh T=None candidates=(1, 2, 3, 4, 5, 6, 8) target=None",
         "attention_tiles": "S n_heads dh T=None tune=False candidates=(1, 2, 3, 4, 5, 6, 8) target=None",
     }

@@ -15,11 +15,11 @@ from aneforge.baseline.file import BaselineError, load_baseline, save_baseline
 from aneforge.baseline.observe import Named, Observed, Plan, observe
 from aneforge.baseline.outcome import Report
 from aneforge.baseline.record import CHECKS, Baseline
-from aneforge.baseline.told import counted, told
+from aneforge.baseline.report_text import counted, told
 from aneforge.cli import say
-from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
+from aneforge.inputs import read_arrays
 from aneforge.output import text
 from aneforge.output.files import write_whole
 from aneforge.sim import native
@@ -43,7 +43,7 @@ class Options:
     max_us: Sequence[str] = ()
     skip: str = ""
     seed: int | None = None
-    given: str | None = None
+    inputs: str | None = None
     junit: str | None = None
     sarif: str | None = None
     as_json: bool = False
@@ -60,7 +60,7 @@ class Options:
 def run(model: str | ModelFile, options: Options) -> int:
     """Compare, or write what there is to compare with; 1 if something changed."""
     asked = model if isinstance(model, ModelFile) else ModelFile(model)
-    file = Path(options.baseline or f"{_file_of(asked.spec)}.baseline.json")
+    file = Path(options.baseline or f"{_file_of(asked.path)}.baseline.json")
     _refuse_contradictions(options, file)
     was = _recorded(file, asked, options)
     names = list(was.targets) if was and options.target is None else chip_list(options.target or TARGETS)
@@ -91,11 +91,11 @@ def _fails(report: Report, written: bool) -> bool:
 def _refuse_contradictions(options: Options, file: Path) -> None:
     if not (math.isfinite(options.tolerance) and options.tolerance >= 0):
         raise AneforgeError(f"--tolerance takes per cent, 0 or more, not {options.tolerance:g}")
-    if options.seed is not None and options.given is not None:
+    if options.seed is not None and options.inputs is not None:
         raise AneforgeError("--seed draws the inputs and --input reads them; choose one")
     if options.seed is not None and options.seed < 0:
         raise AneforgeError(f"--seed takes a whole number, 0 or more, not {options.seed}")
-    if (options.seed is not None or options.given is not None) and "numerics" in _skipped(options.skip):
+    if (options.seed is not None or options.inputs is not None) and "numerics" in _skipped(options.skip):
         raise AneforgeError("--seed and --input are for the numerics, which --skip leaves out")
     outs = [Path(each).resolve() for each in (str(file), options.junit, options.sarif) if each is not None]
     if len(set(outs)) != len(outs):
@@ -144,12 +144,12 @@ def _file_of(spec: str) -> str:
 
 def _named(asked: ModelFile) -> Named:
     """Without folders, which differ from machine to machine."""
-    file = _file_of(asked.spec)
-    return Named(Path(file).name + asked.spec[len(file) :], tuple(sorted(asked.dims)), asked.function)
+    file = _file_of(asked.path)
+    return Named(Path(file).name + asked.path[len(file) :], tuple(sorted(asked.dims)), asked.function)
 
 
 def _named_words(asked: ModelFile) -> str:
-    words = [asked.spec, *(f"--dim {each}" for each in sorted(asked.dims))]
+    words = [asked.path, *(f"--dim {each}" for each in sorted(asked.dims))]
     return " ".join([*words, *([f"--function {asked.function}"] if asked.function else [])])
 
 
@@ -171,7 +171,7 @@ def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
         if "estimate" in skipped:
             raise AneforgeError("--max-us is about estimates, which --skip leaves out")
         checks.append("estimate")
-    feeds = None if options.given is None else read_arrays(options.given)
+    feeds = None if options.inputs is None else read_arrays(options.inputs)
     if was is not None and "numerics" in was.checks and "numerics" in checks:
         if was.seed is None and feeds is None and (options.seed is None or not options.update):
             raise AneforgeError(f"{file} was made with inputs of a file: give it with --input, or --skip numerics")
@@ -219,7 +219,7 @@ def _write_reports(report: Report, asked: ModelFile, options: Options) -> None:
     if options.sarif is not None:
         from aneforge.baseline.sarif import sarif_text
 
-        write_whole(options.sarif, sarif_text(report, _file_of(asked.spec), __version__))
+        write_whole(options.sarif, sarif_text(report, _file_of(asked.path), __version__))
 
 
 def _print(report: Report, seen: Observed, was: Baseline | None, file: Path, asked: ModelFile, written: bool) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from aneforge import __version__
 from aneforge.cli import say
-from aneforge.errors import AneforgeError
+from aneforge.cli.settings import SETTINGS
+from aneforge.errors import AneforgeError, install_hint
 from aneforge.output import text
 
 __all__ = ["Finding", "examine", "run"]
@@ -26,13 +27,6 @@ EXTRAS = {
     "torch": ("torch", "reads .pt2 and modules"),
     "coreai": ("coreai", "reads .aimodel"),
 }
-SETTINGS = {
-    "ANEFORGE_TARGET": "the chip of this machine",
-    "ANEFORGE_NATIVE": "0 turns the native kernel off",
-    "ANEFORGE_NATIVE_PATH": "the instruction set of the native kernel",
-    "ANEFORGE_THREADS": "how many threads a simulation may use",
-}
-"""Variables of the environment that are read, and what each does."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ def _threads() -> Finding:
 def _extra(name: str) -> Finding:
     module, what = EXTRAS[name]
     if find_spec(module) is None:
-        return Finding(name, "not installed", f"{what}; install with: pip install '.[{name}]'")
+        return Finding(name, "not installed", f"{what}; install with: {install_hint(name)}")
     return Finding(name, _version_of(module) or "installed", what)
 
 
@@ -142,10 +136,13 @@ def _target() -> Finding:
 
 
 def _settings() -> list[Finding]:
-    """The variables that are read, and set ones of our name that nothing reads."""
+    """The variables that are read, and variables of our name that are set and that nothing reads."""
     rows = [Finding(name, os.environ.get(name) or "not set", why) for name, why in SETTINGS.items()]
     ours = sorted(name for name in os.environ if name.startswith("ANEFORGE_") and name not in SETTINGS)
-    return [*rows, *(Finding(name, os.environ[name], "set") for name in ours)]
+    return [
+        *rows,
+        *(Finding(name, os.environ[name], "set, but nothing reads it; check its name") for name in ours),
+    ]
 
 
 def _data() -> Finding:

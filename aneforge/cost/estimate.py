@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aneforge.compiler.compile import compile_target, resolve_target
+from aneforge.arguments import Source, chip_of, graph_of
+from aneforge.compiler.compile import compile_target
 from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.device import SCOPES, Ports, Roof, Setting, call_us, layer_us
 from aneforge.cost.program import is_resident, work_of_layer, work_of_program
 from aneforge.cost.work import Work
 from aneforge.errors import AneforgeError, UnavailableError
-from aneforge.graph.graph import Graph
-from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
@@ -154,23 +153,28 @@ class DispatchFloorWarning(UserWarning):
 
 
 def estimate(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     int8: bool = False,
     target: str | int | Target | None = None,
     scope: str = DEFAULT_SCOPE,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> float:
     """Microseconds of one call from Python with NumPy arrays, which is what the seed page's figures are.
 
-    Without a target they are those of the chip that the seed page's own model was measured on, an M5 (h17s), whatever
-    this machine is. ``model.estimate()`` tells the same by layers and with an interval; ``scope="coreml_call"`` is a
-    call in an app, which is what ``aneforge estimate`` prints.
+    Without a target they are those of a compiled model's chip, else those of the chip that the seed page's own model
+    was measured on, an M5 (h17s), whatever this machine is. ``model.estimate()`` gives the same by layers and with an
+    interval, ``af.estimate_all`` the table of several chips; ``scope="coreml_call"`` is a call in an app, which is
+    what ``aneforge estimate`` prints.
     """
     if int8:
-        raise UnavailableError("estimate: int8 needs the weight encoder; encode the weights (af.Encoded) instead")
-    program = compile_target(Graph.of(out), resolve_target(SEED_PAGE_CHIP if target is None else target))
-    found = estimate_program(program, scope)
-    _warn_if_at_floor(program, found.engine_us, found.us, stacklevel=3)
-    return found.us
+        raise UnavailableError("int8: estimate has no weight encoder. Encode the weights (af.Encoded) instead.")
+    named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
+    program = compile_target(graph_of(out, dims, function), chip_of(named, out))
+    result = estimate_program(program, scope)
+    _warn_if_at_floor(program, result.engine_us, result.us, stacklevel=3)
+    return result.us
 
 
 def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
@@ -210,4 +214,4 @@ def _warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel:
 
 def estimate_provenance(target: str | int | Target) -> dict[str, Any]:
     """What a target's estimates rest on: each constant with its evidence, whose they are and by which rule."""
-    return basis_of(resolve_target(target)).to_json()
+    return basis_of(chip_of(target)).to_json()

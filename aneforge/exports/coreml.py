@@ -11,13 +11,14 @@ import json
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.passes import rewritten_for
 from aneforge.errors import AneforgeError
@@ -61,12 +62,15 @@ class Exported:
 
 
 def export_coreml(
-    model: Tensor | Sequence[Tensor] | Graph | Model,
+    model: Source,
     path: str | Path,
     target: str | int | Target | None = None,
     overwrite: bool = False,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> Exported:
-    """Write a graph, or a compiled model's graph, as ``x.mlpackage`` (fp16, iOS 18).
+    """Write a model as ``x.mlpackage`` (fp16, iOS 18).
 
     ``target`` is the chip whose missing ops are rewritten (that of a compiled model by itself); without one, only what
     no chip has. States become states of the package.
@@ -78,10 +82,8 @@ def export_coreml(
         raise ExportError(f"{file} is there already; overwrite=True replaces it")
     if not file.resolve().parent.is_dir():
         raise ExportError(f"no folder {str(file.parent)!r}")
-    if isinstance(model, Model):
-        graph, chip = model.graph, model.target if target is None else resolve_target(target)
-    else:
-        graph, chip = Graph.of(model), None if target is None else resolve_target(target)
+    graph = graph_of(model, dims, function)
+    chip = None if target is None and not isinstance(model, Model) else chip_of(target, model)
     _refuse_host_ops(graph)
     keep = frozenset() if chip else frozenset(RULES)
     draft = rewritten_for(graph, chip or resolve_target(Family.A16), keep)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, install_hint
 from aneforge.process import quiet_warnings
 
 __all__ = ["Mil", "quiet_mil"]
@@ -39,7 +39,7 @@ def quiet_mil() -> Mil:
             import coremltools
             from coremltools.converters.mil import mil
     except ImportError:
-        raise AneforgeError("writing Core ML needs coremltools: pip install 'aneforge[coreml]'") from None
+        raise AneforgeError(f"writing Core ML needs coremltools: {install_hint('coreml')}") from None
     return Mil(coremltools, mil)
 
 

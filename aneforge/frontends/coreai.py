@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import first_line
+from aneforge.errors import first_line, install_hint
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreai_rules.blobs import MAGIC, mapped_blobs
 from aneforge.frontends.coreai_rules.records import BITS, NUMPY, Block, Function, Operation, Type
@@ -135,7 +135,7 @@ def _module(file: Path, program: Path) -> Iterator[Any]:
     except ImportError as error:
         raise LoadError(
             f"{file.name}: reading Core AI assets needs the coreai-core package "
-            f"({first_line(error)}): pip install 'aneforge[coreai]'"
+            f"({first_line(error)}): {install_hint('coreai')}"
         ) from None
     _tried(file, program)
     context = Context()._mlir_context

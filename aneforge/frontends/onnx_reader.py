@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.budgets import spend
-from aneforge.errors import AneforgeError, GraphError, first_line, shown
+from aneforge.errors import AneforgeError, GraphError, first_line, install_hint, shown
 from aneforge.frontends import LoadError
 from aneforge.frontends.folding import Folding, onnx_cost
 from aneforge.frontends.forms import truth
@@ -65,7 +65,7 @@ def _package(name: str) -> Any:
     try:
         import onnx
     except ImportError:
-        raise LoadError(f"{name}: reading ONNX needs the onnx package: pip install 'aneforge[onnx]'") from None
+        raise LoadError(f"{name}: reading ONNX needs the onnx package: {install_hint('onnx')}") from None
     import onnx.shape_inference
 
     return onnx

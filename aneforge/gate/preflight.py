@@ -6,29 +6,32 @@ refused, rewrote and warned of: what ``check`` says of a node is what ``compile`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from aneforge.arguments import Chips, Source, chips_of, graph_of
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.check import check_reads, judgements, program_route
 from aneforge.compiler.legal.judge import Finding, judge
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
-from aneforge.errors import AneforgeError
+from aneforge.errors import ArgumentError
 from aneforge.gate.outcome import Outcome, outcomes
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import Node, located
+from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
-from aneforge.targets import Family, Target, all_targets, op_routes, resolve, target
+from aneforge.output.by_chip import ByChip
+from aneforge.targets import Family, Target, op_routes
+from aneforge.targets import target as find_target
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.evidence import Fact
 from aneforge.targets.families import as_family
 from aneforge.targets.names import newest_below_the_floor
 from aneforge.targets.ops import ROUTES, lowered_to
 
-__all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all"]
+__all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all", "preflights"]
 
 STATUSES = ("native", "decompose", "reject", "oversize", "risk")
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
@@ -292,28 +295,11 @@ class Preflight:
         return {**head, "counts": self.counts, **detail}
 
 
-class PreflightAll(Mapping[str, Preflight]):
+class PreflightAll(ByChip[Preflight]):
     """One graph against several chips, by the names that were asked."""
 
-    def __init__(self, results: dict[str, Preflight]) -> None:
-        self._results = results
 
-    def __getitem__(self, name: str) -> Preflight:
-        return self._results[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._results)
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: result.to_json() for name, result in self._results.items()}
-
-
-def preflight(
-    out: Tensor | Sequence[Tensor] | Graph, family: int | str | Target, route: str | None = _CONVERSION
-) -> Preflight:
+def preflight(out: Source, family: int | str | Target, route: str | None = _CONVERSION) -> Preflight:
     """Check a graph against one chip: a family (``Family.A13`` or its number), an architecture, or a chip's name.
 
     ``route`` is how the program reaches the chip: ``conversion`` (a model program handed to the compiler; nothing runs
@@ -322,39 +308,22 @@ def preflight(
     """
     # The oldest family has no representative; its newest chip answers for it.
     is_oldest = isinstance(family, int) and as_family(family) is Family.OLDER
-    asked = newest_below_the_floor() if is_oldest else target(family)
-    return _preflights(_graph(out), {asked.name: asked}, route)[asked.name]
+    chip = newest_below_the_floor() if is_oldest else find_target(family)
+    return preflights(graph_of(out), {chip.name: chip}, route)[chip.name]
 
 
-def preflight_all(
-    out: Tensor | Sequence[Tensor] | Graph, chips: Sequence[str] | None = None, route: str | None = _CONVERSION
-) -> PreflightAll:
-    """Check a graph against several chips, or against all 28 targets; ``route`` as for :func:`preflight`."""
-    if chips is None:
-        asked = {each.name: each for each in all_targets(only_28=True)}
-    else:
-        asked = {name: resolve(name).target for name in chips}
-    return PreflightAll(_preflights(_graph(out), asked, route))
+def preflight_all(out: Source, target: Chips = "all", route: str | None = _CONVERSION) -> PreflightAll:
+    """The reports of :func:`preflight` for several chips, or for all 28 targets; ``af.check`` prints them."""
+    return PreflightAll(preflights(graph_of(out), chips_of(target, "all"), route))
 
 
-def _preflights(graph: Graph, asked: Mapping[str, Target], route: str | None) -> dict[str, Preflight]:
+def preflights(graph: Graph, chips: Mapping[str, Target], route: str | None) -> dict[str, Preflight]:
+    """The report of each chip by its name. The chips share the work."""
     if route is not None and route not in ROUTES:
-        raise AneforgeError(f"no route {route!r} to check by; choose {' or '.join(ROUTES)}, or None")
-    targets = list({each.name: each for each in asked.values()}.values())
-    found = outcomes(graph, targets, route)
-    names = graph.names()
-    return {name: Preflight(graph, names, each, found[each.name], route) for name, each in asked.items()}
-
-
-def _graph(out: Any) -> Graph:
-    if isinstance(out, Graph):
-        graph = out
-    elif isinstance(out, Node):
-        graph = Graph([out])  # type: ignore[list-item]
-    elif isinstance(out, Sequence) and not isinstance(out, str):
-        graph = Graph(list(out))
-    else:
-        raise AneforgeError(f"preflight takes a graph or its output tensors, not a {type(out).__name__}")
+        raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
     if not graph.inputs and not graph.parameters:
-        raise AneforgeError("the graph has no inputs: it is a constant and needs no engine")
-    return graph
+        raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
+    targets = list({chip.name: chip for chip in chips.values()}.values())
+    results = outcomes(graph, targets, route)
+    names = graph.names()
+    return {name: Preflight(graph, names, chip, results[chip.name], route) for name, chip in chips.items()}

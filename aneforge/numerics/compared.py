@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Any
 
+import numpy as np
+
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.sim.fidelity import FIDELITIES
@@ -157,7 +159,8 @@ class Comparison:
     refused: dict[str, str]
     """The others, and why."""
     samples: int
-    fidelity: str
+    mode: str
+    """How it was simulated: ``exact`` or ``fast``."""
     pairs: dict[str, Pair]
     first_non_finite: dict[str, NonFinite | None]
     float64: dict[str, dict[str, Distance]]
@@ -166,16 +169,34 @@ class Comparison:
     """Chips with one program and one arithmetic, which were simulated once."""
     outputs: dict[str, dict[str, Summary]] = field(default_factory=dict)
     """By chip and output: the range and mean of its values over all samples."""
+    model: str = ""
+    seed: int | None = None
+    """What the inputs were drawn from; None where they were given."""
+    fail_above: float | None = None
+    """The most steps of fp16 by which an output may differ; None for any number."""
+    first_sample: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
+    """By chip and output: the arrays of the first sample."""
+    fidelity: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By chip: how many of its ops are exact, modelled or assumed."""
 
     def __getitem__(self, name: str) -> Pair:
         if name not in self.pairs:
-            raise AneforgeError(f"{name!r} was not held against {self.reference}; there is {', '.join(self.pairs)}")
+            raise AneforgeError(f"{name}: not compared with {self.reference}. Choose one: {', '.join(self.pairs)}.")
         return self.pairs[name]
 
     @property
     def same(self) -> bool:
         """Whether every chip gives the reference's bits, as far as values are there to compare."""
         return all(each.same for each in self.pairs.values())
+
+    @property
+    def failed(self) -> list[str]:
+        """The chips whose outputs differ by more than ``fail_above``."""
+        return [] if self.fail_above is None else list(self.exceeds(self.fail_above))
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
 
     def by_node(self) -> dict[str, dict[str, NodeDifference]]:
         """Every node that some chip shows beside the reference, by chip, in the order of the reference's program."""
@@ -194,11 +215,14 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         exact = {name: {output: at.to_json() for output, at in found.items()} for name, found in self.float64.items()}
         return {
+            "model": self.model,
+            "ok": self.ok,
+            "failed": self.failed,
             "reference": self.reference,
             "targets": self.targets,
             "refused": self.refused,
             "samples": self.samples,
-            "fidelity": self.fidelity,
+            "mode": self.mode,
             "shared": [list(each) for each in self.shared],
             "same": self.same,
             "first_non_finite": {name: at and at.to_json() for name, at in self.first_non_finite.items()},
@@ -215,6 +239,14 @@ class Comparison:
         from aneforge.numerics.heatmap import heatmap_svg
 
         return heatmap_svg(self, title)
+
+    def outputs_text(self) -> str:
+        """The range and mean of every output, chip by chip."""
+        lines = []
+        for chip, outputs in self.outputs.items():
+            lines.append(f"{chip} ({self.targets[chip]})")
+            lines += [f"{name} {list(values.shape)} {values}" for name, values in outputs.items()]
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         return "\n\n".join(_told(self))
@@ -255,7 +287,7 @@ def _told(found: Comparison) -> Iterator[str]:
 
 def _chips(found: Comparison) -> str:
     samples = f"{found.samples} sample{'' if found.samples == 1 else 's'}"
-    how = f"{samples}, {found.fidelity} simulation"
+    how = f"{samples}, {found.mode} simulation"
     lines = [f"{', '.join(found.pairs)} against {found.reference}: {how}"]
     for name, pair in found.pairs.items():
         shown = f"{len(pair.nodes)} node{'' if len(pair.nodes) == 1 else 's'} that both show"

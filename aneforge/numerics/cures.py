@@ -14,6 +14,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.numerics.risk import Risk
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
 from aneforge.rewrites.routes import ROUTE_FORMS
+from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
 __all__ = ["CURES", "reduce_sum_to_matmul", "rewritten"]
@@ -72,7 +73,7 @@ CURES = {
 
 
 def rewritten(
-    out: Tensor | Sequence[Tensor] | Graph, found: Iterable[Risk] | Iterable[str], target: str = "h13"
+    out: Tensor | Sequence[Tensor] | Graph, found: Iterable[Risk] | Iterable[str], target: str | Target = "h13"
 ) -> Graph:
     """The graph with the safe rewrites that risks ask for, or that are named, applied where they fit."""
     graph = Graph.of(out)

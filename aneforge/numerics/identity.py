@@ -18,11 +18,11 @@ from aneforge.anec.interpret import named_constants
 from aneforge.anec.ir import Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
+from aneforge.numerics.causes import BY_SET, adds_on_the_planar_path
 from aneforge.numerics.products import arithmetic
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
 from aneforge.numerics.values import Value
-from aneforge.numerics.why import BY_SET, adds_on_the_planar_path
 from aneforge.sim.rules.contraction import is_decoded_on_host
 from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT

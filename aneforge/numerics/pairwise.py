@@ -9,28 +9,32 @@ both on the same path, the layer is listed as excluded.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aneforge.anec.ir import Op
 from aneforge.anec.lineage import Standing
+from aneforge.arguments import Chips, Source, chips_of, graph_of
 from aneforge.compiler.compile import compile_all, resolve_target
 from aneforge.compiler.program import Program
+from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import ArgumentError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.numerics.causes import causes_of
 from aneforge.numerics.identity import Digests, digests
-from aneforge.numerics.ranges import Ranges, known_values
+from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value, hull
-from aneforge.numerics.why import causes_of
 from aneforge.output import text
+from aneforge.output.by_chip import ByChip
 from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import basis
 from aneforge.sim.nodes import node_order
 from aneforge.targets.chip import Target
 
-__all__ = ["Divergence", "Divergences", "diverges"]
+__all__ = ["Divergence", "DivergenceReport", "Divergences", "divergences_between", "diverges"]
 
 _CHANNELS = 2
 _RESAMPLING = ("resize", "upsample", "resample", "affine", "crop_resize")
@@ -133,19 +137,62 @@ def _why(each: Divergence) -> str:
     return "; ".join([*each.causes, *(["inherited"] if each.inherited else [])])
 
 
-def diverges(
-    out: Tensor | Sequence[Tensor] | Graph,
-    a: str | int | Target,
-    b: str | int | Target,
-    ranges: Ranges = None,
-) -> Divergences:
-    """Every node whose numbers can differ between two chips, in the order of the first one's program.
+class DivergenceReport(ByChip[Divergences]):
+    """Every chip compared with the first. ``same`` is True where no node can differ and all of them are proven."""
 
-    ``ranges`` says what the inputs can be: one bound on all magnitudes, or by input a bound, a pair of ends or data;
-    and, by the name of a node, what was measured of it (:func:`aneforge.numerics.calibrate`).
-    Without it they are any finite fp16 numbers, and nearly every sum can be lost. A node that is neither listed nor
-    named in ``unproven`` has the same bits on both chips, for every input in its range.
+    def __init__(self, results: Mapping[str, Divergences], reference: str, note: str) -> None:
+        super().__init__(results)
+        self.reference = reference
+        self.note = note
+
+    @property
+    def same(self) -> bool:
+        return not any(result.real or result.unproven for result in self.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"reference": self.reference, **super().to_json()}
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\n\n{self.note}" if self.note else "")
+
+
+def diverges(
+    model: Source,
+    target: Chips = None,
+    max_abs: float | None = None,
+    inputs: Any = None,
+    ranges: Ranges = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> DivergenceReport:
+    """List every node whose numbers can differ between chips, by how much at most, and why. Nothing is run.
+
+    ``target`` names two or more chips (m1 and m5 where it is left out); the others are compared with the first.
+    What the inputs can be is said in one of three ways: ``max_abs`` bounds every magnitude; ``inputs`` (as for
+    :func:`compare`) are run, and what is seen counts; ``ranges`` gives by input a bound, a pair of ends or data, and
+    by node what was measured of it (:func:`aneforge.numerics.calibrate`). Without any of them inputs are what they
+    promise, or any finite fp16 number, and nearly every sum can be lost. A node that is neither listed nor named in
+    ``unproven`` has the same bits on both chips, for every input in its range.
     """
+    graph = graph_of(model, dims, function)
+    chips = chips_of(target, DEFAULT_CHIPS["diverges"])
+    if len(chips) < 2:
+        raise ArgumentError(
+            "target", f"{', '.join(chips)} is one chip; this needs two chips or more. Write for instance m1,m5."
+        )
+    (reference, first), *others = chips.items()
+    found = {
+        name: divergences_between(graph, first, chip, ranges_of(graph, [first, chip], max_abs, inputs, ranges))
+        for name, chip in others
+    }
+    return DivergenceReport(found, reference, ranges_note(max_abs, inputs, ranges))
+
+
+def divergences_between(
+    out: Tensor | Sequence[Tensor] | Graph, a: str | int | Target, b: str | int | Target, ranges: Ranges = None
+) -> Divergences:
+    """Those of two chips, in the order of the first one's program."""
     graph = Graph.of(out)
     chips = resolve_target(a), resolve_target(b)
     compiled = compile_all(graph, chips)

@@ -8,18 +8,41 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, nearest
+from aneforge.errors import AneforgeError, ArgumentError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.inputs import samples_of
 from aneforge.model import build
 from aneforge.numerics.values import ANYTHING, Value
 from aneforge.sim.half import LARGEST
 from aneforge.sim.nodes import NodeValues
 from aneforge.targets.chip import Target
 
-__all__ = ["Ranges", "calibrate", "known_values"]
+__all__ = ["Ranges", "calibrate", "known_values", "ranges_note", "ranges_of"]
 
 Ranges = Mapping[str, Any] | Sequence[Any] | float | int | None
+
+
+def ranges_of(
+    graph: Graph, chips: Sequence[Target], max_abs: float | None = None, inputs: Any = None, ranges: Ranges = None
+) -> Ranges:
+    """The ranges that a caller gives in one of three ways: a bound on every input, data to run, or ranges by name."""
+    options = {"max_abs": max_abs, "inputs": inputs, "ranges": ranges}
+    chosen = [name for name, value in options.items() if value is not None]
+    if len(chosen) > 1:
+        raise ArgumentError(chosen[0], f"{chosen[1]} also says what the ranges are; choose one.")
+    if inputs is not None:
+        return calibrate(graph, chips, list(samples_of(graph, inputs)))
+    return max_abs if ranges is None else ranges
+
+
+def ranges_note(max_abs: float | None, inputs: Any, ranges: Ranges) -> str:
+    """What a report rests on, in a sentence; empty where the caller said it."""
+    if inputs is not None:
+        return "ranges are those of a run on the data, widened by half: this holds for data like these"
+    if max_abs is None and ranges is None:
+        return "ranges are what the inputs promise (max_abs), else all of fp16; --max-abs or --input narrows them"
+    return ""
 
 
 def known_values(graph: Graph, ranges: Ranges) -> dict[str, Value]:

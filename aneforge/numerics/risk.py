@@ -8,7 +8,7 @@ comes after an infinite number is no risk of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,19 @@ import numpy as np
 
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
+from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
 from aneforge.compiler.compile import compile_target, resolve_target
 from aneforge.compiler.program import Program
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.products import largest_sum
-from aneforge.numerics.ranges import Ranges, known_values
+from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value
 from aneforge.output import text
+from aneforge.output.by_chip import ByChip
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
@@ -34,7 +37,7 @@ from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Risk", "Risks", "precision_risk", "risks"]
+__all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_on"]
 
 _HEADERS = ("node", "kind", "reaches", "limit", "what")
 _LONG = 1024  # numbers in a sum from which roundings of both signs matter
@@ -49,7 +52,7 @@ class Risk:
     node: str
     op: str
     kind: str
-    """``accumulator``, ``crop-route``, ``overflow``, ``cancellation``, ``int8-activations``, ``variance``,
+    """``accumulator``, ``crop-path``, ``overflow``, ``cancellation``, ``int8-activations``, ``variance``,
     ``division``, ``infinite-constant`` or the name of a rule of the gate."""
     reaches: float
     """How large the number at risk can get; infinite where nothing bounds it."""
@@ -91,30 +94,67 @@ def _number(value: float) -> str:
     return "any" if math.isinf(value) else f"{value:.4g}"
 
 
-def risks(
-    out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target | None = None, ranges: Ranges = None
-) -> Risks:
-    """What can be lost on a chip.
+class RiskReport(ByChip[Risks]):
+    """The risks of one model on each chip. ``ok`` is True where nothing can be lost on any of them."""
 
-    ``ranges`` as for :func:`aneforge.numerics.diverges`; without it inputs are any finite fp16 numbers, which nearly
-    every sum can lose.
+    def __init__(self, results: Mapping[str, Risks], note: str) -> None:
+        super().__init__(results)
+        self.note = note
+
+    @property
+    def ok(self) -> bool:
+        return not any(self.values())
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\n\n{self.note}" if self.note else "")
+
+
+def risks(
+    model: Source,
+    target: Chips = None,
+    max_abs: float | None = None,
+    inputs: Any = None,
+    ranges: Ranges = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> RiskReport:
+    """Find what each chip can lose: overflows, clamps and cancellation, each with its range and a cure.
+
+    ``target`` is m1 where it is left out, or the chip of a compiled model. What the inputs can be is said in one of
+    three ways: ``max_abs`` bounds every magnitude; ``inputs`` (as for :func:`compare`) are run, and what is seen
+    counts; ``ranges`` says it by input, as for :func:`diverges`. Without any of them inputs are what they promise, or
+    any finite fp16 number, which nearly every sum can lose. ``risks(...)["m1"]`` is the list of one chip.
     """
+    graph = graph_of(model, dims, function)
+    chips = chips_of(target, DEFAULT_CHIPS["risks"], model)
+    found = {
+        name: risks_on(graph, chip, ranges_of(graph, [chip], max_abs, inputs, ranges)) for name, chip in chips.items()
+    }
+    return RiskReport(found, ranges_note(max_abs, inputs, ranges))
+
+
+def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target, ranges: Ranges = None) -> Risks:
+    """What can be lost on one chip."""
     graph, chip = Graph.of(out), resolve_target(target)
     program = compile_target(graph, chip)
-    made = _walked(program, known_values(graph, ranges))
+    values = _walked(program, known_values(graph, ranges))
     found = [*_of_constants(graph)]
-    found += [risk for op in program.module.ops if op.layer is not None for risk in _of_op(made, op)]
+    found += [risk for op in program.module.ops if op.layer is not None for risk in _of_op(values, op)]
     return Risks([*_once(found), *_of_gate(graph, chip)], chip)
 
 
 def precision_risk(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     verbose: bool = False,
     target: str | int | Target | None = None,
     ranges: Ranges = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> dict[str, Any]:
-    """The risks of a graph as plain data; ``verbose`` prints them."""
-    found = risks(out, target, ranges)
+    """The risks of a graph on one chip as plain data; ``verbose`` prints them."""
+    found = risks_on(graph_of(out, dims, function), chip_of(target, out), ranges)
     if verbose:
         print(found)
     return found.to_json()
@@ -194,7 +234,7 @@ def _product(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
 def _cropped(op: Op, given: list[Value]) -> Iterator[Risk]:
     if given[0].size > FP16_SLICE_SAT:
         yield _risk(
-            op, "crop-route", given[0].size, FP16_SLICE_SAT, given[0],
+            op, "crop-path", given[0].size, FP16_SLICE_SAT, given[0],
             "a slice that does not begin at zero of the width makes magnitudes above 4094 infinite",
             suggestion="slice another axis (transpose, slice, transpose back), or scale the data below 4094 before it",
             rewrite="slice-off-width",

@@ -36,7 +36,7 @@ def pairs(rows: Iterable[tuple[str, str, str]], indent: int = 2) -> str:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return json.dumps(value, indent=2, ensure_ascii=False, default=list)
 
 
 def _cell(value: Any) -> str:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from aneforge.compiler.compile import resolve_target
+from aneforge.arguments import Chips, Source, chips_of, graph_of
 from aneforge.compiler.refusal import CompileError
-from aneforge.errors import AneforgeError
+from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build
+from aneforge.output.by_chip import ByChip
 from aneforge.ports import check_bytes
 from aneforge.regions.placement import fixed_costs, likely
 from aneforge.regions.split import ENGINE, HOST, Crossing, Region, crossings, split
 from aneforge.targets.chip import Target
 
-__all__ = ["WAYS", "Partition", "partition"]
+__all__ = ["WAYS", "Partition", "partition", "partition_for"]
 
 WAYS = {
     "rules": "every op that the rules allow is on the engine",
@@ -57,7 +59,9 @@ class Partition:
     def graph_of(self, number: int) -> Graph:
         """One region as a graph of its own, to compile or to export; what crosses into it are its inputs."""
         if not 0 <= number < len(self.regions):
-            raise AneforgeError(f"no region {number}; there are {len(self.regions)}")
+            raise AneforgeError(
+                f"region {number}: there are {len(self.regions)} regions. Choose 0 to {len(self.regions) - 1}."
+            )
         return self.regions[number].graph(self.names)
 
     @cached_property
@@ -88,13 +92,13 @@ class Partition:
         ports = {self.names[each.uid]: each for each in self.graph.inputs}
         for name, value in feeds.items():
             if name not in ports:
-                raise AneforgeError(f"no input {name!r}; the graph takes {', '.join(ports)}")
+                raise AneforgeError(f"{name}: not an input of the graph. Choose from: {', '.join(ports)}.")
             if ports[name].dtype == "uint8":
                 check_bytes(name, value)
             values[ports[name].uid] = np.asarray(value)
         missing = [name for name, each in ports.items() if each.uid not in values]
         if missing:
-            raise AneforgeError(f"no value for input {missing[0]!r}; the graph takes {', '.join(ports)}")
+            raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {', '.join(ports)}.")
         for region in self.regions:
             if region.device == HOST:
                 _run_on_host(region, values)
@@ -139,22 +143,41 @@ class Partition:
 
 
 def partition(
-    out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target | None = None, by: str = "rules"
-) -> Partition:
-    """Split a graph into what the engine of ``target`` runs and what the host has to. ``by`` is ``rules`` (everything
-    that is eligible goes to the engine) or ``placement`` (what Core ML would likely choose). Engine regions are
-    compiled; an op that the compiler refuses although the rules allow it moves to the host with its reason."""
+    model: Source,
+    target: Chips = None,
+    by: str = "rules",
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> ByChip[Partition]:
+    """Split a model into regions of the engine and regions of the host, for each chip.
+
+    ``target`` is m1 where it is left out, or the chip of a compiled model. ``by`` is ``rules`` (everything that is
+    eligible goes to the engine) or ``placement`` (what Core ML would likely choose). Engine regions are compiled; an
+    op that the compiler refuses although the rules allow it moves to the host with its reason. For one chip the
+    attributes of its :class:`Partition` can be read from the result: ``af.partition(model, "m1").regions``.
+    """
     if by not in WAYS:
-        raise AneforgeError(f"no way to partition {by!r}; it is {' or '.join(WAYS)}")
-    graph, chip = Graph.of(out), resolve_target(target)
+        raise ArgumentError("by", f"{by!r} is not a way to partition; choose one: {', '.join(WAYS)}.")
+    graph = graph_of(model, dims, function)
+    chips = chips_of(target, DEFAULT_CHIPS["partition"], model)
+    return ByChip({name: partition_for(graph, chip, by) for name, chip in chips.items()})
+
+
+def partition_for(graph: Graph, chip: Target, by: str = "rules") -> Partition:
+    """The split of a graph for one chip."""
     reasons, refused = _refusals(graph, chip), {}
     for _ in range(_ATTEMPTS):
         reasons |= refused
-        found = Partition(graph, chip, by, reasons)
-        refused = _refused_when_compiled(found)
+        attempt = Partition(graph, chip, by, reasons)
+        refused = _refused_when_compiled(attempt)
         if not refused:
-            return found
-    raise AneforgeError(f"no partition for {chip.name} in {_ATTEMPTS} attempts; last: {next(iter(refused.values()))}")
+            return attempt
+    raise ArgumentError(
+        "model",
+        f"no partition for {chip.name} after {_ATTEMPTS} attempts; the last was refused: "
+        f"{next(iter(refused.values()))}",
+    )
 
 
 def _refusals(graph: Graph, chip: Target) -> dict[int, str]:

@@ -33,8 +33,8 @@ class Checker:
     """Compares programs with an untouched one, whose numbers are made once and only when they are asked for."""
 
     def __init__(self, untouched: Model, flops: float, inputs: Inputs = None) -> None:
-        self.fidelity = "exact" if flops <= _EXACT_FLOPS else "fast"
-        self._untouched = Model(untouched.graph, untouched.program, self.fidelity)
+        self.mode = "exact" if flops <= _EXACT_FLOPS else "fast"
+        self._untouched = Model(untouched.graph, untouched.program, self.mode)
         self.feeds = _feeds(untouched, inputs)
 
     @cached_property
@@ -43,7 +43,7 @@ class Checker:
 
     def __call__(self, graph: Graph, other: Model) -> Check:
         """The largest error over all outputs."""
-        found = list(Model(graph, other.program, self.fidelity).run(self.feeds).outputs.values())
+        found = list(Model(graph, other.program, self.mode).run(self.feeds).outputs.values())
         pairs = list(zip(self._expected, found, strict=True))
         same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
         return Check(0.0 if same else max(distance(a, b) for a, b in pairs), same)

@@ -7,15 +7,14 @@ gives one line of graphs from exact to fast; the simulator says how far along th
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from aneforge.compiler.compile import resolve_target
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
-from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
 from aneforge.rewrites.rewrite import Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
@@ -24,7 +23,7 @@ from aneforge.tuning.checking import Check, Checker, Inputs
 from aneforge.tuning.encoders import encode, encoders_for, encoding_forms
 from aneforge.tuning.pricing import Change, changes_of, figure
 from aneforge.tuning.records import Candidate, Figure, Tuning
-from aneforge.tuning.search import Limits, tuned_model
+from aneforge.tuning.search import Limits, refuse_reps, tuned_model
 
 __all__ = ["tune_precision"]
 
@@ -32,27 +31,30 @@ DEFAULT_ERROR = 0.01  # what int8 weights are worth on silicon (compression.json
 
 
 def tune_precision(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     target_error: float | None = None,
     cost_budget_us: float | None = None,
     inputs: Inputs = None,
     reps: int = 20,
     verbose: bool = False,
     target: str | int | Target | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> tuple[Model, Tuning]:
     """Choose how each layer's weights are stored, among the forms that the target streams; the model and the report of
     every layer's choice (``model.tuning`` is the same report).
 
     ``target_error`` asks for the fastest choice within that error (0.01 where neither limit is given),
     ``cost_budget_us`` for the most exact choice within that time by estimate; with both, the time is met within the
-    error or the call is refused. Nothing is timed, so ``reps`` has no effect.
+    error or the call is refused. Nothing is timed, so ``reps`` other than 20 is refused.
     """
-    _ = reps
+    refuse_reps("tune_precision", reps)
     if cost_budget_us is not None and not (np.isfinite(cost_budget_us) and cost_budget_us > 0):
         raise AneforgeError(f"tune_precision: cost_budget_us is {cost_budget_us!r}; a time is a number above 0")
     error = DEFAULT_ERROR if target_error is None and cost_budget_us is None else target_error
     Limits(target_error=error)  # refuses what is no error
-    line = _Line(Graph.of(out), resolve_target(target), inputs, verbose)
+    line = _Line(graph_of(out, dims, function), chip_of(target, out), inputs, verbose)
     steps = line.within_error(error) if cost_budget_us is None else line.within_time(cost_budget_us, error)
     model = tuned_model(line.result(steps))
     warn_of(model)
@@ -141,10 +143,8 @@ class _Line:
         chosen = self.chosen(count)
         candidates = tuple(self._told(step, chosen, best, error) for step in self.steps)
         tried = len(self.known) - 1
-        fidelity = self.check.fidelity
-        return Tuning(
-            self.chip, graph, self.untouched, best, candidates, tried, fidelity, error, measured=self.measured
-        )
+        mode = self.check.mode
+        return Tuning(self.chip, graph, self.untouched, best, candidates, tried, mode, error, measured=self.measured)
 
     def _told(self, step: _Step, chosen: dict[int, _Step], best: Figure, error: float) -> Candidate:
         kept = chosen.get(step.site.node.uid) is step

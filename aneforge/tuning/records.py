@@ -58,7 +58,7 @@ class Tuning:
     candidates: tuple[Candidate, ...]
     tried: int
     """How many candidates were compiled and, where they were faster, simulated."""
-    fidelity: str
+    mode: str
     """How the simulator compared: ``exact``, or ``fast`` for a large graph."""
     error: float
     """Of the chosen graph against the untouched one."""
@@ -88,7 +88,7 @@ class Tuning:
             "beyond_doubt": self.beyond_doubt,
             "measured": self.measured,
             "error": self.error,
-            "fidelity": self.fidelity,
+            "mode": self.mode,
             "tried": self.tried,
             "candidates": [each.to_json() for each in self.candidates],
         }
@@ -121,7 +121,7 @@ class Tuning:
         doubt = "" if self.beyond_doubt else " The intervals of the two overlap: it is a ranking, not a measurement."
         return (
             f"{self.target.name}: {self.untouched.us:,.0f} us becomes {self.best.us:,.0f} us by estimate ({basis}), "
-            f"{self.speedup:.2f} times faster; largest error {_error(self.error)} ({self.fidelity}).{doubt}"
+            f"{self.speedup:.2f} times faster; largest error {_error(self.error)} ({self.mode}).{doubt}"
         )
 
     def _rows(self, shown: Sequence[Candidate]) -> list[tuple[str, ...]]:

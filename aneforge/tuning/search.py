@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import resolve_target
-from aneforge.errors import AneforgeError, first_line
+from aneforge.errors import AneforgeError, ArgumentError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
@@ -28,8 +29,9 @@ from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined
 from aneforge.tuning.records import Candidate, Figure, Tuning
 from aneforge.tuning.tiling import TILING_FORMS
 
-__all__ = ["Limits", "forms_for", "search", "tune"]
+__all__ = ["Limits", "forms_for", "refuse_reps", "search", "tune", "tuned_model"]
 
+_REPS = 20  # the default of the public signature
 LEAST_GAIN = 1.005  # less is noise of the model, and no reason to change a graph
 
 
@@ -71,7 +73,7 @@ def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:
 
 
 def tune(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     budget: int = 8,
     inputs: Inputs = None,
     prune_factor: float = 1.5,
@@ -81,19 +83,30 @@ def tune(
     verbose: bool = False,
     target_error: float | None = None,
     target: str | int | Target | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> Model:
-    """The graph compiled in the form that the cost model ranks best on a target; ``model.tuning`` tells how.
+    """Compile a model in the form that the cost model ranks best on a chip; ``model.tuning`` says how it was chosen.
 
-    Forms are ranked by estimate, not by a run on hardware, so ``reps`` has no effect; it is taken because callers pass
-    it. ``inputs`` (arrays in order, or by name) are what the simulator compares on, else they are drawn from a fixed
-    seed. ``target_error`` allows compressed weights up to that error. What is returned is never slower than the graph
-    as it was given, by the same estimate.
+    Forms are ranked by estimate, not by a run on hardware, so ``reps`` other than 20 is refused. ``inputs`` (arrays in
+    order, or by name) are what the simulator compares on, else they are drawn from a fixed seed. ``target_error``
+    allows compressed weights up to that error. ``verbose`` prints each candidate on stderr. What is returned is never
+    slower than the graph as it was given, by the same estimate.
     """
-    _ = reps
+    refuse_reps("tune", reps)
     limits = Limits(budget, prune_factor, atol, min_lossy_speedup, target_error)
-    model = tuned_model(search(out, target, limits, inputs, verbose))
+    model = tuned_model(search(graph_of(out, dims, function), chip_of(target, out), limits, inputs, verbose))
     warn_of(model)
     return model
+
+
+def refuse_reps(function: str, reps: int) -> None:
+    """``reps`` is in the public signature: how often to time a candidate. Nothing is timed here."""
+    if reps != _REPS:
+        raise ArgumentError(
+            "reps", f"{reps!r} has no effect; {function} ranks by estimate and times nothing. Leave it out."
+        )
 
 
 def tuned_model(found: Tuning) -> Model:
@@ -158,7 +171,7 @@ class _Search:
             best=best.estimate,
             candidates=tuple(self.candidates),
             tried=self.tried,
-            fidelity=self.check.fidelity,
+            mode=self.check.mode,
             error=best.error,
             measured=self.measured,
         )
