@@ -641,25 +641,29 @@ def test_inputs_of_a_file(home, capsys):
     np.savez("z.npz", z=np.zeros((1, 4, 18, 18), np.float32))
     np.savez("small.npz", x=np.zeros((1, 4, 2, 2), np.float32))
     Path("no.npz").write_bytes(b"PK\x03\x04")
-    assert gate(write=True, target="m1", given="x.npz") == 0
+    assert gate(write=True, target="m1", inputs="x.npz") == 0
     assert load_baseline("net.py.baseline.json").seed is None
-    assert gate(given="x.npz") == 0
+    assert gate(inputs="x.npz") == 0
     with pytest.raises(AneforgeError, match="inputs of a file: give it with --input"):
         gate()
     with pytest.raises(AneforgeError, match="inputs of a file"):
         gate(update=True)
     assert gate(skip="numerics") == 0
     capsys.readouterr()
-    status, found = outcomes(capsys, given="y.npz")
+    status, found = outcomes(capsys, inputs="y.npz")
     assert status == 1
     assert "with other numbers" in found["input-changed"][0]["message"]
-    for file, told in (("z", "no input 'z'"), ("small", "takes numbers of shape"), ("no", "no file of named arrays")):
+    for file, told in (
+        ("z", "no input 'z'"),
+        ("small", "takes numbers of shape"),
+        ("no", "not a file of named arrays"),
+    ):
         with pytest.raises(AneforgeError, match=told):
-            gate(given=f"{file}.npz")
+            gate(inputs=f"{file}.npz")
     assert gate(update=True, seed=3) == 0
     assert load_baseline("net.py.baseline.json").seed == 3
     assert gate() == 0
-    for options in ({"given": "x.npz"}, {"seed": 4}):
+    for options in ({"inputs": "x.npz"}, {"seed": 4}):
         with pytest.raises(AneforgeError, match="made with inputs of seed 3"):
             gate(**options)
 
@@ -678,7 +682,7 @@ def test_inputs_of_a_file(home, capsys):
         ({"max_us": ["m5=3"]}, "m5 is not among the targets"),
         ({"max_us": ["m1=3"], "skip": "estimates"}, "--max-us is about estimates"),
         ({"seed": -1}, "--seed takes a whole number"),
-        ({"seed": 1, "given": "x.npz"}, "choose one"),
+        ({"seed": 1, "inputs": "x.npz"}, "choose one"),
         ({"seed": 1, "skip": "numerics"}, "are for the numerics"),
         ({"junit": "./net.py.baseline.json"}, "name one file"),
         ({"junit": "a", "sarif": "a"}, "name one file"),
@@ -869,7 +873,7 @@ def test_the_page_lists_every_rule_and_option():
     never = set(re.findall(r"^\| `([a-z-]+)` .*never fails", page, re.MULTILINE))
     assert never == {name for name, rule in RULES.items() if not rule.change}
     options = set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))
-    spelled = {"given": "input", "as_json": "json", "max_us": "max-us"}
+    spelled = {"inputs": "input", "as_json": "json", "max_us": "max-us"}
     assert options == {f"--{spelled.get(name, name)}" for name in Options.__dataclass_fields__ if name != "action"}
 
 

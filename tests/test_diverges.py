@@ -445,6 +445,29 @@ def run(*words):
     )
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("indices", [[0, 1, 2], [0, 0, 1], [2, 0, 2, 1, 1]])
+def test_a_gather_is_the_same_by_the_op_and_by_copies(axis, indices):
+    """An M1 copies by slices, tiles and joins; an M5 has the op. Repeated places were once a false alarm."""
+    x = af.input((4, 4, 4, 4), name="x", max_abs=8)
+    out = af.gather(x, indices, axis=axis).named("picked").relu()
+    report = af.diverges(out, "m1,m5")
+    assert report.same
+    assert af.compare(out, "m1,m5").same
+    # What is picked from a value that differs still differs.
+    products = af.gather(af.conv(x, np.full((4, 4, 3, 3), 0.1), pad=1), indices, axis=axis).named("picked")
+    assert af.diverges(products, "m1,m5")["m5"].of("picked").inherited
+    # Other places are other numbers: the codes tell them apart.
+    chips = [Engine.of(af.target(chip)) for chip in ("m1", "m5")]
+    programs = [
+        af.compile(af.gather(x, places, axis=axis), target=chip).program
+        for chip, places in (("m1", indices), ("m5", indices[::-1]))
+    ]
+    walks = [walk(chip, program.module, {}) for chip, program in zip(chips, programs, strict=True)]
+    ends = [digests(each)[next(op for op in each.module.ops if op.kind == "live_out").operands[0]] for each in walks]
+    assert (ends[0] == ends[1]) == (indices == indices[::-1])
+
+
 def test_the_network_that_breaks_on_an_m1(tmp_path):
     model, saved = str(EXAMPLES / "breaks_on_m1.py"), tmp_path / "fixed.aneforge"
     told = run("risks", model, "--target", "m1", "--out", str(saved))

@@ -195,7 +195,7 @@ def test_a_region_can_be_exported(tmp_path):
     split = af.partition(af.load(file), "m1")
     back, data = af.load(out), half(1, 16, 32)
     np.testing.assert_array_equal(af.compile(back, target="m1")(data), split.models[1](data))
-    with pytest.raises(AneforgeError, match="region 9: there are 4 regions. Choose 0 to 3"):
+    with pytest.raises(AneforgeError, match=r"region 9: there are 4 regions\. Choose 0 to 3"):
         split.graph_of(9)
     assert "aneforge partition" in run("lower", str(file), "--target", "m1").stderr
 

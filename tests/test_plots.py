@@ -475,7 +475,7 @@ def test_the_command_prints_and_tells_refusals_apart(capsys):
 @pytest.mark.parametrize(
     ("kind", "chips", "scope", "out", "message"),
     [
-        ("pie", "m1", "coreml_call", "x.svg", "no picture 'pie'; it is roofline, timeline, chips"),
+        ("pie", "m1", "coreml_call", "x.svg", "pie: not a kind of picture; choose one: roofline, timeline, chips"),
         ("chips", "m1", "coreml_call", "x.png", "pictures are SVG"),
         ("chips", "m1", "coreml_call", "x", "pictures are SVG"),
         ("chips", "m1", "coreml_call", "nowhere/x.svg", "there is no folder .*nowhere"),

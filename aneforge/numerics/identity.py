@@ -19,10 +19,10 @@ from aneforge.anec.ir import Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
 from aneforge.numerics.causes import BY_SET, adds_on_the_planar_path
+from aneforge.numerics.movement import Origins
 from aneforge.numerics.products import arithmetic
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
-from aneforge.numerics.values import Value
 from aneforge.sim.rules.contraction import is_decoded_on_host
 from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
@@ -42,9 +42,10 @@ _BY_CHANNEL = (kinds_with(Trait.POINTWISE) - kinds_with(Trait.COMPARISON) - _WHO
 def digests(made: Walk) -> Digests:
     """Of every op of a program."""
     found: Digests = {}
+    origins = Origins()
     for op in made.module.ops:
         if op.kind != "live_out":
-            found[op] = _digest(made, op, found)
+            found[op] = _digest(made, op, found, origins)
     return found
 
 
@@ -56,13 +57,15 @@ def _hash(*parts: Any) -> Digest:
     return state.digest()
 
 
-def _digest(made: Walk, op: Op, found: Digests) -> tuple[Digest, ...]:
+def _digest(made: Walk, op: Op, found: Digests, origins: Origins) -> tuple[Digest, ...]:
     channels = op.shape[_CHANNELS]
     if op.kind == "const_in":
         return _constant(made, op)
     if op.is_a(Trait.INPUT):
         return tuple(_hash(op.attrs["name"], channel) for channel in range(channels))
     read = [found[each] for each in op.operands]
+    if origins.follows(op) and all(map(len, read)) and not _is_clamped(made, op):
+        return origins.digests(op, read)
     if op.kind == "concat" and op.attrs["axis"] == _CHANNELS and not op.attrs.get("interleave"):
         return tuple(each for part in read for each in part)
     steps = _steps(made, op)
@@ -140,8 +143,12 @@ def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:
         return (engine.reciprocal_divide,)
     if op.kind == "gain_offset_control":  # in front of a table the accumulators add, which end at 2^15
         return (any(user.layer == op.layer and user.kind in TABLES for user in op.users),)
-    return ("q4",) if op.labels.get("storage") == "q4" and _clamps(values[0]) else ()
+    return ("q4",) if _is_clamped(made, op) else ()
 
 
-def _clamps(value: Value) -> bool:
+def _is_clamped(made: Walk, op: Op) -> bool:
+    """Whether a copy goes through fixed point, and what it reads can pass its ceiling."""
+    if op.labels.get("storage") != "q4":
+        return False
+    value = made.values[op.operands[0]]
     return value.special or value.size > FP16_SLICE_SAT
