@@ -33,7 +33,9 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
 
     family_of_arch(target)
     if int8:
-        raise UnavailableError("cross_compile_check: int8 needs the weight encoder, which this version does not have")
+        raise UnavailableError(
+            "cross_compile_check: int8 needs a weight encoder, which aneforge does not have. Leave it out."
+        )
     graph, chip = Graph.of(out), find_target(target)
     warn_divergence(graph, _host(), chip, stacklevel=3)
     try:
@@ -42,7 +44,9 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
         return False
     if any(segment.kind == "native" for segment in program.segments):
         raise AneforgeError(
-            f"cross_compile_check takes graphs of one segment; native layers cut this one into {len(program.segments)}"
+            f"cross_compile_check: native layers cut the graph into {len(program.segments)} segments; it takes "
+            "graphs of "
+            "one segment. Use af.compile."
         )
     return True
 

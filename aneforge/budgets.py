@@ -50,7 +50,7 @@ def allow(**limits: int) -> Iterator[None]:
     """Other limits for what is loaded inside: ``with budgets.allow(nodes=1_000_000): af.load(...)``."""
     for name, value in limits.items():
         if name not in LIMITS:
-            raise AneforgeError(f"no budget {name!r}; choose one: {', '.join(LIMITS)}")
+            raise AneforgeError(f"{name}: not a budget; choose one: {', '.join(LIMITS)}.")
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise AneforgeError(f"budget {name}: {value!r} is not a whole number of 0 or more")
     token = _given.set({**(_given.get() or {}), **limits})

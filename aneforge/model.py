@@ -63,7 +63,7 @@ class Model:
     def _refuse_if_released(self) -> None:
         if self.released:
             outputs = ", ".join(port.name for port in self.program.outputs[:4])
-            raise AneforgeError(f"{outputs}: the model was released and cannot run; compile the graph again")
+            raise AneforgeError(f"{outputs}: the model was released and cannot run. Compile the graph again.")
 
     def release(self) -> None:
         """Give back the decoded weights and the arrays that are bound to the ports. The model cannot run any more;
@@ -150,18 +150,18 @@ class Model:
             value = given.get(port.name, None if port.initial is None else port.initial.array)
             if value is None:
                 names = ", ".join(each.name for each in self.program.inputs)
-                raise AneforgeError(f"no value for input {port.name!r}; the program takes {names}")
+                raise AneforgeError(f"{port.name}: this input has no value. The program takes {names}.")
             feeds[port.name] = port_numbers(port, value)
         return feeds
 
     def _given(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         free = [port.name for port in self.program.inputs if port.initial is None and port.name not in named]
         if len(arrays) > len(free):
-            raise AneforgeError(f"the program takes {', '.join(free) or 'no more inputs'}, {len(arrays)} were given")
+            raise AneforgeError(f"inputs: {len(arrays)} were given; the program takes {', '.join(free) or 'no more'}.")
         known = [port.name for port in self.program.inputs]
         unknown = [name for name in named if name not in known]
         if unknown:
-            raise AneforgeError(f"no input {unknown[0]!r}; the program takes {', '.join(known)}")
+            raise AneforgeError(f"{unknown[0]}: not an input of the program. Choose from: {', '.join(known)}.")
         return {**dict(zip(free, arrays, strict=False)), **named}
 
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:
@@ -179,11 +179,11 @@ class Model:
         plan = self._plan
         given = {name: np.asarray(array) for name, array in self._given((), dict(feeds)).items()}
         if not given:
-            raise AneforgeError("a batch needs at least one input to count its runs by")
+            raise AneforgeError("inputs: a batch needs at least one input, whose first axis counts the runs.")
         counts = {name: len(array) if array.ndim else 0 for name, array in given.items()}
         if len(set(counts.values())) != 1:
             told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise AneforgeError(f"the inputs of a batch have one length along their first axis, not {told}")
+            raise AneforgeError(f"inputs: a batch needs one length along the first axis of all inputs, not {told}.")
         count = next(iter(counts.values()))
         each = (self._feeds({name: array[place] for name, array in given.items()}) for place in range(count))
         return (self._told(done) for done in plan.run_each(each, trace))
@@ -253,7 +253,7 @@ def _port_named(which: int | str, ports: Sequence[Port], by_place: Sequence[Port
         found = by_place[place] if -len(by_place) <= place < len(by_place) else None
     if found is None:
         names = ", ".join(f"{place} {port.name}" for place, port in enumerate(by_place))
-        raise AneforgeError(f"no {side} {which!r}; the program has {names or f'no {side}s'}")
+        raise AneforgeError(f"{which!r}: not an {side} of the program. Choose one: {names or 'none'}.")
     return found
 
 
@@ -329,7 +329,7 @@ def compile_multi(
     model = build(graph, chip_of(target, outs), mode, opt, route, validate)
     keys = [str(key) for key in outs] if named else [port.name for port in model.program.outputs]
     if len(set(keys)) != len(keys):
-        raise AneforgeError(f"compile_multi: outputs are called {', '.join(keys)}; give each a name of its own")
+        raise AneforgeError(f"outs: outputs are called {', '.join(keys)}; give each a name of its own")
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
@@ -408,5 +408,5 @@ def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None)
     if f"anec.{kind}" not in interpreted_names() and kind.removeprefix("unit:") not in UNITS:
         near = ", ".join(nearest(kind, [name.removeprefix("anec.") for name in interpreted_names()]))
         hint = f"nearest: {near}" if near else "see 'aneforge opt'"
-        raise UnknownNameError(f"no backend op {op!r} ({hint}); for an op that becomes several, pass its graph")
+        raise UnknownNameError(f"{op}: not a backend op ({hint}). For an op that becomes several, pass its graph.")
     return basis(kind, chip)

@@ -39,7 +39,7 @@ def port_numbers(port: Port, value: Any) -> np.ndarray:
     except (TypeError, ValueError) as error:
         if isinstance(error, AneforgeError):
             raise
-        raise AneforgeError(f"input {port.name!r} takes numbers: {error}") from None
+        raise AneforgeError(f"input {port.name!r}: it takes numbers: {error}") from None
     return port.to_ndchw(numbers)
 
 

@@ -39,7 +39,7 @@ def save_baseline(baseline: Baseline, path: str | Path, overwrite: bool = False)
     """Write a baseline. One that is there stays unless ``overwrite`` says otherwise."""
     file = Path(path)
     if not overwrite and (file.exists() or file.is_symlink()):
-        raise AneforgeError(f"{file} is there already and stays as it is; --update replaces it")
+        raise AneforgeError(f"{file}: the file exists and was not changed. Use aneforge ci update to replace it.")
     write_whole(file, baseline_text(baseline))
 
 
@@ -52,22 +52,23 @@ def load_baseline(path: str | Path) -> Baseline:
         raise BaselineError(f"{file}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:  # also bytes that are no UTF-8
         raise BaselineError(
-            f"{file}: no JSON ({first_line(error)}); restore the committed file, or remove it and run with --write"
+            f"{file}: not valid JSON ({first_line(error)}); restore the committed file, or "
+            "remove it and run aneforge ci record"
         ) from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise BaselineError(f"{file}: no baseline of aneforge (it has no 'kind': '{KIND}'); give another file")
+        raise BaselineError(f"{file}: not a baseline of aneforge (it lacks 'kind': '{KIND}'); give another file")
     if document.get("format") != FORMAT:
         raise BaselineError(
             f"{file}: a baseline of format {document.get('format')!r}, and aneforge {_own_version()} reads format "
-            f"{FORMAT} (it was written by aneforge {document.get('aneforge', 'unknown')}); use that version, or write "
-            "it anew with --update",
+            f"{FORMAT} (it was written by aneforge {document.get('aneforge', 'unknown')}); use that version, or "
+            "replace it with aneforge ci update",
             replaceable=True,
         )
     try:
         return _checked(_read(Baseline, document, ""))
     except _Wrong as error:
         raise BaselineError(
-            f"{file}: {error}; restore the committed file, or write it anew with --update", replaceable=True
+            f"{file}: {error}; restore the committed file, or replace it with aneforge ci update", replaceable=True
         ) from None
 
 

@@ -22,13 +22,13 @@ def given_inputs(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     takes = ", ".join(f"{name} {list(port.shape)}" for name, port in ports.items())
     for name in feeds:
         if name not in ports:
-            raise AneforgeError(f"no input {name!r}; the model takes {takes}")
+            raise AneforgeError(f"{name}: not an input of the model. Choose from: {takes}.")
     for name, port in ports.items():
         if name not in feeds:
-            raise AneforgeError(f"no value for input {name!r}; the model takes {takes}")
+            raise AneforgeError(f"{name}: this input has no value. The model takes {takes}.")
         if feeds[name].shape != port.shape or feeds[name].dtype.kind not in "fiub":
             shown = f"{feeds[name].dtype} {list(feeds[name].shape)}"
-            raise AneforgeError(f"input {name!r} takes numbers of shape {list(port.shape)}, {shown} was given")
+            raise AneforgeError(f"{name}: {shown} was given; the input takes numbers of shape {list(port.shape)}.")
     return {name: feeds[name] for name in ports}
 
 

@@ -100,10 +100,10 @@ def observe(
     graph, plan, named, say = Graph.of(out), plan or Plan(), named or Named(), tell or _silent
     unknown = [each for each in plan.checks if each not in CHECKS]
     if unknown:
-        raise AneforgeError(f"no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+        raise AneforgeError(f"{unknown[0]}: not a check; choose from: {', '.join(CHECKS)}.")
     chosen = list(dict.fromkeys(find_target(each).name for each in targets))
     if not chosen:
-        raise AneforgeError("a baseline needs at least one target, for instance m1")
+        raise AneforgeError("target: a baseline needs at least one chip. Name one, for instance m1.")
     say(f"compiling for {len(chosen)} targets")
     reports = preflight_all(graph, chosen)
     compiled = compile_all(graph, chosen)

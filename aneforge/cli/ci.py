@@ -92,11 +92,13 @@ def _refuse_contradictions(options: Options, file: Path) -> None:
     if not (math.isfinite(options.tolerance) and options.tolerance >= 0):
         raise AneforgeError(f"--tolerance takes per cent, 0 or more, not {options.tolerance:g}")
     if options.seed is not None and options.inputs is not None:
-        raise AneforgeError("--seed draws the inputs and --input reads them; choose one")
+        raise AneforgeError("--seed: it draws the inputs, and --input reads them; choose one.")
     if options.seed is not None and options.seed < 0:
         raise AneforgeError(f"--seed takes a whole number, 0 or more, not {options.seed}")
     if (options.seed is not None or options.inputs is not None) and "numerics" in _skipped(options.skip):
-        raise AneforgeError("--seed and --input are for the numerics, which --skip leaves out")
+        raise AneforgeError(
+            "--seed and --input: they are for the numerics, which --skip leaves out. Leave one of the two away."
+        )
     outs = [Path(each).resolve() for each in (str(file), options.junit, options.sarif) if each is not None]
     if len(set(outs)) != len(outs):
         raise AneforgeError("--baseline, --junit and --sarif name one file: each needs its own")
@@ -107,15 +109,15 @@ def _recorded(file: Path, asked: ModelFile, options: Options) -> Baseline | None
     there = file.exists()
     if options.write:
         if there:
-            raise AneforgeError(f"{file} exists already; aneforge ci update replaces it")
+            raise AneforgeError(f"{file}: the baseline exists. Use aneforge ci update to replace it.")
         return None
     if not there:
         if options.update:
             return None
         chips = options.target or TARGETS
         raise AneforgeError(
-            f"no baseline {file}; make one with: aneforge ci record {_named_words(asked)} --target {chips} "
-            f"--baseline {file}, look at it and commit it"
+            f"{file}: there is not a baseline yet. Create one with: aneforge ci record {_named_words(asked)} "
+            f"--target {chips} --baseline {file}, look at it and commit it"
         )
     try:
         was = load_baseline(file)
@@ -169,7 +171,7 @@ def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
     checks = [each for each in CHECKS if each in known and each not in skipped]
     if options.max_us and "estimate" not in checks:
         if "estimate" in skipped:
-            raise AneforgeError("--max-us is about estimates, which --skip leaves out")
+            raise AneforgeError("--max-us: it limits estimates, which --skip leaves out. Leave one of the two away.")
         checks.append("estimate")
     feeds = None if options.inputs is None else read_arrays(options.inputs)
     if was is not None and "numerics" in was.checks and "numerics" in checks:

@@ -16,7 +16,7 @@ def show(number: str, as_json: bool) -> None:
     found = conflicts().get(wanted.upper())
     if found is None:
         near = ", ".join(nearest(wanted, [*conflicts(), *sources()])) or "C03, U08, S35"
-        raise UnknownNameError(f"no conflict, choice or source {number!r}; nearest: {near}")
+        raise UnknownNameError(f"{number}: not a conflict, a choice or a source key; nearest: {near}.")
     record = {"id": found.id, "subject": found.subject, "values": found.values, "winner": found.winner}
     choice = store.load("choices")["choices"].get(found.id)
     if choice:

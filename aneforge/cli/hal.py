@@ -15,7 +15,7 @@ from aneforge.targets.names import target
 def show(chip: str, field: str | None, diff: str | None, build: str | None, unknowns: bool, as_json: bool) -> None:
     table = Hal(target(one_chip(chip, "CHIP")), build)
     if field is not None and diff is not None:
-        raise AneforgeError("give a field or --diff, not both")
+        raise AneforgeError("--diff: it compares all fields, and a field was named too. Give one of the two.")
     if field is not None:
         _show_field(table, field, as_json)
     elif diff is not None:

@@ -18,11 +18,13 @@ MARK = {"measured": "", "decoded": "", "predicted": " (predicted)", "inferred": 
 
 def show(names: list[str], chips: str, route: str | None, differ: bool, as_json: bool) -> None:
     if route is not None and route not in ROUTES:
-        raise AneforgeError(f"no route {route!r}: an op is reached by {' or '.join(ROUTES)}")
+        raise AneforgeError(f"--route: {route!r} is not a route; choose one: {', '.join(ROUTES)}.")
     asked = chip_list(chips)
     targets = [resolve(chip).target for chip in asked]
     if all(each.family5 is None for each in targets):
-        raise AneforgeError(f"{targets[0].name} is in no family, so no operation has a status there")
+        raise AneforgeError(
+            f"{targets[0].name}: the compiler puts it in no family, so no operation has a status. Choose another chip."
+        )
     groups = {"operations": [op_routes(name).name for name in names]} if names else listed_ops()
     if differ:
         groups = {group: [op for op in ops if _differs(op, targets, route)] for group, ops in groups.items()}

@@ -61,7 +61,7 @@ def run(file: str, passes: str, target: str | None, out: str | None, as_json: bo
     verify(module)
     name = named if target is None else one_chip(target)
     if name is None:
-        raise AneforgeError("the text names no target; say --target, for instance --target h13")
+        raise AneforgeError("--target: the text names no chip. Give one, for instance --target h13.")
     chip = find_target(name)
     names, given = pass_names(passes)
     entries = run_passes(module, chip, names, given)

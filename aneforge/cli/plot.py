@@ -52,7 +52,7 @@ def writable(out: str) -> Path:
     if file.suffix.casefold() != ".svg":
         raise AneforgeError(f"{out}: pictures are SVG; give a name that ends in .svg, or - to print it.")
     if not file.parent.is_dir():
-        raise AneforgeError(f"{out}: there is no folder {file.parent}; create it first, or choose another.")
+        raise AneforgeError(f"{out}: the folder {file.parent} does not exist. Create it, or choose another.")
     if file.is_dir():
         raise AneforgeError(f"{out}: this is a folder; give the name of a file in it.")
     return file

@@ -113,5 +113,5 @@ def _rule(document: dict[str, Any], target: Target) -> dict[str, Any]:
         if target.name in rule.get("targets", ()) or target.td_generation in rule.get("generations", ()):
             return rule
     raise AneforgeError(
-        f"{target.name}: nobody has measured it, and no rule says from which chip to take its constants"
+        f"{target.name}: this chip was never measured, and no rule says whose constants to take. Choose another chip."
     )

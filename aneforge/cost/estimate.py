@@ -14,7 +14,7 @@ from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.device import SCOPES, Ports, Roof, Setting, call_us, layer_us
 from aneforge.cost.program import is_resident, work_of_layer, work_of_program
 from aneforge.cost.work import Work
-from aneforge.errors import AneforgeError, UnavailableError
+from aneforge.errors import ArgumentError, UnavailableError
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
@@ -117,7 +117,8 @@ class Estimate:
 
 def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     if scope not in SCOPES or scope == "slope":
-        raise AneforgeError(f"no scope {scope!r}; it is {', '.join(each for each in SCOPES if each != 'slope')}")
+        known = ", ".join(name for name in SCOPES if name != "slope")
+        raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
     basis = basis_of(program.target)
     works = work_of_program(program)
     alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]

@@ -33,7 +33,7 @@ def predict(row: Mapping[str, Any]) -> float:
 def _basis(row: Mapping[str, Any]) -> Basis:
     name = row.get("target") or row.get("chip")
     if not isinstance(name, str):
-        raise RowError("a row needs its target (h17s) or its chip (M5 Pro)")
+        raise RowError("row: it needs its target (h17s) or its chip (M5 Pro).")
     return basis_of(name)
 
 
@@ -41,7 +41,7 @@ def predict_with(row: Mapping[str, Any], layers: Sequence[Work], known: Constant
     scope = row.get("scope", "host_call")
     scope = "host_call" if scope == "app" else scope
     if scope not in SCOPES:
-        raise RowError(f"no scope {scope!r}; it is {', '.join(SCOPES)} or app")
+        raise RowError(f"scope: {scope!r} is not a scope; choose one: {', '.join(SCOPES)}, app.")
     engines, marginal = row.get("engines_used"), scope == "slope"
     inside = scope == "host_call"  # a call's own copies hide the way of single planar ops
     times = [layer_us(each, known, Setting(engines, inside and not each.macs, marginal)).us for each in layers]
@@ -86,7 +86,7 @@ class Figures:
 
 def figures(rows: Sequence[Mapping[str, Any]], predicted: Callable[[Mapping[str, Any]], float] = predict) -> Figures:
     if not rows:
-        raise AneforgeError("no rows to compare with")
+        raise AneforgeError("rows: the list is empty; a comparison needs at least one row.")
     pairs = [(predicted(row), float(row["latency_us"])) for row in rows]
     errors = [made / measured - 1 for made, measured in pairs]
     sizes = sorted(abs(each) for each in errors)
@@ -161,10 +161,10 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
         raise AneforgeError(f"{file.name}: not JSON ({str(error).splitlines()[0]})") from None
     rows = document.get("rows") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
-        raise AneforgeError(f"{file.name}: no list of 'rows' in the schema of train.json")
+        raise AneforgeError(f"{file.name}: expected an object with a list of 'rows', as in train.json.")
     bad = next((i for i, each in enumerate(rows) if not _is_time(each.get("latency_us"))), None)
     if bad is not None:
-        raise AneforgeError(f"{file.name}: row {bad} has no latency_us to compare with")
+        raise AneforgeError(f"{file.name}: row {bad} has no latency_us to compare with. Add it, in microseconds.")
     return rows
 
 

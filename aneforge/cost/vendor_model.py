@@ -134,14 +134,14 @@ def _of_curve(curve: Fact[CostCurve], field: str) -> Fact[Any]:
 
 def _checked(value: float, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0 or not isfinite(value):
-        raise AneforgeError(f"{what} is a finite number, zero or more, not {value!r}")
+        raise AneforgeError(f"{what}: {value!r} is not a finite number, 0 or more.")
     return value
 
 
 def efficiency(target: str | int | Target, mhz: float) -> Fact[float]:
     """The effective clock over the engine clock: how much of a cycle the on-chip memory lets the engine use."""
     if not _checked(mhz, "an engine clock in MHz"):
-        raise AneforgeError("an engine clock in MHz is more than zero")
+        raise AneforgeError("mhz: an engine clock must be more than zero.")
     curve: Fact[Any] = cost_curve(resolve_target(target))
     return replace(curve, value=curve.value.effective(mhz) / mhz) if curve.known else curve
 

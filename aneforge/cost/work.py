@@ -77,7 +77,7 @@ def work_of_row(row: Mapping[str, Any]) -> list[Work]:
         return [_totals(row)]
     if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
         raise RowError(
-            "a row needs its layers: a list of primitives such as {'op': 'linear', 'm': 1, 'k': 64, 'n': 64}"
+            "row: it needs its layers: a list of primitives such as {'op': 'linear', 'm': 1, 'k': 64, 'n': 64}"
         )
     found: list[Work] = []
     for place, layer in enumerate(layers):
@@ -92,7 +92,7 @@ def _totals(row: Mapping[str, Any]) -> Work:
     try:
         flops, weights, made = (float(row.get(key) or 0) for key in ("flops", "weight_bytes", "act_bytes"))
     except (TypeError, ValueError):
-        raise RowError("a row without layers needs its totals as numbers: flops, weight_bytes, act_bytes") from None
+        raise RowError("row: without layers it needs its totals as numbers: flops, weight_bytes, act_bytes") from None
     half = made / 2
     return Work(
         "conv", macs=flops / 2, weight_bytes=weights, bytes_in=half, bytes_out=half, channels=_ANY, positions=_MANY
@@ -101,12 +101,12 @@ def _totals(row: Mapping[str, Any]) -> Work:
 
 def _work(place: int, layer: Any, row: Mapping[str, Any]) -> Work:
     if not isinstance(layer, Mapping) or not isinstance(layer.get("op"), str):
-        raise RowError(f"layer {place} is no record with an 'op'")
+        raise RowError(f"layer {place} is not a record with an 'op'. Give its op and sizes.")
     try:
         make = {"conv": _conv, "linear": _linear, "bmm": _bmm}.get(layer["op"], _planar)
         return make(layer, row)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, IndexError) as error:
-        raise RowError(f"layer {place} ({layer['op']}): {error!r} is missing or no size") from None
+        raise RowError(f"layer {place} ({layer['op']}): {error!r} is missing or not a size. Add it.") from None
 
 
 def _pair(value: Any) -> tuple[int, int]:

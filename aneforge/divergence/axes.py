@@ -531,7 +531,7 @@ SAME_NUMBERS: dict[str, str] = {
 def found_axes(asked: Question, a: Target, b: Target, basis: str = "silicon") -> tuple[tuple[Axis, ...], list[str]]:
     """The axes on which two targets differ for an op, strongest first, and what else there is to say."""
     if basis not in BASES:
-        raise AneforgeError(f"basis is {basis!r}: say one of {', '.join(BASES)}")
+        raise AneforgeError(f"basis: {basis!r} is not a basis; choose one: {', '.join(BASES)}")
     axes, notes = [], []
     for rule in RULES:
         if basis not in rule.bases or asked.kind not in rule.kinds or not rule.geometry(asked):

@@ -168,7 +168,7 @@ def _question(
     unknown = next((name for name in attrs if name not in ATTRIBUTES), None)
     if unknown is not None:
         near = ", ".join(nearest(unknown, ATTRIBUTES) or ATTRIBUTES)
-        raise UnknownNameError(f"nothing about a {kind} is called {unknown!r}; nearest: {near}")
+        raise UnknownNameError(f"{unknown}: not an attribute of a {kind}; nearest: {near}.")
     asked = Question(
         kind,
         _extents(f"shape {shape!r}", shape),
@@ -210,7 +210,7 @@ def _last(begin: Sequence[int] | int | None) -> int:
     except (TypeError, ValueError, OverflowError):
         whole = None
     if whole is None or whole != last:
-        raise AneforgeError(f"begin {begin!r}: the start of a slice is whole numbers")
+        raise AneforgeError(f"begin {begin!r}: the start of a slice must be whole numbers")
     return whole
 
 
@@ -222,21 +222,26 @@ def _magnitude(name: str, bound: Any) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number) or number < 0:
-        raise AneforgeError(f"{name} is a bound on a magnitude, so zero or more, not {bound!r}")
+        raise AneforgeError(f"{name} {bound!r} is not a bound on a magnitude; give 0 or more.")
     return number
 
 
 def _running(name: Chip) -> Target:
     chip = target(name)
     if chip.family5 is None or chip.family5 < MIN_FAMILY:
-        raise AneforgeError(f"no program runs on {chip.name}, so nothing can be said about its numbers")
+        raise AneforgeError(
+            f"{chip.name}: converted programs do not run on it, so its numbers are not known. Choose a chip from "
+            "A13 on."
+        )
     return chip
 
 
 def _with_table(name: Chip) -> Target:
     chip = target(name)
     if not compile_fact(chip, "max_operand_bytes").known:
-        raise AneforgeError(f"no table of {chip.name} is known, so nothing can be said about its numbers")
+        raise AneforgeError(
+            f"{chip.name}: its table is not published, so its numbers are not known. Choose another chip."
+        )
     return chip
 
 
@@ -289,7 +294,7 @@ def kind_of(op: str) -> str:
     kind = _KIND_OF_OP.get(op, op) if isinstance(op, str) else ""
     if kind not in KINDS:
         near = ", ".join(nearest(str(op), sorted({*_KIND_OF_OP, *KINDS}))) or ", ".join(KINDS)
-        raise UnknownNameError(f"no divergence kind or graph op {op!r}; nearest: {near}")
+        raise UnknownNameError(f"{op}: not a divergence kind or a graph op; nearest: {near}.")
     return kind
 
 

@@ -77,20 +77,23 @@ def export_coreml(
     """
     file = Path(path)
     if file.suffix != ".mlpackage":
-        raise ExportError(f"{file.name}: a package's name ends in .mlpackage")
+        raise ExportError(f"{file.name}: the name of a package ends in .mlpackage. Change the name.")
     if file.exists() and not overwrite:
-        raise ExportError(f"{file} is there already; overwrite=True replaces it")
+        raise ExportError(f"{file}: the package exists. Use overwrite=True (--overwrite) to replace it.")
     if not file.resolve().parent.is_dir():
-        raise ExportError(f"no folder {str(file.parent)!r}")
+        raise ExportError(f"{file}: the folder {file.parent} does not exist. Create it first.")
     graph = graph_of(model, dims, function)
     chip = None if target is None and not isinstance(model, Model) else chip_of(target, model)
     _refuse_host_ops(graph)
     keep = frozenset() if chip else frozenset(RULES)
     draft = rewritten_for(graph, chip or resolve_target(Family.A16), keep)
     if draft.host_inputs:
-        raise ExportError(f"{draft.host_inputs[0].name}: numbers drawn at run time; make them an input")
+        raise ExportError(
+            f"{draft.host_inputs[0].name}: the op draws numbers at run time, which a package cannot do. Make them "
+            "an input."
+        )
     if not draft.graph.inputs:
-        raise ExportError("the graph has no inputs: it is a constant and needs no package")
+        raise ExportError("model: the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
     written = _Writer(quiet_mil(), draft.graph, draft.names, graph.states).package(file)
     changes = tuple(str(record) for record in draft.records)
     return Exported(file, written.ops, changes, written.encodings, written.names)
@@ -101,8 +104,9 @@ def _refuse_host_ops(graph: Graph) -> None:
         if node.op == "host" or node.dtype == "int32":
             name = graph.names()[node.uid]
             raise ExportError(
-                f"{name}: whole numbers or an op of the host; export the engine's part: aneforge partition names the "
-                "regions, --region N (or af.partition(...).graph_of(N)) takes one"
+                f"{name}: the op works on whole numbers or runs on the host. Export the engine's part: aneforge "
+                "partition lists the "
+                "regions, --region N (or af.partition(...).graph_of(N)) takes one."
             )
 
 
@@ -239,7 +243,9 @@ class _Writer:
             else:
                 handed.append(value)
         if not handed:
-            raise ExportError("the graph has nothing but states for outputs; Core ML wants a result")
+            raise ExportError(
+                "model: all outputs are states, and Core ML needs a result. Add an output that is not a state."
+            )
         function.set_outputs(handed)
 
     def _save(self, function: Any, file: Path) -> None:

@@ -39,7 +39,9 @@ def quiet_mil() -> Mil:
             import coremltools
             from coremltools.converters.mil import mil
     except ImportError:
-        raise AneforgeError(f"writing Core ML needs coremltools: {install_hint('coreml')}") from None
+        raise AneforgeError(
+            f"coremltools: writing Core ML needs this package. Install it with {install_hint('coreml')}"
+        ) from None
     return Mil(coremltools, mil)
 
 
@@ -52,7 +54,10 @@ class Mil:
     def port(self, name: str, shape: Sequence[int], state: bool, kind: str) -> Any:
         types = self._mil.types
         if kind == "uint8":
-            raise AneforgeError(f"{name}: an image port of bytes; export the graph behind its cast, with fp16 pixels")
+            raise AneforgeError(
+                f"{name}: the port takes bytes, which a package does not. Export the graph behind its cast, with "
+                "fp16 pixels."
+            )
         if state:
             return self._builder.state_tensor_placeholder(tuple(shape), dtype=types.fp16)
         return self._builder.placeholder(tuple(shape), dtype=types.fp16, name=name)

@@ -194,7 +194,7 @@ def _attention(mil: Mil, name: str, node: Tensor, q: Any, k: Any, v: Any, mask: 
     if abs(factor - 1.0) > 1e-3:
         q = mil.op("mul", f"{name}_query", x=q, y=np.float16(factor))
     if attrs["is_causal"]:
-        raise AneforgeError(f"{name} (sdpa): a causal mask; give it as attn_mask")
+        raise AneforgeError(f"{name} (sdpa): is_causal has no form in Core ML. Give the mask as attn_mask.")
     given = {} if mask is None else {"attn_mask": mask}
     return mil.op("scaled_dot_product_attention", name, query=q, key=k, value=v, **given)
 

@@ -50,7 +50,7 @@ def verdict(row: Mapping[str, Any]) -> Answer:
     query = query_of(row)
     route = _field(row, "route", str, "conversion")
     if route not in ROUTES:
-        raise QueryError(f"route: {route!r} is none of {', '.join(ROUTES)}")
+        raise QueryError(f"route: {route!r} is not a route; choose one: {', '.join(ROUTES)}")
     found = judge(query, target_of_row(row), route)
     findings = found.findings
     if row.get("compile_host"):  # compiled for the target and never run there
@@ -65,7 +65,7 @@ def query_of(row: Mapping[str, Any]) -> Query:
         raise QueryError(f"row: expected an object with op, shapes, chip and route, not {type(row).__name__}")
     op = _field(row, "op", str)
     if not op:
-        raise QueryError("op: empty; expected an operation's name")
+        raise QueryError("op: empty; expected the name of an operation.")
     const = {name: _shape(shape, f"const.{name}") for name, shape in _field(row, "const", Mapping, {}).items()}
     attrs = _field(row, "attrs", Mapping, {})
     shapes = _shapes(row.get("shapes"))
@@ -152,7 +152,9 @@ def target_of_row(row: Mapping[str, Any]) -> Target:
             return resolve(f"compiler:{name}").target
         except UnknownNameError:
             if chip is None:
-                raise QueryError(f"target: no compiler target {name!r}") from None
+                raise QueryError(
+                    f"target: {name!r} is not a compiler target. Run aneforge targets to see the names."
+                ) from None
     if chip is None:
         return target_of(store.load("gate_limits")["assume"]["unnamed_chip"]["target"])
     for spelled in (f"product:{chip}", f"product:{chip} Bionic"):
@@ -163,14 +165,14 @@ def target_of_row(row: Mapping[str, Any]) -> Target:
     tier = Family.__members__.get(str(row.get("tier")))
     if tier is not None and tier >= MIN_FAMILY:
         return target_of(tier)  # a chip newer than the names: the row itself says which tier it behaves as
-    raise QueryError(f"chip: no chip {chip!r} ('aneforge targets' lists the names)")
+    raise QueryError(f"chip: {chip!r} is not a chip. Run aneforge targets to see the names.")
 
 
 def _field(row: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
     value = row.get(name)
     if value is None:
         if default is None:
-            raise QueryError(f"{name}: missing from the row")
+            raise QueryError(f"{name}: missing from the row. Add it.")
         return default
     if not isinstance(value, kind):
         wanted = {str: "a text", Mapping: "an object"}.get(kind, kind.__name__)
@@ -198,7 +200,7 @@ def _shape(value: Any, where: str) -> tuple[int, ...] | None:
         elif isinstance(size, int) and not isinstance(size, bool) and size >= 0:
             sizes.append(size)
         else:
-            raise QueryError(f"{where}: {size!r} is no size")
+            raise QueryError(f"{where}: {size!r} is not a size; expected a whole number, 0 or more.")
     return tuple(sizes)
 
 
@@ -247,7 +249,7 @@ def evaluate(rows: Iterable[Mapping[str, Any]], low: bool = False) -> Agreement:
     for row in rows:
         measured = _field(row, "verdict", str)
         if measured not in VERDICTS:
-            raise QueryError(f"verdict: {measured!r} is none of {', '.join(VERDICTS)}")
+            raise QueryError(f"verdict: {measured!r} is not a verdict; choose one: {', '.join(VERDICTS)}")
         if row.get("confidence") == "low" and not low:
             result.skipped += 1
             continue

@@ -313,7 +313,7 @@ def _simulate(graph: Graph, machines: list[_Machine], given: Iterable[dict[str, 
             each.add(sample, first, mine, exact, base)
         count += 1
     if not count:
-        raise ArgumentError("inputs", "there is no sample; a comparison needs at least one.")
+        raise ArgumentError("inputs", "it holds no sample; a comparison needs at least one.")
     return count
 
 

@@ -82,7 +82,7 @@ def rewritten(
     for name in wanted:
         if name not in CURES:
             near = ", ".join(nearest(name, CURES)) or ", ".join(CURES)
-            raise UnknownNameError(f"no rewrite {name!r}; nearest: {near}")
+            raise UnknownNameError(f"{name}: not a rewrite; nearest: {near}.")
     scene = scene_of(graph, find_target(target))
     sites: dict[int, Site] = {}
     for node in graph.nodes:
@@ -111,7 +111,10 @@ def reduce_sum_to_matmul(
     sites = [site for node in graph.nodes if (site := _sum_as_product(node, scene)) is not None]
     chosen = range(len(sites)) if only_idx is None else only_idx
     if any(not 0 <= each < len(sites) for each in chosen):
-        raise AneforgeError(f"only_idx is {list(chosen)}; the graph has {len(sites)} sums that can be products")
+        raise AneforgeError(
+            f"only_idx: {list(chosen)} is out of range; the graph has {len(sites)} sums that can be products. "
+            "Count from 0."
+        )
     outputs = list((applied(graph, [sites[each] for each in chosen]) if sites else graph).outputs)
     one = len(outputs) == 1 and isinstance(out, (Node, Graph))
     return outputs[0] if one else outputs

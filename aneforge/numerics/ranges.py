@@ -61,14 +61,15 @@ def known_values(graph: Graph, ranges: Ranges) -> dict[str, Value]:
     missing = [name for name in inputs if name not in named and promised[name] is None]
     if missing and ranges is not None:
         raise AneforgeError(
-            f"no range for input {missing[0]!r}; give each of {', '.join(inputs)} a bound on its magnitude, a pair "
-            "(low, high) or data, or give one bound for all"
+            f"{missing[0]}: this input has no range. Give each of {', '.join(inputs)} a bound on its magnitude, a "
+            "pair "
+            "(low, high) or data, or give one bound for all."
         )
     known = set(names.values())
     unknown = [name for name in named if name not in known]
     if unknown:
         near = ", ".join(nearest(unknown[0], known)) or ", ".join(inputs)
-        raise AneforgeError(f"no input or node {unknown[0]!r} to have a range; nearest: {near}")
+        raise AneforgeError(f"{unknown[0]}: not an input or a node; nearest: {near}.")
     found = {name: _promised(node) for name, node in inputs.items()}
     return {**found, **{name: _value(name, given) for name, given in named.items()}}
 
@@ -85,7 +86,9 @@ def _by_name(inputs: Sequence[str], ranges: Any) -> dict[str, Any]:
         return dict(ranges)
     given = [ranges] if isinstance(ranges, np.ndarray) else list(ranges)
     if len(given) != len(inputs):
-        raise AneforgeError(f"{len(given)} ranges for {len(inputs)} inputs: {', '.join(inputs)}")
+        raise AneforgeError(
+            f"ranges: {len(given)} were given for {len(inputs)} inputs. Give one each: {', '.join(inputs)}."
+        )
     return dict(zip(inputs, given, strict=True))
 
 
@@ -100,9 +103,9 @@ def calibrate(
     What rests on them holds for data like these, not for all data: that is what makes deep graphs say something.
     """
     if not samples or not targets:
-        raise AneforgeError("calibrate needs at least one target and one sample: inputs by name")
+        raise AneforgeError("samples: calibrate needs at least one target and one sample (inputs by name).")
     if not margin >= 1:
-        raise AneforgeError(f"the margin is {margin!r}; it is how much wider than the data, 1 or more")
+        raise AneforgeError(f"margin: {margin!r} is not a factor of 1 or more.")
     found: dict[str, tuple[float, float]] = {}
     for chip in targets:
         model = build(out, chip)
@@ -132,13 +135,15 @@ def _value(name: str, given: Any) -> Value:
     ends = np.asarray(given, np.float64)
     if ends.ndim == 0:
         if ends < 0:
-            raise AneforgeError(f"the bound on {name!r} is {given!r}; a magnitude is zero or more")
+            raise AneforgeError(f"{name}: {given!r} is not a bound on a magnitude; give 0 or more.")
         ends = np.array([-float(ends), float(ends)])
     if not ends.size or np.isnan(ends).any():
-        raise AneforgeError(f"the range of {name!r} is {given!r}; it is a magnitude, a pair (low, high) or data")
+        raise AneforgeError(f"{name}: {given!r} is not a range. Give a magnitude, a pair (low, high) or data.")
     low, high = float(ends.min()), float(ends.max())
     if isinstance(given, (tuple, list)) and len(given) == 2 and np.ndim(given[0]) == 0 and given[0] > given[1]:
-        raise AneforgeError(f"the range of {name!r} begins at {given[0]!r} and ends at {given[1]!r}: turn it round")
+        raise AneforgeError(
+            f"{name}: the range from {given[0]!r} to {given[1]!r} runs backwards. Give the low end first."
+        )
     if not math.isfinite(low) or not math.isfinite(high) or max(-low, high) > LARGEST:
         return ANYTHING
     half = np.array([low, high]).astype(np.float16).astype(np.float64)  # as the host rounds what it is given

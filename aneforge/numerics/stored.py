@@ -33,7 +33,9 @@ def weight_of(module: Module, op: Op) -> Weight:
     """The weight behind a ``const_in``."""
     found = module.weights.get(op.attrs["weight"])
     if found is None:
-        raise AneforgeError(f"the program does not hold weight {op.attrs['weight']!r}: compile the graph again")
+        raise AneforgeError(
+            f"weight {op.attrs['weight']!r}: the program does not contain it. Compile the graph again."
+        )
     return found
 
 

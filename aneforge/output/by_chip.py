@@ -38,7 +38,7 @@ class ByChip(Mapping[str, Result], Generic[Result]):
         """The result of the one chip that was asked for."""
         if len(self._results) != 1:
             raise AneforgeError(
-                f"only: there are results of {len(self._results)} chips. Choose one: {', '.join(self._results)}."
+                f"result: there are results of {len(self._results)} chips. Choose one: {', '.join(self._results)}."
             )
         return next(iter(self._results.values()))
 

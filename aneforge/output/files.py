@@ -130,7 +130,7 @@ def _place(path: str | Path) -> Path:
             raise ValueError("it names no file")
         file.with_name(f"{file.name}.part")
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself; a name such as "."
-        raise AneforgeError(f"{path}: no name for a file ({first_line(error)})") from None
+        raise AneforgeError(f"{path}: not a name for a file ({first_line(error)})") from None
     return file
 
 

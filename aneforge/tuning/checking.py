@@ -73,9 +73,9 @@ def _feeds(model: Model, inputs: Inputs) -> dict[str, np.ndarray]:
     if isinstance(inputs, Mapping):
         missing = [port.name for port in ports if port.name not in inputs]
         if missing:
-            raise AneforgeError(f"tune: no value for input {missing[0]!r}; the graph takes {names}")
+            raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {names}.")
         return dict(inputs)
     given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
     if len(given) != len(ports):
-        raise AneforgeError(f"tune: {len(given)} inputs were given, the graph takes {len(ports)}: {names}")
+        raise AneforgeError(f"inputs: {len(given)} were given; the graph takes {len(ports)}: {names}.")
     return {port.name: value for port, value in zip(ports, given, strict=True)}

@@ -51,7 +51,7 @@ def tune_precision(
     """
     refuse_reps("tune_precision", reps)
     if cost_budget_us is not None and not (np.isfinite(cost_budget_us) and cost_budget_us > 0):
-        raise AneforgeError(f"tune_precision: cost_budget_us is {cost_budget_us!r}; a time is a number above 0")
+        raise AneforgeError(f"cost_budget_us: {cost_budget_us!r} is not a time; give a number above 0.")
     error = DEFAULT_ERROR if target_error is None and cost_budget_us is None else target_error
     Limits(target_error=error)  # refuses what is no error
     line = _Line(graph_of(out, dims, function), chip_of(target, out), inputs, verbose)

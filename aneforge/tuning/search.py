@@ -52,7 +52,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not hasattr(self.budget, "__index__") or self.budget < 1:
-            raise AneforgeError(f"tune: budget is {self.budget!r}; it is how many candidates to try, 1 or more")
+            raise AneforgeError(f"budget: {self.budget!r} is not a number of candidates to try, 1 or more.")
         _at_least(self.prune_factor, 1.0, "prune_factor", "a form that is slower by it is not tried")
         _at_least(self.atol, 0.0, "atol", "the largest relative error")
         _at_least(self.min_lossy_speedup, 1.0, "min_lossy_speedup", "how much faster a lossy form must be")
@@ -63,7 +63,7 @@ class Limits:
 def _at_least(value: float, least: float, name: str, meaning: str) -> None:
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not known or value < least:
-        raise AneforgeError(f"tune: {name} is {value!r}; {meaning} is a number of {least:g} or more")
+        raise AneforgeError(f"{name}: {value!r} is not allowed; {meaning} is a number of {least:g} or more.")
 
 
 def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:

@@ -76,12 +76,12 @@ def _checked(
     found = queries if keys is None else keys
     for name, value in (("S", queries), ("n_heads", heads), ("dh", features), ("T", found)):
         if not _is_count(value):
-            raise AneforgeError(f"attention_tiles: {name} is {value!r}; it is a whole number of 1 or more")
+            raise AneforgeError(f"{name}: {value!r} is not allowed; give a whole number of 1 or more.")
     if not candidates or not all(_is_count(each) for each in candidates):
-        raise AneforgeError(f"attention_tiles: candidates are {candidates!r}; they are numbers of tiles, 1 or more")
+        raise AneforgeError(f"candidates: {candidates!r} is not a list of numbers of tiles, 1 or more.")
     counts = sorted({int(each) for each in candidates if each <= queries})
     if not counts:
-        raise AneforgeError(f"attention_tiles: {queries} queries do not divide into {min(candidates)} tiles or more")
+        raise AneforgeError(f"S: {queries} queries do not divide into {min(candidates)} tiles or more")
     return found, counts
 
 
