@@ -23,8 +23,9 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
     ``route="direct"`` asks for authored layers, which is how ``af.compile`` builds for them.
 
     Unknown names are refused before anything else. What can differ in fp16 between this machine's engine (or the one
-    that ``ANEFORGE_TARGET`` names) and the target is told by a ``CrossChipFP16Warning`` before the compile; it never
-    changes the answer. Graphs that native layers cut into segments are out of scope and raise, as the seed page says.
+    that ``ANEFORGE_TARGET`` names) and the target is reported by a ``CrossChipFP16Warning`` before the compile; it
+    never changes the answer.
+    Graphs that native layers cut into segments are out of scope and raise, as the seed page says.
     """
     from aneforge.compiler.compile import compile_target
     from aneforge.compiler.refusal import CompileError

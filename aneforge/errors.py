@@ -34,7 +34,7 @@ def shown(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 class AneforgeError(Exception):
@@ -76,7 +76,7 @@ class DataError(AneforgeError):
 
 
 class GraphError(AneforgeError, ValueError):
-    """A graph that makes no sense on any chip; names the op, the user's line, the shapes and the rule."""
+    """A graph that is wrong on every chip; names the op, the user's line, the shapes and the rule."""
 
 
 class LoadError(AneforgeError):

@@ -133,28 +133,28 @@ class Model:
         history = History()
         overlap = any(entry.name in OVERLAP for entry in self.program.log)
         program = compile_target(self.graph, self.target, history, self.route, overlap)
-        told = Explanation(self.graph, program, history)
-        return told if node is None else told[node]
+        story = Explanation(self.graph, program, history)
+        return story if node is None else story[node]
 
     def reference(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
         """What the compiled program means in float64, before any engine rounds a number: one array, or a list."""
         self._refuse_if_released()
-        found = interpret(self.program.module, self._feeds(self._given(arrays, named)))
-        results = [port.from_ndchw(found[port.name]) for port in self.program.outputs]
+        values = interpret(self.program.module, self._feeds(self._by_name(arrays, named)))
+        results = [port.from_ndchw(values[port.name]) for port in self.program.outputs]
         return results[0] if len(results) == 1 else results
 
-    def _feeds(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _feeds(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every input laid out as the program takes it; a parameter that is not given has its start value."""
         feeds = {}
         for port in self.program.inputs:
-            value = given.get(port.name, None if port.initial is None else port.initial.array)
+            value = arrays.get(port.name, None if port.initial is None else port.initial.array)
             if value is None:
-                names = ", ".join(each.name for each in self.program.inputs)
+                names = ", ".join(known.name for known in self.program.inputs)
                 raise AneforgeError(f"{port.name}: this input has no value. The program takes {names}.")
             feeds[port.name] = port_numbers(port, value)
         return feeds
 
-    def _given(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _by_name(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         free = [port.name for port in self.program.inputs if port.initial is None and port.name not in named]
         if len(arrays) > len(free):
             raise AneforgeError(f"inputs: {len(arrays)} were given; the program takes {', '.join(free) or 'no more'}.")
@@ -167,9 +167,9 @@ class Model:
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:
         """Simulate on inputs by name. The outputs are fp16 in the user's shapes; ``trace`` keeps every intermediate
         (NDCHW) with its layer, the user's nodes and how far it can be trusted."""
-        return self._told(self._plan.run(self._feeds(self._given((), dict(feeds))), trace))
+        return self._in_user_shapes(self._plan.run(self._feeds(self._by_name((), dict(feeds))), trace))
 
-    def _told(self, done: Run) -> Run:
+    def _in_user_shapes(self, done: Run) -> Run:
         done.outputs = {port.name: port.from_ndchw(done.outputs[port.name]) for port in self.program.outputs}
         return done
 
@@ -177,21 +177,21 @@ class Model:
         """Simulate on many inputs: arrays by name with one more axis in front. Runs come in order, as they are done,
         and each has the bits it would have alone; several are under way at a time where there are CPUs for them."""
         plan = self._plan
-        given = {name: np.asarray(array) for name, array in self._given((), dict(feeds)).items()}
-        if not given:
+        arrays = {name: np.asarray(array) for name, array in self._by_name((), dict(feeds)).items()}
+        if not arrays:
             raise AneforgeError("inputs: a batch needs at least one input, whose first axis counts the runs.")
-        counts = {name: len(array) if array.ndim else 0 for name, array in given.items()}
+        counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if len(set(counts.values())) != 1:
-            told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise AneforgeError(f"inputs: a batch needs one length along the first axis of all inputs, not {told}.")
+            lengths = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise AneforgeError(f"inputs: a batch needs one length along the first axis of all inputs, not {lengths}.")
         count = next(iter(counts.values()))
-        each = (self._feeds({name: array[place] for name, array in given.items()}) for place in range(count))
-        return (self._told(done) for done in plan.run_each(each, trace))
+        samples = (self._feeds({name: array[place] for name, array in arrays.items()}) for place in range(count))
+        return (self._in_user_shapes(done) for done in plan.run_each(samples, trace))
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> Any:
-        """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, held as float32
+        """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, returned as float32
         unless ``dtype`` says otherwise; one array, or a list where the model has several outputs."""
-        outputs = self.run(self._given(arrays, named)).outputs
+        outputs = self.run(self._by_name(arrays, named)).outputs
         results = [value if value.dtype == bool else value.astype(dtype) for value in outputs.values()]
         return results[0] if len(results) == 1 else results
 
@@ -216,7 +216,7 @@ class SegmentedModel(Model):
 
 
 class MultiModel(Model):
-    """A model with several outputs that are told apart by name: a call gives a dictionary."""
+    """A model with several named outputs: a call returns a dictionary."""
 
     def __init__(self, graph: Graph, program: Program, keys: Sequence[str], mode: str = "exact") -> None:
         super().__init__(graph, program, mode)
@@ -240,21 +240,21 @@ class MultiModel(Model):
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> dict[str, np.ndarray]:
         """The numbers the chip would give, by the name of the output."""
-        found = super().__call__(*arrays, dtype=dtype, **named)
-        results = found if isinstance(found, list) else [found]
+        outputs = super().__call__(*arrays, dtype=dtype, **named)
+        results = outputs if isinstance(outputs, list) else [outputs]
         return dict(zip(self.output_ports, results, strict=True))
 
 
 def _port_named(which: int | str, ports: Sequence[Port], by_place: Sequence[Port], side: str) -> Port:
     if isinstance(which, str):
-        found = next((port for port in ports if port.name == which), None)
+        named_port = next((port for port in ports if port.name == which), None)
     else:
         place = operator.index(which) if hasattr(which, "__index__") else len(by_place)
-        found = by_place[place] if -len(by_place) <= place < len(by_place) else None
-    if found is None:
+        named_port = by_place[place] if -len(by_place) <= place < len(by_place) else None
+    if named_port is None:
         names = ", ".join(f"{place} {port.name}" for place, port in enumerate(by_place))
         raise AneforgeError(f"{which!r}: not an {side} of the program. Choose one: {names or 'none'}.")
-    return found
+    return named_port
 
 
 def compile(  # noqa: A001 - the name users call
@@ -292,7 +292,7 @@ def compile(  # noqa: A001 - the name users call
     from A13 on and direct below, where nothing is converted; ``model.route`` says which it was.
 
     ``int8`` and ``compress`` are refused until weights can be encoded here, and ``compress_atol`` and ``block_size``
-    with them. Warnings: :class:`PrecisionWarning` where the graph speaks of numbers that fp16 may lose, or a rule
+    with them. Warnings: :class:`PrecisionWarning` where the graph shows numbers that fp16 may lose, or a rule
     knows wrong results on the chip (not with ``_check_precision=False``), :class:`CrossChipFP16Warning` where a slice
     clamps, :class:`DispatchFloorWarning` where a call is hardly more than its dispatch.
     """
@@ -401,8 +401,8 @@ def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None)
     """
     chip = resolve_target(target)
     if not isinstance(op, str):
-        found = Plan.of(compile_target(Graph.of(op), chip)).fidelity
-        return max(found, key=FIDELITIES.index, default="exact")
+        labels = Plan.of(compile_target(Graph.of(op), chip)).fidelity
+        return max(labels, key=FIDELITIES.index, default="exact")
     kind = op.removeprefix("anec.")
     kind = _BACKEND_NAMES.get(kind, kind)
     if f"anec.{kind}" not in interpreted_names() and kind.removeprefix("unit:") not in UNITS:

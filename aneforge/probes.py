@@ -98,13 +98,13 @@ def _number(value: float | None) -> str:
 
 def readings(target: Target) -> list[Reading]:
     """Every probe on a target, with what was measured on chips of its generation."""
-    found = []
+    results = []
     for probe in PROBES:
         chips, value = next(
             ((chips, value) for chips, value in probe.measured.items() if _same_generation(chips, target)), ((), None)
         )
-        found.append(Reading(probe, probe.ask(target), value, chips))
-    return found
+        results.append(Reading(probe, probe.ask(target), value, chips))
+    return results
 
 
 class ProbeReport(ByChip[ChipProbes]):
@@ -185,8 +185,8 @@ def _gemm(size: int) -> Callable[[Target], float]:
         root = np.float32(np.sqrt(size))
         x, weight = (rng.standard_normal((size, size)).astype(np.float32) / root for _ in range(2))
         rows = min(size, 256)
-        found = _run(graph_input((rows, size), name="x").linear(weight), x[:rows], target)
-        return _relative(found, (x.astype(np.float64) @ weight.astype(np.float64).T)[:rows])
+        result = _run(graph_input((rows, size), name="x").linear(weight), x[:rows], target)
+        return _relative(result, (x.astype(np.float64) @ weight.astype(np.float64).T)[:rows])
 
     return ask
 
@@ -198,12 +198,12 @@ def _convolution(target: Target) -> float:
     padded = np.pad(x[0], ((0, 0), (1, 1), (1, 1)))
     columns = np.stack([padded[:, i : i + 64, j : j + 64] for i in range(3) for j in range(3)], 1)
     want = weight.reshape(64, -1).astype(np.float64) @ columns.reshape(64 * 9, -1).astype(np.float64)
-    found = _run(conv(graph_input(x.shape, name="x"), weight, pad=1), x, target)
-    return _relative(found, want.reshape(1, 64, 64, 64))
+    result = _run(conv(graph_input(x.shape, name="x"), weight, pad=1), x, target)
+    return _relative(result, want.reshape(1, 64, 64, 64))
 
 
-def _relative(found: np.ndarray, want: np.ndarray) -> float:
-    return float(np.linalg.norm(found.astype(np.float64) - want) / np.linalg.norm(want))
+def _relative(result: np.ndarray, want: np.ndarray) -> float:
+    return float(np.linalg.norm(result.astype(np.float64) - want) / np.linalg.norm(want))
 
 
 def _sum_to(total: int) -> Callable[[Target], float]:

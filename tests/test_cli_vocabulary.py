@@ -348,9 +348,9 @@ def test_equal_bits_are_told_with_their_samples(home, capsys):
     told = capsys.readouterr().out
     assert "the same bits in the outputs and in" in told
     assert "on 3 samples" in told
-    assert "aneforge diverges and aneforge risks speak for all inputs" in told
+    assert "aneforge diverges and aneforge risks hold for all inputs" in told
     compare_command("net.py", "m1,h13", CompareOptions())
-    assert "speak for all inputs" not in capsys.readouterr().out  # one program: nothing could differ
+    assert "hold for all inputs" not in capsys.readouterr().out  # one program: nothing could differ
 
 
 # The installation.

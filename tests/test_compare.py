@@ -439,13 +439,13 @@ def test_what_is_wrong_with_targets_is_told(targets, words):
     ("inputs", "words"),
     [
         ({"y": row(1.0)}, "'y' is not an input of the model. Choose from: x"),
-        ({}, "no value for input 'x'"),
+        ({}, "x: this input has no value"),
         ({"x": np.zeros((1, 8))}, r"x has shape \[1, 1, 1, 8\]"),
         ([row(1.0), row(1.0)], "2 arrays were given; the graph takes x. Give one array each."),
         ([[]], "0 arrays were given"),
         ([], "0 arrays were given"),
-        (iter([]), "there is no sample"),
-        ({"x": "words"}, "takes numbers"),
+        (iter([]), "inputs: it holds no sample"),
+        ({"x": "words"}, "it takes numbers"),
     ],
 )
 def test_what_is_wrong_with_inputs_is_told(inputs, words):
@@ -648,7 +648,7 @@ def test_a_picture_is_the_same_every_time_and_takes_any_name():
     again = [compare(out, ["m1", "m2", "m5"], {"x": data[0]}).heatmap_svg("again") for _ in range(2)]
     assert again[0] == again[1]
     alone = compare(out, ["m1", "float64"], {"x": data[0]}).heatmap_svg("alone")
-    assert "no second chip" in alone
+    assert "Only the reference has a program" in alone
 
 
 # The command.

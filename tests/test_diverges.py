@@ -312,12 +312,12 @@ def test_pieces_of_a_split_layer_equal_the_whole():
 @pytest.mark.parametrize(
     ("ranges", "message"),
     [
-        ({}, "no range for input 'x'"),
-        ({"x": 1.0, "zz": 2.0}, "no input or node 'zz'"),
-        ({"x": (3.0, 1.0)}, "turn it round"),
-        ({"x": math.nan}, "it is a magnitude"),
-        ({"x": -1.0}, "a magnitude is zero or more"),
-        ([1.0, 2.0], "2 ranges for 1 inputs"),
+        ({}, "x: this input has no range"),
+        ({"x": 1.0, "zz": 2.0}, "zz: not an input or a node"),
+        ({"x": (3.0, 1.0)}, "runs backwards. Give the low end first"),
+        ({"x": math.nan}, "Give a magnitude, a pair"),
+        ({"x": -1.0}, "is not a bound on a magnitude; give 0 or more"),
+        ([1.0, 2.0], "2 were given for 1 inputs"),
     ],
 )
 def test_ranges_that_say_nothing(ranges, message):
@@ -329,7 +329,7 @@ def test_calibration_needs_samples():
     out = af.input((2, 8), name="x").relu()
     with pytest.raises(AneforgeError, match="at least one"):
         calibrate(out, ["m1"], [])
-    with pytest.raises(AneforgeError, match="the margin is 0"):
+    with pytest.raises(AneforgeError, match="margin: 0 is not a factor"):
         calibrate(out, ["m1"], [{"x": np.ones((2, 8))}], margin=0)
     found = calibrate(out, ["m1"], [{"x": np.full((2, 8), 2.0)}, {"x": np.full((2, 8), 4.0)}], margin=1.0)
     assert found["x"] == (2.0, 4.0)
@@ -432,7 +432,7 @@ def test_sums_as_products_by_place():
     assert isinstance(reduce_sum_to_matmul(af.Graph.of(out)), af.Tensor)
     with pytest.raises(AneforgeError, match="has 2 sums"):
         reduce_sum_to_matmul(out, [2])
-    with pytest.raises(AneforgeError, match="no rewrite 'slice-off'"):
+    with pytest.raises(AneforgeError, match="slice-off: not a rewrite"):
         rewritten(out, ["slice-off"])
 
 

@@ -270,7 +270,7 @@ def test_a_batch_says_what_is_wrong_with_it():
     model = af.compile(a + b, target="m1")
     with pytest.raises(AneforgeError, match="a 3, b 2"):
         model.batch({"a": np.zeros((3, 1, 4)), "b": np.zeros((2, 1, 4))})
-    with pytest.raises(AneforgeError, match="'c'"):
+    with pytest.raises(AneforgeError, match="c: not an input"):
         model.batch({"c": np.zeros((3, 1, 4))})
     with pytest.raises(AneforgeError, match="a has shape"):
         list(model.batch({"a": np.zeros((2, 1, 5)), "b": np.zeros((2, 1, 4))}))
@@ -325,7 +325,7 @@ def test_fidelity_of_ops_and_graphs():
     assert af.fidelity("gelu", "m1") == "modelled"
     assert af.fidelity(x.relu(), "m1") == "exact"
     assert af.fidelity([x.relu(), x.softmax(1)], "m1") == "modelled"
-    with pytest.raises(AneforgeError, match=r"'convolute'.*convolution"):
+    with pytest.raises(AneforgeError, match=r"convolute: not a backend op .*convolution"):
         af.fidelity("convolute", "m1")
 
 

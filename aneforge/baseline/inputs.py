@@ -18,7 +18,7 @@ Array = np.ndarray
 def given_inputs(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Somebody's own arrays, in the order of the inputs, if they fit these."""
     names = graph.names()
-    ports = {names[each.uid]: each for each in graph.inputs}
+    ports = {names[port.uid]: port for port in graph.inputs}
     takes = ", ".join(f"{name} {list(port.shape)}" for name, port in ports.items())
     for name in feeds:
         if name not in ports:
@@ -34,9 +34,9 @@ def given_inputs(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 def array_hash(array: Array) -> str:
     """Equal for the same numbers in the same type and shape, on every machine."""
-    held = np.ascontiguousarray(array)
-    little = held.astype(held.dtype.newbyteorder("<"), copy=False)
-    digest = hashlib.blake2b(f"{little.dtype.str} {held.shape}".encode(), digest_size=12)
+    contiguous = np.ascontiguousarray(array)
+    little = contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)
+    digest = hashlib.blake2b(f"{little.dtype.str} {contiguous.shape}".encode(), digest_size=12)
     digest.update(little.tobytes())
     return digest.hexdigest()
 

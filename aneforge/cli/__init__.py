@@ -23,18 +23,18 @@ _OPTIONS = {"dims": "--dim", "inputs": "--input", "model": "model"}
 """Options that are not called as the parameter that they give."""
 
 
-def _told(message: Warning | str, *where: object, **more: object) -> None:
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
     """A warning as users of commands want it: what, and not which line of this package."""
     print(f"aneforge: warning: {shown(str(message))}", file=sys.stderr)
 
 
 def main() -> None:
     """Entry point: every failure is one line on stderr and an exit status that says whose it is."""
-    warnings.showwarning = _told
+    warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no failure
+            reconfigure(errors="backslashreplace")  # a name that the terminal cannot encode must not fail
     sys.exit(_status())
 
 

@@ -83,8 +83,8 @@ Passes = Annotated[
 Code = Annotated[str | None, out_option("Write the code to this file instead of printing it.")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         print(f"aneforge {__version__}")
         raise typer.Exit
 

@@ -44,15 +44,15 @@ class Finding:
 
 def run(as_json: bool) -> int:
     """Print every finding; 1 if something is degraded."""
-    found = examine()
-    degraded = [section for section, rows in found.items() if not all(each.ok for each in rows)]
+    sections_found = examine()
+    degraded = [section for section, rows in sections_found.items() if not all(finding.ok for finding in rows)]
     if as_json:
-        sections = {section: [each.to_json() for each in rows] for section, rows in found.items()}
+        sections = {section: [finding.to_json() for finding in rows] for section, rows in sections_found.items()}
         print(text.as_json({"ok": not degraded, "degraded": degraded, **sections}))
         return 1 if degraded else 0
-    for section, rows in found.items():
+    for section, rows in sections_found.items():
         print(section)
-        print(text.pairs((each.what, each.value, _note(each)) for each in rows))
+        print(text.pairs((finding.what, finding.value, _note(finding)) for finding in rows))
     if degraded:
         print(f"\n{say.paint('degraded', 'red')}: {', '.join(degraded)}")
     else:
@@ -60,8 +60,8 @@ def run(as_json: bool) -> int:
     return 1 if degraded else 0
 
 
-def _note(found: Finding) -> str:
-    return found.why if found.ok else f"{say.paint('degraded', 'red')}: {found.why}"
+def _note(finding: Finding) -> str:
+    return finding.why if finding.ok else f"{say.paint('degraded', 'red')}: {finding.why}"
 
 
 def examine() -> dict[str, list[Finding]]:
@@ -123,16 +123,16 @@ def _target() -> Finding:
 
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", TargetDetectionWarning)
-        found = resolve_target(None)
+        target = resolve_target(None)
     override = os.environ.get(ENVIRONMENT, "").strip()
-    chips = f" ({found.chips[0]})" if found.chips else ""
+    chips = f" ({target.chips[0]})" if target.chips else ""
     if override:
         why = f"the family of {ENVIRONMENT}={override}"
     elif raised or sys.platform != "darwin":
         why = f"this machine has no engine that is known: the oldest family that takes models; {ENVIRONMENT} chooses"
     else:
         why = "the name of this machine's processor"
-    return Finding("detected", f"{found.name}{chips}", why)
+    return Finding("detected", f"{target.name}{chips}", why)
 
 
 def _settings() -> list[Finding]:

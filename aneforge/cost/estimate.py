@@ -75,7 +75,7 @@ class Estimate:
 
     @property
     def engine_us(self) -> float:
-        return sum(each.us for each in self.layers)
+        return sum(layer.us for layer in self.layers)
 
     @property
     def roof(self) -> Roof:
@@ -90,10 +90,10 @@ class Estimate:
 
     def bounds(self) -> dict[str, float]:
         """How much of the engine's time each bound takes."""
-        found: dict[str, float] = {}
-        for each in self.layers:
-            found[each.bound] = found.get(each.bound, 0.0) + each.us
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        shares: dict[str, float] = {}
+        for layer in self.layers:
+            shares[layer.bound] = shares.get(layer.bound, 0.0) + layer.us
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -106,7 +106,7 @@ class Estimate:
             "bounds": self.bounds(),
             "roof": {"peak": self.roof.peak, "bandwidth": self.roof.bandwidth, "ridge": self.roof.ridge},
             "basis": self.basis.to_json(),
-            "layers": [each.to_json() for each in self.layers],
+            "layers": [layer.to_json() for layer in self.layers],
         }
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
     layers = _side_by_side(alone, program.steps)
     calls = max(1, len(program.segments))
-    us = call_us(scope, [each.us for each in layers], _ports(program), basis.constants, calls)
+    us = call_us(scope, [layer.us for layer in layers], _ports(program), basis.constants, calls)
     low, high = basis.spread
     return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
 
@@ -140,13 +140,13 @@ def _layer(layer: ProgramLayer, work: Work, program: Program, basis: Basis) -> L
 
 def _side_by_side(layers: Sequence[LayerEstimate], steps: Sequence[Sequence[int]]) -> tuple[LayerEstimate, ...]:
     """Of layers that the schedule issues together only the longest counts."""
-    found = list(layers)
+    timed = list(layers)
     for step in steps:
         longest = max(step, key=lambda place: layers[place].us)
         for place in step:
             if place != longest:
-                found[place] = replace(layers[place], us=0.0, beside=longest)
-    return tuple(found)
+                timed[place] = replace(layers[place], us=0.0, beside=longest)
+    return tuple(timed)
 
 
 class DispatchFloorWarning(UserWarning):
@@ -187,7 +187,7 @@ def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     basis = basis_of(program.target)
     fixed = call_us(DEFAULT_SCOPE, [], _ports(program), basis.constants, max(1, len(program.segments)))
     enough = 2 * _FLOOR * fixed / (1 - _FLOOR)  # twice, since a layer may hide behind another
-    stored = {each.key: each for each in program.weights}
+    stored = {weight.key: weight for weight in program.weights}
     least = most = 0.0
     for layer in program.layers:
         work = work_of_layer(layer, stored)
@@ -197,19 +197,19 @@ def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
         most += layer_us(work, basis.constants, Setting(resident=False)).us
     if most < _FLOOR * (fixed + most):
         return _warn_if_at_floor(program, most, fixed + most, stacklevel + 1)
-    found = estimate_program(program)
-    return _warn_if_at_floor(program, found.engine_us, found.us, stacklevel + 1)
+    whole = estimate_program(program)
+    return _warn_if_at_floor(program, whole.engine_us, whole.us, stacklevel + 1)
 
 
 def _warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: int) -> bool:
     if engine_us >= _FLOOR * us:
         return False
     what = ", ".join(port.name for port in program.outputs[:4])
-    told = (
+    message = (
         f"{what}: {1 - engine_us / us:.0%} of a call of {us:.0f} us on {chip_label(program.target.name)} is dispatch "
         f"and copies, {engine_us:.2g} us the engine's work: give it more work, or batch it"
     )
-    warnings.warn(told, DispatchFloorWarning, stacklevel=stacklevel)
+    warnings.warn(message, DispatchFloorWarning, stacklevel=stacklevel)
     return True
 
 

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
-"""coremltools' builder of MIL, loaded when it is needed and without its talk."""
+"""coremltools' builder of MIL, loaded when it is needed and without its log messages."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Mil:
 
     @contextlib.contextmanager
     def function(self, ports: OrderedDict[str, Any]) -> Iterator[Any]:
-        with _quiet(), self._mil.Function(ports, opset_version=self._tools.target.iOS18) as made:
-            yield made
+        with _quiet(), self._mil.Function(ports, opset_version=self._tools.target.iOS18) as program:
+            yield program
 
-    def op(self, kind: str, name: str, **given: Any) -> Any:
+    def op(self, kind: str, name: str, **operands: Any) -> Any:
         try:
-            return getattr(self._builder, kind)(name=name, **given)
+            return getattr(self._builder, kind)(name=name, **operands)
         except (ValueError, TypeError, AttributeError, RuntimeError) as error:
             line = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise AneforgeError(f"{name} ({kind}): Core ML's own checks refuse it: {line}") from None
@@ -94,7 +94,7 @@ class Mil:
         program = self._mil.Program()
         program.add_function("main", function)
         with _quiet():
-            made = self._tools.convert(
+            package = self._tools.convert(
                 program,
                 source="milinternal",
                 convert_to="mlprogram",
@@ -103,7 +103,7 @@ class Mil:
                 pass_pipeline=self._tools.PassPipeline.EMPTY,
                 skip_model_load=True,
             )
-            made.save(str(file))
+            package.save(str(file))
         self._sort_maps(file)
 
     def _sort_maps(self, file: Path) -> None:

@@ -138,7 +138,7 @@ def _grades(fail_on: str) -> tuple[str, ...]:
 
 
 def _runs(result: Preflight) -> str:
-    """Ops that came in as the host's are no chip's fault: the rest runs, as ``aneforge partition`` shows."""
+    """Ops that the file itself leaves to the host are not a fault of the chip: the rest runs in part."""
     if result.ok:
         return "yes"
     refused = [*result.reject, *result.oversize]

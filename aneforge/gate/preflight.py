@@ -1,4 +1,4 @@
-"""Will it run there: every node of a graph against one chip, or against all of them.
+"""What one chip, or each of several, does with every node of a graph.
 
 Preflight decides nothing. It runs the first phases of the compiler, for all chips together, and reports what they
 refused, rewrote and warned of: what ``check`` says of a node is what ``compile`` does with it.
@@ -70,13 +70,13 @@ class OpReport:
 
     @property
     def oversize(self) -> bool:
-        """Nothing but extents speaks against it: in smaller pieces it would run."""
+        """Only extents are too large: in smaller pieces it would run."""
         refused = [finding for finding in self.findings if finding.effect == "reject"]
         return self.status == "reject" and bool(refused) and all(finding.oversize for finding in refused)
 
     @property
     def rewrite(self) -> str | None:
-        """The row of the compiler's table of rewrites that stands in for it."""
+        """The row of the compiler's table of rewrites that replaces it."""
         return None if self._record is None else self._record.rewrite
 
     @property
@@ -143,8 +143,10 @@ class OpReport:
         return Fact(None, about=f"{statuses.name} on {self.target.name}") if known is None else known
 
     def __str__(self) -> str:
-        told = f": {self.message}" if self.message else ""
-        return f"{self.name} ({self.op} {list(self.shape)}, {self.where}) {self.status}{told} {self.evidence.label()}"
+        reason = f": {self.message}" if self.message else ""
+        return (
+            f"{self.name} ({self.op} {list(self.shape)}, {self.where}) {self.status}{reason} {self.evidence.label()}"
+        )
 
     def __repr__(self) -> str:
         return f"OpReport({self.op!r}, {list(self.shape)}, {self.status!r})"
@@ -194,13 +196,13 @@ class Preflight:
     def _judged(self, node: Tensor, name: str, risks: tuple[Finding, ...]) -> OpReport:
         records = self._outcome.records.get(name, [])
         refusal = self._outcome.refusals.get(name)
-        told = tuple(self._rewritten(node, record) for record in records)
+        rewrites = tuple(self._rewritten(node, record) for record in records)
         if refusal is not None:
             named = refusal.on(self.target.name)
             findings = named.findings or (self._late(named.rule, named.reason, named.oversize),)
-            return self._report(node, "reject", (*findings, *told), records[0] if records else None)
+            return self._report(node, "reject", (*findings, *rewrites), records[0] if records else None)
         if records:
-            return self._report(node, "decompose", told, records[0])
+            return self._report(node, "decompose", rewrites, records[0])
         return self._report(node, "risk" if risks else "native", risks)
 
     def _report(
@@ -288,8 +290,8 @@ class Preflight:
         return f"Preflight({self.target.name!r}, ok={self.ok}, {self.counts})"
 
     def to_json(self) -> dict[str, Any]:
-        told = [status for status in STATUSES if status != "native"]
-        detail = {status: [each.to_json() for each in self._reports[status]] for status in told}
+        listed = [status for status in STATUSES if status != "native"]
+        detail = {status: [report.to_json() for report in self._reports[status]] for status in listed}
         family = None if self.family is None else int(self.family)
         head = {"target": self.target.name, "family": family, "route": self.route, "ok": self.ok}
         return {**head, "counts": self.counts, **detail}

@@ -159,8 +159,8 @@ class _Output:
             alike = first.argmax(self.axis) == second.argmax(self.axis)
             self.rows, self.agree = self.rows + alike.size, self.agree + int(alike.sum())
 
-    def add_exact(self, exact: Array, found: Array) -> None:
-        want, have = (np.asarray(each, np.float64).reshape(-1) for each in (exact, found))
+    def add_exact(self, exact: Array, simulated: Array) -> None:
+        want, have = (np.asarray(array, np.float64).reshape(-1) for array in (exact, simulated))
         finite = np.isfinite(want) & np.isfinite(have)
         self.lost += int((np.isfinite(want) & ~np.isfinite(have)).sum())
         want, error = want[finite], want[finite] - have[finite]
@@ -192,17 +192,17 @@ class _Machine:
         self._places: dict[str, int] = {}
         self._missing: dict[str, str] = {}
         self._nodes: dict[str, Tally] = {}
-        self._outputs = [_Output(each.shape, each.dtype != "bool") for each in model.graph.outputs]
+        self._outputs = [_Output(output.shape, output.dtype != "bool") for output in model.graph.outputs]
         self._lost: tuple[int, TraceEntry] | None = None
 
     def compare_with(self, first: _Machine) -> None:
         """Every operation whose value both programs have, in the order of the first; why the others are left out."""
         names = self.model.graph.names()
-        operations = dict.fromkeys(names[each.uid] for each in self.model.graph.operations)
+        operations = dict.fromkeys(names[node.uid] for node in self.model.graph.operations)
         shared = (name for name in first.shown if name in operations and name in self.shown)
         self._places = {name: first.shown[name] for name in shared}
         self._nodes = {name: Tally() for name in self._places}
-        for name in (each for each in operations if each not in self._places):
+        for name in (operation for operation in operations if operation not in self._places):
             reasons = [_why_gone(machine, name) for machine in (first, self)]
             self._missing[name] = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
@@ -213,8 +213,8 @@ class _Machine:
         for name in self._places:
             one = base[name]
             self._nodes[name].add(one, one if mine is first else own[name])
-        given = zip(self._outputs, first.outputs.values(), mine.outputs.values(), strict=True)
-        for place, (output, one, two) in enumerate(given):
+        outputs = zip(self._outputs, first.outputs.values(), mine.outputs.values(), strict=True)
+        for place, (output, one, two) in enumerate(outputs):
             output.add(one, two)
             if exact:
                 output.add_exact(exact[place], two)
@@ -298,19 +298,19 @@ def _machines(graph: Graph, programs: dict[str, Program], mode: str, base: str) 
     return [first, *others]
 
 
-def _simulate(graph: Graph, machines: list[_Machine], given: Iterable[dict[str, Array]], exact_too: bool) -> int:
+def _simulate(graph: Graph, machines: list[_Machine], samples: Iterable[dict[str, Array]], exact_too: bool) -> int:
     """Every sample on every machine, the reference's trace and one other at a time; returns how many samples."""
     names = graph.names()
-    leaves = {names[each.uid]: each for each in (*graph.inputs, *graph.parameters)}
+    leaves = {names[leaf.uid]: leaf for leaf in (*graph.inputs, *graph.parameters)}
     count = 0
-    for sample, feeds in enumerate(given):
+    for sample, feeds in enumerate(samples):
         first = machines[0].model.run(feeds, trace=True)
         fed = {leaves[name]: value for name, value in feeds.items() if name in leaves}
         exact = evaluate(Graph(graph.outputs), fed) if exact_too else ()
         base = NodeValues(machines[0].model.program, first)
-        for each in machines:
-            mine = first if each is machines[0] else each.model.run(feeds, trace=True)
-            each.add(sample, first, mine, exact, base)
+        for machine in machines:
+            mine = first if machine is machines[0] else machine.model.run(feeds, trace=True)
+            machine.add(sample, first, mine, exact, base)
         count += 1
     if not count:
         raise ArgumentError("inputs", "it holds no sample; a comparison needs at least one.")
@@ -331,8 +331,10 @@ class _Trust:
         leading: dict[Op, str] = {}
         for op in program.module.ops:
             own = self._of(op) if op.layer is not None else FIDELITIES[0]
-            leading[op] = _weaker(own, *(leading[each] for each in op.operands))
-        self._outputs = [leading[each] for op in program.module.ops if op.kind == "live_out" for each in op.operands]
+            leading[op] = _weaker(own, *(leading[operand] for operand in op.operands))
+        self._outputs = [
+            leading[operand] for op in program.module.ops if op.kind == "live_out" for operand in op.operands
+        ]
 
     def _of(self, op: Op) -> str:
         kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind

@@ -1,6 +1,6 @@
-"""Which element of which value a moved value holds, however the moves are composed.
+"""Where each element of a moved value comes from, however the moves are composed.
 
-A chip that lacks a gather copies by slices, tiles and joins; another has the op. Both hand on the same numbers. To see
+A chip that lacks a gather copies by slices, tiles and joins; another has the op. Both give the same numbers. To see
 that, every element gets a code that says which channel it comes from (by the channel's digest) and where it lay in it;
 the moves are then applied to the codes.
 """

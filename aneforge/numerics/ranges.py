@@ -70,8 +70,8 @@ def known_values(graph: Graph, ranges: Ranges) -> dict[str, Value]:
     if unknown:
         near = ", ".join(nearest(unknown[0], known)) or ", ".join(inputs)
         raise AneforgeError(f"{unknown[0]}: not an input or a node; nearest: {near}.")
-    found = {name: _promised(node) for name, node in inputs.items()}
-    return {**found, **{name: _value(name, given) for name, given in named.items()}}
+    promises = {name: _promised(node) for name, node in inputs.items()}
+    return {**promises, **{name: _value(name, range_given) for name, range_given in named.items()}}
 
 
 def _promised(node: Tensor) -> Value:
@@ -84,12 +84,12 @@ def _promised(node: Tensor) -> Value:
 def _by_name(inputs: Sequence[str], ranges: Any) -> dict[str, Any]:
     if isinstance(ranges, Mapping):
         return dict(ranges)
-    given = [ranges] if isinstance(ranges, np.ndarray) else list(ranges)
-    if len(given) != len(inputs):
+    listed = [ranges] if isinstance(ranges, np.ndarray) else list(ranges)
+    if len(listed) != len(inputs):
         raise AneforgeError(
-            f"ranges: {len(given)} were given for {len(inputs)} inputs. Give one each: {', '.join(inputs)}."
+            f"ranges: {len(listed)} were given for {len(inputs)} inputs. Give one each: {', '.join(inputs)}."
         )
-    return dict(zip(inputs, given, strict=True))
+    return dict(zip(inputs, listed, strict=True))
 
 
 def calibrate(
@@ -106,23 +106,23 @@ def calibrate(
         raise AneforgeError("samples: calibrate needs at least one target and one sample (inputs by name).")
     if not margin >= 1:
         raise AneforgeError(f"margin: {margin!r} is not a factor of 1 or more.")
-    found: dict[str, tuple[float, float]] = {}
+    seen: dict[str, tuple[float, float]] = {}
     for chip in targets:
         model = build(out, chip)
         for sample in samples:
-            for name, given in sample.items():
-                _widen(found, name, np.asarray(given, np.float64))
+            for name, array in sample.items():
+                _widen(seen, name, np.asarray(array, np.float64))
             values = NodeValues(model.program, model.run(dict(sample), trace=True))
-            for node in (each for each in values if each not in sample):
-                _widen(found, node, values[node].astype(np.float64))
-    return {name: _with_margin(low, high, margin) for name, (low, high) in found.items()}
+            for node in (node for node in values if node not in sample):
+                _widen(seen, node, values[node].astype(np.float64))
+    return {name: _with_margin(low, high, margin) for name, (low, high) in seen.items()}
 
 
-def _widen(found: dict[str, tuple[float, float]], name: str, numbers: np.ndarray) -> None:
+def _widen(seen: dict[str, tuple[float, float]], name: str, numbers: np.ndarray) -> None:
     finite = numbers[np.isfinite(numbers)]
     if finite.size:
-        low, high = found.get(name, (math.inf, -math.inf))
-        found[name] = min(low, float(finite.min())), max(high, float(finite.max()))
+        low, high = seen.get(name, (math.inf, -math.inf))
+        seen[name] = min(low, float(finite.min())), max(high, float(finite.max()))
 
 
 def _with_margin(low: float, high: float, margin: float) -> tuple[float, float]:
@@ -131,18 +131,18 @@ def _with_margin(low: float, high: float, margin: float) -> tuple[float, float]:
     return max(middle - reach, -LARGEST), min(middle + reach, LARGEST)
 
 
-def _value(name: str, given: Any) -> Value:
-    ends = np.asarray(given, np.float64)
+def _value(name: str, bounds: Any) -> Value:
+    ends = np.asarray(bounds, np.float64)
     if ends.ndim == 0:
         if ends < 0:
-            raise AneforgeError(f"{name}: {given!r} is not a bound on a magnitude; give 0 or more.")
+            raise AneforgeError(f"{name}: {bounds!r} is not a bound on a magnitude; give 0 or more.")
         ends = np.array([-float(ends), float(ends)])
     if not ends.size or np.isnan(ends).any():
-        raise AneforgeError(f"{name}: {given!r} is not a range. Give a magnitude, a pair (low, high) or data.")
+        raise AneforgeError(f"{name}: {bounds!r} is not a range. Give a magnitude, a pair (low, high) or data.")
     low, high = float(ends.min()), float(ends.max())
-    if isinstance(given, (tuple, list)) and len(given) == 2 and np.ndim(given[0]) == 0 and given[0] > given[1]:
+    if isinstance(bounds, (tuple, list)) and len(bounds) == 2 and np.ndim(bounds[0]) == 0 and bounds[0] > bounds[1]:
         raise AneforgeError(
-            f"{name}: the range from {given[0]!r} to {given[1]!r} runs backwards. Give the low end first."
+            f"{name}: the range from {bounds[0]!r} to {bounds[1]!r} runs backwards. Give the low end first."
         )
     if not math.isfinite(low) or not math.isfinite(high) or max(-low, high) > LARGEST:
         return ANYTHING

@@ -43,7 +43,7 @@ def _cell(value: Any) -> str:
     if value is None:
         return "?"
     if isinstance(value, (list, tuple)):
-        return shown(", ".join(str(each) for each in value)) or "-"
+        return shown(", ".join(str(item) for item in value)) or "-"
     return shown(str(value))
 
 

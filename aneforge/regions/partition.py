@@ -1,4 +1,4 @@
-"""``af.partition``: a graph for one chip as regions of the engine and of the host, ready to run."""
+"""``af.partition``: a graph split into regions of the engine and regions of the host, which can be run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Partition:
     @property
     def whole(self) -> bool:
         """Whether everything runs on the engine in one go."""
-        return [each.device for each in self.regions] == [ENGINE]
+        return [region.device for region in self.regions] == [ENGINE]
 
     def graph_of(self, number: int) -> Graph:
         """One region as a graph of its own, to compile or to export; what crosses into it are its inputs."""
@@ -67,11 +67,11 @@ class Partition:
     @cached_property
     def models(self) -> dict[int, Model]:
         """The compiled engine regions, by number."""
-        found = {}
+        compiled = {}
         for region in self.regions:
             if region.device == ENGINE:
-                found[region.number] = build(self.graph_of(region.number), self.target)
-        return found
+                compiled[region.number] = build(self.graph_of(region.number), self.target)
+        return compiled
 
     # Costs.
 
@@ -79,9 +79,9 @@ class Partition:
     def fixed_us(self) -> float:
         """What starting the engine, changing devices and handing results out cost, by the published constants."""
         costs, _ = fixed_costs()
-        engine = [each for each in self.regions if each.device == ENGINE]
+        engine = [region for region in self.regions if region.device == ENGINE]
         changes = sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
-        handed_out = sum(len(each.outputs) for each in engine)
+        handed_out = sum(len(region.outputs) for region in engine)
         return len(engine) * costs["launch"] + changes * costs["switch"] + handed_out * costs["output"]
 
     # Running.
@@ -89,14 +89,14 @@ class Partition:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs by name: engine regions are simulated, host regions computed in float32."""
         values: dict[int, np.ndarray] = {}
-        ports = {self.names[each.uid]: each for each in self.graph.inputs}
+        ports = {self.names[port.uid]: port for port in self.graph.inputs}
         for name, value in feeds.items():
             if name not in ports:
                 raise AneforgeError(f"{name}: not an input of the graph. Choose from: {', '.join(ports)}.")
             if ports[name].dtype == "uint8":
                 check_bytes(name, value)
             values[ports[name].uid] = np.asarray(value)
-        missing = [name for name, each in ports.items() if each.uid not in values]
+        missing = [name for name, port in ports.items() if port.uid not in values]
         if missing:
             raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {', '.join(ports)}.")
         for region in self.regions:
@@ -104,15 +104,15 @@ class Partition:
                 _run_on_host(region, values)
             else:
                 self._run_on_engine(region, values)
-        return {self.names[each.uid]: values[each.uid] for each in self.graph.outputs}
+        return {self.names[output.uid]: values[output.uid] for output in self.graph.outputs}
 
     def _run_on_engine(self, region: Region, values: dict[int, np.ndarray]) -> None:
         model = self.models[region.number]
-        fed = {self.names[each.uid]: values[each.uid] for each in region.inputs if each.op != "parameter"}
+        fed = {self.names[port.uid]: values[port.uid] for port in region.inputs if port.op != "parameter"}
         done = model.run(fed).outputs
-        for each in region.outputs:
-            found = done[self.names[each.uid]]
-            values[each.uid] = found > 0.5 if each.dtype == "bool" else found
+        for output in region.outputs:
+            value = done[self.names[output.uid]]
+            values[output.uid] = value > 0.5 if output.dtype == "bool" else value
 
     # Telling.
 
@@ -125,8 +125,8 @@ class Partition:
             "placed": self.placed,
             "ops": len(self.device_of),
             "on_engine": sum(device == ENGINE for device in self.device_of.values()),
-            "regions": [each.to_json(self.names) for each in self.regions],
-            "crossings": [each.to_json() for each in self.crossings],
+            "regions": [region.to_json(self.names) for region in self.regions],
+            "crossings": [crossing.to_json() for crossing in self.crossings],
             "reasons": {self.names[uid]: why for uid, why in self.reasons.items()},
             "fixed_us": self.fixed_us,
             "constants_us": costs,
@@ -134,9 +134,9 @@ class Partition:
         }
 
     def __str__(self) -> str:
-        from aneforge.regions.listing import told
+        from aneforge.regions.listing import partition_text
 
-        return told(self)
+        return partition_text(self)
 
     def __repr__(self) -> str:
         return f"<Partition for {self.target.name}: {len(self.regions)} regions, {len(self.crossings)} crossings>"
@@ -184,22 +184,22 @@ def _refusals(graph: Graph, chip: Target) -> dict[int, str]:
     """Why nodes are off the engine, by the gate's rules."""
     report = preflight(graph, chip)
     by_name = {name: uid for uid, name in graph.names().items()}
-    found: dict[int, str] = {}
-    for each in (*report.reject, *report.oversize):
-        found.setdefault(by_name[each.name], f"{each.message} {each.evidence.label()}")
+    reasons: dict[int, str] = {}
+    for node_report in (*report.reject, *report.oversize):
+        reasons.setdefault(by_name[node_report.name], f"{node_report.message} {node_report.evidence.label()}")
     for node in graph.nodes:
         if "int32" in (node.dtype, *(operand.dtype for operand in node.inputs)) and not node.definition.leaf:
-            found.setdefault(node.uid, "the engine computes no integers")
-    return found
+            reasons.setdefault(node.uid, "the engine computes no integers")
+    return reasons
 
 
-def _refused_when_compiled(found: Partition) -> dict[int, str]:
+def _refused_when_compiled(attempt: Partition) -> dict[int, str]:
     try:
-        _ = found.models
+        _ = attempt.models
     except CompileError as error:
-        by_name = {name: uid for uid, name in found.names.items()}
+        by_name = {name: uid for uid, name in attempt.names.items()}
         blamed = [by_name[name] for name in error.sources if name in by_name]
-        on_engine = [uid for uid in blamed if found.device_of.get(uid) == ENGINE]
+        on_engine = [uid for uid in blamed if attempt.device_of.get(uid) == ENGINE]
         if not on_engine:
             raise
         return {on_engine[-1]: f"{error.reason} (refused by {error.refused_by})"}
@@ -209,11 +209,11 @@ def _refused_when_compiled(found: Partition) -> dict[int, str]:
 def _run_on_host(region: Region, values: dict[int, np.ndarray]) -> None:
     """Node by node, every result rounded to float32."""
     for node in region.nodes:
-        given = [_operand(each, values) for each in node.inputs]
-        found = value_of(node, given)
-        values[node.uid] = found if node.dtype in ("bool", "int32") else found.astype(np.float32)
+        operands = [_operand(operand, values) for operand in node.inputs]
+        result = value_of(node, operands)
+        values[node.uid] = result if node.dtype in ("bool", "int32") else result.astype(np.float32)
 
 
-def _operand(each: Tensor, values: Mapping[int, np.ndarray]) -> np.ndarray:
-    held = values.get(each.uid, None if each.weight is None else each.weight.array)
-    return np.asarray(held, bool if each.dtype == "bool" else np.float64)
+def _operand(operand: Tensor, values: Mapping[int, np.ndarray]) -> np.ndarray:
+    value = values.get(operand.uid, None if operand.weight is None else operand.weight.array)
+    return np.asarray(value, bool if operand.dtype == "bool" else np.float64)

@@ -43,16 +43,16 @@ class Checker:
 
     def __call__(self, graph: Graph, other: Model) -> Check:
         """The largest error over all outputs."""
-        found = list(Model(graph, other.program, self.mode).run(self.feeds).outputs.values())
-        pairs = list(zip(self._expected, found, strict=True))
+        outputs = list(Model(graph, other.program, self.mode).run(self.feeds).outputs.values())
+        pairs = list(zip(self._expected, outputs, strict=True))
         same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
         return Check(0.0 if same else max(distance(a, b) for a, b in pairs), same)
 
 
-def distance(expected: np.ndarray, found: np.ndarray) -> float:
+def distance(expected: np.ndarray, actual: np.ndarray) -> float:
     """The largest difference, relative to the largest number that was expected. Infinite where only one of the two is
     a number."""
-    one, other = (np.asarray(each, np.float64) for each in (expected, found))
+    one, other = (np.asarray(array, np.float64) for array in (expected, actual))
     usual = np.isfinite(one) & np.isfinite(other)
     alike = (one == other) | (np.isnan(one) & np.isnan(other))
     if not (usual | alike).all():
@@ -75,7 +75,7 @@ def _feeds(model: Model, inputs: Inputs) -> dict[str, np.ndarray]:
         if missing:
             raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {names}.")
         return dict(inputs)
-    given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
-    if len(given) != len(ports):
-        raise AneforgeError(f"inputs: {len(given)} were given; the graph takes {len(ports)}: {names}.")
-    return {port.name: value for port, value in zip(ports, given, strict=True)}
+    arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+    if len(arrays) != len(ports):
+        raise AneforgeError(f"inputs: {len(arrays)} were given; the graph takes {len(ports)}: {names}.")
+    return {port.name: value for port, value in zip(ports, arrays, strict=True)}

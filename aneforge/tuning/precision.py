@@ -53,7 +53,7 @@ def tune_precision(
     if cost_budget_us is not None and not (np.isfinite(cost_budget_us) and cost_budget_us > 0):
         raise AneforgeError(f"cost_budget_us: {cost_budget_us!r} is not a time; give a number above 0.")
     error = DEFAULT_ERROR if target_error is None and cost_budget_us is None else target_error
-    Limits(target_error=error)  # refuses what is no error
+    Limits(target_error=error)  # refuses what is not an error
     line = _Line(graph_of(out, dims, function), chip_of(target, out), inputs, verbose)
     steps = line.within_error(error) if cost_budget_us is None else line.within_time(cost_budget_us, error)
     model = tuned_model(line.result(steps))
@@ -81,7 +81,7 @@ class _Line:
         model = build(graph, chip)
         estimate = model.estimate()
         self.untouched, self.measured = figure(estimate), estimate.basis.measured
-        self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
+        self.check = Checker(model, sum(layer.flops for layer in estimate.layers), inputs)
         self.steps = _in_order(changes_of(graph, chip, encoding_forms(chip)), chip)
         self.known: dict[int, tuple[Graph, Model, Figure]] = {0: (graph, model, self.untouched)}
         self.checks: dict[int, Check] = {0: Check(0.0, True)}
@@ -102,8 +102,8 @@ class _Line:
             graph, model, estimate = self.at(count)
             self.checks[count] = self.check(graph, model)
             if self.verbose:
-                told = f"{len(self.chosen(count))} layers compressed: {estimate.us:.1f} us by estimate"
-                print(f"tune_precision: {told}, error {self.checks[count].error:.1e}", file=sys.stderr)
+                progress = f"{len(self.chosen(count))} layers compressed: {estimate.us:.1f} us by estimate"
+                print(f"tune_precision: {progress}, error {self.checks[count].error:.1e}", file=sys.stderr)
         return self.checks[count].error
 
     def within_error(self, limit: float | None) -> int:
@@ -141,12 +141,12 @@ class _Line:
         graph, _, best = self.at(count)
         error = self.error(count)
         chosen = self.chosen(count)
-        candidates = tuple(self._told(step, chosen, best, error) for step in self.steps)
+        candidates = tuple(self._candidate(step, chosen, best, error) for step in self.steps)
         tried = len(self.known) - 1
         mode = self.check.mode
         return Tuning(self.chip, graph, self.untouched, best, candidates, tried, mode, error, measured=self.measured)
 
-    def _told(self, step: _Step, chosen: dict[int, _Step], best: Figure, error: float) -> Candidate:
+    def _candidate(self, step: _Step, chosen: dict[int, _Step], best: Figure, error: float) -> Candidate:
         kept = chosen.get(step.site.node.uid) is step
         why = f"kept: saves {step.saved:.1f} us there" if kept else "beyond the limit, or a smaller form was taken"
         node = (self.names[step.site.node.uid],)
@@ -176,7 +176,7 @@ def _in_order(changes: Sequence[Change], chip: Target) -> list[_Step]:
 def _rungs(steps: Sequence[_Step]) -> list[_Step]:
     """Forms of one layer that are worth having: each spoils more than the one before, and saves more."""
     rungs: list[_Step] = []
-    for step in sorted(steps, key=lambda each: (each.spoiled, -each.saved, each.form)):
+    for step in sorted(steps, key=lambda rung: (rung.spoiled, -rung.saved, rung.form)):
         if not rungs or step.saved > rungs[-1].saved:
             rungs.append(step)
     return rungs
@@ -191,10 +191,10 @@ def _worth(uid: int, waiting: dict[int, list[_Step]], at: dict[int, _Step]) -> t
 
 
 def _spoiled(site: Site, form: str, chip: Target) -> float:
-    found = dense_of(site.node) or kernel_of(site.node)
-    encoder = next(each for each in encoders_for(chip) if each.name == form)
-    stored = None if found is None else encode(found.weight, encoder)
-    if found is None or stored is None:
+    layer = dense_of(site.node) or kernel_of(site.node)
+    encoder = next(known for known in encoders_for(chip) if known.name == form)
+    stored = None if layer is None else encode(layer.weight, encoder)
+    if layer is None or stored is None:
         return float("inf")
-    numbers = found.weight.astype(np.float64)
+    numbers = layer.weight.astype(np.float64)
     return float(np.sum((stored.decoded() - numbers) ** 2) / max(np.sum(numbers**2), 1e-30))

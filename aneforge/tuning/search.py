@@ -53,17 +53,19 @@ class Limits:
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not hasattr(self.budget, "__index__") or self.budget < 1:
             raise AneforgeError(f"budget: {self.budget!r} is not a number of candidates to try, 1 or more.")
-        _at_least(self.prune_factor, 1.0, "prune_factor", "a form that is slower by it is not tried")
-        _at_least(self.atol, 0.0, "atol", "the largest relative error")
-        _at_least(self.min_lossy_speedup, 1.0, "min_lossy_speedup", "how much faster a lossy form must be")
+        _at_least(self.prune_factor, 1.0, "prune_factor", "forms slower than the best by this factor are not tried")
+        _at_least(self.atol, 0.0, "atol", "it is the largest relative error")
+        _at_least(self.min_lossy_speedup, 1.0, "min_lossy_speedup", "it is how much faster a lossy form must be")
         if self.target_error is not None:
-            _at_least(self.target_error, 0.0, "target_error", "the largest relative error with compressed weights")
+            _at_least(
+                self.target_error, 0.0, "target_error", "it is the largest relative error with compressed weights"
+            )
 
 
 def _at_least(value: float, least: float, name: str, meaning: str) -> None:
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not known or value < least:
-        raise AneforgeError(f"{name}: {value!r} is not allowed; {meaning} is a number of {least:g} or more.")
+        raise AneforgeError(f"{name}: {value!r} is not allowed; {meaning}. Give a number of {least:g} or more.")
 
 
 def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:
@@ -109,10 +111,10 @@ def refuse_reps(function: str, reps: int) -> None:
         )
 
 
-def tuned_model(found: Tuning) -> Model:
+def tuned_model(tuning: Tuning) -> Model:
     """The chosen graph as ``af.compile`` gives it, with the record of how it was chosen."""
-    model = build(found.graph, found.target)
-    model.tuning = found
+    model = build(tuning.graph, tuning.target)
+    model.tuning = tuning
     return model
 
 
@@ -124,9 +126,9 @@ def search(
     verbose: bool = False,
 ) -> Tuning:
     """Look for a faster form of a graph on one target."""
-    asked, chip, graph = limits or Limits(), resolve_target(target), Graph.of(out)
-    run = _Search(graph, chip, asked, inputs, verbose)
-    forms = forms_for(chip, asked.target_error is not None)
+    allowed, chip, graph = limits or Limits(), resolve_target(target), Graph.of(out)
+    run = _Search(graph, chip, allowed, inputs, verbose)
+    forms = forms_for(chip, allowed.target_error is not None)
     run.all(in_order(joined(changes_of(graph, chip, forms)), forms))
     return run.result()
 
@@ -149,7 +151,7 @@ class _Search:
         model = build(graph, chip)
         estimate = model.estimate()
         self.measured = estimate.basis.measured
-        self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
+        self.check = Checker(model, sum(layer.flops for layer in estimate.layers), inputs)
         self.untouched = figure(estimate)
         self.risks = risks_of(graph, chip)
         self.names = graph.names()
@@ -184,23 +186,25 @@ class _Search:
                 at.setdefault(site.node.uid, []).append((change, after))
         for change in changes:
             pairs = zip(change.sites, change.before, strict=True)
-            told = self.weigh(change, sum(min([was, *(each[1] for each in at[site.node.uid])]) for site, was in pairs))
-            if not told.kept:  # what failed is no measure for the others at its place
+            candidate = self.weigh(
+                change, sum(min([was, *(option[1] for option in at[site.node.uid])]) for site, was in pairs)
+            )
+            if not candidate.kept:  # a change that failed does not count for the others at its place
                 for site in change.sites:
-                    at[site.node.uid] = [each for each in at[site.node.uid] if each[0] is not change]
-            self.candidates.append(told)
-            figures = "" if told.estimate is None else f" {told.estimate.us:.1f} us,"
-            self.say(f"{told.name} at {', '.join(told.nodes[:2])}:{figures} {told.why}")
+                    at[site.node.uid] = [option for option in at[site.node.uid] if option[0] is not change]
+            self.candidates.append(candidate)
+            figures = "" if candidate.estimate is None else f" {candidate.estimate.us:.1f} us,"
+            self.say(f"{candidate.name} at {', '.join(candidate.nodes[:2])}:{figures} {candidate.why}")
 
     def weigh(self, change: Change, best: float) -> Candidate:
         free = tuple(site for site in change.sites if not covered(site) & self.best.places)
         if not free:
-            return self.told(change, change.sites, "its place is built another way already")
-        there = sum(change.after)
-        if there > self.limits.prune_factor * best:
-            return self.told(change, free, f"pruned: {there:.1f} us there, the best form {best:.1f} us")
+            return self.candidate(change, change.sites, "its place is built another way already")
+        after_us = sum(change.after)
+        if after_us > self.limits.prune_factor * best:
+            return self.candidate(change, free, f"pruned: {after_us:.1f} us there, the best form {best:.1f} us")
         if self.tried >= self.limits.budget:
-            return self.told(change, free, f"the budget of {self.limits.budget} is spent")
+            return self.candidate(change, free, f"the budget of {self.limits.budget} is spent")
         self.tried += 1
         return self.attempt(change, free)
 
@@ -210,17 +214,17 @@ class _Search:
             graph = applied(self.graph, [*self.best.sites, *sites])
             model = build(graph, self.chip)
         except AneforgeError as error:
-            return self.told(change, sites, f"refused: {first_line(error)}")
+            return self.candidate(change, sites, f"refused: {first_line(error)}")
         estimate = figure(model.estimate())
         warned = self.warned(graph)
         if warned is not None:
-            return self.told(change, sites, f"the gate warns: {warned}", estimate)
+            return self.candidate(change, sites, f"the gate warns: {warned}", estimate)
         if estimate.us * LEAST_GAIN > self.best.estimate.us:
-            return self.told(change, sites, f"not faster than {self.best.estimate.us:.1f} us", estimate)
+            return self.candidate(change, sites, f"not faster than {self.best.estimate.us:.1f} us", estimate)
         check = self.check(graph, model)
         fault = self.numbers(change, estimate, check)
         if fault is not None:
-            return self.told(change, sites, fault, estimate, check)
+            return self.candidate(change, sites, fault, estimate, check)
         gain = self.best.estimate.us / estimate.us
         self.best = _Kept(
             graph,
@@ -230,14 +234,14 @@ class _Search:
             self.best.places.union(*(covered(site) for site in sites)),
             self.best.compressed or change.rewrite.lossy,
         )
-        return self.told(change, sites, f"kept: {gain:.2f} times faster", estimate, check, kept=True)
+        return self.candidate(change, sites, f"kept: {gain:.2f} times faster", estimate, check, kept=True)
 
     def warned(self, graph: Graph) -> str | None:
         """What the gate says of the real chip's numbers that it did not say of the untouched graph."""
-        return next((told for rule, told in risks_of(graph, self.chip).items() if rule not in self.risks), None)
+        return next((message for rule, message in risks_of(graph, self.chip).items() if rule not in self.risks), None)
 
     def numbers(self, change: Change, estimate: Figure, check: Check) -> str | None:
-        """What speaks against a program's numbers."""
+        """Why a program's numbers are not accepted; None if they are."""
         compressed = self.best.compressed or change.rewrite.lossy
         limit = self.limits.target_error if compressed else self.limits.atol
         assert limit is not None
@@ -248,7 +252,7 @@ class _Search:
             return f"other bits for {gain:.2f} times the speed; {self.limits.min_lossy_speedup:g} is asked"
         return None
 
-    def told(
+    def candidate(
         self,
         change: Change,
         sites: Sequence[Site],
