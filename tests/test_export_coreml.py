@@ -172,7 +172,7 @@ def test_what_cannot_be_written(tmp_path):
         af.export_coreml(x.relu(), tmp_path / "absent" / "x.mlpackage")
     with pytest.raises(ExportError, match="the graph has no inputs, so it is a constant"):
         af.export_coreml(af.const(np.ones((2, 2))) + 1.0, file)
-    with pytest.raises(AneforgeError, match="image port of bytes"):
+    with pytest.raises(AneforgeError, match="the port takes bytes"):
         af.export_coreml(af.image_input((1, 3, 4, 4)), file)
     assert list(tmp_path.iterdir()) == []  # nothing half-written
     af.export_coreml(x.relu(), file)

@@ -112,7 +112,7 @@ def test_a_released_model_gives_its_memory_back_and_refuses_to_run():
         model.execute,
     ]
     for call in calls:
-        with pytest.raises(af.AneforgeError, match="scores, twice: the model was released and cannot run. Compile"):
+        with pytest.raises(af.AneforgeError, match=r"scores, twice: the model was released and cannot run\. Compile"):
             call()
     model.release()
     assert model.n_ops > 0

@@ -53,7 +53,7 @@ class Limits:
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not hasattr(self.budget, "__index__") or self.budget < 1:
             raise AneforgeError(f"budget: {self.budget!r} is not a number of candidates to try, 1 or more.")
-        _at_least(self.prune_factor, 1.0, "prune_factor", "forms slower than the best by this factor are not tried")
+        _at_least(self.prune_factor, 1.0, "prune_factor", "forms slower by this factor are not tried")
         _at_least(self.atol, 0.0, "atol", "it is the largest relative error")
         _at_least(self.min_lossy_speedup, 1.0, "min_lossy_speedup", "it is how much faster a lossy form must be")
         if self.target_error is not None:
