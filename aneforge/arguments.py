@@ -88,8 +88,8 @@ def _read(spec: str, dims: Mapping[str, int] | None, function: str | None) -> Gr
     path, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
     file = Path(path)
     if not file.exists() or (file.is_dir() and file.suffix.casefold() not in FORMATS):
-        formats = ", ".join(FORMATS)
-        raise LoadError(f"{path}: no file of this name is a model. Give FILE.py:NAME, a saved graph, or {formats}.")
+        problem = "this folder is not a model" if file.exists() else "no such file"
+        raise LoadError(f"{path}: {problem}. Give FILE.py:NAME, a saved graph, or {', '.join(FORMATS)}.")
     if file.suffix != ".py":
         return load(file, dims, function=function)
     if dims or function:

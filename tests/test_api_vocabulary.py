@@ -165,7 +165,7 @@ def test_symbolic_dimensions_and_functions_are_for_files():
         af.run(small(), "m1", function="main")
     encoder = Path(__file__).resolve().parents[1] / "examples" / "tiny_encoder.onnx"
     assert af.partition(encoder, "m1", dims={"batch": 1}).eligible > 0
-    with pytest.raises(AneforgeError, match=r"net\.onnx: no file"):
+    with pytest.raises(AneforgeError, match=r"net\.onnx: no such file"):
         graph_of("net.onnx")
 
 

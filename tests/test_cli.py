@@ -183,7 +183,7 @@ def test_check_takes_a_saved_graph(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "options", "told"),
     [
-        ("missing.py:out", (), "no file"),
+        ("missing.py:out", (), "missing.py: no such file"),
         ("{model}:nothing", (), "'nothing' is not defined. Choose one: x, out"),
         ("{model}:count", (), "is a int"),
         ("{model}:broken", (), "ZeroDivisionError"),

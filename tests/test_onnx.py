@@ -244,14 +244,19 @@ def test_files_that_are_no_models(tmp_path):
 
 def test_the_commands_take_onnx_files(tmp_path, capsys):
     from aneforge.cli import check
+    from aneforge.cli.model_file import ModelFile
 
     assert len(load_model(str(cnn(tmp_path))).outputs) == 1
     file = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"], "act")], {"x": ["batch", 4]}, ["y"])
-    assert check.run(check.ModelFile(str(file), ["batch=2"]), "m1,m5", "reject", False) == 0
+    assert check.run(ModelFile(str(file), ["batch=2"]), "m1,m5", "reject", False) == 0
     assert "yes" in capsys.readouterr().out
-    for told, message in ((["batch"], "--dim takes NAME=SIZE"), (["batch=x"], "NAME=SIZE"), ([], "--dim batch=1")):
-        with pytest.raises(af.LoadError if not told else check.AneforgeError, match=message):
-            check.load_model(check.ModelFile(str(file), told))
+    for told, message in (
+        (["batch"], "the form is NAME=SIZE"),
+        (["batch=x"], "NAME=SIZE"),
+        ([], "--dim batch=1"),
+    ):
+        with pytest.raises(af.LoadError if not told else af.AneforgeError, match=message):
+            load_model(ModelFile(str(file), told))
 
 
 # What only the host can do.

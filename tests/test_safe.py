@@ -64,8 +64,8 @@ def small(name="y", node="n"):
 def test_a_gather_of_repeated_indices_has_ranges(indices):
     x = af.input((4, 8), max_abs=4.0)
     y = af.gather(x, indices, 0).exp()
-    assert "gather" not in str(risks_on(y, "m1"))  # to pick rows loses nothing
-    assert "-4 to 4" in str(divergences_between(y, "m1", "m5"))  # nor widens what it picks from
+    assert not risks_on(y, "m1")  # to pick rows loses nothing, nor widens what it picks from: exp would overflow
+    assert not divergences_between(y, "m1", "m5").real
 
 
 def test_or_of_comparisons_of_whole_numbers_runs(tmp_path):
