@@ -1,7 +1,12 @@
 """aneforge: an open compiler, simulator and cost model for the Apple Neural Engine, on any machine.
 
-One compiler builds every chip; what differs is data. ``aneforge.target("M2 Pro")`` gives that data for one
-chip, with the evidence behind each value; ``aneforge.input(...)`` starts a graph.
+Eight functions (``check``, ``partition``, ``risks``, ``diverges``, ``compile``, ``run``, ``compare`` and ``estimate``)
+do what the commands of the same name do. Each takes a model first (a graph, its output tensors, a compiled model, or
+the path of a model file), then ``target`` (``"m1"``, ``"m1,m5"``, ``"m1..m6"``, ``"all"``), and returns an object that
+can be printed and has ``to_json()``; ``estimate`` returns microseconds. ``compile`` and ``estimate`` take one chip,
+``compile_all`` and ``estimate_all`` several. ``aneforge.numerics`` is the home of the functions that compare chips.
+``aneforge.target("M2 Pro")`` gives the data of one chip, with the evidence behind each value; ``aneforge.input(...)``
+starts a graph.
 """
 
 from __future__ import annotations
@@ -10,15 +15,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aneforge.compiler.compile import Compiled, compile_all
+    from aneforge.compiler.compile import Compiled
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
     from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate, estimate_provenance
+    from aneforge.cost.estimates import Estimates, estimate_all
     from aneforge.cost.peak import project_peak
-    from aneforge.divergence.warned import CrossChipFP16Warning, PrecisionWarning
+    from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning
+    from aneforge.divergence.verdicts import predict_fp16_divergence
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.exports import export_coreml
     from aneforge.frontends import LoadError, from_torch, load, load_graph, onnx_to_tensor
+    from aneforge.gate.check import Check, check
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.encoding import Encoded
@@ -102,9 +110,15 @@ if TYPE_CHECKING:
     )
     from aneforge.loading import load_onnx
     from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
+    from aneforge.numerics.comparison import Comparison, compare
     from aneforge.numerics.cures import reduce_sum_to_matmul
-    from aneforge.numerics.risk import precision_risk
+    from aneforge.numerics.pairwise import DivergenceReport, diverges
+    from aneforge.numerics.risk import RiskReport, precision_risk, risks
+    from aneforge.output.by_chip import ByChip
+    from aneforge.probes import ProbeReport, probe
+    from aneforge.programs import Programs, compile_all
     from aneforge.regions import Partition, partition
+    from aneforge.running import RunResult, run
     from aneforge.targets import Fact, Family, Target, target
     from aneforge.targets.catalogue import (
         OP_CATALOG,
@@ -121,64 +135,117 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Nothing is imported until it is used: `import aneforge` reads no file and loads no library.
-_HOMES = {
-    "aneforge.compiler.compile": "Compiled compile_all",
-    "aneforge.model": "Model MultiModel SegmentedModel compile compile_multi fidelity",
-    "aneforge.compiler.program": "Program",
-    "aneforge.compiler.refusal": "CompileError",
-    "aneforge.gate.preflight": "Preflight preflight preflight_all",
-    "aneforge.targets.catalogue": (
-        "OP_CATALOG device_status is_native min_native_family op_info ops_on walled_everywhere"
-    ),
-    "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate estimate_provenance",
-    "aneforge.cost.peak": "project_peak",
-    "aneforge.errors": "AneforgeError GraphError",
-    "aneforge.exports": "export_coreml",
-    "aneforge.frontends": "LoadError from_torch load load_graph onnx_to_tensor",
-    "aneforge.loading": "load_onnx",
-    "aneforge.graph": "Graph Tensor evaluate",
-    "aneforge.graph.encoding": "Encoded",
-    "aneforge.graph.ops.blocks": (
-        "conv2d conv_block conv_param cross_attention einsum geglu group_norm_train mha rope"
-    ),
-    "aneforge.graph.ops.contraction": ("bmm_weight conv conv_transpose dynamic_conv einsum_native linear matmul"),
-    "aneforge.graph.ops.elementwise": (
-        "atan2 floor_div logical_and logical_or logical_xor maximum minimum mod select where"
-    ),
-    "aneforge.graph.ops.extra": (
-        "band_part dropout gru lstm one_hot random_normal random_uniform reverse_sequence rnn scatter"
-    ),
-    "aneforge.graph.ops.layers": (
-        "batch_to_space channel_to_space cost_volume cross_correlation cross_product dynamic_slice "
-        "flatten fps input_view lrn minmax_norm radius_search scaled_elementwise sdpa sort space_to_batch "
-        "space_to_channel topk"
-    ),
-    "aneforge.graph.ops.leaf": "cast const image_input input parameter",
-    "aneforge.graph.ops.norm": "batch_norm instance_norm local_response_norm",
-    "aneforge.graph.ops.quantised": "dequantize quantize",
-    "aneforge.graph.ops.shape": "concat crop gather pad split stack",
-    "aneforge.graph.ops.spatial": (
-        "affine depth_to_space pixel_shuffle pixel_unshuffle resize_bilinear resize_nearest_neighbor "
-        "space_to_depth upsample_bilinear"
-    ),
-    "aneforge.numerics.cures": "reduce_sum_to_matmul",
-    "aneforge.numerics.risk": "precision_risk",
-    "aneforge.divergence.warned": "CrossChipFP16Warning PrecisionWarning",
-    "aneforge.regions": "Partition partition",
-    "aneforge.tuning": "attention_tiles tune tune_attention tune_precision",
-    "aneforge.targets": "Fact Family Target target",
+# The public names by task, each with the module that holds it. Nothing is imported until it is used: `import aneforge`
+# reads no file and loads no library. The table below is also the list in this module's help.
+_HOMES: dict[str, dict[str, str]] = {
+    "Look up chips and ops": {
+        "aneforge.targets": "Fact Family Target target",
+        "aneforge.targets.catalogue": (
+            "OP_CATALOG device_status is_native min_native_family op_info ops_on walled_everywhere"
+        ),
+        "aneforge.probes": "ProbeReport probe",
+    },
+    "Build a graph": {
+        "aneforge.graph": "Graph Tensor evaluate",
+        "aneforge.graph.encoding": "Encoded",
+        "aneforge.graph.ops.leaf": "cast const image_input input",
+        "aneforge.graph.ops.contraction": "bmm_weight conv conv_transpose dynamic_conv einsum_native linear matmul",
+        "aneforge.graph.ops.blocks": "cross_attention einsum geglu mha rope",
+        "aneforge.graph.ops.elementwise": (
+            "atan2 floor_div logical_and logical_or logical_xor maximum minimum mod select where"
+        ),
+        "aneforge.graph.ops.norm": "batch_norm instance_norm local_response_norm",
+        "aneforge.graph.ops.shape": "concat crop gather pad split stack",
+        "aneforge.graph.ops.spatial": (
+            "affine depth_to_space pixel_shuffle pixel_unshuffle resize_bilinear resize_nearest_neighbor "
+            "space_to_depth upsample_bilinear"
+        ),
+        "aneforge.graph.ops.layers": (
+            "batch_to_space channel_to_space cost_volume cross_correlation cross_product dynamic_slice flatten fps "
+            "input_view lrn minmax_norm radius_search scaled_elementwise sdpa sort space_to_batch space_to_channel "
+            "topk"
+        ),
+        "aneforge.graph.ops.extra": (
+            "band_part dropout gru lstm one_hot random_normal random_uniform reverse_sequence rnn scatter"
+        ),
+        "aneforge.graph.ops.quantised": "dequantize quantize",
+        "aneforge.errors": "AneforgeError GraphError",
+    },
+    "Load a model file": {
+        "aneforge.frontends": "LoadError from_torch load load_graph onnx_to_tensor",
+        "aneforge.loading": "load_onnx",
+    },
+    "Check a model against chips": {
+        "aneforge.gate.check": "Check check",
+        "aneforge.gate.preflight": "Preflight preflight preflight_all",
+        "aneforge.regions": "Partition partition",
+        "aneforge.numerics": "DivergenceReport RiskReport diverges predict_fp16_divergence risks",
+        "aneforge.numerics.risk": "precision_risk",
+        "aneforge.numerics.cures": "reduce_sum_to_matmul",
+        "aneforge.divergence.numeric_warnings": "CrossChipFP16Warning PrecisionWarning",
+        "aneforge.output.by_chip": "ByChip",
+    },
+    "Compile": {
+        "aneforge.model": "Model MultiModel SegmentedModel compile compile_multi",
+        "aneforge.programs": "Programs compile_all",
+        "aneforge.compiler.compile": "Compiled",
+        "aneforge.compiler.program": "Program",
+        "aneforge.compiler.refusal": "CompileError",
+        "aneforge.tuning": "attention_tiles tune tune_attention tune_precision",
+    },
+    "Run in the simulator": {
+        "aneforge.running": "RunResult run",
+        "aneforge.numerics": "Comparison compare",
+        "aneforge.model": "fidelity",
+    },
+    "Measure (estimate times)": {
+        "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate estimate_provenance",
+        "aneforge.cost.estimates": "Estimates estimate_all",
+        "aneforge.cost.peak": "project_peak",
+    },
+    "Deploy": {
+        "aneforge.exports": "export_coreml",
+    },
+    "Train": {
+        "aneforge.graph.ops.leaf": "parameter",
+        "aneforge.graph.ops.blocks": "conv2d conv_block conv_param group_norm_train",
+    },
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_HOME_OF = {name: home for homes in _HOMES.values() for home, names in homes.items() for name in names.split()}
+
+
+def _names_by_task() -> str:
+    """The list in the help: every public name under what it is for."""
+    lines = []
+    for task, homes in _HOMES.items():
+        names = sorted((name for names in homes.values() for name in names.split()), key=str.casefold)
+        lines += ["", f"{task}:"]
+        line = "   "
+        for name in names:
+            if len(line) + len(name) + 1 > 110:
+                lines.append(line)
+                line = "   "
+            line += f" {name}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+__doc__ = f"{__doc__}{_names_by_task()}\n"
+
 __all__ = [
     "OP_CATALOG",
     "AneforgeError",
+    "ByChip",
+    "Check",
+    "Comparison",
     "CompileError",
     "Compiled",
     "CrossChipFP16Warning",
     "DispatchFloorWarning",
+    "DivergenceReport",
     "Encoded",
     "Estimate",
+    "Estimates",
     "Fact",
     "Family",
     "Graph",
@@ -189,7 +256,11 @@ __all__ = [
     "Partition",
     "PrecisionWarning",
     "Preflight",
+    "ProbeReport",
     "Program",
+    "Programs",
+    "RiskReport",
+    "RunResult",
     "SegmentedModel",
     "Target",
     "Tensor",
@@ -203,6 +274,8 @@ __all__ = [
     "bmm_weight",
     "cast",
     "channel_to_space",
+    "check",
+    "compare",
     "compile",
     "compile_all",
     "compile_multi",
@@ -221,12 +294,14 @@ __all__ = [
     "depth_to_space",
     "dequantize",
     "device_status",
+    "diverges",
     "dropout",
     "dynamic_conv",
     "dynamic_slice",
     "einsum",
     "einsum_native",
     "estimate",
+    "estimate_all",
     "estimate_provenance",
     "evaluate",
     "export_coreml",
@@ -271,8 +346,10 @@ __all__ = [
     "pixel_shuffle",
     "pixel_unshuffle",
     "precision_risk",
+    "predict_fp16_divergence",
     "preflight",
     "preflight_all",
+    "probe",
     "project_peak",
     "quantize",
     "radius_search",
@@ -282,8 +359,10 @@ __all__ = [
     "resize_bilinear",
     "resize_nearest_neighbor",
     "reverse_sequence",
+    "risks",
     "rnn",
     "rope",
+    "run",
     "scaled_elementwise",
     "scatter",
     "sdpa",

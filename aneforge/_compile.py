@@ -23,17 +23,20 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
     ``route="direct"`` asks for authored layers, which is how ``af.compile`` builds for them.
 
     Unknown names are refused before anything else. What can differ in fp16 between this machine's engine (or the one
-    that ``ANEFORGE_TARGET`` names) and the target is told by a ``CrossChipFP16Warning`` before the compile; it never
-    changes the answer. Graphs that native layers cut into segments are out of scope and raise, as the seed page says.
+    that ``ANEFORGE_TARGET`` names) and the target is reported by a ``CrossChipFP16Warning`` before the compile; it
+    never changes the answer.
+    Graphs that native layers cut into segments are out of scope and raise, as the seed page says.
     """
     from aneforge.compiler.compile import compile_target
     from aneforge.compiler.refusal import CompileError
-    from aneforge.divergence.warned import warn_divergence
+    from aneforge.divergence.numeric_warnings import warn_divergence
     from aneforge.graph.graph import Graph
 
     family_of_arch(target)
     if int8:
-        raise UnavailableError("cross_compile_check: int8 needs the weight encoder, which this version does not have")
+        raise UnavailableError(
+            "cross_compile_check: int8 needs a weight encoder, which aneforge does not have. Leave it out."
+        )
     graph, chip = Graph.of(out), find_target(target)
     warn_divergence(graph, _host(), chip, stacklevel=3)
     try:
@@ -42,7 +45,9 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
         return False
     if any(segment.kind == "native" for segment in program.segments):
         raise AneforgeError(
-            f"cross_compile_check takes graphs of one segment; native layers cut this one into {len(program.segments)}"
+            f"cross_compile_check: native layers cut the graph into {len(program.segments)} segments; it takes "
+            "graphs of "
+            "one segment. Use af.compile."
         )
     return True
 

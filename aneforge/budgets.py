@@ -42,7 +42,7 @@ LIMITS: dict[str, Limit] = {
 """Every limit by name."""
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_given: ContextVar[dict[str, int] | None] = ContextVar("budgets", default=None)
+_allowed: ContextVar[dict[str, int] | None] = ContextVar("budgets", default=None)
 
 
 @contextmanager
@@ -50,28 +50,28 @@ def allow(**limits: int) -> Iterator[None]:
     """Other limits for what is loaded inside: ``with budgets.allow(nodes=1_000_000): af.load(...)``."""
     for name, value in limits.items():
         if name not in LIMITS:
-            raise AneforgeError(f"no budget {name!r}; choose one: {', '.join(LIMITS)}")
+            raise AneforgeError(f"{name}: not a budget; choose one: {', '.join(LIMITS)}.")
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise AneforgeError(f"budget {name}: {value!r} is not a whole number of 0 or more")
-    token = _given.set({**(_given.get() or {}), **limits})
+    token = _allowed.set({**(_allowed.get() or {}), **limits})
     try:
         yield
     finally:
-        _given.reset(token)
+        _allowed.reset(token)
 
 
 def limit(name: str) -> int:
     """The limit that holds now."""
-    inside = (_given.get() or {}).get(name)
+    inside = (_allowed.get() or {}).get(name)
     if inside is not None:
         return inside
     variable = _variable(name)
-    told = os.environ.get(variable)
-    if told is None:
+    text = os.environ.get(variable)
+    if text is None:
         return LIMITS[name].default
-    number = re.fullmatch(r"(\d{1,18})([KMGT]?)", told.strip().upper())
+    number = re.fullmatch(r"(\d{1,18})([KMGT]?)", text.strip().upper())
     if number is None:
-        raise AneforgeError(f"{variable}={told!r} is not a whole number; write for instance {variable}=8G")
+        raise AneforgeError(f"{variable}={text!r} is not a whole number; write for instance {variable}=8G")
     return int(number[1]) * _UNITS[number[2]]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "DISTRIBUTION",
     "AneforgeError",
+    "ArgumentError",
     "DataError",
     "FamilyError",
     "GraphError",
@@ -14,9 +16,14 @@ __all__ = [
     "UnknownNameError",
     "UnknownValueError",
     "first_line",
+    "install_hint",
     "nearest",
     "shown",
 ]
+
+
+DISTRIBUTION = "aneforge-compiler"
+"""The name of this package in the package index. The import name and the command are ``aneforge``."""
 
 
 def shown(text: str) -> str:
@@ -27,7 +34,7 @@ def shown(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 class AneforgeError(Exception):
@@ -35,6 +42,18 @@ class AneforgeError(Exception):
 
     def __str__(self) -> str:
         return shown(super().__str__())
+
+
+class ArgumentError(AneforgeError, ValueError):
+    """A parameter that a function cannot use; the message says why and what to give instead.
+
+    The command line shows the parameter as the option of the same meaning (``fail_on`` as ``--fail-on``).
+    """
+
+    def __init__(self, parameter: str, problem: str) -> None:
+        super().__init__(f"{parameter}: {problem}")
+        self.parameter = parameter
+        self.problem = problem
 
 
 class UnknownNameError(AneforgeError, KeyError):
@@ -57,7 +76,7 @@ class DataError(AneforgeError):
 
 
 class GraphError(AneforgeError, ValueError):
-    """A graph that makes no sense on any chip; names the op, the user's line, the shapes and the rule."""
+    """A graph that is wrong on every chip; names the op, the user's line, the shapes and the rule."""
 
 
 class LoadError(AneforgeError):
@@ -72,6 +91,11 @@ def first_line(error: BaseException) -> str:
     """What an error says, short enough to stand within one of ours."""
     text = str(error).strip()
     return shown(text.splitlines()[0][:300]) if text else type(error).__name__
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs an optional part: ``onnx``, ``coreml``, ``torch``, ``coreai`` or ``bench``."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def nearest(name: str, known: Iterable[str], count: int = 4) -> list[str]:

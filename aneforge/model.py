@@ -13,6 +13,7 @@ import numpy as np
 
 from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import compile_target, overlap_of, refuse_options, resolve_target, write_build
 from aneforge.compiler.explain import Explanation, History
 from aneforge.compiler.lower import Port
@@ -20,8 +21,8 @@ from aneforge.compiler.pipeline import OVERLAP
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
 from aneforge.cost.estimate import DEFAULT_SCOPE, warn_dispatch_floor
-from aneforge.divergence.warned import PrecisionWarning, warn_precision, warn_slices
-from aneforge.errors import AneforgeError, UnknownNameError, nearest
+from aneforge.divergence.numeric_warnings import PrecisionWarning, warn_precision, warn_slices
+from aneforge.errors import AneforgeError, ArgumentError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.ports import input_array, output_array, port_numbers
@@ -36,23 +37,23 @@ __all__ = ["Model", "MultiModel", "SegmentedModel", "build", "compile", "compile
 class Model:
     """A compiled graph: ``.program`` is what the four phases made, ``.explain()`` says why, and a call simulates it.
 
-    ``fidelity`` is how: ``exact``, or ``fast`` with single-precision sums. Weights are decoded at the first run.
+    ``mode`` is how: ``exact``, or ``fast`` with single-precision sums. Weights are decoded at the first run.
 
     A loop that runs often binds arrays to the ports once: write to ``input_view``, call ``execute``, read
     ``output_view``. ``release`` gives the memory back.
     """
 
-    def __init__(self, graph: Graph, program: Program, fidelity: str = "exact") -> None:
+    def __init__(self, graph: Graph, program: Program, mode: str = "exact") -> None:
         self.graph = graph
         self.program = program
-        self.fidelity = fidelity
+        self.mode = mode
         self.tuning: Any = None  # how it was chosen, where af.tune made it
         self.released = False
         self._views: dict[tuple[str, str], np.ndarray] = {}
 
     @cached_property
     def _decoded(self) -> Plan:
-        return Plan.of(self.program, self.fidelity)
+        return Plan.of(self.program, self.mode)
 
     @property
     def _plan(self) -> Plan:
@@ -62,7 +63,7 @@ class Model:
     def _refuse_if_released(self) -> None:
         if self.released:
             outputs = ", ".join(port.name for port in self.program.outputs[:4])
-            raise AneforgeError(f"{outputs}: the model was released and cannot run; compile the graph again")
+            raise AneforgeError(f"{outputs}: the model was released and cannot run. Compile the graph again.")
 
     def release(self) -> None:
         """Give back the decoded weights and the arrays that are bound to the ports. The model cannot run any more;
@@ -132,43 +133,43 @@ class Model:
         history = History()
         overlap = any(entry.name in OVERLAP for entry in self.program.log)
         program = compile_target(self.graph, self.target, history, self.route, overlap)
-        told = Explanation(self.graph, program, history)
-        return told if node is None else told[node]
+        story = Explanation(self.graph, program, history)
+        return story if node is None else story[node]
 
     def reference(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
         """What the compiled program means in float64, before any engine rounds a number: one array, or a list."""
         self._refuse_if_released()
-        found = interpret(self.program.module, self._feeds(self._given(arrays, named)))
-        results = [port.from_ndchw(found[port.name]) for port in self.program.outputs]
+        values = interpret(self.program.module, self._feeds(self._by_name(arrays, named)))
+        results = [port.from_ndchw(values[port.name]) for port in self.program.outputs]
         return results[0] if len(results) == 1 else results
 
-    def _feeds(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _feeds(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every input laid out as the program takes it; a parameter that is not given has its start value."""
         feeds = {}
         for port in self.program.inputs:
-            value = given.get(port.name, None if port.initial is None else port.initial.array)
+            value = arrays.get(port.name, None if port.initial is None else port.initial.array)
             if value is None:
-                names = ", ".join(each.name for each in self.program.inputs)
-                raise AneforgeError(f"no value for input {port.name!r}; the program takes {names}")
+                names = ", ".join(known.name for known in self.program.inputs)
+                raise AneforgeError(f"{port.name}: this input has no value. The program takes {names}.")
             feeds[port.name] = port_numbers(port, value)
         return feeds
 
-    def _given(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _by_name(self, arrays: Sequence[np.ndarray], named: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         free = [port.name for port in self.program.inputs if port.initial is None and port.name not in named]
         if len(arrays) > len(free):
-            raise AneforgeError(f"the program takes {', '.join(free) or 'no more inputs'}, {len(arrays)} were given")
+            raise AneforgeError(f"inputs: {len(arrays)} were given; the program takes {', '.join(free) or 'no more'}.")
         known = [port.name for port in self.program.inputs]
         unknown = [name for name in named if name not in known]
         if unknown:
-            raise AneforgeError(f"no input {unknown[0]!r}; the program takes {', '.join(known)}")
+            raise AneforgeError(f"{unknown[0]}: not an input of the program. Choose from: {', '.join(known)}.")
         return {**dict(zip(free, arrays, strict=False)), **named}
 
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:
         """Simulate on inputs by name. The outputs are fp16 in the user's shapes; ``trace`` keeps every intermediate
         (NDCHW) with its layer, the user's nodes and how far it can be trusted."""
-        return self._told(self._plan.run(self._feeds(self._given((), dict(feeds))), trace))
+        return self._in_user_shapes(self._plan.run(self._feeds(self._by_name((), dict(feeds))), trace))
 
-    def _told(self, done: Run) -> Run:
+    def _in_user_shapes(self, done: Run) -> Run:
         done.outputs = {port.name: port.from_ndchw(done.outputs[port.name]) for port in self.program.outputs}
         return done
 
@@ -176,23 +177,27 @@ class Model:
         """Simulate on many inputs: arrays by name with one more axis in front. Runs come in order, as they are done,
         and each has the bits it would have alone; several are under way at a time where there are CPUs for them."""
         plan = self._plan
-        given = {name: np.asarray(array) for name, array in self._given((), dict(feeds)).items()}
-        if not given:
-            raise AneforgeError("a batch needs at least one input to count its runs by")
-        counts = {name: len(array) if array.ndim else 0 for name, array in given.items()}
+        arrays = {name: np.asarray(array) for name, array in self._by_name((), dict(feeds)).items()}
+        if not arrays:
+            raise AneforgeError("inputs: a batch needs at least one input, whose first axis counts the runs.")
+        counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if len(set(counts.values())) != 1:
-            told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise AneforgeError(f"the inputs of a batch have one length along their first axis, not {told}")
+            lengths = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise AneforgeError(f"inputs: a batch needs one length along the first axis of all inputs, not {lengths}.")
         count = next(iter(counts.values()))
-        each = (self._feeds({name: array[place] for name, array in given.items()}) for place in range(count))
-        return (self._told(done) for done in plan.run_each(each, trace))
+        samples = (self._feeds({name: array[place] for name, array in arrays.items()}) for place in range(count))
+        return (self._in_user_shapes(done) for done in plan.run_each(samples, trace))
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> Any:
-        """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, held as float32
+        """The numbers the chip would give, simulated exactly where silicon says how: fp16 values, returned as float32
         unless ``dtype`` says otherwise; one array, or a list where the model has several outputs."""
-        outputs = self.run(self._given(arrays, named)).outputs
+        outputs = self.run(self._by_name(arrays, named)).outputs
         results = [value if value.dtype == bool else value.astype(dtype) for value in outputs.values()]
         return results[0] if len(results) == 1 else results
+
+    def to_json(self) -> dict[str, Any]:
+        """The program as plain data: segments, layers, buffers, weights and passes."""
+        return self.program.to_json()
 
     def __str__(self) -> str:
         return str(self.program)
@@ -211,10 +216,10 @@ class SegmentedModel(Model):
 
 
 class MultiModel(Model):
-    """A model with several outputs that are told apart by name: a call gives a dictionary."""
+    """A model with several named outputs: a call returns a dictionary."""
 
-    def __init__(self, graph: Graph, program: Program, keys: Sequence[str], fidelity: str = "exact") -> None:
-        super().__init__(graph, program, fidelity)
+    def __init__(self, graph: Graph, program: Program, keys: Sequence[str], mode: str = "exact") -> None:
+        super().__init__(graph, program, mode)
         self.output_ports: tuple[str, ...] = tuple(keys)
         """The names of the outputs, in order: the keys of what a call gives."""
 
@@ -235,25 +240,25 @@ class MultiModel(Model):
 
     def __call__(self, *arrays: np.ndarray, dtype: str = "float32", **named: np.ndarray) -> dict[str, np.ndarray]:
         """The numbers the chip would give, by the name of the output."""
-        found = super().__call__(*arrays, dtype=dtype, **named)
-        results = found if isinstance(found, list) else [found]
+        outputs = super().__call__(*arrays, dtype=dtype, **named)
+        results = outputs if isinstance(outputs, list) else [outputs]
         return dict(zip(self.output_ports, results, strict=True))
 
 
 def _port_named(which: int | str, ports: Sequence[Port], by_place: Sequence[Port], side: str) -> Port:
     if isinstance(which, str):
-        found = next((port for port in ports if port.name == which), None)
+        named_port = next((port for port in ports if port.name == which), None)
     else:
         place = operator.index(which) if hasattr(which, "__index__") else len(by_place)
-        found = by_place[place] if -len(by_place) <= place < len(by_place) else None
-    if found is None:
+        named_port = by_place[place] if -len(by_place) <= place < len(by_place) else None
+    if named_port is None:
         names = ", ".join(f"{place} {port.name}" for place, port in enumerate(by_place))
-        raise AneforgeError(f"no {side} {which!r}; the program has {names or f'no {side}s'}")
-    return found
+        raise AneforgeError(f"{which!r}: not an {side} of the program. Choose one: {names or 'none'}.")
+    return named_port
 
 
 def compile(  # noqa: A001 - the name users call
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     int8: bool = False,
     build_dir: str | Path | None = None,
     opt: str | int | None = "routes",
@@ -263,18 +268,23 @@ def compile(  # noqa: A001 - the name users call
     validate: bool = False,
     target: str | int | Target | None = None,
     _check_precision: bool = True,
-    fidelity: str = "exact",
+    mode: str = "exact",
     route: str | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> Model:
-    """Compile a graph for one chip.
+    """Compile a model for one chip.
 
-    ``target`` is any chip's or target's name, a five-tier family, or None for the host. ``validate`` runs the float64
-    interpreter before and after every pass and names the pass that changes a result. ``build_dir`` receives the
-    listing, the program as JSON and the backend code. What the chip cannot take raises :class:`CompileError`.
-    ``fidelity`` is how the model runs when it is called: ``exact``, to the bit where silicon says how, or ``fast``.
+    ``out`` is a graph, its output tensors, a compiled model, or the path of a model file, which ``dims`` and
+    ``function`` go with (see ``af.load``). ``target`` is any chip's or target's name, a five-tier family, or None for
+    the host; ``af.compile_all`` takes several. ``validate`` runs the float64 interpreter before and
+    after every pass and names the pass that changes a result. ``build_dir`` receives the listing, the program as JSON
+    and the backend code. What the chip cannot take raises :class:`CompileError`. ``mode`` is how the model runs when
+    it is called: ``exact``, to the bit where silicon says how, or ``fast``.
 
-    ``opt`` is how much the schedule may do. ``"routes"`` and 1 are the same: the route of every op is chosen from the
-    facts of the chip, and layers overlap (chains inside L2, pairs on two engines). 0 and None choose the same routes
+    ``opt`` is how much the schedule may do. ``"routes"`` and 1 are the same: the form of every op is chosen from the
+    facts of the chip, and layers overlap (chains inside L2, pairs on two engines). 0 and None choose the same forms
     and let no layers overlap: the same numbers, more time and memory, for looking at one layer at a time. No level
     searches among equal forms of a graph; ``af.tune`` does.
 
@@ -282,12 +292,12 @@ def compile(  # noqa: A001 - the name users call
     from A13 on and direct below, where nothing is converted; ``model.route`` says which it was.
 
     ``int8`` and ``compress`` are refused until weights can be encoded here, and ``compress_atol`` and ``block_size``
-    with them. Warnings: :class:`PrecisionWarning` where the graph speaks of numbers that fp16 may lose, or a rule
+    with them. Warnings: :class:`PrecisionWarning` where the graph shows numbers that fp16 may lose, or a rule
     knows wrong results on the chip (not with ``_check_precision=False``), :class:`CrossChipFP16Warning` where a slice
     clamps, :class:`DispatchFloorWarning` where a call is hardly more than its dispatch.
     """
     refuse_options(int8, compress, compress_atol, block_size)
-    model = build(out, target, fidelity, opt, route, validate)
+    model = build(graph_of(out, dims, function), chip_of(target, out), mode, opt, route, validate)
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
@@ -295,7 +305,7 @@ def compile(  # noqa: A001 - the name users call
 
 
 def compile_multi(
-    outs: Mapping[str, Tensor] | Sequence[Tensor] | Graph,
+    outs: Mapping[str, Tensor] | Source,
     int8: bool = False,
     build_dir: str | Path | None = None,
     opt: str | int | None = "routes",
@@ -305,7 +315,7 @@ def compile_multi(
     validate: bool = False,
     target: str | int | Target | None = None,
     _check_precision: bool = True,
-    fidelity: str = "exact",
+    mode: str = "exact",
     route: str | None = None,
 ) -> MultiModel:
     """Compile several outputs into one program; a call gives them by name.
@@ -315,41 +325,44 @@ def compile_multi(
     """
     refuse_options(int8, compress, compress_atol, block_size)
     named = isinstance(outs, Mapping)
-    model = build(list(outs.values()) if named else outs, target, fidelity, opt, route, validate)  # type: ignore[arg-type]
+    graph = graph_of(list(outs.values()) if named else outs)
+    model = build(graph, chip_of(target, outs), mode, opt, route, validate)
     keys = [str(key) for key in outs] if named else [port.name for port in model.program.outputs]
     if len(set(keys)) != len(keys):
-        raise AneforgeError(f"compile_multi: outputs are called {', '.join(keys)}; give each a name of its own")
+        raise AneforgeError(f"outs: outputs are called {', '.join(keys)}; give each a name of its own")
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
-    return MultiModel(model.graph, model.program, keys, fidelity)
+    return MultiModel(model.graph, model.program, keys, mode)
 
 
 def build(
     out: Tensor | Sequence[Tensor] | Graph,
     target: str | int | Target | None = None,
-    fidelity: str = "exact",
+    mode: str = "exact",
     opt: str | int | None = "routes",
     route: str | None = None,
     validate: bool = False,
 ) -> Model:
     """``compile`` without warnings and files: for graphs that are not the user's own."""
-    if fidelity not in MODES:
-        raise AneforgeError(f"fidelity is {fidelity!r}: say one of {', '.join(MODES)}")
+    if mode not in MODES:
+        raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
     overlap = overlap_of(opt)
     graph = Graph.of(out)
     program = compile_target(graph, resolve_target(target), Validator() if validate else None, route, overlap)
     native = any(segment.kind == "native" for segment in program.segments)
-    return (SegmentedModel if native else Model)(graph, program, fidelity)
+    return (SegmentedModel if native else Model)(graph, program, mode)
 
 
-def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4) -> None:
-    """What the user should know of a model before running it. ``stacklevel`` 4 is the line that called the caller."""
+def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4, times: bool = True) -> None:
+    """What the user should know of a model before running it. ``stacklevel`` 4 is the line that called the caller;
+    ``times`` warns of calls that are hardly more than their dispatch."""
     warn_slices(model.graph, model.target, stacklevel)
     if check_precision:
         warn_precision(model.graph, model.target, stacklevel)
         _warn_risks(model.program, stacklevel)
-    warn_dispatch_floor(model.program, stacklevel)
+    if times:
+        warn_dispatch_floor(model.program, stacklevel)
 
 
 def _warn_risks(program: Program, stacklevel: int) -> None:
@@ -388,12 +401,12 @@ def fidelity(op: str | Tensor | Graph, target: str | int | Target | None = None)
     """
     chip = resolve_target(target)
     if not isinstance(op, str):
-        found = Plan.of(compile_target(Graph.of(op), chip)).fidelity
-        return max(found, key=FIDELITIES.index, default="exact")
+        labels = Plan.of(compile_target(Graph.of(op), chip)).fidelity
+        return max(labels, key=FIDELITIES.index, default="exact")
     kind = op.removeprefix("anec.")
     kind = _BACKEND_NAMES.get(kind, kind)
     if f"anec.{kind}" not in interpreted_names() and kind.removeprefix("unit:") not in UNITS:
         near = ", ".join(nearest(kind, [name.removeprefix("anec.") for name in interpreted_names()]))
         hint = f"nearest: {near}" if near else "see 'aneforge opt'"
-        raise UnknownNameError(f"no backend op {op!r} ({hint}); for an op that becomes several, pass its graph")
+        raise UnknownNameError(f"{op}: not a backend op ({hint}). For an op that becomes several, pass its graph.")
     return basis(kind, chip)

@@ -32,14 +32,14 @@ def check_bytes(name: str, value: Any) -> None:
 def port_numbers(port: Port, value: Any) -> np.ndarray:
     """A value that was given for an input, as the program takes it; what the port cannot hold is refused."""
     try:
-        given = np.asarray(value)
+        array = np.asarray(value)
         if port.dtype in _BYTES:
-            check_bytes(port.name, given)
-        numbers = given if given.dtype.kind == "f" else given.astype(np.float64)
+            check_bytes(port.name, array)
+        numbers = array if array.dtype.kind == "f" else array.astype(np.float64)
     except (TypeError, ValueError) as error:
         if isinstance(error, AneforgeError):
             raise
-        raise AneforgeError(f"input {port.name!r} takes numbers: {error}") from None
+        raise AneforgeError(f"input {port.name!r}: it takes numbers: {error}") from None
     return port.to_ndchw(numbers)
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from aneforge.arguments import Chips, chips_of
+from aneforge.compiler.refusal import CompileError
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.graph.ops.contraction import conv
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.model import build
+from aneforge.output import text
+from aneforge.output.by_chip import ByChip
 from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
-__all__ = ["PROBES", "Probe", "Reading", "readings"]
+__all__ = ["PROBES", "ChipProbes", "Probe", "ProbeReport", "Reading", "probe", "readings"]
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,76 @@ class Reading:
         }
 
 
+@dataclass(frozen=True)
+class ChipProbes:
+    """Every probe on one target."""
+
+    target: Target
+    readings: tuple[Reading, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"target": self.target.name, "probes": [reading.to_json() for reading in self.readings]}
+
+    def __str__(self) -> str:
+        rows = [
+            (
+                reading.probe.name,
+                reading.probe.fact,
+                _number(reading.simulated),
+                _number(reading.measured),
+                {True: "yes", False: "no", None: "not measured"}[reading.holds],
+                ", ".join(reading.chips) or "-",
+            )
+            for reading in self.readings
+        ]
+        known = [reading for reading in self.readings if reading.holds is not None]
+        table = text.columns(("probe", "fact", "simulated", "measured", "holds", "measured on"), rows)
+        total = (
+            f"{sum(bool(reading.holds) for reading in known)} of {len(known)} measured probes hold on this generation"
+        )
+        return f"{self.target.name} ({', '.join(self.target.chips) or 'no product known'})\n{table}\n\n{total}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.13g}"
+
+
 def readings(target: Target) -> list[Reading]:
     """Every probe on a target, with what was measured on chips of its generation."""
-    found = []
+    results = []
     for probe in PROBES:
         chips, value = next(
             ((chips, value) for chips, value in probe.measured.items() if _same_generation(chips, target)), ((), None)
         )
-        found.append(Reading(probe, probe.ask(target), value, chips))
-    return found
+        results.append(Reading(probe, probe.ask(target), value, chips))
+    return results
+
+
+class ProbeReport(ByChip[ChipProbes]):
+    """The probes of each chip; ``refused`` says why a chip has no program for them."""
+
+    def __init__(self, results: Mapping[str, ChipProbes], refused: Mapping[str, str]) -> None:
+        super().__init__(results)
+        self.refused = dict(refused)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "refused": self.refused}
+
+    def __str__(self) -> str:
+        refusals = [f"{name}: no program: {why}" for name, why in self.refused.items()]
+        return "\n\n".join([*map(str, self.values()), *refusals])
+
+
+def probe(target: Chips = None) -> ProbeReport:
+    """Simulate the public probes of the engine's arithmetic on each chip, beside what was read off real chips."""
+    results: dict[str, ChipProbes] = {}
+    refused: dict[str, str] = {}
+    for name, chip in chips_of(target, DEFAULT_CHIPS["probe"]).items():
+        try:
+            results[name] = ChipProbes(chip, tuple(readings(chip)))
+        except CompileError as error:
+            refused[name] = str(error)
+    return ProbeReport(results, refused)
 
 
 def _same_generation(chips: tuple[str, ...], target: Target) -> bool:
@@ -119,8 +185,8 @@ def _gemm(size: int) -> Callable[[Target], float]:
         root = np.float32(np.sqrt(size))
         x, weight = (rng.standard_normal((size, size)).astype(np.float32) / root for _ in range(2))
         rows = min(size, 256)
-        found = _run(graph_input((rows, size), name="x").linear(weight), x[:rows], target)
-        return _relative(found, (x.astype(np.float64) @ weight.astype(np.float64).T)[:rows])
+        result = _run(graph_input((rows, size), name="x").linear(weight), x[:rows], target)
+        return _relative(result, (x.astype(np.float64) @ weight.astype(np.float64).T)[:rows])
 
     return ask
 
@@ -132,12 +198,12 @@ def _convolution(target: Target) -> float:
     padded = np.pad(x[0], ((0, 0), (1, 1), (1, 1)))
     columns = np.stack([padded[:, i : i + 64, j : j + 64] for i in range(3) for j in range(3)], 1)
     want = weight.reshape(64, -1).astype(np.float64) @ columns.reshape(64 * 9, -1).astype(np.float64)
-    found = _run(conv(graph_input(x.shape, name="x"), weight, pad=1), x, target)
-    return _relative(found, want.reshape(1, 64, 64, 64))
+    result = _run(conv(graph_input(x.shape, name="x"), weight, pad=1), x, target)
+    return _relative(result, want.reshape(1, 64, 64, 64))
 
 
-def _relative(found: np.ndarray, want: np.ndarray) -> float:
-    return float(np.linalg.norm(found.astype(np.float64) - want) / np.linalg.norm(want))
+def _relative(result: np.ndarray, want: np.ndarray) -> float:
+    return float(np.linalg.norm(result.astype(np.float64) - want) / np.linalg.norm(want))
 
 
 def _sum_to(total: int) -> Callable[[Target], float]:

@@ -17,7 +17,7 @@ from networks import bert_encoder, resnet50
 
 from aneforge.graph.graph import Graph
 from aneforge.model import compile as compile_model
-from aneforge.numerics import calibrate, compare, diverges, risks
+from aneforge.numerics import calibrate, compare, divergences_between, risks_on
 from aneforge.sim.compare import differences
 from aneforge.sim.inputs import drawn_sample
 from aneforge.sim.nodes import NodeValues
@@ -38,8 +38,8 @@ def main() -> None:
         feeds = drawn_sample(graph)
         simulated, _ = timed(lambda m=models, f=feeds: m[0].run(f))
         ranges = calibrate(graph, PAIR, [feeds])
-        walked, found = timed(lambda g=graph, r=ranges: diverges(g, *PAIR, ranges=r))
-        looked, risky = timed(lambda g=graph, r=ranges: risks(g, PAIR[0], r))
+        walked, found = timed(lambda g=graph, r=ranges: divergences_between(g, *PAIR, ranges=r))
+        looked, risky = timed(lambda g=graph, r=ranges: risks_on(g, PAIR[0], r))
         compared, _ = timed(lambda g=graph, f=feeds: compare(g, PAIR, f))
         first, second = (NodeValues(model.program, model.run(feeds, trace=True)) for model in models)
         seen = {each.node: each.largest for each in differences(first, second)}

@@ -11,7 +11,8 @@
 * what an op costs besides its arithmetic: a graph of small ops.
 
 One core and all of them; every group in a process of its own, because the number of threads of NumPy's library is
-fixed when it starts. ``pip install 'aneforge[bench]'`` brings onnxruntime; without it those columns are empty.
+fixed when it starts. ``pip install 'aneforge-compiler[bench]'`` brings onnxruntime; without it those columns stay
+empty.
 """
 
 # pyright: reportMissingImports=false
@@ -118,7 +119,7 @@ def network(name: str) -> dict[str, float]:
     feeds = {names[node.uid]: rng.standard_normal(node.shape, np.float32) for node in graph.inputs}
     found, outputs = {}, {}
     for label, chip, mode in FORMS:
-        model = af.compile(graph, target=chip, fidelity=mode)
+        model = af.compile(graph, target=chip, mode=mode)
         outputs[label] = next(iter(model.run(feeds).outputs.values())).astype(np.float64)
         found[label] = 1e3 * fastest(lambda model=model: model.run(feeds), REPEATS)
     plain = twins.numpy_twin(graph)
@@ -149,7 +150,7 @@ def memory(name: str, mode: str) -> dict[str, float]:
     """MB of the live tensors of a run, and what it adds at most to the process that holds the compiled program: while
     weights are decoded and laid out, which happens once, and while it runs."""
     graph = Graph.of(networks.NETWORKS[name]())
-    model = af.compile(graph, target="m5", fidelity=mode)
+    model = af.compile(graph, target="m5", mode=mode)
     names, rng = graph.names(), np.random.default_rng(0)
     feeds = {names[node.uid]: rng.standard_normal(node.shape, np.float32) for node in graph.inputs}
     before = _resident()
@@ -210,7 +211,7 @@ def overhead() -> dict[str, float]:
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 32, 8, 8))}
     found = {}
     for mode in ("exact", "fast"):
-        model = af.compile(graph, target="m5", fidelity=mode)
+        model = af.compile(graph, target="m5", mode=mode)
         model.run(feeds)
         found[mode] = 1e6 * fastest(lambda model=model: model.run(feeds), REPEATS) / model.n_ops
     return found

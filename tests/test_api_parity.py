@@ -20,7 +20,7 @@ from aneforge import _targets as tg
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::aneforge.targets.host.TargetDetectionWarning"),
-    pytest.mark.filterwarnings("ignore::aneforge.divergence.warned.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::aneforge.divergence.numeric_warnings.PrecisionWarning"),
 ]
 
 

@@ -128,7 +128,9 @@ def test_moving_code_changes_nothing(home):
 
 
 def test_without_a_baseline_the_command_says_how_to_make_one(home):
-    with pytest.raises(AneforgeError, match=r"no baseline base\.json; make one with: aneforge ci record net\.py "):
+    with pytest.raises(
+        AneforgeError, match=r"base\.json: there is not a baseline yet\. Create one with: aneforge ci record net\.py "
+    ):
         gate(baseline="base.json")
 
 
@@ -136,10 +138,10 @@ def test_a_baseline_is_never_replaced_unasked(home):
     gate(write=True, target="m1")
     before = Path("net.py.baseline.json").read_bytes()
     write(gain=2.0)
-    with pytest.raises(AneforgeError, match="exists already; aneforge ci update"):
+    with pytest.raises(AneforgeError, match=r"the baseline exists\. Use aneforge ci update"):
         gate(write=True, target="m1")
     assert gate() == 1
-    with pytest.raises(AneforgeError, match="is there already"):
+    with pytest.raises(AneforgeError, match="the file exists and was not changed"):
         save_baseline(load_baseline("net.py.baseline.json"), "net.py.baseline.json")
     assert Path("net.py.baseline.json").read_bytes() == before
     assert gate(update=True) == 0
@@ -196,8 +198,11 @@ def damaged(change):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda d: d.update(format=2, aneforge="9.9"), r"format 2.*reads format 1.*by aneforge 9\.9.*--update"),
-        (lambda d: d.pop("kind"), "no baseline of aneforge"),
+        (
+            lambda d: d.update(format=2, aneforge="9.9"),
+            r"format 2.*reads format 1.*by aneforge 9\.9.*aneforge ci update",
+        ),
+        (lambda d: d.pop("kind"), "not a baseline of aneforge"),
         (lambda d: d.pop("targets"), "the file has no 'targets'"),
         (lambda d: d.update(seed="0"), "'seed' is '0', not a whole number"),
         (lambda d: d.update(seed=True), "'seed' is True, not a whole number"),
@@ -207,7 +212,7 @@ def damaged(change):
         (damaged(lambda t: t["estimate"].update(us="fast")), r"'targets\.h13\.estimate\.us' is 'fast', not a number"),
         (damaged(lambda t: t["estimate"].update(us=0)), r"targets\.h13\.estimate\.us' is 0\.0, not a time"),
         (damaged(lambda t: t["verdict"].pop("runs")), r"'targets\.h13\.verdict' has no 'runs'"),
-        (damaged(lambda t: t["numerics"]["result"].update(sample="xyz")), "no text of fp16 bits"),
+        (damaged(lambda t: t["numerics"]["result"].update(sample="xyz")), "not a text of fp16 bits"),
         (damaged(lambda t: t.update(numerics=[])), r"'targets\.h13\.numerics' is \[\], not a record"),
     ],
 )
@@ -222,7 +227,7 @@ def test_a_damaged_baseline_is_one_clear_error(home, change, told):
 def test_a_file_that_is_no_json_is_refused_and_kept(home, content):
     Path("net.py.baseline.json").write_bytes(content)
     for options in ({}, {"update": True}):
-        with pytest.raises(BaselineError, match=r"no JSON .*restore the committed file"):
+        with pytest.raises(BaselineError, match=r"not valid JSON .*restore the committed file"):
             gate(target="m1", **options)
     assert Path("net.py.baseline.json").read_bytes() == content
 
@@ -234,7 +239,7 @@ def test_an_update_replaces_another_format_and_nothing_that_is_not_ours(home):
     assert gate(update=True, target="m1") == 0
     assert Path("net.py.baseline.json").read_bytes() == good
     Path("package.json").write_text('{"name": "mine"}')
-    with pytest.raises(BaselineError, match="no baseline of aneforge"):
+    with pytest.raises(BaselineError, match="not a baseline of aneforge"):
         gate(update=True, baseline="package.json")
     assert Path("package.json").read_text() == '{"name": "mine"}'
 
@@ -597,9 +602,9 @@ def test_the_gravest_comes_first_and_strict_spares_what_is_no_change():
 
 def test_unknown_names_are_refused():
     x = af.input((1, 4), name="x").relu()
-    with pytest.raises(AneforgeError, match="no check 'speed'"):
+    with pytest.raises(AneforgeError, match="speed: not a check"):
         observe(x, ["m1"], Plan(checks=("speed",)))
-    with pytest.raises(AneforgeError, match="at least one target"):
+    with pytest.raises(AneforgeError, match="at least one chip"):
         observe(x, [])
     with pytest.raises(UnknownNameError, match="m7"):
         observe(x, ["m7"])
@@ -641,25 +646,29 @@ def test_inputs_of_a_file(home, capsys):
     np.savez("z.npz", z=np.zeros((1, 4, 18, 18), np.float32))
     np.savez("small.npz", x=np.zeros((1, 4, 2, 2), np.float32))
     Path("no.npz").write_bytes(b"PK\x03\x04")
-    assert gate(write=True, target="m1", given="x.npz") == 0
+    assert gate(write=True, target="m1", inputs="x.npz") == 0
     assert load_baseline("net.py.baseline.json").seed is None
-    assert gate(given="x.npz") == 0
+    assert gate(inputs="x.npz") == 0
     with pytest.raises(AneforgeError, match="inputs of a file: give it with --input"):
         gate()
     with pytest.raises(AneforgeError, match="inputs of a file"):
         gate(update=True)
     assert gate(skip="numerics") == 0
     capsys.readouterr()
-    status, found = outcomes(capsys, given="y.npz")
+    status, found = outcomes(capsys, inputs="y.npz")
     assert status == 1
     assert "with other numbers" in found["input-changed"][0]["message"]
-    for file, told in (("z", "no input 'z'"), ("small", "takes numbers of shape"), ("no", "no file of named arrays")):
+    for file, told in (
+        ("z", "z: not an input of the model"),
+        ("small", "takes numbers of shape"),
+        ("no", "not a file of named arrays"),
+    ):
         with pytest.raises(AneforgeError, match=told):
-            gate(given=f"{file}.npz")
+            gate(inputs=f"{file}.npz")
     assert gate(update=True, seed=3) == 0
     assert load_baseline("net.py.baseline.json").seed == 3
     assert gate() == 0
-    for options in ({"given": "x.npz"}, {"seed": 4}):
+    for options in ({"inputs": "x.npz"}, {"seed": 4}):
         with pytest.raises(AneforgeError, match="made with inputs of seed 3"):
             gate(**options)
 
@@ -676,9 +685,9 @@ def test_inputs_of_a_file(home, capsys):
         ({"max_us": ["m1"]}, "--max-us takes TARGET=NUMBER"),
         ({"max_us": ["m1=-3"]}, "--max-us takes TARGET=NUMBER"),
         ({"max_us": ["m5=3"]}, "m5 is not among the targets"),
-        ({"max_us": ["m1=3"], "skip": "estimates"}, "--max-us is about estimates"),
+        ({"max_us": ["m1=3"], "skip": "estimates"}, "--max-us: it limits estimates"),
         ({"seed": -1}, "--seed takes a whole number"),
-        ({"seed": 1, "given": "x.npz"}, "choose one"),
+        ({"seed": 1, "inputs": "x.npz"}, "choose one"),
         ({"seed": 1, "skip": "numerics"}, "are for the numerics"),
         ({"junit": "./net.py.baseline.json"}, "name one file"),
         ({"junit": "a", "sarif": "a"}, "name one file"),
@@ -730,7 +739,9 @@ def test_exit_status_through_a_process(home):
 
     code, told = process("check", "net.py")
     assert code == 2
-    assert told.startswith("aneforge: no baseline net.py.baseline.json; make one with: aneforge ci record net.py")
+    assert told.startswith(
+        "aneforge: net.py.baseline.json: there is not a baseline yet. Create one with: aneforge ci record net.py"
+    )
     assert len(told.splitlines()) == 1
     assert process("record", "net.py") == (0, "")
     assert process("record", "net.py")[0] == 2
@@ -869,7 +880,7 @@ def test_the_page_lists_every_rule_and_option():
     never = set(re.findall(r"^\| `([a-z-]+)` .*never fails", page, re.MULTILINE))
     assert never == {name for name, rule in RULES.items() if not rule.change}
     options = set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE))
-    spelled = {"given": "input", "as_json": "json", "max_us": "max-us"}
+    spelled = {"inputs": "input", "as_json": "json", "max_us": "max-us"}
     assert options == {f"--{spelled.get(name, name)}" for name in Options.__dataclass_fields__ if name != "action"}
 
 

@@ -183,15 +183,19 @@ def test_check_takes_a_saved_graph(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "options", "told"),
     [
-        ("missing.py:out", (), "no file"),
-        ("{model}:nothing", (), "has no 'nothing'"),
+        ("missing.py:out", (), "missing.py: no such file"),
+        ("{model}:nothing", (), "'nothing' is not defined. Choose one: x, out"),
         ("{model}:count", (), "is a int"),
         ("{model}:broken", (), "ZeroDivisionError"),
         ("{model}:out", ("--target", "zzz"), "nearest"),
         ("{model}:out", ("--target", ""), "needs a chip"),
-        ("{model}:out", ("--fail-on", "everything"), "--fail-on takes"),
+        (
+            "{model}:out",
+            ("--fail-on", "everything"),
+            "--fail-on: 'everything' is not a list of outcomes",
+        ),
         ("{bad}", (), "SyntaxError"),
-        ("{empty}", (), "defines none of"),
+        ("{empty}", (), "none of graph, out, output, model is defined there. Name one: empty.py:NAME"),
         ("{junk}", (), "not an aneforge graph file"),
     ],
 )
@@ -223,11 +227,11 @@ def test_the_examples_are_checked_on_all_chips(name):
     ("contents", "told"),
     [("{", "not valid JSON"), ("{}", "'rows'"), ('{"rows": [{"op": 3}]}', "missing"), (None, "cannot be read")],
 )
-def test_gate_eval_refuses_bad_files(tmp_path, contents, told):
+def test_measure_gate_refuses_bad_files(tmp_path, contents, told):
     path = tmp_path / "rows.json"
     if contents is not None:
         path.write_text(contents)
-    result = run("gate-eval", str(path))
+    result = run("measure", "gate", str(path))
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert told in result.stderr
@@ -301,14 +305,14 @@ def test_explain():
         (("hal", "h13", "0x1bb"), "inside max_operand_bytes"),
         (("hal", "h13", "0xfff"), "outside the table"),
         (("hal", "h13", "texture_engin"), "texture_engine"),
-        (("hal", "h13", "0x1b8", "--diff", "h14"), "not both"),
+        (("hal", "h13", "0x1b8", "--diff", "h14"), "Give one of the two"),
         (("hal", "h13", "--build", "1.0"), "9.509"),
         (("hal", "h13", "--diff", "nope"), "nearest"),
         (("ops", "convv"), "conv"),
         (("ops", "--target", "m1,zzz"), "zzz"),
         (("ops", "--target", ","), "needs a chip"),
         (("ops", "--target", "u1"), "no family"),
-        (("ops", "sin", "--route", "door"), "conversion or direct"),
+        (("ops", "sin", "--route", "door"), "choose one: conversion, direct"),
         (("explain", "C99"), "nearest"),
     ],
 )

@@ -445,5 +445,7 @@ def test_an_op_without_a_rule_names_itself_and_why(tmp_path: Path) -> None:
 def test_without_coremltools_the_extra_is_named(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "coremltools.proto.Model_pb2", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LoadError, match=r"reading Core ML needs coremltools: pip install 'aneforge\[coreml\]'"):
+    with pytest.raises(
+        LoadError, match=r"reading Core ML needs coremltools: pip install 'aneforge-compiler\[coreml\]'"
+    ):
         coreml.read(whole)

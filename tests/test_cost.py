@@ -198,7 +198,7 @@ def test_every_constant_has_its_evidence():
     lent = basis_of("M4").evidence
     assert lent["macs"].source == ("MX", "M6.arr")
     assert lent["norms"].taken_from == "h17"
-    assert "no measurement tells it" in basis_of("M5").evidence["coreml_call"].note
+    assert "no measurement determines it" in basis_of("M5").evidence["coreml_call"].note
     assert basis_of("m11").constants.chip["macs"] == pytest.approx(0.109 * basis_of("M1").constants.chip["macs"])
 
 
@@ -289,7 +289,7 @@ def test_larger_networks_take_longer_and_every_chip_has_a_time():
     small, large = (af.estimate(network(width), target="m1") for width in (64, 512))
     assert small < large
     assert af.estimate_provenance("M4")["taken_from"] == "h17"
-    with pytest.raises(AneforgeError, match="no scope 'dream'"):
+    with pytest.raises(AneforgeError, match="'dream' is not a scope"):
         af.compile(network(), target="m1").estimate("dream")
 
 
@@ -336,12 +336,12 @@ def test_a_small_call_is_told():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": None}, "a row needs its layers"),
-        ({"layers": [{"m": 1}]}, "layer 0 is no record with an 'op'"),
+        ({"layers": None}, "row: it needs its layers"),
+        ({"layers": [{"m": 1}]}, "layer 0 is not a record with an 'op'"),
         ({"layers": [{"op": "linear", "m": 1}]}, r"layer 0 \(linear\): KeyError\('k'\)"),
         ({"layers": [{"op": "softmax"}]}, r"layer 0 \(softmax\)"),
         ({"layers": [{**LINEAR, "repeat": -1}]}, "repeat -1"),
-        ({"scope": "dream"}, "no scope 'dream'"),
+        ({"scope": "dream"}, "'dream' is not a scope"),
         ({"target": "M77"}, "no chip or target 'M77'"),
         ({"target": None, "chip": None}, "needs its target"),
     ],
@@ -381,19 +381,19 @@ def test_the_command(tmp_path):
     rows = [{**ROW, "latency_us": predict(ROW) * factor, "quality": "ok", "op_class": "gemm"} for factor in (1.0, 1.1)]
     rows.append({**rows[0], "latency_us": 1e9, "quality": "noisy"})
     file.write_text(json.dumps({"schema": 1, "rows": rows}))
-    told = run("cost-eval", str(file))
+    told = run("measure", "cost", str(file))
     assert told.returncode == 0, told.stderr
     assert "1 rows left out" in told.stdout
-    found = json.loads(run("cost-eval", str(file), "--json").stdout)
+    found = json.loads(run("measure", "cost", str(file), "--json").stdout)
     assert found["all"]["rows"] == 2
     assert found["all"]["median"] == pytest.approx(100 * (1 - 1 / 1.1) / 2, abs=0.01)
     for content, message in (
         ("junk", "not JSON"),
-        ('{"rows": 1}', "no list of 'rows'"),
+        ('{"rows": 1}', "expected an object with a list of 'rows'"),
         ('{"rows": [{}]}', "row 0 has no"),
     ):
         file.write_text(content)
-        refused = run("cost-eval", str(file))
+        refused = run("measure", "cost", str(file))
         assert refused.returncode == 2
         assert message in refused.stderr
-    assert "rows.txt" in run("cost-eval", str(tmp_path / "rows.txt")).stderr
+    assert "rows.txt" in run("measure", "cost", str(tmp_path / "rows.txt")).stderr

@@ -19,8 +19,8 @@ from aneforge._compile import cross_compile_check
 from aneforge.compiler.compile import programs_for
 from aneforge.divergence import axes
 from aneforge.divergence.axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
+from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning, warn_slices
 from aneforge.divergence.verdicts import axes_of, graph_verdicts, kind_of, predict_fp16_divergence, verdict
-from aneforge.divergence.warned import CrossChipFP16Warning, PrecisionWarning, warn_slices
 from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
@@ -693,8 +693,8 @@ def test_the_check_is_false_where_no_program_results(monkeypatch):
         ({"channels": -4}, "channels.*at least 1"),
         ({"kernal": (3, 3)}, "nearest: kernel"),
         ({"target_a": "zzz"}, "zzz"),
-        ({"target_a": "h11"}, "no program runs"),
-        ({"target_a": "u1"}, "no program runs"),
+        ({"target_a": "h11"}, "converted programs do not run on it"),
+        ({"target_a": "u1"}, "converted programs do not run on it"),
         ({"basis": "guess"}, "silicon, fields"),
     ],
 )
@@ -705,7 +705,7 @@ def test_nonsense_is_refused_in_one_line(given, words):
 
 
 def test_a_chip_without_a_table_is_refused():
-    with pytest.raises(AneforgeError, match="no table of h20"):
+    with pytest.raises(AneforgeError, match="h20: its table is not published"):
         verdict("conv", (1, 2), "h20", "m1")
     with pytest.raises(AneforgeError, match="max_abs"):
         graph_verdicts(af.input((1, 2)).relu(), "m1", "m2", max_abs=-1)

@@ -79,10 +79,10 @@ def test_rank_five_parameters_and_truth_values():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda model: model.input_view("w"), "no input 'w'; the program has 0 x, 1 z"),
-        (lambda model: model.input_view(2), "no input 2"),
-        (lambda model: model.output_view(-3), "no output -3; the program has 0 scores, 1 twice"),
-        (lambda model: model.output_view(1.5), r"no output 1\.5"),
+        (lambda model: model.input_view("w"), "'w': not an input of the program. Choose one: 0 x, 1 z"),
+        (lambda model: model.input_view(2), "2: not an input of the program"),
+        (lambda model: model.output_view(-3), "-3: not an output of the program. Choose one: 0 scores, 1 twice"),
+        (lambda model: model.output_view(1.5), r"1\.5: not an output"),
     ],
 )
 def test_a_port_that_is_not_there_is_named_with_those_that_are(ask, message):
@@ -112,7 +112,7 @@ def test_a_released_model_gives_its_memory_back_and_refuses_to_run():
         model.execute,
     ]
     for call in calls:
-        with pytest.raises(af.AneforgeError, match="scores, twice: the model was released and cannot run; compile"):
+        with pytest.raises(af.AneforgeError, match=r"scores, twice: the model was released and cannot run\. Compile"):
             call()
     model.release()
     assert model.n_ops > 0

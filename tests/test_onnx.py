@@ -244,14 +244,19 @@ def test_files_that_are_no_models(tmp_path):
 
 def test_the_commands_take_onnx_files(tmp_path, capsys):
     from aneforge.cli import check
+    from aneforge.cli.model_file import ModelFile
 
     assert len(load_model(str(cnn(tmp_path))).outputs) == 1
     file = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"], "act")], {"x": ["batch", 4]}, ["y"])
-    assert check.run(check.ModelFile(str(file), ["batch=2"]), "m1,m5", "reject", False) == 0
+    assert check.run(ModelFile(str(file), ["batch=2"]), "m1,m5", "reject", False) == 0
     assert "yes" in capsys.readouterr().out
-    for told, message in ((["batch"], "--dim takes NAME=SIZE"), (["batch=x"], "NAME=SIZE"), ([], "--dim batch=1")):
-        with pytest.raises(af.LoadError if not told else check.AneforgeError, match=message):
-            check.load_model(check.ModelFile(str(file), told))
+    for told, message in (
+        (["batch"], "the form is NAME=SIZE"),
+        (["batch=x"], "NAME=SIZE"),
+        ([], "--dim batch=1"),
+    ):
+        with pytest.raises(af.LoadError if not told else af.AneforgeError, match=message):
+            load_model(ModelFile(str(file), told))
 
 
 # What only the host can do.
@@ -683,5 +688,5 @@ def test_whole_models(name, tmp_path):
     peak = np.abs(want).max()
     np.testing.assert_allclose(af.evaluate(graph, feeds)[0], want, rtol=1e-3, atol=1e-3 * peak)  # weights are fp16
     for chip in ("m1", "m5"):
-        found = af.compile(graph, target=chip, fidelity="fast").run(feeds).outputs
+        found = af.compile(graph, target=chip, mode="fast").run(feeds).outputs
         np.testing.assert_allclose(next(iter(found.values())), want, rtol=2e-2, atol=2e-2 * peak)

@@ -475,14 +475,14 @@ def test_the_command_prints_and_tells_refusals_apart(capsys):
 @pytest.mark.parametrize(
     ("kind", "chips", "scope", "out", "message"),
     [
-        ("pie", "m1", "coreml_call", "x.svg", "no picture 'pie'; it is roofline, timeline, chips"),
+        ("pie", "m1", "coreml_call", "x.svg", "pie: not a kind of picture; choose one: roofline, timeline, chips"),
         ("chips", "m1", "coreml_call", "x.png", "pictures are SVG"),
         ("chips", "m1", "coreml_call", "x", "pictures are SVG"),
-        ("chips", "m1", "coreml_call", "nowhere/x.svg", "there is no folder .*nowhere"),
+        ("chips", "m1", "coreml_call", "nowhere/x.svg", "the folder .*nowhere does not exist"),
         ("chips", "m1", "coreml_call", "folder.svg", "this is a folder"),
         ("roofline", "m1,m2,m4,m5,m6", "coreml_call", "x.svg", "one to 4 chips, not 5"),
         ("timeline", "all", "coreml_call", "x.svg", "a timeline shows one to 4 chips"),
-        ("chips", "m1", "dream", "x.svg", "no scope 'dream'"),
+        ("chips", "m1", "dream", "x.svg", "'dream' is not a scope"),
         ("chips", "m77", "coreml_call", "x.svg", "m77"),
     ],
 )

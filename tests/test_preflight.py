@@ -265,5 +265,5 @@ def test_below_the_floor_every_op_is_refused_by_conversion_and_its_floor_decides
     assert {entry.rule for entry in af.preflight(out, "h11").reject} == {"mil-floor"}
     assert {entry.rule for entry in af.preflight(out, "h11", route="direct").reject} == {"minimum-family"}
     assert af.preflight(x.relu(), "h11", route="direct").ok
-    with pytest.raises(AneforgeError, match="choose conversion or direct"):
+    with pytest.raises(AneforgeError, match="choose one: conversion, direct"):
         af.preflight(x.relu(), "h11", route="sideways")

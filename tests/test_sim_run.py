@@ -225,29 +225,27 @@ def small_net(seed=0):
 def test_the_fast_mode_stays_near_the_exact_one(chip):
     """Both round every result to fp16; they differ in the roundings inside a sum."""
     out, data = small_net()
-    exact, fast = (af.compile(out, target=chip, fidelity=mode)(data[0]) for mode in ("exact", "fast"))
+    exact, fast = (af.compile(out, target=chip, mode=mode)(data[0]) for mode in ("exact", "fast"))
     assert np.linalg.norm(exact - fast) < 2e-3 * np.linalg.norm(exact)
     with pytest.raises(AneforgeError, match="exact, fast"):
-        af.compile(out, target=chip, fidelity="quick")
+        af.compile(out, target=chip, mode="quick")
 
 
 def test_sums_of_the_fast_mode_are_single_precision_with_one_rounding():
     rng = np.random.default_rng(4)
     x, weight, bias = (rng.normal(size=shape).astype(np.float16) for shape in ((9, 40), (24, 40), (24,)))
     node = af.input((9, 40), name="x").linear(weight, bias)
-    found = af.compile(node, target="m5", fidelity="fast")(x)
+    found = af.compile(node, target="m5", mode="fast")(x)
     want = x.astype(np.float32) @ weight.astype(np.float32).T + bias.astype(np.float32)
     np.testing.assert_allclose(found, want, rtol=2**-10, atol=1e-6)
     assert (found == found.astype(np.float16)).all()
     large = af.input((1, 2), name="x").linear(np.ones((1, 2)))
-    assert af.compile(large, target="m5", fidelity="fast")(np.full((1, 2), 16384.0)) == np.inf
+    assert af.compile(large, target="m5", mode="fast")(np.full((1, 2), 16384.0)) == np.inf
 
 
 def test_fast_sums_are_labelled_modelled():
     out, data = small_net()
-    exact, fast = (
-        af.compile(out, target="m5", fidelity=mode).run({"x": data[0]}).fidelity for mode in ("exact", "fast")
-    )
+    exact, fast = (af.compile(out, target="m5", mode=mode).run({"x": data[0]}).fidelity for mode in ("exact", "fast"))
     assert exact == {"exact": 4, "modelled": 1}
     assert fast == {"exact": 2, "modelled": 3}
 
@@ -272,7 +270,7 @@ def test_a_batch_says_what_is_wrong_with_it():
     model = af.compile(a + b, target="m1")
     with pytest.raises(AneforgeError, match="a 3, b 2"):
         model.batch({"a": np.zeros((3, 1, 4)), "b": np.zeros((2, 1, 4))})
-    with pytest.raises(AneforgeError, match="'c'"):
+    with pytest.raises(AneforgeError, match="c: not an input"):
         model.batch({"c": np.zeros((3, 1, 4))})
     with pytest.raises(AneforgeError, match=r"a: shape \[1, 5\] does not fit; expected \[1, 4\]"):
         list(model.batch({"a": np.zeros((2, 1, 5)), "b": np.zeros((2, 1, 4))}))
@@ -327,7 +325,7 @@ def test_fidelity_of_ops_and_graphs():
     assert af.fidelity("gelu", "m1") == "modelled"
     assert af.fidelity(x.relu(), "m1") == "exact"
     assert af.fidelity([x.relu(), x.softmax(1)], "m1") == "modelled"
-    with pytest.raises(AneforgeError, match=r"'convolute'.*convolution"):
+    with pytest.raises(AneforgeError, match=r"convolute: not a backend op .*convolution"):
         af.fidelity("convolute", "m1")
 
 
@@ -406,9 +404,9 @@ def test_run_compares_chips_and_takes_batches(tmp_path, capsys):
     with np.load(kept) as held:
         assert held["y"].shape == (5, 1, 8, 6, 6)
     for options in (command.Options(batch=True), command.Options(str(given), batch=True, trace=True)):
-        with pytest.raises(AneforgeError, match="--batch takes"):
+        with pytest.raises(AneforgeError, match="batch: it runs the samples of inputs"):
             command.run(str(net), "m1", options)
-    with pytest.raises(AneforgeError, match="take one target"):
+    with pytest.raises(AneforgeError, match="trace: it takes one chip"):
         command.run(str(net), "m1,m5", command.Options(trace=True))
 
 

@@ -19,7 +19,7 @@ import aneforge as af
 from aneforge.divergence import verdicts
 from aneforge.graph import node, weights
 from aneforge.graph.cache import SharedCache
-from aneforge.numerics import diverges, stored
+from aneforge.numerics import divergences_between, stored
 from aneforge.process import quiet_collector, quiet_warnings
 from aneforge.sim import tables
 
@@ -106,7 +106,7 @@ def test_files_are_loaded_by_many_threads(restless, tmp_path):
 
 def test_divergence_in_many_threads(restless):
     def told(seed):
-        return diverges(random_graph(seed, steps=6)[0], "h13", "h16g").to_json()
+        return divergences_between(random_graph(seed, steps=6)[0], "h13", "h16g").to_json()
 
     alone = [told(seed) for seed in range(4)]
     stored._known._values.clear()
@@ -350,7 +350,7 @@ def test_caches_stay_within_their_bounds_after_many_graphs(monkeypatch):
     for number in range(24):
         x = af.input((1, 4, 8, number + 2))
         y = af.conv(x, np.full((4, 4, 1, 1), 0.01 * (number + 1))).linear_activation(1.0 + number / 8, 0.5)
-        diverges(y, "h13", "h16g")
+        divergences_between(y, "h13", "h16g")
         assert len(signatures) <= 64
         assert len(digests) <= 32
         assert len(weights._recent) <= weights._recent.most

@@ -238,33 +238,33 @@ PAIRS = [("m1", "m2"), ("m1", "m5"), ("m2", "m3"), ("m2", "m4"), ("m4", "m5"), (
 @pytest.mark.parametrize("name", LONG)
 def test_06_diverges_and_predict_agree(name, pair):
     """What one foretells is in the other's list; what is only modelled is never called equal across generations."""
-    from aneforge.numerics import diverges, graph_verdicts
+    from aneforge.numerics import divergences_between, graph_verdicts
 
     x = af.input((4, 512), max_abs=4.0)
     out = LONG[name](x).named("y")
     foretold = any(each.verdict != "none" for _, each in graph_verdicts(out, *pair))
-    found = diverges(out, *pair)
+    found = divergences_between(out, *pair)
     assert foretold == (found.of("y") is not None and not found.of("y").excluded)
     assert ("y" in found.unproven) == (not foretold and name != "amax")
 
 
 def test_06_attention_is_not_called_equal():
-    from aneforge.numerics import diverges
+    from aneforge.numerics import divergences_between
 
     q, k, v = (af.input((1, 2, 64, 32), max_abs=2.0) for _ in range(3))
     spelled = ((q @ k.transpose([0, 1, 3, 2])) * 0.125).softmax(-1) @ v
-    found = diverges(spelled.named("y"), "m1", "m5")
+    found = divergences_between(spelled.named("y"), "m1", "m5")
     assert found.of("y") is not None
     assert found.of("y").bound > 0
-    assert "same bits" not in str(diverges(spelled, "m4", "m5"))
+    assert "same bits" not in str(divergences_between(spelled, "m4", "m5"))
 
 
 def test_06_what_is_exact_is_still_called_equal():
-    from aneforge.numerics import diverges
+    from aneforge.numerics import divergences_between
 
     x = af.input((1, 8, 16, 16), max_abs=4.0)
     out = af.conv(x, np.full((8, 8, 1, 1), 0.1)).relu() + x
-    assert "the same bits" in str(diverges(out, "m4", "m5"))
+    assert "the same bits" in str(divergences_between(out, "m4", "m5"))
 
 
 # 9: what runs beside what.

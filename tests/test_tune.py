@@ -441,15 +441,15 @@ def test_tiles_by_estimate():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"budget": 0}, "budget is 0"),
-        ({"budget": 2.5}, "budget is 2.5"),
-        ({"atol": -0.1}, "atol is -0.1"),
-        ({"prune_factor": 0.5}, "prune_factor is 0.5"),
-        ({"min_lossy_speedup": float("nan")}, "min_lossy_speedup is nan"),
-        ({"target_error": -1}, "target_error is -1"),
+        ({"budget": 0}, "budget: 0 is not a number of candidates"),
+        ({"budget": 2.5}, "budget: 2.5 is not"),
+        ({"atol": -0.1}, "atol: -0.1 is not allowed"),
+        ({"prune_factor": 0.5}, "prune_factor: 0.5 is not allowed"),
+        ({"min_lossy_speedup": float("nan")}, "min_lossy_speedup: nan is not allowed"),
+        ({"target_error": -1}, "target_error: -1 is not allowed"),
         ({"target": "m99"}, "m99"),
-        ({"inputs": [np.zeros((2, 2))] * 2}, "2 inputs were given"),
-        ({"inputs": {"y": np.zeros((2, 2))}}, "no value for input 'x'"),
+        ({"inputs": [np.zeros((2, 2))] * 2}, "inputs: 2 were given"),
+        ({"inputs": {"y": np.zeros((2, 2))}}, "x: this input has no value"),
     ],
 )
 def test_bad_arguments_are_refused(options, words):
@@ -459,7 +459,7 @@ def test_bad_arguments_are_refused(options, words):
 
 
 def test_bad_sizes_are_refused():
-    with pytest.raises(af.AneforgeError, match="S is 0"):
+    with pytest.raises(af.AneforgeError, match="S: 0 is not allowed"):
         attention_tiles(0, 8, 64)
     with pytest.raises(af.AneforgeError, match="candidates"):
         tune_attention(8, 8, 64, candidates=())
@@ -470,8 +470,9 @@ def test_bad_sizes_are_refused():
 def test_names_and_order_that_users_pass():
     wanted = {
         "tune": "out budget=8 inputs=None prune_factor=1.5 reps=20 atol=0.005 min_lossy_speedup=1.1 verbose=False "
-        "target_error=None target=None",
-        "tune_precision": "out target_error=None cost_budget_us=None inputs=None reps=20 verbose=False target=None",
+        "target_error=None target=None dims=None function=None",
+        "tune_precision": "out target_error=None cost_budget_us=None inputs=None reps=20 verbose=False target=None "
+        "dims=None function=None",
         "tune_attention": "S n_heads dh T=None candidates=(1, 2, 3, 4, 5, 6, 8) target=None",
         "attention_tiles": "S n_heads dh T=None tune=False candidates=(1, 2, 3, 4, 5, 6, 8) target=None",
     }

@@ -100,7 +100,7 @@ def test_the_size_is_the_core_count_by_default():
 
 @pytest.mark.parametrize("size", [-1, float("nan"), float("inf"), "large", True])
 def test_a_size_that_is_none(size):
-    with pytest.raises(AneforgeError, match="a size is a finite number"):
+    with pytest.raises(AneforgeError, match=r"a size: .* is not a finite number"):
         vendor_device("h13", size)
 
 

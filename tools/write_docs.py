@@ -22,7 +22,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from aneforge.cli.estimate import Estimated, estimated
 from aneforge.compiler.legal.patterns import PATTERNS
 from aneforge.compiler.legal.rules import RULES, Rule
 from aneforge.compiler.legal.rules.base import UNREACHED, rule_records
@@ -30,6 +29,7 @@ from aneforge.compiler.legal.rules.raised import RAISED
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
+from aneforge.cost.estimates import Estimates, estimate_all
 from aneforge.graph import definitions
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
 from aneforge.targets import op_routes, store
@@ -302,17 +302,17 @@ MODEL_PAGES: dict[str, Callable[[], str]] = {"onnx.md": onnx, "torch.md": torch}
 
 
 @cache
-def _resnet() -> Estimated:
-    return estimated(str(DOCS.parent / "examples" / "resnet.py"), "macs,phones", "coreml_call")
+def _resnet() -> Estimates:
+    return estimate_all(str(DOCS.parent / "examples" / "resnet.py"), "macs,phones", "coreml_call")
 
 
 def roofline_picture() -> str:
-    chips = {name: _resnet().estimates[name] for name in ("M1", "M5")}
+    chips = {name: dict(_resnet())[name] for name in ("M1", "M5")}
     return roofline_svg(chips, "ResNet-18: layers and roofline")
 
 
 def timeline_picture() -> str:
-    return timeline_svg(_resnet().estimates["M1"], "ResNet-18: estimated time by layer")
+    return timeline_svg(_resnet()["M1"], "ResNet-18: estimated time by layer")
 
 
 def chips_picture() -> str:

@@ -1,6 +1,7 @@
-"""What was true of a model when somebody last looked, kept in a file, and what is other than that now.
+"""A committed record of a model on several chips, and the differences of the model from it.
 
-``observe`` looks, ``save_baseline`` and ``load_baseline`` keep it, ``compare`` tells every difference.
+``observe`` collects the facts, ``save_baseline`` and ``load_baseline`` write and read them, and ``compare`` lists
+every difference.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ __all__ = ["Limits", "compare", "over_budget"]
 
 _FIGURES = {
     "segments": "dispatches",
-    "partitions": "partitions",
+    "task_groups": "task groups",
     "layers": "layers",
     "weight_bytes": "bytes of stored weights",
 }
@@ -40,83 +40,83 @@ def compare(was: Baseline, seen: Observed, limits: Limits | None = None) -> Repo
     """Everything that is other than recorded. Only targets and checks that both sides have are compared."""
     limits, now = limits or Limits(), seen.baseline
     both = [name for name in now.targets if name in was.targets]
-    checks = [each for each in CHECKS if each in was.checks and each in now.checks]
-    found = list(_about_the_baseline(was, now))
-    unchecked = {(name, each): _why_unchecked(was, each) for name in both for each in CHECKS if each not in checks}
-    unchecked |= {(name, each): "not in the baseline" for name in now.targets if name not in both for each in CHECKS}
+    checks = [check for check in CHECKS if check in was.checks and check in now.checks]
+    outcomes = list(_about_the_baseline(was, now))
+    unchecked = {(name, check): _why_unchecked(was, check) for name in both for check in CHECKS if check not in checks}
+    unchecked |= {(name, check): "not in the baseline" for name in now.targets if name not in both for check in CHECKS}
     if "program" in checks:
-        found += _sharing(was, now, both)
+        outcomes += _sharing(was, now, both)
     if "numerics" in checks:
-        found += _inputs(was, now)
+        outcomes += _inputs(was, now)
     for name in both:
         before, after = was.targets[name], now.targets[name]
-        found += _verdict(name, before, after, seen, edited=was.model.graph != now.model.graph)
+        outcomes += _verdict(name, before, after, seen, edited=was.model.graph != now.model.graph)
         if "program" in checks and before.program and after.program:
-            found += _program(name, before.program, after.program)
+            outcomes += _program(name, before.program, after.program)
         if "numerics" in checks:
-            found += _numerics(name, before, after, seen, was.against)
+            outcomes += _numerics(name, before, after, seen, was.against)
         if "estimate" in checks and before.estimate and after.estimate:
-            found += _estimate(name, before.estimate.us, after.estimate.us, limits.tolerance)
+            outcomes += _estimate(name, before.estimate.us, after.estimate.us, limits.tolerance)
         if not (before.verdict.runs and after.verdict.runs):
             why = "there was no program" if after.verdict.runs else "there is no program"
-            unchecked |= {(name, each): why for each in checks if each != "verdict"}
-    found += over_budget(now, limits.max_us)
+            unchecked |= {(name, check): why for check in checks if check != "verdict"}
+    outcomes += over_budget(now, limits.max_us)
     if limits.strict:
-        found = [each.strictly() for each in found]
-    placed = [_placed(each, seen) for each in found]
+        outcomes = [outcome.strictly() for outcome in outcomes]
+    placed = [_placed(outcome, seen) for outcome in outcomes]
     return Report(now.model.name, tuple(now.targets), sorted_outcomes(placed), unchecked)
 
 
 def over_budget(now: Baseline, max_us: Mapping[str, float]) -> list[Outcome]:
     """Estimates beyond what was allowed, whatever a baseline says."""
-    found = []
+    outcomes = []
     for name, most in max_us.items():
         estimate = now.targets[name].estimate
         if estimate is None:
-            told = f"no program for {chip_label(name)}, so none that takes at most {most:g} us"
-            found.append(Outcome("over-budget", name, "us", most, None, told))
+            message = f"no program for {chip_label(name)}, so none that takes at most {most:g} us"
+            outcomes.append(Outcome("over-budget", name, "us", most, None, message))
         elif estimate.us > most:
-            told = f"a call takes {estimate.us:g} us on {chip_label(name)}, {most:g} us are allowed"
-            found.append(Outcome("over-budget", name, "us", most, estimate.us, told))
-    return found
+            message = f"a call takes {estimate.us:g} us on {chip_label(name)}, {most:g} us are allowed"
+            outcomes.append(Outcome("over-budget", name, "us", most, estimate.us, message))
+    return outcomes
 
 
 def _why_unchecked(was: Baseline, check: str) -> str:
     return "skipped" if check in was.checks else "not in the baseline"
 
 
-def _placed(each: Outcome, seen: Observed) -> Outcome:
+def _placed(outcome: Outcome, seen: Observed) -> Outcome:
     """With the user's line, where the outcome is about a node or an output."""
-    where = seen.places.get(each.node) if each.what in ("verdict", "numerics") else None
-    return each if where is None else Outcome(**{**vars(each), "where": where})
+    where = seen.places.get(outcome.node) if outcome.what in ("verdict", "numerics") else None
+    return outcome if where is None else Outcome(**{**vars(outcome), "where": where})
 
 
 def _about_the_baseline(was: Baseline, now: Baseline) -> Iterator[Outcome]:
     parts = [part for part in ("graph", "weights") if getattr(was.model, part) != getattr(now.model, part)]
     if parts:
-        told = " and ".join({"graph": "nodes", "weights": "weights"}[part] for part in parts)
+        changed = " and ".join({"graph": "nodes", "weights": "weights"}[part] for part in parts)
         yield Outcome(
             "model-changed",
             *("", ""),
             {part: getattr(was.model, part) for part in parts},
             {part: getattr(now.model, part) for part in parts},
-            f"the model is not the one that the baseline was made from: its {told} changed",
+            f"the model is not the one that the baseline was made from: its {changed} changed",
         )
     if was.aneforge != now.aneforge:
-        told = f"the baseline was written by aneforge {was.aneforge}, this is {now.aneforge}"
-        yield Outcome("version-differs", "", "", was.aneforge, now.aneforge, told)
+        message = f"the baseline was written by aneforge {was.aneforge}, this is {now.aneforge}"
+        yield Outcome("version-differs", "", "", was.aneforge, now.aneforge, message)
     for name in now.targets:
         if name not in was.targets:
-            told = f"{chip_label(name)} is not in the baseline: nothing guards it"
-            yield Outcome("target-not-recorded", name, "", None, "asked for", told)
+            message = f"{chip_label(name)} is not in the baseline, so nothing is compared for it"
+            yield Outcome("target-not-recorded", name, "", None, "asked for", message)
     left = [name for name in was.targets if name not in now.targets]
     if left:
-        told = f"in the baseline and not checked this time: {', '.join(map(chip_label, left))}"
-        yield Outcome("target-not-checked", "", "", left, None, told)
-    lacking = [each for each in CHECKS if each not in was.checks]
+        message = f"in the baseline and not checked this time: {', '.join(map(chip_label, left))}"
+        yield Outcome("target-not-checked", "", "", left, None, message)
+    lacking = [check for check in CHECKS if check not in was.checks]
     if lacking:
-        told = f"the baseline has no {', '.join(lacking)}: nothing to compare with"
-        yield Outcome("check-not-recorded", "", "", list(was.checks), list(CHECKS), told)
+        message = f"the baseline has no {', '.join(lacking)}: nothing to compare with"
+        yield Outcome("check-not-recorded", "", "", list(was.checks), list(CHECKS), message)
 
 
 # Verdicts.
@@ -126,14 +126,14 @@ def _verdict(name: str, before: TargetRecord, after: TargetRecord, seen: Observe
     """``edited``: the nodes of the model changed, so that one the baseline does not list may be new."""
     was, now, chip = before.verdict, after.verdict, chip_label(name)
     if was.runs and not now.runs:
-        told = f"no program for {chip} any more: {seen.refusals.get(name, 'refused')}"
-        yield Outcome("program-lost", name, _blamed(after), "runs", "no program", told)
+        message = f"no program for {chip} any more: {seen.refusals.get(name, 'refused')}"
+        yield Outcome("program-lost", name, _blamed(after), "runs", "no program", message)
     elif now.runs and not was.runs:
         why = f" (it was refused by {was.refused.by}: {was.refused.why})" if was.refused else ""
         yield Outcome("program-gained", name, "", "no program", "runs", f"{chip} takes the model now{why}")
     elif was.refused != now.refused and _refused_by_passes(before, after):
-        told = f"still no program for {chip}, for another reason: {seen.refusals.get(name, 'refused')}"
-        yield Outcome("refusal-changed", name, _blamed(after), was.refused and was.refused.why, _why(after), told)
+        message = f"still no program for {chip}, for another reason: {seen.refusals.get(name, 'refused')}"
+        yield Outcome("refusal-changed", name, _blamed(after), was.refused and was.refused.why, _why(after), message)
     for node in dict.fromkeys([*was.nodes, *now.nodes]):
         old, new = was.nodes.get(node, "native"), now.nodes.get(node, "native")
         if old != new:
@@ -142,8 +142,8 @@ def _verdict(name: str, before: TargetRecord, after: TargetRecord, seen: Observe
 
 
 def _refused_by_passes(before: TargetRecord, after: TargetRecord) -> bool:
-    """What stands among the verdicts of nodes is told there."""
-    pairs = ((each.verdict.refused, each.verdict.nodes.values()) for each in (before, after))
+    """Refusals by a pass; those that are verdicts of nodes are listed there."""
+    pairs = ((record.verdict.refused, record.verdict.nodes.values()) for record in (before, after))
     return any(refused is not None and refused.why not in verdicts for refused, verdicts in pairs)
 
 
@@ -159,8 +159,8 @@ def _why(record: TargetRecord) -> str | None:
 def _node(name: str, node: str, old: str, new: str, seen: Observed) -> Outcome:
     chip = chip_label(name)
     if node not in seen.places:
-        told = f"{node}, which was {old} on {chip}, is no longer in the model"
-        return Outcome("verdict-better", name, node, old, None, told)
+        message = f"{node}, which was {old} on {chip}, is no longer in the model"
+        return Outcome("verdict-better", name, node, old, None, message)
     ranks = [STATUS_RANK.get(status.partition(" ")[0], 0) for status in (old, new)]
     rule = "verdict-other" if ranks[0] == ranks[1] else "verdict-worse" if ranks[1] > ranks[0] else "verdict-better"
     reason = seen.reasons.get((name, node))
@@ -173,12 +173,12 @@ def _node(name: str, node: str, old: str, new: str, seen: Observed) -> Outcome:
 
 
 def _program(name: str, before: ProgramRecord, after: ProgramRecord) -> Iterator[Outcome]:
-    for each in fields(ProgramRecord):
-        was, now = getattr(before, each.name), getattr(after, each.name)
+    for figure in fields(ProgramRecord):
+        was, now = getattr(before, figure.name), getattr(after, figure.name)
         if was != now:
             rule = "program-grew" if now > was else "program-shrank"
-            told = f"the program for {chip_label(name)} has {now:,} {_FIGURES[each.name]}, it had {was:,}"
-            yield Outcome(rule, name, each.name, was, now, told)
+            message = f"the program for {chip_label(name)} has {now:,} {_FIGURES[figure.name]}, it had {was:,}"
+            yield Outcome(rule, name, figure.name, was, now, message)
 
 
 def _sharing(was: Baseline, now: Baseline, both: list[str]) -> Iterator[Outcome]:
@@ -190,10 +190,12 @@ def _sharing(was: Baseline, now: Baseline, both: list[str]) -> Iterator[Outcome]
     pairs = list(combinations(kept, 2))
     parted = [pair for pair in pairs if _share(old, pair) and not _share(new, pair)]
     shown = parted or [pair for pair in pairs if _share(new, pair) and not _share(old, pair)]
-    told = f"{len(new)} distinct programs for {len(kept)} targets, there were {len(old)}: "
-    told += f"{_chips(shown)} {'no longer share one' if parted else 'share one now'}"
+    message = f"{len(new)} distinct programs for {len(kept)} targets, there were {len(old)}: "
+    message += f"{_chips(shown)} {'no longer share one' if parted else 'share one now'}"
     rule = "programs-split" if parted else "programs-joined"
-    yield Outcome(rule, "", "distinct programs", [list(each) for each in old], [list(each) for each in new], told)
+    yield Outcome(
+        rule, "", "distinct programs", [list(group) for group in old], [list(group) for group in new], message
+    )
 
 
 def _groups(baseline: Baseline, kept: list[str]) -> list[tuple[str, ...]]:
@@ -223,10 +225,10 @@ def _inputs(was: Baseline, now: Baseline) -> Iterator[Outcome]:
     for name in dict.fromkeys([*was.inputs, *now.inputs]):
         old, new = was.inputs.get(name), now.inputs.get(name)
         if old != new:
-            states = [f"[{each.shape}]" if each else "absent" for each in (old, new)]
+            states = [f"[{record.shape}]" if record else "absent" for record in (old, new)]
             kind = " with other numbers" if old and new and old.shape == new.shape else ""
-            told = f"input {name} was {states[0]} and is {states[1]}{kind}"
-            yield Outcome("input-changed", "", name, old and old.shape, new and new.shape, told)
+            message = f"input {name} was {states[0]} and is {states[1]}{kind}"
+            yield Outcome("input-changed", "", name, old and old.shape, new and new.shape, message)
 
 
 def _numerics(
@@ -238,11 +240,13 @@ def _numerics(
     if was is not None and now is not None:
         yield from _outputs(name, was, now, seen, against)
     elif was is not None:
-        told = f"the program for {chip} cannot be simulated any more: {seen.not_run.get(name, 'no reason is known')}"
-        yield Outcome("numerics-lost", name, "", "simulated", "not simulated", told)
+        message = (
+            f"the program for {chip} cannot be simulated any more: {seen.not_run.get(name, 'no reason is known')}"
+        )
+        yield Outcome("numerics-lost", name, "", "simulated", "not simulated", message)
     elif now is not None:
-        told = f"the program for {chip} can be simulated now"
-        yield Outcome("numerics-gained", name, "", "not simulated", "simulated", told)
+        message = f"the program for {chip} can be simulated now"
+        yield Outcome("numerics-gained", name, "", "not simulated", "simulated", message)
 
 
 def _outputs(
@@ -256,13 +260,13 @@ def _outputs(
     for output in dict.fromkeys([*before, *after]):
         old, new = before.get(output), after.get(output)
         if old is None or new is None or old.shape != new.shape:
-            states = [f"[{each.shape}]" if each else "absent" for each in (old, new)]
-            told = f"output {output} was {states[0]} and is {states[1]} on {chip}"
-            yield Outcome("output-changed", name, output, old and old.shape, new and new.shape, told)
+            states = [f"[{record.shape}]" if record else "absent" for record in (old, new)]
+            message = f"output {output} was {states[0]} and is {states[1]} on {chip}"
+            yield Outcome("output-changed", name, output, old and old.shape, new and new.shape, message)
             continue
         if old.bits != new.bits:
-            told = f"output {output} has other bits on {chip}: {_moved(old, new)}"
-            yield Outcome("bits-changed", name, output, _summary(old), _summary(new), told)
+            message = f"output {output} has other bits on {chip}: {_moved(old, new)}"
+            yield Outcome("bits-changed", name, output, _summary(old), _summary(new), message)
         if old.apart and new.apart and old.apart != new.apart and against == seen.baseline.against:
             yield _apart(name, output, old, new, against or "")
 
@@ -270,34 +274,34 @@ def _outputs(
 def _apart(name: str, output: str, old: OutputRecord, new: OutputRecord, against: str) -> Outcome:
     assert old.apart
     assert new.apart
-    was, now = ((each.ulp, each.elements) for each in (old.apart, new.apart))
-    told = f"output {output}: {chip_label(name)} is up to {now[0]:,} steps of fp16 from {chip_label(against)}, "
-    told += f"in {now[1]:,} of {new.elements:,} elements; it was {was[0]:,} in {was[1]:,}"
-    return Outcome("chips-apart" if now > was else "chips-closer", name, output, list(was), list(now), told)
+    was, now = ((distance.ulp, distance.elements) for distance in (old.apart, new.apart))
+    message = f"output {output}: {chip_label(name)} is up to {now[0]:,} steps of fp16 from {chip_label(against)}, "
+    message += f"in {now[1]:,} of {new.elements:,} elements; it was {was[0]:,} in {was[1]:,}"
+    return Outcome("chips-apart" if now > was else "chips-closer", name, output, list(was), list(now), message)
 
 
-def _summary(each: OutputRecord) -> dict[str, Any]:
+def _summary(record: OutputRecord) -> dict[str, Any]:
     names = ("bits", "elements", "finite", "max_abs", "mean")
-    return {name: getattr(each, name) for name in names}
+    return {name: getattr(record, name) for name in names}
 
 
 def _moved(old: OutputRecord, new: OutputRecord) -> str:
     """How far, by the values that the baseline keeps and by its summary."""
     from aneforge.sim.compare import steps_apart
 
-    was, now = (np.frombuffer(bytes.fromhex(each.sample), "<f2").astype(np.float16) for each in (old, new))
-    told = []
+    was, now = (np.frombuffer(bytes.fromhex(record.sample), "<f2").astype(np.float16) for record in (old, new))
+    notes = []
     if was.shape == now.shape and was.size:
         moved = was.view(np.uint16) != now.view(np.uint16)
         steps = int(steps_apart(was, now).max())
-        told.append(f"{int(moved.sum())} of {was.size} sampled values moved, by up to {steps:,} steps of fp16")
+        notes.append(f"{int(moved.sum())} of {was.size} sampled values moved, by up to {steps:,} steps of fp16")
     for figure, word in (("max_abs", "largest magnitude"), ("mean", "mean")):
         a, b = getattr(old, figure), getattr(new, figure)
         if a != b:
-            told.append(f"{word} {_number(a)}, now {_number(b)}")
+            notes.append(f"{word} {_number(a)}, now {_number(b)}")
     if old.finite != new.finite:
-        told.append(f"{old.elements - old.finite:,} not finite, now {new.elements - new.finite:,}")
-    return "; ".join(told)
+        notes.append(f"{old.elements - old.finite:,} not finite, now {new.elements - new.finite:,}")
+    return "; ".join(notes)
 
 
 def _number(value: float | None) -> str:
@@ -312,6 +316,6 @@ def _estimate(name: str, was: float, now: float, tolerance: float) -> Iterator[O
     if abs(moved) <= tolerance:
         return
     word = "slower" if moved > 0 else "faster"
-    told = f"a call on {chip_label(name)} is estimated to take {now:g} us, it was {was:g} us "
-    told += f"({moved:+.1f} %, {tolerance:g} % may pass)"
-    yield Outcome(word, name, "us", was, now, told)
+    message = f"a call on {chip_label(name)} is estimated to take {now:g} us, it was {was:g} us "
+    message += f"({moved:+.1f} %, {tolerance:g} % may pass)"
+    yield Outcome(word, name, "us", was, now, message)

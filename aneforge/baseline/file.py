@@ -39,7 +39,7 @@ def save_baseline(baseline: Baseline, path: str | Path, overwrite: bool = False)
     """Write a baseline. One that is there stays unless ``overwrite`` says otherwise."""
     file = Path(path)
     if not overwrite and (file.exists() or file.is_symlink()):
-        raise AneforgeError(f"{file} is there already and stays as it is; --update replaces it")
+        raise AneforgeError(f"{file}: the file exists and was not changed. Use aneforge ci update to replace it.")
     write_whole(file, baseline_text(baseline))
 
 
@@ -50,24 +50,25 @@ def load_baseline(path: str | Path) -> Baseline:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BaselineError(f"{file}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:  # also bytes that are no UTF-8
+    except (ValueError, RecursionError) as error:  # also bytes that are not UTF-8
         raise BaselineError(
-            f"{file}: no JSON ({first_line(error)}); restore the committed file, or remove it and run with --write"
+            f"{file}: not valid JSON ({first_line(error)}); restore the committed file, or "
+            "remove it and run aneforge ci record"
         ) from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise BaselineError(f"{file}: no baseline of aneforge (it has no 'kind': '{KIND}'); give another file")
+        raise BaselineError(f"{file}: not a baseline of aneforge (it lacks 'kind': '{KIND}'); give another file")
     if document.get("format") != FORMAT:
         raise BaselineError(
             f"{file}: a baseline of format {document.get('format')!r}, and aneforge {_own_version()} reads format "
-            f"{FORMAT} (it was written by aneforge {document.get('aneforge', 'unknown')}); use that version, or write "
-            "it anew with --update",
+            f"{FORMAT} (it was written by aneforge {document.get('aneforge', 'unknown')}); use that version, or "
+            "replace it with aneforge ci update",
             replaceable=True,
         )
     try:
         return _checked(_read(Baseline, document, ""))
     except _Wrong as error:
         raise BaselineError(
-            f"{file}: {error}; restore the committed file, or write it anew with --update", replaceable=True
+            f"{file}: {error}; restore the committed file, or replace it with aneforge ci update", replaceable=True
         ) from None
 
 
@@ -83,7 +84,7 @@ class _Wrong(Exception):  # noqa: N818 - never leaves this file
 
 def _checked(baseline: Baseline) -> Baseline:
     """What types cannot say: names must point at something."""
-    unknown = [each for each in baseline.checks if each not in CHECKS]
+    unknown = [check for check in baseline.checks if check not in CHECKS]
     if unknown:
         raise _Wrong(f"'checks' holds {unknown[0]!r}; it takes {', '.join(CHECKS)}")
     strange = [name for name in baseline.targets if name not in target_names()]
@@ -93,12 +94,12 @@ def _checked(baseline: Baseline) -> Baseline:
     lost = [name for name in named if name is not None and name not in baseline.targets]
     if lost:
         raise _Wrong(f"{lost[0]!r} is named and not among the targets")
-    for name, each in baseline.targets.items():
-        for output, numbers in (each.numerics or {}).items():
+    for name, record in baseline.targets.items():
+        for output, numbers in (record.numerics or {}).items():
             if not re.fullmatch("([0-9a-f]{4})*", numbers.sample):
-                raise _Wrong(f"'targets.{name}.numerics.{output}.sample' is no text of fp16 bits")
-        if each.estimate is not None and not each.estimate.us > 0:
-            raise _Wrong(f"'targets.{name}.estimate.us' is {each.estimate.us}, not a time")
+                raise _Wrong(f"'targets.{name}.numerics.{output}.sample' is not a text of fp16 bits")
+        if record.estimate is not None and not record.estimate.us > 0:
+            raise _Wrong(f"'targets.{name}.estimate.us' is {record.estimate.us}, not a time")
     return baseline
 
 
@@ -108,19 +109,19 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     if origin in (Union, UnionType):
         if value is None and NoneType in inner:
             return None
-        return _read(next(each for each in inner if each is not NoneType), value, place)
+        return _read(next(option for option in inner if option is not NoneType), value, place)
     if dataclasses.is_dataclass(kind):
         record = _of(dict, value, place)
         hints = get_type_hints(kind)
-        missing = [each.name for each in dataclasses.fields(kind) if each.name not in record]
+        missing = [member.name for member in dataclasses.fields(kind) if member.name not in record]
         if missing:
             raise _Wrong(f"{_quoted(place)} has no {missing[0]!r}")
         read = {name: _read(hint, record[name], f"{place}.{name}") for name, hint in hints.items()}
         return kind(**read)  # type: ignore[operator]
     if origin is dict:
-        return {name: _read(inner[1], each, f"{place}.{name}") for name, each in _of(dict, value, place).items()}
+        return {name: _read(inner[1], item, f"{place}.{name}") for name, item in _of(dict, value, place).items()}
     if origin is tuple:
-        return tuple(_read(inner[0], each, f"{place}[{number}]") for number, each in enumerate(_list(value, place)))
+        return tuple(_read(inner[0], item, f"{place}[{number}]") for number, item in enumerate(_list(value, place)))
     return _of(kind, value, place)
 
 

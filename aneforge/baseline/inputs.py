@@ -18,25 +18,25 @@ Array = np.ndarray
 def given_inputs(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Somebody's own arrays, in the order of the inputs, if they fit these."""
     names = graph.names()
-    ports = {names[each.uid]: each for each in graph.inputs}
+    ports = {names[port.uid]: port for port in graph.inputs}
     takes = ", ".join(f"{name} {list(port.shape)}" for name, port in ports.items())
     for name in feeds:
         if name not in ports:
-            raise AneforgeError(f"no input {name!r}; the model takes {takes}")
+            raise AneforgeError(f"{name}: not an input of the model. Choose from: {takes}.")
     for name, port in ports.items():
         if name not in feeds:
-            raise AneforgeError(f"no value for input {name!r}; the model takes {takes}")
+            raise AneforgeError(f"{name}: this input has no value. The model takes {takes}.")
         if feeds[name].shape != port.shape or feeds[name].dtype.kind not in "fiub":
             shown = f"{feeds[name].dtype} {list(feeds[name].shape)}"
-            raise AneforgeError(f"input {name!r} takes numbers of shape {list(port.shape)}, {shown} was given")
+            raise AneforgeError(f"{name}: {shown} was given; the input takes numbers of shape {list(port.shape)}.")
     return {name: feeds[name] for name in ports}
 
 
 def array_hash(array: Array) -> str:
     """Equal for the same numbers in the same type and shape, on every machine."""
-    held = np.ascontiguousarray(array)
-    little = held.astype(held.dtype.newbyteorder("<"), copy=False)
-    digest = hashlib.blake2b(f"{little.dtype.str} {held.shape}".encode(), digest_size=12)
+    contiguous = np.ascontiguousarray(array)
+    little = contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)
+    digest = hashlib.blake2b(f"{little.dtype.str} {contiguous.shape}".encode(), digest_size=12)
     digest.update(little.tobytes())
     return digest.hexdigest()
 

@@ -1,4 +1,4 @@
-"""A report of the gate as JUnit XML: one test case for each target and check."""
+"""The report of ``aneforge ci`` as JUnit XML: one test case for each target and check."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def junit_text(report: Report) -> str:
 
 
 def _sums(suites: Sequence[ElementTree.Element]) -> dict[str, str]:
-    return {key: str(sum(int(each.get(key, "0")) for each in suites)) for key in ("tests", "failures", "errors")}
+    return {key: str(sum(int(suite.get(key, "0")) for suite in suites)) for key in ("tests", "failures", "errors")}
 
 
 def _suite(report: Report, target: str, label: str, checks: Sequence[str]) -> ElementTree.Element:
     cases = [_case(report, target, label, check) for check in checks if _belongs(report, target, check)]
     counts = {
         "tests": len(cases),
-        "failures": sum(each.find("failure") is not None for each in cases),
+        "failures": sum(case.find("failure") is not None for case in cases),
         "errors": 0,
-        "skipped": sum(each.find("skipped") is not None for each in cases),
+        "skipped": sum(case.find("skipped") is not None for case in cases),
     }
     numbers = {key: str(count) for key, count in counts.items()}
     suite = ElementTree.Element("testsuite", {"name": _clean(label), **numbers, "time": "0"})
@@ -56,24 +56,26 @@ def _belongs(report: Report, target: str, check: str) -> bool:
 def _case(report: Report, target: str, label: str, check: str) -> ElementTree.Element:
     words = {"classname": shown(f"aneforge.ci.{report.model}"), "name": f"{label}: {check}", "time": "0"}
     case = ElementTree.Element("testcase", {key: _clean(word) for key, word in words.items()})
-    found = report.about(target, check)
-    failed = [each for each in found if each.severity == "error"]
-    told = [each for each in found if each.severity != "error"]
+    outcomes = report.about(target, check)
+    failed = [outcome for outcome in outcomes if outcome.severity == "error"]
+    notes = [outcome for outcome in outcomes if outcome.severity != "error"]
     missing = report.unchecked.get((target, check))
-    if missing and not found:
+    if missing and not outcomes:
         ElementTree.SubElement(case, "skipped", {"message": _clean(shown(missing))})
-    for each in failed:
-        failure = ElementTree.SubElement(case, "failure", {"message": _clean(each.message), "type": each.rule})
-        failure.text = _clean(_lines(each))
-    if told:
+    for outcome in failed:
+        failure = ElementTree.SubElement(case, "failure", {"message": _clean(outcome.message), "type": outcome.rule})
+        failure.text = _clean(_lines(outcome))
+    if notes:
         out = ElementTree.SubElement(case, "system-out")
-        out.text = _clean("\n".join(f"{each.severity}: {_lines(each)}" for each in told))
+        out.text = _clean("\n".join(f"{outcome.severity}: {_lines(outcome)}" for outcome in notes))
     return case
 
 
-def _lines(each: Outcome) -> str:
-    where = f"\nat: {located(each.where)}" if each.where else ""
-    return f"{each.message}{where}\nwas: {shown(str(each.was))}\nis: {shown(str(each.now))}\ndo: {each.hint}"
+def _lines(outcome: Outcome) -> str:
+    where = f"\nat: {located(outcome.where)}" if outcome.where else ""
+    return (
+        f"{outcome.message}{where}\nwas: {shown(str(outcome.was))}\nis: {shown(str(outcome.now))}\ndo: {outcome.hint}"
+    )
 
 
 def _clean(words: str) -> str:

@@ -96,14 +96,14 @@ def observe(
     named: Named | None = None,
     tell: Tell | None = None,
 ) -> Observed:
-    """Check, compile, simulate and estimate a model for every target; ``tell`` hears what is being done."""
+    """Check, compile, simulate and estimate a model for every target; ``tell`` is called with each step."""
     graph, plan, named, say = Graph.of(out), plan or Plan(), named or Named(), tell or _silent
-    unknown = [each for each in plan.checks if each not in CHECKS]
+    unknown = [check for check in plan.checks if check not in CHECKS]
     if unknown:
-        raise AneforgeError(f"no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
-    chosen = list(dict.fromkeys(find_target(each).name for each in targets))
+        raise AneforgeError(f"{unknown[0]}: not a check; choose from: {', '.join(CHECKS)}.")
+    chosen = list(dict.fromkeys(find_target(name).name for name in targets))
     if not chosen:
-        raise AneforgeError("a baseline needs at least one target, for instance m1")
+        raise AneforgeError("target: a baseline needs at least one chip. Name one, for instance m1.")
     say(f"compiling for {len(chosen)} targets")
     reports = preflight_all(graph, chosen)
     compiled = compile_all(graph, chosen)
@@ -130,9 +130,9 @@ def observe(
     baseline = Baseline(
         aneforge=_version(),
         model=ModelRecord(named.name, named.dims, named.function, *_hashes(graph)),
-        checks=tuple(each for each in CHECKS if each in plan.checks),
+        checks=tuple(check for check in CHECKS if check in plan.checks),
         seed=plan.seed if plan.feeds is None else None,
-        inputs={name: InputRecord(shape_text(each.shape), array_hash(each)) for name, each in arrays.items()},
+        inputs={name: InputRecord(shape_text(array.shape), array_hash(array)) for name, array in arrays.items()},
         against=against,
         scope=SCOPE,
         programs=tuple(map(tuple, compiled.groups())) if "program" in plan.checks else (),
@@ -171,11 +171,11 @@ def _verdict(
 ) -> VerdictRecord:
     nodes: dict[str, str] = {}
     for status in ("decompose", "risk", "oversize", "reject"):  # a node may be in two lists: the gravest stays
-        for each in getattr(report, status):
-            rules = ", ".join(dict.fromkeys(finding.rule for finding in each.findings))
-            nodes[each.name] = f"{status} {rules}".strip()
-            reasons[report.target.name, each.name] = NodeReason(each.message, each.hint)
-    native = {each.name for each in report.native} - set(nodes)
+        for node_report in getattr(report, status):
+            rules = ", ".join(dict.fromkeys(finding.rule for finding in node_report.findings))
+            nodes[node_report.name] = f"{status} {rules}".strip()
+            reasons[report.target.name, node_report.name] = NodeReason(node_report.message, node_report.hint)
+    native = {node_report.name for node_report in report.native} - set(nodes)
     return VerdictRecord(refused is None, _refusal(refused, nodes), len(native), nodes)
 
 
@@ -201,8 +201,8 @@ def _program(program: Program) -> ProgramRecord:
 def _estimate(program: Program) -> EstimateRecord:
     from aneforge.cost.estimate import estimate_program
 
-    found: Estimate = estimate_program(program, SCOPE)
-    return EstimateRecord(round(found.us, 3), *(round(each, 3) for each in found.interval))
+    estimate: Estimate = estimate_program(program, SCOPE)
+    return EstimateRecord(round(estimate.us, 3), *(round(end, 3) for end in estimate.interval))
 
 
 def _simulated(
@@ -211,7 +211,7 @@ def _simulated(
     """Outputs by target. A program that cannot be simulated takes nothing from the others."""
     from aneforge.model import Model
 
-    found = {}
+    outputs = {}
     for number, (name, program) in enumerate(compiled.items(), 1):
         say(f"simulating {chip_label(name)}, {number} of {len(compiled)}")
         try:
@@ -219,8 +219,8 @@ def _simulated(
         except AneforgeError as error:
             not_run[name] = f"{chip_label(name)}: not simulated: {error}"
         else:
-            found[name] = {port: _half(value) for port, value in done.items()}
-    return found
+            outputs[name] = {port: _half(value) for port, value in done.items()}
+    return outputs
 
 
 def _half(value: Array) -> Array:
@@ -228,9 +228,9 @@ def _half(value: Array) -> Array:
     return np.ascontiguousarray(value.astype(np.float16, copy=False))
 
 
-def _against(asked: str | None, outputs: Mapping[str, object]) -> str | None:
-    if asked is not None:
-        return asked if asked in outputs else None
+def _against(reference: str | None, outputs: Mapping[str, object]) -> str | None:
+    if reference is not None:
+        return reference if reference in outputs else None
     return next(iter(outputs), None)
 
 

@@ -23,8 +23,8 @@ class Rule:
     """Whether the model or its results are other than recorded; False where something was only not compared."""
 
 
-_MEANT = "If it is meant, refresh the baseline with --update and commit it."
-_REFRESH = "Refresh the baseline with --update, so that it cannot get lost again unseen."
+_MEANT = "If it is meant, run aneforge ci update and commit the baseline."
+_REFRESH = "Run aneforge ci update, so that losing it again is seen."
 
 RULES = {
     "model-changed": Rule("baseline", "warning", "the model is not the recorded one", _MEANT),
@@ -32,30 +32,30 @@ RULES = {
         "baseline",
         "warning",
         "another version of aneforge wrote the baseline",
-        "Changes may come from aneforge: see its change log, then refresh.",
+        "Changes may come from aneforge: see its change log, then run aneforge ci update.",
         change=False,
     ),
     "target-not-recorded": Rule(
         "baseline",
         "error",
-        "the baseline knows nothing of a target",
-        "Refresh the baseline with --update, or do not ask for the target.",
+        "a target is not in the baseline",
+        "Run aneforge ci update, or leave the target out.",
     ),
     "target-not-checked": Rule(
         "baseline",
         "note",
         "recorded targets were not asked for",
-        "Leave --target away to check all of them.",
+        "Leave --target out to check all of them.",
         change=False,
     ),
     "check-not-recorded": Rule(
         "baseline",
         "note",
         "the baseline was written without a check",
-        "Refresh the baseline with --update and without --skip.",
+        "Run aneforge ci update without --skip.",
         change=False,
     ),
-    "program-lost": Rule("verdict", "error", "a target takes the model no longer", _MEANT),
+    "program-lost": Rule("verdict", "error", "a target no longer takes the model", _MEANT),
     "program-gained": Rule("verdict", "note", "a target takes the model now", _REFRESH),
     "refusal-changed": Rule("verdict", "warning", "a target refuses the model for another reason", _MEANT),
     "verdict-worse": Rule("verdict", "error", "a node has a worse verdict", _MEANT),
@@ -63,9 +63,9 @@ RULES = {
     "verdict-other": Rule("verdict", "warning", "a node has its verdict by another rule", _MEANT),
     "program-grew": Rule("program", "error", "a program became larger", _MEANT),
     "program-shrank": Rule("program", "note", "a program became smaller", _REFRESH),
-    "programs-split": Rule("program", "error", "targets that shared a program do no longer", _MEANT),
+    "programs-split": Rule("program", "error", "targets no longer share a program", _MEANT),
     "programs-joined": Rule("program", "note", "targets share a program now", _REFRESH),
-    "numerics-lost": Rule("numerics", "error", "a program can be simulated no longer", _MEANT),
+    "numerics-lost": Rule("numerics", "error", "a program can no longer be simulated", _MEANT),
     "numerics-gained": Rule("numerics", "note", "a program can be simulated now", _REFRESH),
     "input-changed": Rule("numerics", "error", "the inputs are not the recorded ones", _MEANT),
     "output-changed": Rule("numerics", "error", "outputs came, went or changed their shape", _MEANT),
@@ -78,7 +78,7 @@ RULES = {
         "estimate",
         "error",
         "a call takes longer than --max-us allows",
-        "Make the model smaller (aneforge estimate --layers tells where the time goes), or allow more.",
+        "Make the model smaller (aneforge estimate --layers shows where the time goes), or allow more.",
     ),
 }
 
@@ -141,17 +141,17 @@ class Report:
         return not self.of("error")
 
     def of(self, severity: str) -> list[Outcome]:
-        return [each for each in self.outcomes if each.severity == severity]
+        return [outcome for outcome in self.outcomes if outcome.severity == severity]
 
     def about(self, target: str, check: str) -> list[Outcome]:
-        return [each for each in self.outcomes if each.target == target and each.what == check]
+        return [outcome for outcome in self.outcomes if outcome.target == target and outcome.what == check]
 
     def state(self, target: str, check: str) -> str:
-        """``same``, ``changed`` (fails), ``other`` (told, and does not fail) or ``-`` where nothing was compared."""
-        found = self.about(target, check)
-        if any(each.severity == "error" for each in found):
+        """``same``, ``changed`` (fails), ``other`` (listed, and does not fail) or ``-`` where nothing was compared."""
+        outcomes = self.about(target, check)
+        if any(outcome.severity == "error" for outcome in outcomes):
             return "changed"
-        if found:
+        if outcomes:
             return "other"
         return "-" if (target, check) in self.unchecked else "same"
 
@@ -163,11 +163,11 @@ class Report:
             "ok": self.ok,
             "counts": {severity: len(self.of(severity)) for severity in ("error", "warning", "note")},
             "targets": {name: {check: self.state(name, check) for check in CHECKS} for name in self.targets},
-            "outcomes": [each.to_json() for each in self.outcomes],
+            "outcomes": [outcome.to_json() for outcome in self.outcomes],
         }
 
 
 def sorted_outcomes(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
     """Gravest first, else in the order in which they were found."""
     order = ("error", "warning", "note")
-    return tuple(sorted(outcomes, key=lambda each: order.index(each.severity)))
+    return tuple(sorted(outcomes, key=lambda outcome: order.index(outcome.severity)))

@@ -33,9 +33,9 @@ class ModelRecord:
     graph: str
     weights: str
 
-    def asked(self) -> str:
+    def command_words(self) -> str:
         """The model as it is typed."""
-        words = [self.name, *(f"--dim {each}" for each in self.dims)]
+        words = [self.name, *(f"--dim {size}" for size in self.dims)]
         return " ".join([*words, *([f"--function {self.function}"] if self.function else [])])
 
 
@@ -72,7 +72,7 @@ class ProgramRecord:
 
     segments: int
     """Dispatches: each one more costs a call."""
-    partitions: int
+    task_groups: int
     """How often the on-chip memory is emptied."""
     layers: int
     weight_bytes: int
@@ -100,7 +100,7 @@ class OutputRecord:
     max_abs: float | None
     mean: float | None
     sample: str
-    """Up to 64 of its values, evenly spaced, as fp16 bits: tells how far a later run has moved."""
+    """Up to 64 of its values, evenly spaced, as fp16 bits, to show how far a later run has moved."""
     apart: Apart | None
 
 

@@ -1,4 +1,4 @@
-"""A report of the gate as SARIF 2.1.0, which code hosts show at the line of the model."""
+"""The report of ``aneforge ci`` as SARIF 2.1.0, which code hosts show at the line of the model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def sarif_text(report: Report, model_file: str, version: str) -> str:
     """The file's content: every rule with its help, every outcome with its place."""
     rules = list(RULES)
-    driver = {"name": "aneforge", "version": version, "rules": [_rule(each) for each in rules]}
+    driver = {"name": "aneforge", "version": version, "rules": [_rule(rule) for rule in rules]}
     run = {
         "tool": {"driver": driver},
         "automationDetails": {"id": shown(f"aneforge-ci/{report.model}/")},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True, "exitCode": 0 if report.ok else 1}],
-        "results": [_result(each, rules.index(each.rule), model_file) for each in report.outcomes],
+        "results": [_result(outcome, rules.index(outcome.rule), model_file) for outcome in report.outcomes],
     }
     document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -45,17 +45,22 @@ def _rule(name: str) -> dict[str, Any]:
     }
 
 
-def _result(each: Outcome, place: int, model_file: str) -> dict[str, Any]:
+def _result(outcome: Outcome, place: int, model_file: str) -> dict[str, Any]:
     # Without what was measured: a result is the same one as long as it is about the same thing.
-    about = json.dumps([each.rule, each.target, each.node])
+    about = json.dumps([outcome.rule, outcome.target, outcome.node])
     return {
-        "ruleId": each.rule,
+        "ruleId": outcome.rule,
         "ruleIndex": place,
-        "level": each.severity,
-        "message": {"text": f"{each.message}. {each.hint}"},
-        "locations": [{"physicalLocation": _location(each, model_file)}],
+        "level": outcome.severity,
+        "message": {"text": f"{outcome.message}. {outcome.hint}"},
+        "locations": [{"physicalLocation": _location(outcome, model_file)}],
         "partialFingerprints": {"aneforgeOutcome/v1": hashlib.blake2b(about.encode(), digest_size=12).hexdigest()},
-        "properties": {"target": each.target, "node": each.node, "was": _safe(each.was), "is": _safe(each.now)},
+        "properties": {
+            "target": outcome.target,
+            "node": outcome.node,
+            "was": _safe(outcome.was),
+            "is": _safe(outcome.now),
+        },
     }
 
 
@@ -63,20 +68,20 @@ def _safe(value: Any) -> Any:
     return shown(value) if isinstance(value, str) else value
 
 
-def _location(each: Outcome, model_file: str) -> dict[str, Any]:
+def _location(outcome: Outcome, model_file: str) -> dict[str, Any]:
     """The user's line, or the model file as a whole: its first line, since hosts want one."""
-    file, line = each.where or (model_file, 0)
+    file, line = outcome.where or (model_file, 0)
     return {"artifactLocation": {"uri": _uri(file, model_file)}, "region": {"startLine": max(line, 1)}}
 
 
 def _uri(file: str, model_file: str) -> str:
     """Relative to the folder the command runs in, as code hosts expect; no folder of this machine leaves it."""
-    path, here = Path(file), Path.cwd()
+    path, folder = Path(file), Path.cwd()
     if path.name == Path(model_file).name and not Path(model_file).is_absolute():
         path = Path(model_file)
-    whole = path if path.is_absolute() else here / path
+    whole = path if path.is_absolute() else folder / path
     try:
-        relative = whole.resolve().relative_to(here.resolve())
+        relative = whole.resolve().relative_to(folder.resolve())
     except (ValueError, OSError):
         relative = Path(path.name)
     return quote(relative.as_posix())

@@ -13,26 +13,28 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from aneforge.errors import AneforgeError, shown
+from aneforge.errors import AneforgeError, ArgumentError, shown
 
 __all__ = ["main"]
 
 _BAD_INPUT, _FAULT, _INTERRUPTED, _NO_READER = 2, 3, 130, 141
 _TRACEBACK = "ANEFORGE_TRACEBACK"
+_OPTIONS = {"dims": "--dim", "inputs": "--input", "model": "model"}
+"""Options that are not called as the parameter that they give."""
 
 
-def _told(message: Warning | str, *where: object, **more: object) -> None:
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
     """A warning as users of commands want it: what, and not which line of this package."""
     print(f"aneforge: warning: {shown(str(message))}", file=sys.stderr)
 
 
 def main() -> None:
     """Entry point: every failure is one line on stderr and an exit status that says whose it is."""
-    warnings.showwarning = _told
+    warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no failure
+            reconfigure(errors="backslashreplace")  # a name that the terminal cannot encode must not fail
     sys.exit(_status())
 
 
@@ -64,6 +66,8 @@ def _failed(error: BaseException) -> int:
         return _BAD_INPUT
     if os.environ.get(_TRACEBACK):
         traceback.print_exception(error)
+    if isinstance(error, ArgumentError):
+        return _say(f"{_OPTIONS.get(error.parameter, _option(error.parameter))}: {error.problem}", _BAD_INPUT)
     if isinstance(error, AneforgeError):
         return _say(str(error), _BAD_INPUT)
     if isinstance(error, OSError):
@@ -80,6 +84,10 @@ def _failed(error: BaseException) -> int:
         f"command and, if you can, the model ({_TRACEBACK}=1 adds the details)",
         _FAULT,
     )
+
+
+def _option(parameter: str) -> str:
+    return f"--{parameter.replace('_', '-')}"
 
 
 def _place(error: BaseException) -> str:

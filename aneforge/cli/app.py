@@ -27,6 +27,7 @@ from aneforge.cli.options import (
     out_option,
     with_voice,
 )
+from aneforge.defaults import DEFAULT_CHIPS
 
 app = typer.Typer(
     name="aneforge",
@@ -42,6 +43,13 @@ ci = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(ci, rich_help_panel=DEPLOY)
+measure = typer.Typer(
+    name="measure",
+    help="Compare aneforge with what was measured on real chips: the answers of check, or the times of estimate.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(measure, rich_help_panel=MEASURE)
 
 
 def _command(
@@ -67,7 +75,7 @@ MaxAbs = Annotated[float | None, typer.Option("--max-abs", help="Bound the magni
 Scope = Annotated[
     str, typer.Option("--scope", help="What a call covers: coreml_call, host_call, direct_call or device_task.")
 ]
-Fidelity = Annotated[str, typer.Option("--fidelity", help="exact, or fast: single-precision sums, one rounding.")]
+Mode = Annotated[str, typer.Option("--mode", help="exact, or fast: single-precision sums, one rounding.")]
 Passes = Annotated[
     str,
     typer.Option("--pass", help="Passes, separated by commas, or a whole phase: fuse, legalise, schedule, memory."),
@@ -75,8 +83,8 @@ Passes = Annotated[
 Code = Annotated[str | None, out_option("Write the code to this file instead of printing it.")]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         print(f"aneforge {__version__}")
         raise typer.Exit
 
@@ -179,7 +187,7 @@ def explain(
 
 
 @_command(LOOK_UP)
-def probe(target: Chips = "m1", as_json: AsJson = False) -> None:
+def probe(target: Chips = DEFAULT_CHIPS["probe"], as_json: AsJson = False) -> None:
     """Show public probes of the engine's arithmetic: what was read off chips, and what the simulator gives.
 
     Examples:  aneforge probe --target m1   |   aneforge probe --target m5 --json
@@ -206,7 +214,7 @@ def doctor(as_json: AsJson = False) -> None:
 @_command(CHECK)
 def check(
     model: AModel,
-    target: Chips = "m1..m6",
+    target: Chips = DEFAULT_CHIPS["check"],
     fail_on: Annotated[
         str, typer.Option(help="Exit with 1 on these: reject, oversize, risk, decompose, or none.")
     ] = "reject,oversize",
@@ -230,7 +238,7 @@ def check(
 @_command(CHECK)
 def partition(
     model: AModel,
-    target: Chips = "m1",
+    target: Chips = DEFAULT_CHIPS["partition"],
     by: Annotated[
         str, typer.Option(help="rules: all that is eligible; placement: what Core ML would likely choose.")
     ] = "rules",
@@ -251,9 +259,9 @@ def partition(
 @_command(CHECK)
 def risks(
     model: AModel,
-    target: Chips = "m1",
+    target: Chips = DEFAULT_CHIPS["risks"],
     max_abs: MaxAbs = None,
-    data: Input = None,
+    inputs: Input = None,
     out: Annotated[str | None, out_option("Write the graph with the safe rewrites, NAME.aneforge.")] = None,
     as_json: AsJson = False,
     dim: Dims = None,
@@ -267,16 +275,16 @@ def risks(
     from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, data, out, as_json):
+    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, inputs, out, as_json):
         raise typer.Exit(1)
 
 
 @_command(CHECK)
 def diverges(
     model: AModel,
-    target: Annotated[str, _chips("Two chips or more; the first is the reference")] = "m1,m5",
+    target: Annotated[str, _chips("Two chips or more; the first is the reference")] = DEFAULT_CHIPS["diverges"],
     max_abs: MaxAbs = None,
-    data: Input = None,
+    inputs: Input = None,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -291,7 +299,7 @@ def diverges(
     from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run_diverges(ModelFile(model, dim or (), function), target, max_abs, data, as_json)
+    command.run_diverges(ModelFile(model, dim or (), function), target, max_abs, inputs, as_json)
 
 
 # Compile.
@@ -314,7 +322,7 @@ def compile_(
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Compile a model through all four phases and print the program: segments, partitions, layers, addresses.
+    """Compile a model through all four phases and print the program: segments, task groups, layers, addresses.
 
     For several targets, print how many distinct programs there are and what each phase did for them.
 
@@ -405,13 +413,13 @@ def tune(
 @_command(RUN, "run")
 def run_(
     model: AModel,
-    target: Annotated[str, _chips("One chip, or several to see where they differ")] = "m1",
-    given: Input = None,
+    target: Annotated[str, _chips("One chip, or several to see where they differ")] = DEFAULT_CHIPS["run"],
+    inputs: Input = None,
     seed: Seed = None,
     out: Annotated[str | None, out_option("Write the outputs of one chip by name, FILE.npz.")] = None,
     trace: Annotated[bool, typer.Option(help="Show every op of every layer with its values and fidelity.")] = False,
     batch: Annotated[bool, typer.Option(help="Run each sample of --input, whose arrays have one more axis.")] = False,
-    fidelity: Fidelity = "exact",
+    mode: Mode = "exact",
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -426,19 +434,21 @@ def run_(
     from aneforge.cli import run as command
     from aneforge.cli.model_file import ModelFile
 
-    options = command.Options(given, out, trace, batch, fidelity, as_json, seed)
+    options = command.Options(inputs, out, trace, batch, mode, as_json, seed)
     command.run(ModelFile(model, dim or (), function), target, options)
 
 
 @_command(RUN)
 def compare(
     model: AModel,
-    target: Annotated[str, _chips("Two chips or more; float64 among them adds the error of each")] = "m1,m2,m5",
+    target: Annotated[str, _chips("Two chips or more; float64 among them adds the error of each")] = DEFAULT_CHIPS[
+        "compare"
+    ],
     reference: Annotated[
         str | None,
         typer.Option(help="Compare the others with this chip (default: the first).", autocompletion=complete_chips),
     ] = None,
-    given: Input = None,
+    inputs: Input = None,
     seed: Seed = None,
     samples: Annotated[
         int | None, typer.Option(help="Draw this many samples, or read as many where the file has many.")
@@ -449,7 +459,7 @@ def compare(
     fail_above: Annotated[
         float | None, typer.Option(help="Exit with 1 if an output differs by more steps of fp16 than this.")
     ] = None,
-    fidelity: Fidelity = "exact",
+    mode: Mode = "exact",
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -465,7 +475,7 @@ def compare(
     from aneforge.cli import compare as command
     from aneforge.cli.model_file import ModelFile
 
-    options = command.Options(given, samples, reference, picture, fail_above, fidelity, as_json, seed)
+    options = command.Options(inputs, samples, reference, picture, fail_above, mode, as_json, seed)
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, options))
 
 
@@ -475,7 +485,7 @@ def compare(
 @_command(MEASURE)
 def estimate(
     model: AModel,
-    target: Chips = "m1..m6",
+    target: Chips = DEFAULT_CHIPS["estimate"],
     scope: Scope = "coreml_call",
     layers: Annotated[bool, typer.Option(help="Also show the slowest layers, and what bounds them.")] = False,
     basis: Annotated[bool, typer.Option(help="Also show the constants behind the figures, with evidence.")] = False,
@@ -520,30 +530,33 @@ def plot(
     command.run(ModelFile(model, dim or (), function), kind, target, scope, out, as_json)
 
 
-@_command(MEASURE, "cost-eval")
-def cost_eval(
+@_command(MEASURE, "cost", measure)
+def measure_cost(
     file: Annotated[str, typer.Argument(help="Measured times, in the schema of silicon/train.json.")],
     every: Annotated[
         bool, typer.Option("--all", help="Also use rows that measured something else than the engine.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the cost model with measured times: median, mean and 90th percentile of the error, bias and ranking.
+    """Compare aneforge estimate with measured times: median, mean and 90th percentile of the error, bias, ranking.
 
-    Example:  aneforge cost-eval train.json
+    Example:  aneforge measure cost train.json
     """
-    from aneforge.cli import cost_eval as command
+    from aneforge.cli import measure_cost as command
 
     command.run(file, every, as_json)
 
 
-@_command(MEASURE, "gate-eval")
-def gate_eval(
+@_command(MEASURE, "gate", measure)
+def measure_gate(
     file: Annotated[str, typer.Argument(help="Measured verdicts, in the schema of verdicts_train.json.")],
     as_json: AsJson = False,
 ) -> None:
-    """Compare the answers of aneforge check with verdicts measured on real chips."""
-    from aneforge.cli import gate_eval as command
+    """Compare the answers of aneforge check with verdicts measured on real chips.
+
+    Example:  aneforge measure gate verdicts_train.json
+    """
+    from aneforge.cli import measure_gate as command
 
     command.run(file, as_json)
 
@@ -554,7 +567,7 @@ def gate_eval(
 @_command(DEPLOY)
 def export(
     model: AModel,
-    path: Annotated[str, typer.Argument(help="The package to write, NAME.mlpackage.")],
+    out: Annotated[str, out_option("Write the package to NAME.mlpackage.")],
     target: Annotated[
         str | None, _chips(words="Rewrite the ops that this chip lacks (default: those that no chip has).")
     ] = None,
@@ -568,12 +581,12 @@ def export(
 ) -> None:
     """Write a model as a Core ML package: fp16, weights in the form they are stored in, rewrites of the target inside.
 
-    Nothing is run on a device. Examples:  aneforge export model.onnx model.mlpackage --target m1
+    Nothing is run on a device. Examples:  aneforge export model.onnx --out model.mlpackage --target m1
     """
     from aneforge.cli import export as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), path, target, region, overwrite, as_json)
+    command.run(ModelFile(model, dim or (), function), out, target, region, overwrite, as_json)
 
 
 Baseline = Annotated[str | None, typer.Option("--baseline", help="The committed file (default: MODEL.baseline.json).")]
@@ -596,7 +609,7 @@ def ci_record(
     max_us: MaxUs = None,
     skip: Skip = "",
     seed: Seed = None,
-    given: Input = None,
+    inputs: Input = None,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -609,7 +622,7 @@ def ci_record(
     from aneforge.cli.model_file import ModelFile
 
     options = command.Options(
-        "record", baseline, target, max_us=max_us or (), skip=skip, seed=seed, given=given, as_json=as_json
+        "record", baseline, target, max_us=max_us or (), skip=skip, seed=seed, inputs=inputs, as_json=as_json
     )
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))
 
@@ -624,7 +637,7 @@ def ci_check(
     strict: Strict = False,
     skip: Skip = "",
     seed: Seed = None,
-    given: Input = None,
+    inputs: Input = None,
     junit: Junit = None,
     sarif: Sarif = None,
     as_json: AsJson = False,
@@ -639,7 +652,7 @@ def ci_check(
     from aneforge.cli.model_file import ModelFile
 
     options = command.Options(
-        "check", baseline, target, strict, tolerance, max_us or (), skip, seed, given, junit, sarif, as_json
+        "check", baseline, target, strict, tolerance, max_us or (), skip, seed, inputs, junit, sarif, as_json
     )
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))
 
@@ -653,7 +666,7 @@ def ci_update(
     max_us: MaxUs = None,
     skip: Skip = "",
     seed: Seed = None,
-    given: Input = None,
+    inputs: Input = None,
     junit: Junit = None,
     sarif: Sarif = None,
     as_json: AsJson = False,
@@ -668,6 +681,6 @@ def ci_update(
     from aneforge.cli.model_file import ModelFile
 
     options = command.Options(
-        "update", baseline, target, False, tolerance, max_us or (), skip, seed, given, junit, sarif, as_json
+        "update", baseline, target, False, tolerance, max_us or (), skip, seed, inputs, junit, sarif, as_json
     )
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))

@@ -15,11 +15,11 @@ from aneforge.baseline.file import BaselineError, load_baseline, save_baseline
 from aneforge.baseline.observe import Named, Observed, Plan, observe
 from aneforge.baseline.outcome import Report
 from aneforge.baseline.record import CHECKS, Baseline
-from aneforge.baseline.told import counted, told
+from aneforge.baseline.report_text import counted, report_text
 from aneforge.cli import say
-from aneforge.cli.arrays import read_arrays
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.errors import AneforgeError
+from aneforge.inputs import read_arrays
 from aneforge.output import text
 from aneforge.output.files import write_whole
 from aneforge.sim import native
@@ -43,7 +43,7 @@ class Options:
     max_us: Sequence[str] = ()
     skip: str = ""
     seed: int | None = None
-    given: str | None = None
+    inputs: str | None = None
     junit: str | None = None
     sarif: str | None = None
     as_json: bool = False
@@ -59,63 +59,65 @@ class Options:
 
 def run(model: str | ModelFile, options: Options) -> int:
     """Compare, or write what there is to compare with; 1 if something changed."""
-    asked = model if isinstance(model, ModelFile) else ModelFile(model)
-    file = Path(options.baseline or f"{_file_of(asked.spec)}.baseline.json")
+    source = model if isinstance(model, ModelFile) else ModelFile(model)
+    file = Path(options.baseline or f"{_file_of(source.path)}.baseline.json")
     _refuse_contradictions(options, file)
-    was = _recorded(file, asked, options)
+    was = _recorded(file, source, options)
     names = list(was.targets) if was and options.target is None else chip_list(options.target or TARGETS)
-    targets = list(dict.fromkeys(find_target(each).name for each in names))
+    targets = list(dict.fromkeys(find_target(chip).name for chip in names))
     limits = Limits(options.tolerance, _budgets(options, targets), options.strict)
     plan = _plan(was, options, file)
-    seen = observe(load_model(asked), targets, plan, _named(asked), _progress())
+    seen = observe(load_model(source), targets, plan, _named(source), _progress())
     if was is None:
-        report = Report(_named(asked).name, tuple(targets), tuple(over_budget(seen.baseline, limits.max_us)))
+        report = Report(_named(source).name, tuple(targets), tuple(over_budget(seen.baseline, limits.max_us)))
     else:
         report = compare(was, seen, limits)
     if options.write or options.update:
         save_baseline(seen.baseline, file, overwrite=options.update)
-    _write_reports(report, asked, options)
+    _write_reports(report, source, options)
     written = options.write or options.update
     if options.as_json:
         print(text.as_json({**report.to_json(), "baseline": str(file), "written": written}))
     else:
-        _print(report, seen, was, file, asked, written)
+        _print(report, seen, was, file, source, written)
     return 1 if _fails(report, written) else 0
 
 
 def _fails(report: Report, written: bool) -> bool:
     """Changes that were just written are accepted; a budget is not."""
-    return any(each.rule == "over-budget" for each in report.outcomes) if written else not report.ok
+    return any(outcome.rule == "over-budget" for outcome in report.outcomes) if written else not report.ok
 
 
 def _refuse_contradictions(options: Options, file: Path) -> None:
     if not (math.isfinite(options.tolerance) and options.tolerance >= 0):
         raise AneforgeError(f"--tolerance takes per cent, 0 or more, not {options.tolerance:g}")
-    if options.seed is not None and options.given is not None:
-        raise AneforgeError("--seed draws the inputs and --input reads them; choose one")
+    if options.seed is not None and options.inputs is not None:
+        raise AneforgeError("--seed: it draws the inputs, and --input reads them; choose one.")
     if options.seed is not None and options.seed < 0:
         raise AneforgeError(f"--seed takes a whole number, 0 or more, not {options.seed}")
-    if (options.seed is not None or options.given is not None) and "numerics" in _skipped(options.skip):
-        raise AneforgeError("--seed and --input are for the numerics, which --skip leaves out")
-    outs = [Path(each).resolve() for each in (str(file), options.junit, options.sarif) if each is not None]
+    if (options.seed is not None or options.inputs is not None) and "numerics" in _skipped(options.skip):
+        raise AneforgeError(
+            "--seed and --input: they are for the numerics, which --skip leaves out. Leave one of the two away."
+        )
+    outs = [Path(path).resolve() for path in (str(file), options.junit, options.sarif) if path is not None]
     if len(set(outs)) != len(outs):
         raise AneforgeError("--baseline, --junit and --sarif name one file: each needs its own")
 
 
-def _recorded(file: Path, asked: ModelFile, options: Options) -> Baseline | None:
+def _recorded(file: Path, source: ModelFile, options: Options) -> Baseline | None:
     """The baseline to compare with, if there is to be one."""
-    there = file.exists()
+    exists = file.exists()
     if options.write:
-        if there:
-            raise AneforgeError(f"{file} exists already; aneforge ci update replaces it")
+        if exists:
+            raise AneforgeError(f"{file}: the baseline exists. Use aneforge ci update to replace it.")
         return None
-    if not there:
+    if not exists:
         if options.update:
             return None
         chips = options.target or TARGETS
         raise AneforgeError(
-            f"no baseline {file}; make one with: aneforge ci record {_named_words(asked)} --target {chips} "
-            f"--baseline {file}, look at it and commit it"
+            f"{file}: there is not a baseline yet. Create one with: aneforge ci record {_named_words(source)} "
+            f"--target {chips} --baseline {file}, look at it and commit it"
         )
     try:
         was = load_baseline(file)
@@ -124,16 +126,17 @@ def _recorded(file: Path, asked: ModelFile, options: Options) -> Baseline | None
             print(f"aneforge: {error}", file=sys.stderr)
             return None
         raise
-    _same_model(was, asked, file)
+    _same_model(was, source, file)
     return was
 
 
-def _same_model(was: Baseline, asked: ModelFile, file: Path) -> None:
+def _same_model(was: Baseline, source: ModelFile, file: Path) -> None:
     """By name: a baseline of another model says nothing, and is not to be lost to it."""
-    mine = _named(asked)
+    mine = _named(source)
     if (was.model.name, was.model.dims, was.model.function) != (mine.name, mine.dims, mine.function):
         raise AneforgeError(
-            f"{file} is the baseline of {was.model.asked()}, and the model is {_named_words(asked)}: give that model, "
+            f"{file} is the baseline of {was.model.command_words()}, and the model is {_named_words(source)}: "
+            "give that model, "
             "or another file with --baseline"
         )
 
@@ -142,15 +145,15 @@ def _file_of(spec: str) -> str:
     return spec.rpartition(":")[0] if ".py:" in spec else spec
 
 
-def _named(asked: ModelFile) -> Named:
+def _named(source: ModelFile) -> Named:
     """Without folders, which differ from machine to machine."""
-    file = _file_of(asked.spec)
-    return Named(Path(file).name + asked.spec[len(file) :], tuple(sorted(asked.dims)), asked.function)
+    file = _file_of(source.path)
+    return Named(Path(file).name + source.path[len(file) :], tuple(sorted(source.dims)), source.function)
 
 
-def _named_words(asked: ModelFile) -> str:
-    words = [asked.spec, *(f"--dim {each}" for each in sorted(asked.dims))]
-    return " ".join([*words, *([f"--function {asked.function}"] if asked.function else [])])
+def _named_words(source: ModelFile) -> str:
+    words = [source.path, *(f"--dim {size}" for size in sorted(source.dims))]
+    return " ".join([*words, *([f"--function {source.function}"] if source.function else [])])
 
 
 def _skipped(skip: str) -> set[str]:
@@ -166,12 +169,12 @@ def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
     skipped = _skipped(options.skip)
     # What an update writes is what was asked for; a comparison needs no more than what was recorded.
     known = CHECKS if was is None or options.update else was.checks
-    checks = [each for each in CHECKS if each in known and each not in skipped]
+    checks = [check for check in CHECKS if check in known and check not in skipped]
     if options.max_us and "estimate" not in checks:
         if "estimate" in skipped:
-            raise AneforgeError("--max-us is about estimates, which --skip leaves out")
+            raise AneforgeError("--max-us: it limits estimates, which --skip leaves out. Leave one of the two away.")
         checks.append("estimate")
-    feeds = None if options.given is None else read_arrays(options.given)
+    feeds = None if options.inputs is None else read_arrays(options.inputs)
     if was is not None and "numerics" in was.checks and "numerics" in checks:
         if was.seed is None and feeds is None and (options.seed is None or not options.update):
             raise AneforgeError(f"{file} was made with inputs of a file: give it with --input, or --skip numerics")
@@ -186,20 +189,20 @@ def _plan(was: Baseline | None, options: Options, file: Path) -> Plan:
 
 
 def _budgets(options: Options, targets: list[str]) -> dict[str, float]:
-    found = {}
-    for each in options.max_us:
-        chip, _, number = each.rpartition("=")
+    budgets = {}
+    for option in options.max_us:
+        chip, _, number = option.rpartition("=")
         try:
             most = float(number)
         except ValueError:
             most = math.nan
         if not chip.strip() or not (math.isfinite(most) and most > 0):
-            raise AneforgeError(f"--max-us takes TARGET=NUMBER, for instance --max-us m1=500, not {each!r}")
+            raise AneforgeError(f"--max-us takes TARGET=NUMBER, for instance --max-us m1=500, not {option!r}")
         name = find_target(chip).name
         if name not in targets:
-            raise AneforgeError(f"--max-us {each}: {chip} is not among the targets ({', '.join(targets)})")
-        found[name] = most
-    return found
+            raise AneforgeError(f"--max-us {option}: {chip} is not among the targets ({', '.join(targets)})")
+        budgets[name] = most
+    return budgets
 
 
 def _progress() -> Any:
@@ -211,7 +214,7 @@ def _progress() -> Any:
     return lambda line: print(f"ci: {line}", file=sys.stderr, flush=True)
 
 
-def _write_reports(report: Report, asked: ModelFile, options: Options) -> None:
+def _write_reports(report: Report, source: ModelFile, options: Options) -> None:
     if options.junit is not None:
         from aneforge.baseline.junit import junit_text
 
@@ -219,45 +222,47 @@ def _write_reports(report: Report, asked: ModelFile, options: Options) -> None:
     if options.sarif is not None:
         from aneforge.baseline.sarif import sarif_text
 
-        write_whole(options.sarif, sarif_text(report, _file_of(asked.spec), __version__))
+        write_whole(options.sarif, sarif_text(report, _file_of(source.path), __version__))
 
 
-def _print(report: Report, seen: Observed, was: Baseline | None, file: Path, asked: ModelFile, written: bool) -> None:
+def _print(report: Report, seen: Observed, was: Baseline | None, file: Path, source: ModelFile, written: bool) -> None:
     now = seen.baseline
     if was is not None:
-        print(told(report))
+        print(report_text(report))
         print(f"\n{report.model} against {file}: {counted(report)}")
     else:
-        for each in report.outcomes:
-            print(f"{each.severity}: {each.message}")
+        for outcome in report.outcomes:
+            print(f"{outcome.severity}: {outcome.message}")
     if written:
-        runs = [name for name, each in now.targets.items() if each.verdict.runs]
+        runs = [name for name, record in now.targets.items() if record.verdict.runs]
         print(
             f"wrote {file}: {', '.join(now.checks)} on {len(now.targets)} targets, {len(runs)} of them take the model"
         )
         for line in _missing(seen):
             print(f"  {line}")
-        gone = [] if was is None else [each for each in (*was.targets, *was.checks) if each not in _held(now)]
+        gone = (
+            [] if was is None else [name for name in (*was.targets, *was.checks) if name not in _recorded_names(now)]
+        )
         if gone:
             print(f"no longer in it: {', '.join(gone)}")
         print("commit it beside the model; aneforge ci check then fails where one of these changes")
-    elif any(each.rule != "over-budget" for each in report.of("error")):
-        new = [each.target for each in report.outcomes if each.rule == "target-not-recorded"]
+    elif any(outcome.rule != "over-budget" for outcome in report.of("error")):
+        new = [outcome.target for outcome in report.outcomes if outcome.rule == "target-not-recorded"]
         more = f" --target {','.join([*(was.targets if was else ()), *new])}" if new else ""
-        again = f"aneforge ci update {_named_words(asked)}{more} --baseline {file}"
+        again = f"aneforge ci update {_named_words(source)}{more} --baseline {file}"
         print(f"if the changes are meant: {again}, look at the difference and commit it")
 
 
 def _missing(seen: Observed) -> list[str]:
     """Targets of which the baseline holds less than was asked for, and why."""
     lines = []
-    for name, each in seen.baseline.targets.items():
-        refused = each.verdict.refused
+    for name, record in seen.baseline.targets.items():
+        refused = record.verdict.refused
         if refused is not None:
             nodes = f"{', '.join(refused.nodes)}: " if refused.nodes else ""
             lines.append(f"{chip_label(name)}: no program, so verdicts only; {refused.by}: {nodes}{refused.why}")
     return [*lines, *seen.not_run.values()]
 
 
-def _held(now: Baseline) -> set[str]:
+def _recorded_names(now: Baseline) -> set[str]:
     return {*now.targets, *now.checks}

@@ -14,7 +14,8 @@ from typing import Any
 
 from aneforge import __version__
 from aneforge.cli import say
-from aneforge.errors import AneforgeError
+from aneforge.cli.settings import SETTINGS
+from aneforge.errors import AneforgeError, install_hint
 from aneforge.output import text
 
 __all__ = ["Finding", "examine", "run"]
@@ -26,13 +27,6 @@ EXTRAS = {
     "torch": ("torch", "reads .pt2 and modules"),
     "coreai": ("coreai", "reads .aimodel"),
 }
-SETTINGS = {
-    "ANEFORGE_TARGET": "the chip of this machine",
-    "ANEFORGE_NATIVE": "0 turns the native kernel off",
-    "ANEFORGE_NATIVE_PATH": "the instruction set of the native kernel",
-    "ANEFORGE_THREADS": "how many threads a simulation may use",
-}
-"""Variables of the environment that are read, and what each does."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +44,15 @@ class Finding:
 
 def run(as_json: bool) -> int:
     """Print every finding; 1 if something is degraded."""
-    found = examine()
-    degraded = [section for section, rows in found.items() if not all(each.ok for each in rows)]
+    sections_found = examine()
+    degraded = [section for section, rows in sections_found.items() if not all(finding.ok for finding in rows)]
     if as_json:
-        sections = {section: [each.to_json() for each in rows] for section, rows in found.items()}
+        sections = {section: [finding.to_json() for finding in rows] for section, rows in sections_found.items()}
         print(text.as_json({"ok": not degraded, "degraded": degraded, **sections}))
         return 1 if degraded else 0
-    for section, rows in found.items():
+    for section, rows in sections_found.items():
         print(section)
-        print(text.pairs((each.what, each.value, _note(each)) for each in rows))
+        print(text.pairs((finding.what, finding.value, _note(finding)) for finding in rows))
     if degraded:
         print(f"\n{say.paint('degraded', 'red')}: {', '.join(degraded)}")
     else:
@@ -66,8 +60,8 @@ def run(as_json: bool) -> int:
     return 1 if degraded else 0
 
 
-def _note(found: Finding) -> str:
-    return found.why if found.ok else f"{say.paint('degraded', 'red')}: {found.why}"
+def _note(finding: Finding) -> str:
+    return finding.why if finding.ok else f"{say.paint('degraded', 'red')}: {finding.why}"
 
 
 def examine() -> dict[str, list[Finding]]:
@@ -119,7 +113,7 @@ def _threads() -> Finding:
 def _extra(name: str) -> Finding:
     module, what = EXTRAS[name]
     if find_spec(module) is None:
-        return Finding(name, "not installed", f"{what}; install with: pip install '.[{name}]'")
+        return Finding(name, "not installed", f"{what}; install with: {install_hint(name)}")
     return Finding(name, _version_of(module) or "installed", what)
 
 
@@ -129,23 +123,26 @@ def _target() -> Finding:
 
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always", TargetDetectionWarning)
-        found = resolve_target(None)
+        target = resolve_target(None)
     override = os.environ.get(ENVIRONMENT, "").strip()
-    chips = f" ({found.chips[0]})" if found.chips else ""
+    chips = f" ({target.chips[0]})" if target.chips else ""
     if override:
         why = f"the family of {ENVIRONMENT}={override}"
     elif raised or sys.platform != "darwin":
         why = f"this machine has no engine that is known: the oldest family that takes models; {ENVIRONMENT} chooses"
     else:
         why = "the name of this machine's processor"
-    return Finding("detected", f"{found.name}{chips}", why)
+    return Finding("detected", f"{target.name}{chips}", why)
 
 
 def _settings() -> list[Finding]:
-    """The variables that are read, and set ones of our name that nothing reads."""
+    """The variables that are read, and variables of our name that are set and that nothing reads."""
     rows = [Finding(name, os.environ.get(name) or "not set", why) for name, why in SETTINGS.items()]
     ours = sorted(name for name in os.environ if name.startswith("ANEFORGE_") and name not in SETTINGS)
-    return [*rows, *(Finding(name, os.environ[name], "set") for name in ours)]
+    return [
+        *rows,
+        *(Finding(name, os.environ[name], "set, but nothing reads it; check its name") for name in ours),
+    ]
 
 
 def _data() -> Finding:

@@ -13,14 +13,14 @@ def show(number: str, as_json: bool) -> None:
     if wanted in sources():
         _print({"source": wanted, "what": sources()[wanted]}, as_json)
         return
-    found = conflicts().get(wanted.upper())
-    if found is None:
+    conflict = conflicts().get(wanted.upper())
+    if conflict is None:
         near = ", ".join(nearest(wanted, [*conflicts(), *sources()])) or "C03, U08, S35"
-        raise UnknownNameError(f"no conflict, choice or source {number!r}; nearest: {near}")
-    record = {"id": found.id, "subject": found.subject, "values": found.values, "winner": found.winner}
-    choice = store.load("choices")["choices"].get(found.id)
+        raise UnknownNameError(f"{number}: not a conflict, a choice or a source key; nearest: {near}.")
+    record = {"id": conflict.id, "subject": conflict.subject, "values": conflict.values, "winner": conflict.winner}
+    choice = store.load("choices")["choices"].get(conflict.id)
     if choice:
-        record = {"id": found.id, **choice}
+        record = {"id": conflict.id, **choice}
     _print(record, as_json)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.arguments import graph_of
+from aneforge.cli.model_file import ModelFile
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.exports import export_coreml
 from aneforge.output import text
 from aneforge.regions import partition
@@ -10,11 +12,12 @@ from aneforge.targets.listed import one_chip
 
 
 def run(
-    model: str | ModelFile, path: str, target: str | None, region: int | None, overwrite: bool, as_json: bool
+    model: str | ModelFile, out: str, target: str | None, region: int | None, overwrite: bool, as_json: bool
 ) -> None:
+    file = ModelFile.of(model)
     chip = None if target is None else one_chip(target)
-    graph = load_model(model)
+    graph = graph_of(file.path, **file.options)
     if region is not None:
-        graph = partition(graph, chip or "m1").graph_of(region)
-    told = export_coreml(graph, path, chip, overwrite)
-    print(text.as_json(told.to_json()) if as_json else told)
+        graph = partition(graph, chip or DEFAULT_CHIPS["partition"]).only.graph_of(region)
+    exported = export_coreml(graph, out, chip, overwrite)
+    print(text.as_json(exported.to_json()) if as_json else exported)

@@ -15,7 +15,7 @@ from aneforge.targets.names import target
 def show(chip: str, field: str | None, diff: str | None, build: str | None, unknowns: bool, as_json: bool) -> None:
     table = Hal(target(one_chip(chip, "CHIP")), build)
     if field is not None and diff is not None:
-        raise AneforgeError("give a field or --diff, not both")
+        raise AneforgeError("--diff: it compares all fields, and a field was named too. Give one of the two.")
     if field is not None:
         _show_field(table, field, as_json)
     elif diff is not None:
@@ -25,11 +25,11 @@ def show(chip: str, field: str | None, diff: str | None, build: str | None, unkn
 
 
 def _show_field(table: Hal, key: str, as_json: bool) -> None:
-    field, found = table.field(key), table[key]
+    field, fact = table.field(key), table[key]
     if as_json:
-        print(text.as_json({"target": table.target.name, "field": field.to_json(), **found.to_json()}))
+        print(text.as_json({"target": table.target.name, "field": field.to_json(), **fact.to_json()}))
         return
-    print(f"{table.target.name} HAL {field.where} {field.name} = {_value(field, found.value)}  {found.label()}")
+    print(f"{table.target.name} HAL {field.where} {field.name} = {_value(field, fact.value)}  {fact.label()}")
     rows = [
         ("meaning", field.meaning, field.evidence.label()),
         ("kind", f"{field.kind}, {field.width} bytes" if field.width else field.kind, ""),
@@ -38,10 +38,10 @@ def _show_field(table: Hal, key: str, as_json: bool) -> None:
     ]
     if field.dead:
         rows.append(("dead", "written by the builder, never read through the table", ""))
-    if found.note:
-        rows.append(("note", found.note, ""))
-    if found.conflict:
-        rows.append(("conflict", str(found.conflict), ""))
+    if fact.note:
+        rows.append(("note", fact.note, ""))
+    if fact.conflict:
+        rows.append(("conflict", str(fact.conflict), ""))
     print(text.pairs(rows))
 
 
@@ -87,8 +87,8 @@ def _show_table(table: Hal, unknowns: bool, as_json: bool) -> None:
         return
     fields = sorted(table.fields(), key=lambda field: (field.offset is None, field.offset or 0, field.name))
     cells = [(field, table[field.name]) for field in fields]
-    shown = [(field, found) for field, found in cells if unknowns or found.known]
-    rows = [(field.where, field.name, _brief(found.value), _state(field), found.label()) for field, found in shown]
+    shown = [(field, fact) for field, fact in cells if unknowns or fact.known]
+    rows = [(field.where, field.name, _brief(fact.value), _state(field), fact.label()) for field, fact in shown]
     print(text.columns(("offset", "field", table.target.name, "kind", "evidence"), rows))
     hidden = len(cells) - len(shown)
     tail = f"; {hidden} more have no published value here (--unknowns lists them)" if hidden else ""

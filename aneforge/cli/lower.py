@@ -13,9 +13,9 @@ from aneforge.targets.names import target as find_target
 
 def run(model: str | ModelFile, chip: str, passes: str, out: str | None, as_json: bool) -> None:
     """Phase 0, then the passes that were asked for; print."""
-    found = find_target(one_chip(chip))
-    draft = lowered_for(load_model(model), found)
-    names, given = pass_names(passes)
-    entries = run_passes(draft.code, found, names, given)
+    target = find_target(one_chip(chip))
+    draft = lowered_for(load_model(model), target)
+    names, ensured = pass_names(passes)
+    entries = run_passes(draft.code, target, names, ensured)
     rewritten = [str(record) for record in draft.records]
-    show_code(write(draft.code, found.name), found.name, rewritten, [str(entry) for entry in entries], out, as_json)
+    show_code(write(draft.code, target.name), target.name, rewritten, [str(entry) for entry in entries], out, as_json)

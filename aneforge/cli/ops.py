@@ -18,21 +18,23 @@ MARK = {"measured": "", "decoded": "", "predicted": " (predicted)", "inferred": 
 
 def show(names: list[str], chips: str, route: str | None, differ: bool, as_json: bool) -> None:
     if route is not None and route not in ROUTES:
-        raise AneforgeError(f"no route {route!r}: an op is reached by {' or '.join(ROUTES)}")
-    asked = chip_list(chips)
-    targets = [resolve(chip).target for chip in asked]
-    if all(each.family5 is None for each in targets):
-        raise AneforgeError(f"{targets[0].name} is in no family, so no operation has a status there")
+        raise AneforgeError(f"--route: {route!r} is not a route; choose one: {', '.join(ROUTES)}.")
+    names_of_chips = chip_list(chips)
+    targets = [resolve(chip).target for chip in names_of_chips]
+    if all(target.family5 is None for target in targets):
+        raise AneforgeError(
+            f"{targets[0].name}: the compiler puts it in no family, so no operation has a status. Choose another chip."
+        )
     groups = {"operations": [op_routes(name).name for name in names]} if names else listed_ops()
     if differ:
         groups = {group: [op for op in ops if _differs(op, targets, route)] for group, ops in groups.items()}
     if as_json:
-        print(text.as_json(_as_records(groups, asked, targets, route)))
+        print(text.as_json(_as_records(groups, names_of_chips, targets, route)))
         return
     for group, ops in groups.items():
         if ops:
-            rows = [(op, *(_word(_status(op_routes(op), each, route)) for each in targets)) for op in ops]
-            heads = [f"{chip} ({each.name})" for chip, each in zip(asked, targets, strict=True)]
+            rows = [(op, *(_word(_status(op_routes(op), target, route)) for target in targets)) for op in ops]
+            heads = [f"{chip} ({target.name})" for chip, target in zip(names_of_chips, targets, strict=True)]
             print(f"{text.columns((group, *heads), rows)}\n")
     shown = sum(len(ops) for ops in groups.values())
     print(f"{shown} operations. decompose: rewritten into legal ops; reject: no program. - : no such route.")
@@ -50,8 +52,10 @@ def _word(status: Fact[str] | None) -> str:
 
 
 def _differs(op: str, targets: list[Target], route: str | None) -> bool:
-    found = {status.value if status else None for status in (_status(op_routes(op), each, route) for each in targets)}
-    return len(found) > 1
+    words = {
+        status.value if status else None for status in (_status(op_routes(op), target, route) for target in targets)
+    }
+    return len(words) > 1
 
 
 def _explain(names: list[str], targets: list[Target], route: str | None) -> None:
@@ -60,10 +64,10 @@ def _explain(names: list[str], targets: list[Target], route: str | None) -> None
         print(f"\n{name}: decided by {routes.rule}" + ("" if routes.canonical == name else f" {routes.canonical}"))
         lines, notes = [], []
         for target in targets:
-            for each in ROUTES if route is None else (route,):
-                status = _status(routes, target, each)
+            for way in ROUTES if route is None else (route,):
+                status = _status(routes, target, way)
                 if status is not None:
-                    lines.append((f"{target.name} {each}", status.value, status.label()))
+                    lines.append((f"{target.name} {way}", status.value, status.label()))
                     notes.append(status.note)
         backend = lowered_to(routes.canonical)
         if backend is not None:
@@ -74,7 +78,7 @@ def _explain(names: list[str], targets: list[Target], route: str | None) -> None
 
 
 def _as_records(
-    groups: dict[str, list[str]], asked: list[str], targets: list[Target], route: str | None
+    groups: dict[str, list[str]], chips: list[str], targets: list[Target], route: str | None
 ) -> list[dict]:
     records = []
     for group, ops in groups.items():
@@ -87,11 +91,11 @@ def _as_records(
                 "answered_by": routes.canonical,
                 "targets": {},
             }
-            for chip, target in zip(asked, targets, strict=True):
+            for chip, target in zip(chips, targets, strict=True):
                 cells = {}
-                for each in ROUTES if route is None else (route,):
-                    status = _status(routes, target, each)
-                    cells[each] = status.to_json() if status else None
+                for way in ROUTES if route is None else (route,):
+                    status = _status(routes, target, way)
+                    cells[way] = status.to_json() if status else None
                 record["targets"][chip] = {"target": target.name, **cells}
             records.append(record)
     return records

@@ -22,36 +22,36 @@ def list_passes(as_json: bool) -> None:
     """Every pass with its phase, purpose and the table fields it reads."""
     records = [
         {
-            "pass": each.name,
-            "phase": each.phase,
-            "purpose": each.purpose,
-            "reads": [fact_label(key) for key in each.reads],
+            "pass": known.name,
+            "phase": known.phase,
+            "purpose": known.purpose,
+            "reads": [fact_label(key) for key in known.reads],
         }
-        for each in sorted(PASSES.values(), key=_place)
+        for known in sorted(PASSES.values(), key=_place)
     ]
     if as_json:
         print(text.as_json(records))
         return
-    rows = [(each["phase"], each["pass"], each["purpose"], each["reads"]) for each in records]
+    rows = [(record["phase"], record["pass"], record["purpose"], record["reads"]) for record in records]
     print(text.columns(("phase", "pass", "purpose", "reads"), rows))
 
 
-def _place(each: Pass) -> tuple[int, int]:
+def _place(known: Pass) -> tuple[int, int]:
     """By phase, then in the order of the pipeline."""
-    return each.phase, PIPELINE.index(each.name) if each.name in PIPELINE else len(PIPELINE)
+    return known.phase, PIPELINE.index(known.name) if known.name in PIPELINE else len(PIPELINE)
 
 
-def pass_names(asked: str) -> tuple[list[str], list[str]]:
+def pass_names(passes: str) -> tuple[list[str], list[str]]:
     """The passes that were asked for, phases spelled out; they are taken to run on code that is ready for them."""
     names: list[str] = []
-    for part in (part.strip() for part in asked.split(",")):
+    for part in (part.strip() for part in passes.split(",")):
         names += PHASES.get(part, (part,) if part else ())
     graphs = [name for name in names if name in PHASES["legal"]]
     if graphs:
         raise AneforgeError(
             f"{graphs[0]}: a pass over graphs, and this is backend code; choose passes of phases 1 to 4"
         )
-    return names, [each for known in PASSES.values() for each in known.ensures]
+    return names, [fact for known in PASSES.values() for fact in known.ensures]
 
 
 def run(file: str, passes: str, target: str | None, out: str | None, as_json: bool) -> None:
@@ -61,16 +61,16 @@ def run(file: str, passes: str, target: str | None, out: str | None, as_json: bo
     verify(module)
     name = named if target is None else one_chip(target)
     if name is None:
-        raise AneforgeError("the text names no target; say --target, for instance --target h13")
+        raise AneforgeError("--target: the text names no chip. Give one, for instance --target h13.")
     chip = find_target(name)
-    names, given = pass_names(passes)
-    entries = run_passes(module, chip, names, given)
+    names, ensured = pass_names(passes)
+    entries = run_passes(module, chip, names, ensured)
     show_code(write(module, chip.name), chip.name, [], [str(entry) for entry in entries], out, as_json)
 
 
 def show_code(code: str, target: str, rewritten: list[str], log: list[str], out: str | None, as_json: bool) -> None:
     """Backend code on stdout or in a file; with ``-v``, what was done to it on stderr."""
-    for line in [*(f"rewritten {each}" for each in rewritten), *log]:
+    for line in [*(f"rewritten {step}" for step in rewritten), *log]:
         say.detail(f"// {line}")
     if out is not None:
         write_whole(out, code)

@@ -88,7 +88,7 @@ def with_voice(function: Callable[..., None]) -> Callable[..., None]:
         function(*values, **named)
 
     signature = inspect.signature(function)
-    own = [each.replace(annotation=hints[each.name]) for each in signature.parameters.values()]
+    own = [parameter.replace(annotation=hints[parameter.name]) for parameter in signature.parameters.values()]
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in added.items()

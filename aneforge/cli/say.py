@@ -1,4 +1,4 @@
-"""How loud and in which colours commands speak: ``-q``, ``-v``, ``--color``. Notes are on stderr."""
+"""How much commands print, and in which colours: ``-q``, ``-v``, ``--color``. Notes go to stderr."""
 
 from __future__ import annotations
 

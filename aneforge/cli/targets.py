@@ -1,4 +1,4 @@
-"""``aneforge targets``: the table of all targets, and the whole story of one."""
+"""``aneforge targets``: the table of all targets, and everything about one."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ HEADERS = ("target", "chips", "version", "family", "tier", "TD gen", "cores", "l
 def show(names: str | None, every: bool, as_json: bool) -> None:
     """All targets, the targets of several chips, or everything about one."""
     if names is None:
-        _show_table([each for each in all_targets() if every or each.constructible], as_json)
+        _show_table([target for target in all_targets() if every or target.constructible], as_json)
         return
     chips = chip_list(names, "CHIPS") if names.strip() else [names]
     if len(chips) == 1:
         show_one(chips[0], as_json)
     else:
-        _show_table(list({at.name: at for at in (resolve(each).target for each in chips)}.values()), as_json)
+        _show_table(list({at.name: at for at in (resolve(name).target for name in chips)}.values()), as_json)
 
 
 def _show_table(listed: list[Target], as_json: bool) -> None:
     if as_json:
-        print(text.as_json([each.to_json() for each in listed]))
+        print(text.as_json([target.to_json() for target in listed]))
         return
-    print(text.columns(HEADERS, [_row(each) for each in listed]))
+    print(text.columns(HEADERS, [_row(target) for target in listed]))
     print()
     print(
         "The 28 targets of compiler build 9.509, then the names that newer builds know. ? is not published;\n"
@@ -49,8 +49,8 @@ def _show_table(listed: list[Target], as_json: bool) -> None:
 
 def _row(target: Target) -> tuple[Any, ...]:
     def starred(field: str) -> str:
-        found = target[field]
-        return "?" if not found.known else f"{found.value}{'*' if found.conflict_id else ''}"
+        fact = target[field]
+        return "?" if not fact.known else f"{fact.value}{'*' if fact.conflict_id else ''}"
 
     texture = target.hal["texture_engine"] if target.constructible else None
     return (
@@ -78,17 +78,17 @@ def show_one(name: str, as_json: bool) -> None:
             "name": resolution.name,
             "target": target.name,
             "evidence": resolution.fact.to_json(),
-            **{key: {field: found.to_json() for field, found in section.items()} for key, section in sections.items()},
+            **{key: {field: fact.to_json() for field, fact in section.items()} for key, section in sections.items()},
         }
         print(text.as_json(record))
         return
     print(resolution if resolution.kind != "compiler" else f"{target.name} {resolution.fact.label()}")
     for heading, section in sections.items():
-        known = {field: found for field, found in section.items() if found.known and found.value != ()}
+        known = {field: fact for field, fact in section.items() if fact.known and fact.value != ()}
         missing = len(section) - len(known)
         print(f"\n{heading}{f' ({missing} not published)' if missing else ''}")
-        print(text.pairs((field, _short(found), found.label()) for field, found in known.items()))
-    _print_conflicts([found for section in sections.values() for found in section.values()])
+        print(text.pairs((field, _short(fact), fact.label()) for field, fact in known.items()))
+    _print_conflicts([fact for section in sections.values() for fact in section.values()])
 
 
 def _sections(target: Target) -> Iterator[tuple[str, dict[str, Fact[Any]]]]:
@@ -111,7 +111,7 @@ def _sections(target: Target) -> Iterator[tuple[str, dict[str, Fact[Any]]]]:
             yield "numeric hazards", {"width-offset slice saturates above 4094": slice_saturates(family)}
             yield "operations that are not native", _exceptions(family)
     formats = image_formats(target)
-    listed = {each.tag: each.base for each in formats.formats}
+    listed = {layout.tag: layout.base for layout in formats.formats}
     yield "image formats", {"accepted": formats.count, **listed}
     yield "cost tables", _costs(target)
 
@@ -123,8 +123,8 @@ def _by_offset(field: HalField) -> tuple[bool, int, str]:
 def _exceptions(family: Family) -> dict[str, Fact[Any]]:
     from aneforge.cli.ops import listed_ops
 
-    found = {name: op_routes(name).main.get(family) for names in listed_ops().values() for name in names}
-    return {name: status for name, status in found.items() if status is not None and status.value != "native"}
+    statuses = {name: op_routes(name).main.get(family) for names in listed_ops().values() for name in names}
+    return {name: status for name, status in statuses.items() if status is not None and status.value != "native"}
 
 
 def _costs(target: Target) -> dict[str, Fact[Any]]:
@@ -148,10 +148,10 @@ def _costs(target: Target) -> dict[str, Fact[Any]]:
     return facts
 
 
-def _short(found: Fact[Any]) -> str:
-    value = found.value
+def _short(fact: Fact[Any]) -> str:
+    value = fact.value
     if isinstance(value, (list, tuple)):
-        shown = ", ".join(str(each) for each in value[:6])
+        shown = ", ".join(str(item) for item in value[:6])
         return shown if len(value) <= 6 else f"{shown}, ... ({len(value)} points)"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -159,6 +159,6 @@ def _short(found: Fact[Any]) -> str:
 
 
 def _print_conflicts(facts: list[Fact[Any]]) -> None:
-    numbers = sorted({found.conflict_id for found in facts if found.conflict_id})
+    numbers = sorted({fact.conflict_id for fact in facts if fact.conflict_id})
     if numbers:
-        print(f"\nbehind the labels: {', '.join(numbers)} ('aneforge explain {numbers[0]}' tells the story)")
+        print(f"\nbehind the labels: {', '.join(numbers)} (run aneforge explain {numbers[0]})")

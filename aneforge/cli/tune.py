@@ -20,15 +20,15 @@ def run(
 ) -> None:
     """Search, print every candidate with its verdict, and write the chosen graph where that was asked for."""
     limits = Limits(budget=budget, target_error=target_error)
-    found = search(load_model(model), one_chip(chip), limits, verbose=verbose)
+    tuning = search(load_model(model), one_chip(chip), limits, verbose=verbose)
     if save is not None:
         try:
-            found.graph.save(save)
+            tuning.graph.save(save)
         except OSError as error:
             raise AneforgeError(f"{save}: cannot write the graph ({error})") from None
     if as_json:
-        print(text.as_json({**found.to_json(), "saved": save}))
+        print(text.as_json({**tuning.to_json(), "saved": save}))
         return
-    print(found)
+    print(tuning)
     if save is not None:
         print(f"the chosen graph is in {save}; aneforge compile and run take it as a model")

@@ -47,14 +47,14 @@ class Basis:
             "rows": self.rows,
             "spread": list(self.spread),
             "watts": self.watts.to_json(),
-            "constants": {name: each.to_json() for name, each in self.evidence.items()},
+            "constants": {name: fact.to_json() for name, fact in self.evidence.items()},
         }
 
 
 def basis_of(chip: str | Target) -> Basis:
     """The basis of a chip's estimates, by any of its names."""
-    found = chip if isinstance(chip, Target) else find_target(chip)
-    return _basis(found.name)
+    target = chip if isinstance(chip, Target) else find_target(chip)
+    return _basis(target.name)
 
 
 @cache
@@ -69,14 +69,14 @@ def _basis(name: str) -> Basis:
     for key, other in rule.get("taken", {}).items():
         chip[key] = _fitted(document, other, key)
     if own:
-        chip = {key: replace(each, taken_from=None) for key, each in chip.items()}
-    chip |= {key: _scaled(chip[key], each) for key, each in rule.get("scaled", {}).items()}
-    chip |= {key: _told(document, key, each) for key, each in rule.get("constants", {}).items()}
+        chip = {key: replace(fact, taken_from=None) for key, fact in chip.items()}
+    chip |= {key: _scaled(chip[key], factor) for key, factor in rule.get("scaled", {}).items()}
+    chip |= {key: _stated(document, key, row) for key, row in rule.get("constants", {}).items()}
     shared = {key: _fitted(document, None, key) for key in document["shared"]["constants"]}
-    shared |= {key: _told(document, key, each) for key, each in document["stated"].items()}
+    shared |= {key: _stated(document, key, row) for key, row in document["stated"].items()}
     known = Constants(
-        {key: each.value for key, each in chip.items()},
-        {key: each.value for key, each in shared.items()},
+        {key: fact.value for key, fact in chip.items()},
+        {key: fact.value for key, fact in shared.items()},
         int(source["engines"]) if own else 1,
         bool(compile_fact(target, "winograd").value),
     )
@@ -88,13 +88,13 @@ def _basis(name: str) -> Basis:
 
 
 def _fitted(document: dict[str, Any], owner: str | None, key: str) -> Fact[float]:
-    """A constant of the fit: how many rows tell it; without any it is the value that the fit started from."""
+    """A constant of the fit: how many rows determine it; without any it is the value that the fit started from."""
     record = document["chips"][owner] if owner else document["shared"]
     informed, about = record["informed"][key], f"{key} of {owner or 'all chips'}"
     value, start = record["constants"][key], document["starts"][key]
     if not informed:
-        return Fact(value, (), "inferred", about, f"no measurement tells it: {start}", taken_from=owner)
-    return Fact(value, _SOURCE, "inferred", about, f"fitted: {informed} measurements tell it", taken_from=owner)
+        return Fact(value, (), "inferred", about, f"no measurement determines it: {start}", taken_from=owner)
+    return Fact(value, _SOURCE, "inferred", about, f"fitted to {informed} measurements", taken_from=owner)
 
 
 def _scaled(lent: Fact[float], factor: dict[str, Any]) -> Fact[float]:
@@ -102,16 +102,16 @@ def _scaled(lent: Fact[float], factor: dict[str, Any]) -> Fact[float]:
     return replace(lent, value=value, source=source, note=f"times {factor['v']} {factor['note']}")
 
 
-def _told(document: dict[str, Any], key: str, record: dict[str, Any]) -> Fact[float]:
+def _stated(document: dict[str, Any], key: str, record: dict[str, Any]) -> Fact[float]:
     """A constant that is published, or follows from what is."""
     return fact(record, document["evidence"], about=key)
 
 
 def _rule(document: dict[str, Any], target: Target) -> dict[str, Any]:
-    """The first rule of the data that speaks of a target: by name, or by descriptor generation."""
+    """The first rule of the data for a target: by name, or by descriptor generation."""
     for rule in document["extrapolation"]:
         if target.name in rule.get("targets", ()) or target.td_generation in rule.get("generations", ()):
             return rule
     raise AneforgeError(
-        f"{target.name}: nobody has measured it, and no rule says from which chip to take its constants"
+        f"{target.name}: this chip was never measured, and no rule says whose constants to take. Choose another chip."
     )

@@ -17,11 +17,11 @@ __all__ = ["compute_us", "engines_for", "passes", "reread_us", "weights_us"]
 _STORED = {"int8": "int8_bytes", "palette": "palette_bytes", "sparse": "sparse_bytes"}
 
 
-def engines_for(work: Work, known: Constants, told: int | None = None) -> int:
-    """How many engines share a layer: what was told, or all from so many places on; computed operands stay on one."""
+def engines_for(work: Work, known: Constants, used: int | None = None) -> int:
+    """How many engines share a layer: ``used``, or all from so many places on; computed operands stay on one."""
     if work.kind == "bmm" or known.engines == 1:
         return 1
-    return told or (known.engines if work.positions >= known.shared["shared_positions"] else 1)
+    return used or (known.engines if work.positions >= known.shared["shared_positions"] else 1)
 
 
 def compute_us(work: Work, known: Constants, engines: int) -> float:
@@ -66,8 +66,8 @@ def weights_us(work: Work, known: Constants, marginal: bool = False) -> float:
 
 def passes(work: Work, known: Constants) -> int:
     """How often the input passes the engine: once for each group of output channels that the kernel memory holds."""
-    lanes, held = int(known.shared["lanes"]), known.shared["kernel_memory"] / (2 * work.contraction)
-    group = 2 ** floor(log2(held)) if held >= lanes else lanes
+    lanes, columns = int(known.shared["lanes"]), known.shared["kernel_memory"] / (2 * work.contraction)
+    group = 2 ** floor(log2(columns)) if columns >= lanes else lanes
     return -(-work.channels[1] // group)
 
 

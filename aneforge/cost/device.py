@@ -108,7 +108,7 @@ class Ports(NamedTuple):
 
 
 def short_rows(shapes: Iterable[Sequence[int]]) -> tuple[float, float]:
-    """Rows of fp16 tensors that are no whole lines of 64 bytes, and their bytes. One row alone needs no care."""
+    """Rows of fp16 tensors that are not whole lines of 64 bytes, and their bytes. One row alone needs no care."""
     short = [shape for shape in shapes if math.prod(shape[:-1]) > 1 and 2 * shape[-1] % _LINE]
     return float(sum(math.prod(shape[:-1]) for shape in short)), float(sum(2 * math.prod(shape) for shape in short))
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aneforge.compiler.compile import compile_target, resolve_target
+from aneforge.arguments import Source, chip_of, graph_of
+from aneforge.compiler.compile import compile_target
 from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.device import SCOPES, Ports, Roof, Setting, call_us, layer_us
 from aneforge.cost.program import is_resident, work_of_layer, work_of_program
 from aneforge.cost.work import Work
-from aneforge.errors import AneforgeError, UnavailableError
-from aneforge.graph.graph import Graph
-from aneforge.graph.tensor import Tensor
+from aneforge.errors import ArgumentError, UnavailableError
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
@@ -76,7 +75,7 @@ class Estimate:
 
     @property
     def engine_us(self) -> float:
-        return sum(each.us for each in self.layers)
+        return sum(layer.us for layer in self.layers)
 
     @property
     def roof(self) -> Roof:
@@ -91,10 +90,10 @@ class Estimate:
 
     def bounds(self) -> dict[str, float]:
         """How much of the engine's time each bound takes."""
-        found: dict[str, float] = {}
-        for each in self.layers:
-            found[each.bound] = found.get(each.bound, 0.0) + each.us
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        shares: dict[str, float] = {}
+        for layer in self.layers:
+            shares[layer.bound] = shares.get(layer.bound, 0.0) + layer.us
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -107,7 +106,7 @@ class Estimate:
             "bounds": self.bounds(),
             "roof": {"peak": self.roof.peak, "bandwidth": self.roof.bandwidth, "ridge": self.roof.ridge},
             "basis": self.basis.to_json(),
-            "layers": [each.to_json() for each in self.layers],
+            "layers": [layer.to_json() for layer in self.layers],
         }
 
     def __str__(self) -> str:
@@ -118,13 +117,14 @@ class Estimate:
 
 def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     if scope not in SCOPES or scope == "slope":
-        raise AneforgeError(f"no scope {scope!r}; it is {', '.join(each for each in SCOPES if each != 'slope')}")
+        known = ", ".join(name for name in SCOPES if name != "slope")
+        raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
     basis = basis_of(program.target)
     works = work_of_program(program)
     alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
     layers = _side_by_side(alone, program.steps)
     calls = max(1, len(program.segments))
-    us = call_us(scope, [each.us for each in layers], _ports(program), basis.constants, calls)
+    us = call_us(scope, [layer.us for layer in layers], _ports(program), basis.constants, calls)
     low, high = basis.spread
     return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
 
@@ -140,13 +140,13 @@ def _layer(layer: ProgramLayer, work: Work, program: Program, basis: Basis) -> L
 
 def _side_by_side(layers: Sequence[LayerEstimate], steps: Sequence[Sequence[int]]) -> tuple[LayerEstimate, ...]:
     """Of layers that the schedule issues together only the longest counts."""
-    found = list(layers)
+    timed = list(layers)
     for step in steps:
         longest = max(step, key=lambda place: layers[place].us)
         for place in step:
             if place != longest:
-                found[place] = replace(layers[place], us=0.0, beside=longest)
-    return tuple(found)
+                timed[place] = replace(layers[place], us=0.0, beside=longest)
+    return tuple(timed)
 
 
 class DispatchFloorWarning(UserWarning):
@@ -154,23 +154,28 @@ class DispatchFloorWarning(UserWarning):
 
 
 def estimate(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     int8: bool = False,
     target: str | int | Target | None = None,
     scope: str = DEFAULT_SCOPE,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> float:
     """Microseconds of one call from Python with NumPy arrays, which is what the seed page's figures are.
 
-    Without a target they are those of the chip that the seed page's own model was measured on, an M5 (h17s), whatever
-    this machine is. ``model.estimate()`` tells the same by layers and with an interval; ``scope="coreml_call"`` is a
-    call in an app, which is what ``aneforge estimate`` prints.
+    Without a target they are those of a compiled model's chip, else those of the chip that the seed page's own model
+    was measured on, an M5 (h17s), whatever this machine is. ``model.estimate()`` gives the same by layers and with an
+    interval, ``af.estimate_all`` the table of several chips; ``scope="coreml_call"`` is a call in an app, which is
+    what ``aneforge estimate`` prints.
     """
     if int8:
-        raise UnavailableError("estimate: int8 needs the weight encoder; encode the weights (af.Encoded) instead")
-    program = compile_target(Graph.of(out), resolve_target(SEED_PAGE_CHIP if target is None else target))
-    found = estimate_program(program, scope)
-    _warn_if_at_floor(program, found.engine_us, found.us, stacklevel=3)
-    return found.us
+        raise UnavailableError("int8: estimate has no weight encoder. Encode the weights (af.Encoded) instead.")
+    named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
+    program = compile_target(graph_of(out, dims, function), chip_of(named, out))
+    result = estimate_program(program, scope)
+    _warn_if_at_floor(program, result.engine_us, result.us, stacklevel=3)
+    return result.us
 
 
 def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
@@ -182,7 +187,7 @@ def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     basis = basis_of(program.target)
     fixed = call_us(DEFAULT_SCOPE, [], _ports(program), basis.constants, max(1, len(program.segments)))
     enough = 2 * _FLOOR * fixed / (1 - _FLOOR)  # twice, since a layer may hide behind another
-    stored = {each.key: each for each in program.weights}
+    stored = {weight.key: weight for weight in program.weights}
     least = most = 0.0
     for layer in program.layers:
         work = work_of_layer(layer, stored)
@@ -192,22 +197,22 @@ def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
         most += layer_us(work, basis.constants, Setting(resident=False)).us
     if most < _FLOOR * (fixed + most):
         return _warn_if_at_floor(program, most, fixed + most, stacklevel + 1)
-    found = estimate_program(program)
-    return _warn_if_at_floor(program, found.engine_us, found.us, stacklevel + 1)
+    whole = estimate_program(program)
+    return _warn_if_at_floor(program, whole.engine_us, whole.us, stacklevel + 1)
 
 
 def _warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: int) -> bool:
     if engine_us >= _FLOOR * us:
         return False
     what = ", ".join(port.name for port in program.outputs[:4])
-    told = (
+    message = (
         f"{what}: {1 - engine_us / us:.0%} of a call of {us:.0f} us on {chip_label(program.target.name)} is dispatch "
         f"and copies, {engine_us:.2g} us the engine's work: give it more work, or batch it"
     )
-    warnings.warn(told, DispatchFloorWarning, stacklevel=stacklevel)
+    warnings.warn(message, DispatchFloorWarning, stacklevel=stacklevel)
     return True
 
 
 def estimate_provenance(target: str | int | Target) -> dict[str, Any]:
     """What a target's estimates rest on: each constant with its evidence, whose they are and by which rule."""
-    return basis_of(resolve_target(target)).to_json()
+    return basis_of(chip_of(target)).to_json()

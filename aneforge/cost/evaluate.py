@@ -33,7 +33,7 @@ def predict(row: Mapping[str, Any]) -> float:
 def _basis(row: Mapping[str, Any]) -> Basis:
     name = row.get("target") or row.get("chip")
     if not isinstance(name, str):
-        raise RowError("a row needs its target (h17s) or its chip (M5 Pro)")
+        raise RowError("row: it needs its target (h17s) or its chip (M5 Pro).")
     return basis_of(name)
 
 
@@ -41,19 +41,19 @@ def predict_with(row: Mapping[str, Any], layers: Sequence[Work], known: Constant
     scope = row.get("scope", "host_call")
     scope = "host_call" if scope == "app" else scope
     if scope not in SCOPES:
-        raise RowError(f"no scope {scope!r}; it is {', '.join(SCOPES)} or app")
+        raise RowError(f"scope: {scope!r} is not a scope; choose one: {', '.join(SCOPES)}, app.")
     engines, marginal = row.get("engines_used"), scope == "slope"
     inside = scope == "host_call"  # a call's own copies hide the way of single planar ops
-    times = [layer_us(each, known, Setting(engines, inside and not each.macs, marginal)).us for each in layers]
+    times = [layer_us(work, known, Setting(engines, inside and not work.macs, marginal)).us for work in layers]
     read, written = (_bytes(row, key, side) for key, side in (("in_bytes", "inputs"), ("out_bytes", "outputs")))
     rows = short_rows(shape for side in ("inputs", "outputs") for shape in row.get(side) or () if shape)
     return call_us(scope, times, Ports(read, written, *rows), known, int(row.get("dispatches") or 1))
 
 
 def _bytes(row: Mapping[str, Any], key: str, side: str) -> float:
-    told = row.get(key)
-    if told is not None:
-        return float(told)
+    stated = row.get(key)
+    if stated is not None:
+        return float(stated)
     total = 0.0
     for shape in row.get(side) or ():
         size = 2.0
@@ -86,11 +86,11 @@ class Figures:
 
 def figures(rows: Sequence[Mapping[str, Any]], predicted: Callable[[Mapping[str, Any]], float] = predict) -> Figures:
     if not rows:
-        raise AneforgeError("no rows to compare with")
+        raise AneforgeError("rows: the list is empty; a comparison needs at least one row.")
     pairs = [(predicted(row), float(row["latency_us"])) for row in rows]
-    errors = [made / measured - 1 for made, measured in pairs]
-    sizes = sorted(abs(each) for each in errors)
-    factors = sorted(max(made / measured, measured / made) for made, measured in pairs)
+    errors = [predicted_us / measured - 1 for predicted_us, measured in pairs]
+    sizes = sorted(abs(error) for error in errors)
+    factors = sorted(max(predicted_us / measured, measured / predicted_us) for predicted_us, measured in pairs)
     place = min(len(sizes) - 1, int(0.9 * len(sizes)))
     return Figures(
         len(rows),
@@ -123,9 +123,9 @@ def _rank_within_sources(rows: Sequence[Mapping[str, Any]], pairs: Sequence[tupl
     groups: dict[Any, list[tuple[float, float]]] = {}
     for row, pair in zip(rows, pairs, strict=True):
         groups.setdefault(row.get("source"), []).append(pair)
-    large = [each for each in groups.values() if len(each) >= 4]
-    total = sum(len(each) for each in large)
-    return sum(len(each) * _spearman(each) for each in large) / total if total else 1.0
+    large = [group for group in groups.values() if len(group) >= 4]
+    total = sum(len(group) for group in large)
+    return sum(len(group) * _spearman(group) for group in large) / total if total else 1.0
 
 
 def _spearman(pairs: Sequence[tuple[float, float]]) -> float:
@@ -160,11 +160,11 @@ def read_rows(path: str | Path) -> list[dict[str, Any]]:
     except (UnicodeDecodeError, ValueError) as error:
         raise AneforgeError(f"{file.name}: not JSON ({str(error).splitlines()[0]})") from None
     rows = document.get("rows") if isinstance(document, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
-        raise AneforgeError(f"{file.name}: no list of 'rows' in the schema of train.json")
-    bad = next((i for i, each in enumerate(rows) if not _is_time(each.get("latency_us"))), None)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise AneforgeError(f"{file.name}: expected an object with a list of 'rows', as in train.json.")
+    bad = next((i for i, row in enumerate(rows) if not _is_time(row.get("latency_us"))), None)
     if bad is not None:
-        raise AneforgeError(f"{file.name}: row {bad} has no latency_us to compare with")
+        raise AneforgeError(f"{file.name}: row {bad} has no latency_us to compare with. Add it, in microseconds.")
     return rows
 
 

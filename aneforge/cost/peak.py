@@ -48,7 +48,7 @@ class PeakEvidence:
     def _rate(self, ratio: Fact[Any]) -> Fact[Any]:
         if not ratio.known:
             return ratio
-        lost = tuple(self._rate(each) for each in ratio.losers)
+        lost = tuple(self._rate(loser) for loser in ratio.losers)
         return replace(ratio, value=round(self.anchor.value * ratio.value, 3), losers=lost)
 
     @property
@@ -58,11 +58,15 @@ class PeakEvidence:
 
     @property
     def caveat(self) -> str:
-        said, got = self.projected_speedup.value, ", ".join(f"{name} {v:.3f}" for name, v in self.readings.items())
+        projected, got = (
+            self.projected_speedup.value,
+            ", ".join(f"{name} {v:.3f}" for name, v in self.readings.items()),
+        )
         return (
-            f"a peak ceiling: the seed page projects an M5 ({_CAVEAT_CHIP}) to about {said} times an M1, where calls "
+            f"a peak ceiling: the seed page projects an M5 ({_CAVEAT_CHIP}) to about {projected} times an M1, "
+            "where calls "
             f"measured end to end are {self.measured_speedup.value} faster; the published curves did not "
-            f"give {said} in the readings tried ({got})"
+            f"give {projected} in the readings tried ({got})"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -93,8 +97,8 @@ def project_peak(arch: str | int | Target) -> dict[str, Any]:
     dispatch holds real work below the ceiling. The published curves give 4.942 for that pair; :func:`peak_evidence`
     has the sources.
     """
-    told = peak_evidence(arch)
-    return {name: getattr(told, name).value for name in _RESULT}
+    evidence = peak_evidence(arch)
+    return {name: getattr(evidence, name).value for name in _RESULT}
 
 
 def peak_evidence(arch: str | int | Target) -> PeakEvidence:
@@ -126,8 +130,8 @@ def _anchor(document: dict[str, Any]) -> tuple[Target, Fact[float]]:
     """The one chip whose anchor has a headline rate: the M1."""
     name, row = next((name, row) for name, row in document["anchors"].items() if "headline_peak_tflops" in row)
     about = f"TFLOPS of {name}, convolutions end to end"
-    found = fact(row, document["evidence"], key="headline_peak_tflops", about=about)
-    return compiler_target(name), replace(found, taken_from=name)
+    anchor = fact(row, document["evidence"], key="headline_peak_tflops", about=about)
+    return compiler_target(name), replace(anchor, taken_from=name)
 
 
 def _clock(curve: Fact[CostCurve], field: str) -> Fact[Any]:
@@ -142,9 +146,9 @@ def _relative(target: Target, curve: Fact[CostCurve], base: CostCurve) -> Fact[A
         return unknown(about)
     points = curve.value
     if target.name in table["rel_m1"]:
-        found = fact({"v": table["rel_m1"][target.name], "e": table["e"]}, document["evidence"], about=about)
-        disputed = [replace(each, value=_ratio(points, each.value, base)) for each in cores.losers]
-        return with_losers(found, *disputed, conflict_id=cores.conflict_id)
+        relative = fact({"v": table["rel_m1"][target.name], "e": table["e"]}, document["evidence"], about=about)
+        disputed = [replace(loser, value=_ratio(points, loser.value, base)) for loser in cores.losers]
+        return with_losers(relative, *disputed, conflict_id=cores.conflict_id)
     whole = replace(curve, value=points.relative_to_m1, note="cores of the stand-in too")
     note = f"clocks of {curve.taken_from}; cores {cores.label()}"
     return with_losers(replace(curve, value=_ratio(points, cores.value, base), about=about, note=note), whole)

@@ -20,18 +20,18 @@ _CODES = ("si8", "ui8")
 
 def work_of_program(program: Program) -> list[Work]:
     """One record for each layer, in the order they run."""
-    stored = {each.key: each for each in program.weights}
+    stored = {weight.key: weight for weight in program.weights}
     return [work_of_layer(layer, stored) for layer in program.layers]
 
 
 def is_resident(layer: ProgramLayer, program: Program) -> bool:
     """Whether the schedule keeps all that a layer reads and makes on the chip, or the call brings it."""
-    read = (program.layers[each].buffer.space if isinstance(each, int) else "port" for each in layer.inputs)
+    read = (program.layers[source].buffer.space if isinstance(source, int) else "port" for source in layer.inputs)
     return all(space != "dram" for space in (layer.buffer.space, *read))
 
 
 def work_of_layer(layer: ProgramLayer, stored: Mapping[str, ProgramWeight]) -> Work:
-    """What rides in a layer's slots costs nothing of its own: the engine applies it on the way out.
+    """An op in a layer's slots costs nothing: the engine applies it on the way out.
 
     The compiler's ``passes`` are not counted here: the fitted constants already hold how often an input is read again
     (:func:`aneforge.cost.contraction.passes`), and a layer in passes is still one layer to issue.
@@ -67,11 +67,11 @@ def _reads_codes(op: Op) -> bool:
 def _weight(op: Op, stored: Mapping[str, ProgramWeight]) -> tuple[float, str]:
     """Bytes and form of a kernel as the program packs it."""
     kernel = op.operands[1]
-    held = stored.get(kernel.attrs.get("weight", "")) if kernel.kind == "const_in" else None
-    if held is None:
+    weight = stored.get(kernel.attrs.get("weight", "")) if kernel.kind == "const_in" else None
+    if weight is None:
         return 0.0, "fp16"
-    form = "palette" if held.encoding.startswith("lut") else _FORMS.get(held.encoding, "fp16")
-    return float(held.bytes), form
+    form = "palette" if weight.encoding.startswith("lut") else _FORMS.get(weight.encoding, "fp16")
+    return float(weight.bytes), form
 
 
 def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
@@ -111,7 +111,7 @@ def _product(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
     inner = left.shape[2] if op.attrs.get("transpose_lhs") else left.shape[4]
     size, form = _weight(op, stored)
     n, d, c, h, w = op.shape
-    read = sum(prod(each.shape) for each in op.operands[:2] if each.kind != "const_in")
+    read = sum(prod(operand.shape) for operand in op.operands[:2] if operand.kind != "const_in")
     return Work(
         "linear" if size else "bmm",
         macs=float(prod(op.shape)) * inner,
@@ -132,15 +132,15 @@ def _attention(op: Op) -> Work:
     return Work(
         "sdpa",
         macs=2.0 * n * d * heads * places * key.shape[2] * width,
-        bytes_in=2.0 * sum(prod(each.shape) for each in op.operands[:3]),
+        bytes_in=2.0 * sum(prod(operand.shape) for operand in op.operands[:3]),
         bytes_out=2.0 * prod(op.shape),
         rows=n * d * heads,
     )
 
 
 def _planar(op: Op) -> Work:
-    computed = [each for each in op.operands if each.kind != "const_in"]
-    elements = max((prod(each.shape) for each in computed), default=prod(op.shape))
+    computed = [operand for operand in op.operands if operand.kind != "const_in"]
+    elements = max((prod(operand.shape) for operand in computed), default=prod(op.shape))
     kind = _NORMS.get(op.kind, op.kind)
     if op.is_a(Trait.REDUCTION):
         kind = "reduce_sum"
@@ -152,7 +152,7 @@ def _planar(op: Op) -> Work:
         kind = "argmax"
     return Work(
         kind,
-        bytes_in=2.0 * sum(prod(each.shape) for each in computed),
+        bytes_in=2.0 * sum(prod(operand.shape) for operand in computed),
         bytes_out=2.0 * prod(op.shape),
         elements=elements,
         rows=max(1, elements // op.shape[4]),

@@ -70,10 +70,10 @@ class VendorDevice:
 
     def to_json(self) -> dict[str, Any]:
         place = {"target": self.target.name, "size": self.size, "bucket": self.bucket}
-        return {**place, **{name: each.to_json() for name, each in self.facts().items()}}
+        return {**place, **{name: fact.to_json() for name, fact in self.facts().items()}}
 
     def __str__(self) -> str:
-        return "\n".join([self.target.name, *(f"  {name}: {each}" for name, each in self.facts().items())])
+        return "\n".join([self.target.name, *(f"  {name}: {fact}" for name, fact in self.facts().items())])
 
 
 def vendor_device(target: str | int | Target, size: float | None = None) -> VendorDevice:
@@ -119,13 +119,13 @@ def _setup(info: DeviceInfo, bucket: int) -> Fact[float]:
 
 
 def _own_arm(family: str) -> str | None:
-    """A family whose own numbers are known to exist and are not published: the shared row stands in."""
+    """A family whose own numbers are known to exist and are not published: the shared row is used."""
     own = store.load("cost_model")["get_device_info"].get(f"{family.lower()}_branch")
     return own and f"{family} has a {own['v']}; this is the shared row"
 
 
-def _noted(found: Fact[Any], *notes: str | None) -> Fact[Any]:
-    return replace(found, note="; ".join(each for each in (found.note, *notes) if each) or None)
+def _noted(known: Fact[Any], *notes: str | None) -> Fact[Any]:
+    return replace(known, note="; ".join(note for note in (known.note, *notes) if note) or None)
 
 
 def _of_curve(curve: Fact[CostCurve], field: str) -> Fact[Any]:
@@ -134,14 +134,14 @@ def _of_curve(curve: Fact[CostCurve], field: str) -> Fact[Any]:
 
 def _checked(value: float, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0 or not isfinite(value):
-        raise AneforgeError(f"{what} is a finite number, zero or more, not {value!r}")
+        raise AneforgeError(f"{what}: {value!r} is not a finite number, 0 or more.")
     return value
 
 
 def efficiency(target: str | int | Target, mhz: float) -> Fact[float]:
     """The effective clock over the engine clock: how much of a cycle the on-chip memory lets the engine use."""
     if not _checked(mhz, "an engine clock in MHz"):
-        raise AneforgeError("an engine clock in MHz is more than zero")
+        raise AneforgeError("mhz: an engine clock must be more than zero.")
     curve: Fact[Any] = cost_curve(resolve_target(target))
     return replace(curve, value=curve.value.effective(mhz) / mhz) if curve.known else curve
 
@@ -180,7 +180,7 @@ def _cycles(work: Work, device: VendorDevice) -> LayerCycles:
     rate, overhead = _macs_per_cycle(device, work.integers), _overhead(device.target)
     l2 = unknown("bytes per cycle of the on-chip memory")
     needs = {"core rate": rate, "bandwidth": device.bandwidth_clamp, "effective clock": device.effective_mhz}
-    missing = tuple(name for name, each in needs.items() if not each.known)
+    missing = tuple(name for name, fact in needs.items() if not fact.known)
     if missing:
         return LayerCycles(None, None, None, l2, overhead, False, rate, missing)
     compute = ceil(work.repeat * work.macs / rate.value)
@@ -283,9 +283,9 @@ def vendor_rates(target: str | int | Target) -> VendorRates:
         clock = mine.require().operating_mhz / theirs.require().operating_mhz
         effective = mine.require().effective_mhz / theirs.require().effective_mhz
     scale = {"peak_flops": cores * effective, "bw_bytes": cores, "floor_us": 1 / clock}
-    told = {key: fact(row, document["evidence"], key=key, about=f"{key} of {chip.name}") for key in scale}
-    found = {key: _scaled(told[key], by, chip, base) for key, by in scale.items()}
-    return VendorRates(chip, anchor, found["peak_flops"], found["bw_bytes"], found["floor_us"], row.get("util"))
+    published = {key: fact(row, document["evidence"], key=key, about=f"{key} of {chip.name}") for key in scale}
+    scaled = {key: _scaled(published[key], by, chip, base) for key, by in scale.items()}
+    return VendorRates(chip, anchor, scaled["peak_flops"], scaled["bw_bytes"], scaled["floor_us"], row.get("util"))
 
 
 def _anchor(chip: Target, document: dict[str, Any]) -> Fact[Any]:
@@ -294,14 +294,14 @@ def _anchor(chip: Target, document: dict[str, Any]) -> Fact[Any]:
     return fact({"v": name, "e": (own or fallback)["e"]}, document["evidence"], about=f"anchor of {chip.name}")
 
 
-def _scaled(found: Fact[Any], by: float, chip: Target, base: Target) -> Fact[Any]:
+def _scaled(known: Fact[Any], by: float, chip: Target, base: Target) -> Fact[Any]:
     if chip is base:
-        return found
+        return known
     curve, cores = cost_curve(chip), cost_cores(chip)
     return replace(
-        found,
-        value=found.value * by,
-        source=tuple(dict.fromkeys((*found.source, *curve.source, *cores.source))),
+        known,
+        value=known.value * by,
+        source=tuple(dict.fromkeys((*known.source, *curve.source, *cores.source))),
         confidence="inferred" if curve.taken_from else "predicted",
         note=f"scaled by {by:.4g}" + (f" with the clocks of {curve.taken_from}" if curve.taken_from else ""),
         conflict_id=cores.conflict_id or curve.conflict_id,
@@ -378,8 +378,8 @@ class VendorEstimate:
     @property
     def cycles(self) -> int | None:
         """The sum of the layers' cycles; None when one of them is unknown."""
-        counts = [each.cycles.cycles for each in self.layers]
-        known = [each for each in counts if each is not None]
+        counts = [layer.cycles.cycles for layer in self.layers]
+        known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
     def to_json(self) -> dict[str, Any]:
@@ -391,8 +391,8 @@ class VendorEstimate:
             "rates": self.rates.to_json(),
             "device": self.device.to_json(),
             "accuracy": dict(self.accuracy),
-            "dispatches": [each.to_json() for each in self.dispatches],
-            "layers": [each.to_json() for each in self.layers],
+            "dispatches": [dispatch.to_json() for dispatch in self.dispatches],
+            "layers": [layer.to_json() for layer in self.layers],
         }
 
     def __str__(self) -> str:
@@ -412,8 +412,8 @@ def vendor_estimate(program: Program) -> VendorEstimate:
     rates, device = vendor_rates(program.target), vendor_device(program.target)
     works = work_of_program(program)
     layers = tuple(_layer(*pair, rates, device) for pair in zip(program.layers, works, strict=True))
-    parts = tuple(_dispatch(program, each, works, rates) for each in program.segments)
-    times = [each.us for each in parts if each.us is not None]
+    parts = tuple(_dispatch(program, segment, works, rates) for segment in program.segments)
+    times = [part.us for part in parts if part.us is not None]
     return VendorEstimate(
         target=program.target,
         us=sum(times) if rates.known else None,
@@ -421,7 +421,7 @@ def vendor_estimate(program: Program) -> VendorEstimate:
         layers=layers,
         rates=rates,
         device=device,
-        energy_uj=_energy(sum(each.bytes for each in parts)),
+        energy_uj=_energy(sum(part.bytes for part in parts)),
         accuracy=vendor_accuracy(),
     )
 
@@ -434,11 +434,11 @@ def _layer(layer: ProgramLayer, work: Work, rates: VendorRates, device: VendorDe
 
 def _dispatch(program: Program, part: ProgramSegment, works: Sequence[Work], rates: VendorRates) -> VendorDispatch:
     shapes = {port.name: port.ndchw_shape for port in program.inputs}
-    ends = [shapes[each] if isinstance(each, str) else program.layers[each].shape for each in part.inputs]
-    ends += [program.layers[each].shape for each in part.outputs]
+    ends = [shapes[source] if isinstance(source, str) else program.layers[source].shape for source in part.inputs]
+    ends += [program.layers[number].shape for number in part.outputs]
     own = [works[number] for number in part.layers]
-    weights = sum(each.weight_bytes * (1 if each.shared else each.repeat) for each in own)
-    flops, moved = sum(each.repeat * each.flops for each in own), weights + sum(2.0 * prod(shape) for shape in ends)
+    weights = sum(work.weight_bytes * (1 if work.shared else work.repeat) for work in own)
+    flops, moved = sum(work.repeat * work.flops for work in own), weights + sum(2.0 * prod(shape) for shape in ends)
     us, bound = _bounded(flops, moved, rates)
     return VendorDispatch(part.number, flops, moved, None if us is None else us + rates.floor_us.value, bound)
 

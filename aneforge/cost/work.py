@@ -77,23 +77,23 @@ def work_of_row(row: Mapping[str, Any]) -> list[Work]:
         return [_totals(row)]
     if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
         raise RowError(
-            "a row needs its layers: a list of primitives such as {'op': 'linear', 'm': 1, 'k': 64, 'n': 64}"
+            "row: it needs its layers: a list of primitives such as {'op': 'linear', 'm': 1, 'k': 64, 'n': 64}"
         )
-    found: list[Work] = []
+    works: list[Work] = []
     for place, layer in enumerate(layers):
-        made = _work(place, layer, row)
-        behind = found and found[-1].kind in CONTRACTIONS and made.kind == "ew" and made.operands == 1
-        found.append(Work("absorbed") if behind else made)
-    return found
+        work = _work(place, layer, row)
+        behind = works and works[-1].kind in CONTRACTIONS and work.kind == "ew" and work.operands == 1
+        works.append(Work("absorbed") if behind else work)
+    return works
 
 
 def _totals(row: Mapping[str, Any]) -> Work:
     """A row that says how much, but not of what: one layer that has all of it."""
     try:
-        flops, weights, made = (float(row.get(key) or 0) for key in ("flops", "weight_bytes", "act_bytes"))
+        flops, weights, activations = (float(row.get(key) or 0) for key in ("flops", "weight_bytes", "act_bytes"))
     except (TypeError, ValueError):
-        raise RowError("a row without layers needs its totals as numbers: flops, weight_bytes, act_bytes") from None
-    half = made / 2
+        raise RowError("row: without layers it needs its totals as numbers: flops, weight_bytes, act_bytes") from None
+    half = activations / 2
     return Work(
         "conv", macs=flops / 2, weight_bytes=weights, bytes_in=half, bytes_out=half, channels=_ANY, positions=_MANY
     )
@@ -101,12 +101,12 @@ def _totals(row: Mapping[str, Any]) -> Work:
 
 def _work(place: int, layer: Any, row: Mapping[str, Any]) -> Work:
     if not isinstance(layer, Mapping) or not isinstance(layer.get("op"), str):
-        raise RowError(f"layer {place} is no record with an 'op'")
+        raise RowError(f"layer {place} is not a record with an 'op'. Give its op and sizes.")
     try:
         make = {"conv": _conv, "linear": _linear, "bmm": _bmm}.get(layer["op"], _planar)
         return make(layer, row)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, IndexError) as error:
-        raise RowError(f"layer {place} ({layer['op']}): {error!r} is missing or no size") from None
+        raise RowError(f"layer {place} ({layer['op']}): {error!r} is missing or not a size. Add it.") from None
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -115,16 +115,16 @@ def _pair(value: Any) -> tuple[int, int]:
 
 def _stored(layer: Mapping[str, Any], row: Mapping[str, Any], count: int) -> dict[str, Any]:
     """Bytes and form of a weight of so many numbers."""
-    told = str(layer.get("wenc") or row.get("weight_enc") or "fp16")
-    sparse = told.startswith("sparse")
+    encoding = str(layer.get("wenc") or row.get("weight_enc") or "fp16")
+    sparse = encoding.startswith("sparse")
     zeros = float(layer.get("sparsity") or (_KEPT_ZEROS if sparse else 0.0))
-    each = 2 * (1 - zeros) + 0.125 if sparse else _BYTES.get(told, 2.0)
+    bytes_each = 2 * (1 - zeros) + 0.125 if sparse else _BYTES.get(encoding, 2.0)
     return {
-        "weight_bytes": float(layer.get("wbytes") or count * each),
+        "weight_bytes": float(layer.get("wbytes") or count * bytes_each),
         "shared": bool(layer.get("shared")),
-        "form": "sparse" if sparse else _FORMS.get(told, "fp16"),
+        "form": "sparse" if sparse else _FORMS.get(encoding, "fp16"),
         "zeros": float(layer.get("sparsity") or 0.0),
-        "integers": told == "w8a8",
+        "integers": encoding == "w8a8",
     }
 
 
@@ -192,14 +192,14 @@ def _bmm(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
 
 
 def _planar(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
-    shape = [int(each) for each in layer["shape"]]
-    made = [int(each) for each in layer.get("out_shape") or shape]
+    shape = [int(extent) for extent in layer["shape"]]
+    out_shape = [int(extent) for extent in layer.get("out_shape") or shape]
     operands, elements = int(layer.get("n_in") or 1), prod(shape)
     return Work(
         layer["op"],
         _repeat(layer),
         bytes_in=2.0 * elements * operands,
-        bytes_out=2.0 * prod(made),
+        bytes_out=2.0 * prod(out_shape),
         elements=elements,
         rows=elements // shape[-1],
         operands=operands,

@@ -3,7 +3,7 @@
 An axis compares one fact. Where it is equal on both chips, the op computes the same there; where it differs, the axis
 says how strong the difference can be, on the seed page's scale of four words:
 
-``saturation``  a route makes an infinity of a number that the other chip keeps
+``saturation``  a copy makes an infinity of a number that the other chip keeps
 ``round1``      a rounding, a table or a formula that the other chip does not have: one rounding of the result, or as
                 much as the axis says in words
 ``ulp1``        the same additions in another order
@@ -125,20 +125,20 @@ class Axis:
     conflict: str | None
 
     def __str__(self) -> str:
-        told = f" ({self.conflict})" if self.conflict else ""
-        return f"{self.name}, {self.verdict}: {self.explanation}{told}; how much: {self.at_most}"
+        note = f" ({self.conflict})" if self.conflict else ""
+        return f"{self.name}, {self.verdict}: {self.explanation}{note}; how much: {self.at_most}"
 
     def to_json(self) -> dict[str, Any]:
         words = {key: getattr(self, key) for key in ("name", "verdict", "explanation", "at_most", "cure", "conflict")}
-        return {**words, "evidence": [{"about": each.about, **each.to_json()} for each in self.evidence]}
+        return {**words, "evidence": [{"about": fact.about, **fact.to_json()} for fact in self.evidence]}
 
 
-def _always(asked: Question) -> bool:
+def _always(question: Question) -> bool:
     return True
 
 
-def _data(asked: Question) -> float | None:
-    return asked.max_abs
+def _data(question: Question) -> float | None:
+    return question.max_abs
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,11 @@ class Rule:
     unmeasured: str = ""
     """What to add where one side's fact was never measured and the two are equal."""
 
-    def strength(self, asked: Question) -> str:
+    def strength(self, question: Question) -> str:
         """How strong the difference can be for this op, given what is known of its numbers."""
         if self.limit is None:
             return self.verdict
-        magnitude = self.magnitude(asked)
+        magnitude = self.magnitude(question)
         if magnitude is None:
             return self.unsaid or self.verdict
         return self.within if magnitude <= self.limit else self.verdict
@@ -183,7 +183,7 @@ class Rule:
 
 def _weakest(*facts: Fact[Any]) -> str:
     order = (*CONFIDENCE, "unknown")
-    return max((each.confidence for each in facts), key=order.index)
+    return max((fact.confidence for fact in facts), key=order.index)
 
 
 def _both(value: bool, one: Fact[Any], other: Fact[Any]) -> Fact[Any]:
@@ -227,12 +227,12 @@ def axis_fact(target: Target, key: str) -> Fact[Any]:
     """A fact that a rule compares: one of ``compile_fact``, ``status:OP``, or one made of several."""
     kind, _, rest = key.partition(":")
     if key in _COMPUTED:
-        found = _COMPUTED[key](target)
+        computed = _COMPUTED[key](target)
     elif kind == "status":
-        found = _status(target, rest)
+        computed = _status(target, rest)
     else:
-        found = compile_fact(target, key)
-    return replace(found, about=f"{key} of {target.name}")
+        computed = compile_fact(target, key)
+    return replace(computed, about=f"{key} of {target.name}")
 
 
 @cache
@@ -252,55 +252,55 @@ def _unfused_on_both(a: Target, b: Target) -> bool:
 # Geometry.
 
 
-def _has_offset(asked: Question) -> bool:
-    return asked.begin != 0
+def _has_offset(question: Question) -> bool:
+    return question.begin != 0
 
 
 @cache
 def _own_strides() -> frozenset[int]:
     """Strides above one that a convolution has on every chip; others are computed at stride one or in steps (U36)."""
-    listed = (compile_fact(each, "factor_list").value for each in all_targets())
+    listed = (compile_fact(target, "factor_list").value for target in all_targets())
     return frozenset.intersection(*(frozenset(factors) for factors in listed if factors))
 
 
-def _three_by_three(asked: Question) -> bool:
+def _three_by_three(question: Question) -> bool:
     """A 3 x 3 kernel at stride one without holes; a stride that no chip has is computed at stride one."""
-    if asked.kernel is None or tuple(asked.kernel[-2:]) != (3, 3):
+    if question.kernel is None or tuple(question.kernel[-2:]) != (3, 3):
         return False
-    return set(asked.dilation) == {1} and not any(each in _own_strides() for each in asked.stride)
+    return set(question.dilation) == {1} and not any(step in _own_strides() for step in question.stride)
 
 
-def _one_channel(asked: Question) -> bool:
-    point = asked.kernel is None or set(asked.kernel) == {1}
-    return point and asked.channels == 1 and set(asked.stride) == {1}
+def _one_channel(question: Question) -> bool:
+    point = question.kernel is None or set(question.kernel) == {1}
+    return point and question.channels == 1 and set(question.stride) == {1}
 
 
-def _bytes_in_weights(asked: Question) -> bool:
-    return asked.weights == "int8"
+def _bytes_in_weights(question: Question) -> bool:
+    return question.weights == "int8"
 
 
-def _bytes_in_both(asked: Question) -> bool:
-    return asked.weights == "int8" and asked.activations == "int8"
+def _bytes_in_both(question: Question) -> bool:
+    return question.weights == "int8" and question.activations == "int8"
 
 
-def _scaled_codes(asked: Question) -> bool:
-    return asked.weights in ("int4", "scaled palette")
+def _scaled_codes(question: Question) -> bool:
+    return question.weights in ("int4", "scaled palette")
 
 
-def _tile(asked: Question) -> float | None:
-    return None if asked.term is None else _TILE * asked.term
+def _tile(question: Question) -> float | None:
+    return None if question.term is None else _TILE * question.term
 
 
-def _term(asked: Question) -> float | None:
-    return asked.term
+def _term(question: Question) -> float | None:
+    return question.term
 
 
-def _sum(asked: Question) -> float | None:
+def _sum(question: Question) -> float | None:
     """A bound on a whole sum, where its length is known."""
-    if asked.term is None:
+    if question.term is None:
         return None
-    count = math.inf if asked.channels is None else asked.channels * math.prod(asked.kernel or (1,))
-    return asked.term * count if asked.term else 0.0
+    count = math.inf if question.channels is None else question.channels * math.prod(question.kernel or (1,))
+    return question.term * count if question.term else 0.0
 
 
 _KEEP_SMALL = "keep |x| <= 4094 in front of it (scale down and up again), or slice another axis (transpose first)"
@@ -528,15 +528,15 @@ SAME_NUMBERS: dict[str, str] = {
 """Where chips get other code and the same numbers: the rest of table 35.3, and what the compiler adds to it."""
 
 
-def found_axes(asked: Question, a: Target, b: Target, basis: str = "silicon") -> tuple[tuple[Axis, ...], list[str]]:
+def found_axes(question: Question, a: Target, b: Target, basis: str = "silicon") -> tuple[tuple[Axis, ...], list[str]]:
     """The axes on which two targets differ for an op, strongest first, and what else there is to say."""
     if basis not in BASES:
-        raise AneforgeError(f"basis is {basis!r}: say one of {', '.join(BASES)}")
+        raise AneforgeError(f"basis: {basis!r} is not a basis; choose one: {', '.join(BASES)}")
     axes, notes = [], []
     for rule in RULES:
-        if basis not in rule.bases or asked.kind not in rule.kinds or not rule.geometry(asked):
+        if basis not in rule.bases or question.kind not in rule.kinds or not rule.geometry(question):
             continue
-        strength = rule.strength(asked)
+        strength = rule.strength(question)
         if strength == "none":
             continue
         one, other = axis_fact(a, rule.fact), axis_fact(b, rule.fact)
@@ -544,8 +544,8 @@ def found_axes(asked: Question, a: Target, b: Target, basis: str = "silicon") ->
             if rule.unmeasured and (one.confidence == "predicted") != (other.confidence == "predicted"):
                 notes.append(rule.unmeasured)
         elif basis == "silicon" and rule.settled is not None and rule.settled(a, b):
-            told = ", ".join(rule.records)
-            notes.append(f"{rule.name}: {rule.fact} differs, and silicon showed that it changes nothing ({told})")
+            records = ", ".join(rule.records)
+            notes.append(f"{rule.name}: {rule.fact} differs, and silicon showed that it changes nothing ({records})")
         else:
             axes.append(_axis(rule, strength, one, other))
     axes.sort(key=lambda axis: VERDICTS.index(axis.verdict))
@@ -554,7 +554,7 @@ def found_axes(asked: Question, a: Target, b: Target, basis: str = "silicon") ->
 
 def _axis(rule: Rule, strength: str, one: Fact[Any], other: Fact[Any]) -> Axis:
     shown = tuple(numeric_fact(number) for number in rule.records)
-    conflict = one.conflict_id or other.conflict_id or next((each.conflict_id for each in shown), None)
+    conflict = one.conflict_id or other.conflict_id or next((fact.conflict_id for fact in shown), None)
     return Axis(rule.name, strength, rule.explanation, rule.at_most, rule.cure, (one, other, *shown), conflict)
 
 

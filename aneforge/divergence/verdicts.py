@@ -75,12 +75,12 @@ class Verdict:
         what = f"{self.kind} {list(self.shape)} on {chip_label(self.a)} and {chip_label(self.b)}"
         if self.axes:
             reasons = "; ".join(str(axis) for axis in self.axes)
-            told = f"{what}: {self.verdict}. {reasons[0].upper()}{reasons[1:]}"
+            line = f"{what}: {self.verdict}. {reasons[0].upper()}{reasons[1:]}"
         else:
-            told = f"{what}: none, no fact selects another route"
+            line = f"{what}: none, no fact of the two chips differs for it"
         if self.field_verdict != self.verdict:
-            told += f". The table fields alone say {self.field_verdict}"
-        return ". ".join((told, *(f"{note[0].upper()}{note[1:]}" for note in self.notes)))
+            line += f". The table fields alone say {self.field_verdict}"
+        return ". ".join((line, *(f"{note[0].upper()}{note[1:]}" for note in self.notes)))
 
     def __str__(self) -> str:
         return self.says
@@ -109,9 +109,9 @@ def predict_fp16_divergence(
     ``stride``, ``dilation``, ``channels``, ``weights="int8"``, ``activations="int8"``, ``weight_max``. Both targets
     must be able to run programs.
     """
-    asked = _question(kind, shape, begin, max_abs, attrs)
-    a, b = (_running(each) for each in (target_a, target_b))
-    return strongest(found_axes(asked, a, b, basis)[0])
+    question = _question(kind, shape, begin, max_abs, attrs)
+    a, b = (_running(chip) for chip in (target_a, target_b))
+    return strongest(found_axes(question, a, b, basis)[0])
 
 
 def verdict(
@@ -143,14 +143,16 @@ def axes_of(
 
 
 @lru_cache(maxsize=16384)
-def _verdict(asked: Question, a: Target, b: Target) -> Verdict:
-    axes, notes = found_axes(asked, a, b)
-    fields, _ = found_axes(asked, a, b, "fields")
-    told = {axis.name for axis in axes}
+def _verdict(question: Question, a: Target, b: Target) -> Verdict:
+    axes, notes = found_axes(question, a, b)
+    fields, _ = found_axes(question, a, b, "fields")
+    known = {axis.name for axis in axes}
     for axis in fields:
-        if axis.name not in told and not any(note.startswith(axis.name) for note in notes):
+        if axis.name not in known and not any(note.startswith(axis.name) for note in notes):
             notes.append(f"{axis.name}: a difference by the seed page, measured alike on both ({axis.conflict})")
-    return Verdict(asked.kind, asked.shape, a.name, b.name, strongest(axes), strongest(fields), axes, tuple(notes))
+    return Verdict(
+        question.kind, question.shape, a.name, b.name, strongest(axes), strongest(fields), axes, tuple(notes)
+    )
 
 
 # What is asked.
@@ -168,8 +170,8 @@ def _question(
     unknown = next((name for name in attrs if name not in ATTRIBUTES), None)
     if unknown is not None:
         near = ", ".join(nearest(unknown, ATTRIBUTES) or ATTRIBUTES)
-        raise UnknownNameError(f"nothing about a {kind} is called {unknown!r}; nearest: {near}")
-    asked = Question(
+        raise UnknownNameError(f"{unknown}: not an attribute of a {kind}; nearest: {near}.")
+    question = Question(
         kind,
         _extents(f"shape {shape!r}", shape),
         _last(begin),
@@ -184,16 +186,16 @@ def _question(
         if attrs.get(name) is not None
     }
     if attrs.get("channels") is not None:
-        asked = replace(asked, channels=_extents(f"channels {attrs['channels']!r}", attrs["channels"])[0])
-    return replace(asked, **sizes)
+        question = replace(question, channels=_extents(f"channels {attrs['channels']!r}", attrs["channels"])[0])
+    return replace(question, **sizes)
 
 
 def _extents(what: str, sizes: Any) -> tuple[int, ...]:
     """Whole numbers of at least one; a single one may stand alone."""
     listed = sizes if isinstance(sizes, Sequence) and not isinstance(sizes, str) else (sizes,)
     try:
-        whole = tuple(int(each) for each in listed)
-        wrong = any(made != each or made < 1 for made, each in zip(whole, listed, strict=True))
+        whole = tuple(int(size) for size in listed)
+        wrong = any(number != size or number < 1 for number, size in zip(whole, listed, strict=True))
     except (TypeError, ValueError, OverflowError):
         wrong, whole = True, ()
     if wrong or not whole:
@@ -210,7 +212,7 @@ def _last(begin: Sequence[int] | int | None) -> int:
     except (TypeError, ValueError, OverflowError):
         whole = None
     if whole is None or whole != last:
-        raise AneforgeError(f"begin {begin!r}: the start of a slice is whole numbers")
+        raise AneforgeError(f"begin {begin!r}: the start of a slice must be whole numbers")
     return whole
 
 
@@ -222,21 +224,26 @@ def _magnitude(name: str, bound: Any) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number) or number < 0:
-        raise AneforgeError(f"{name} is a bound on a magnitude, so zero or more, not {bound!r}")
+        raise AneforgeError(f"{name} {bound!r} is not a bound on a magnitude; give 0 or more.")
     return number
 
 
 def _running(name: Chip) -> Target:
     chip = target(name)
     if chip.family5 is None or chip.family5 < MIN_FAMILY:
-        raise AneforgeError(f"no program runs on {chip.name}, so nothing can be said about its numbers")
+        raise AneforgeError(
+            f"{chip.name}: converted programs do not run on it, so its numbers are not known. Choose a chip from "
+            "A13 on."
+        )
     return chip
 
 
 def _with_table(name: Chip) -> Target:
     chip = target(name)
     if not compile_fact(chip, "max_operand_bytes").known:
-        raise AneforgeError(f"no table of {chip.name} is known, so nothing can be said about its numbers")
+        raise AneforgeError(
+            f"{chip.name}: its table is not published, so its numbers are not known. Choose another chip."
+        )
     return chip
 
 
@@ -289,7 +296,7 @@ def kind_of(op: str) -> str:
     kind = _KIND_OF_OP.get(op, op) if isinstance(op, str) else ""
     if kind not in KINDS:
         near = ", ".join(nearest(str(op), sorted({*_KIND_OF_OP, *KINDS}))) or ", ".join(KINDS)
-        raise UnknownNameError(f"no divergence kind or graph op {op!r}; nearest: {near}")
+        raise UnknownNameError(f"{op}: not a divergence kind or a graph op; nearest: {near}.")
     return kind
 
 
@@ -307,7 +314,7 @@ def graph_verdicts(
     graph = Graph.of(out)
     one, other = _with_table(a), _with_table(b)
     promised = _magnitude("max_abs", max_abs)
-    return [(node, _verdict(asked, one, other)) for node, asked in questions(graph, promised)]
+    return [(node, _verdict(question, one, other)) for node, question in questions(graph, promised)]
 
 
 def questions(graph: Graph, max_abs: float | None = None) -> Iterator[tuple[Tensor, Question]]:
@@ -321,18 +328,18 @@ def questions(graph: Graph, max_abs: float | None = None) -> Iterator[tuple[Tens
         kind = kind_of(node.op)
         if node.uid in squared and kind in REDUCTION:
             kind = "reduce_square"
-        asked = Question(kind, node.shape, max_abs=bounds.read_by(node))
-        yield node, _DETAILS[node.op](node, asked) if node.op in _DETAILS else asked
+        question = Question(kind, node.shape, max_abs=bounds.read_by(node))
+        yield node, _DETAILS[node.op](node, question) if node.op in _DETAILS else question
 
 
 def _squared(graph: Graph) -> set[int]:
     """Reductions that a square or a product reads (the seed page's reduce-then-square)."""
     readers = (node for node in graph.nodes if node.op in ("square", "mul"))
-    return {each.uid for node in readers for each in node.inputs}
+    return {operand.uid for node in readers for operand in node.inputs}
 
 
 class Bounds:
-    """The largest magnitude that each node can have, as far as a single look at it tells."""
+    """The largest magnitude that each node can have, as far as the node alone shows."""
 
     def __init__(self, promised: float | None) -> None:
         self.unknown = math.inf if promised is None else promised
@@ -343,12 +350,12 @@ class Bounds:
 
     def read_by(self, node: Tensor) -> float:
         """Of all that a node reads; constants count only where there is nothing else, and are read only then."""
-        live = [each for each in node.inputs if each.op != "const"] or node.inputs
+        live = [operand for operand in node.inputs if operand.op != "const"] or node.inputs
         return max(map(self.of, live), default=self.unknown)
 
     def add(self, node: Tensor) -> None:
         rule = _BOUNDS.get(node.op)
-        most = math.inf if rule is None else rule(node, [self.of(each) for each in node.inputs])
+        most = math.inf if rule is None else rule(node, [self.of(operand) for operand in node.inputs])
         self._found[node.uid] = min(most, self.unknown)
 
 
@@ -400,7 +407,7 @@ _BOUNDS: dict[str, Callable[[Any, list[float]], float]] = {
         _first,
     ),
 }
-"""What an op can give at most. A route that saturates is told at its own op, so copies keep what they read."""
+"""What an op can give at most. A copy that saturates is reported at its op, so other copies keep what they read."""
 
 
 def _peak(node: Tensor) -> float:
@@ -410,27 +417,27 @@ def _peak(node: Tensor) -> float:
     return float(node.weight.row_peaks.max(initial=0.0))
 
 
-def _sliced(node: Tensor, asked: Question) -> Question:
-    return replace(asked, begin=int(node.attrs["begin"][-1]))
+def _sliced(node: Tensor, question: Question) -> Question:
+    return replace(question, begin=int(node.attrs["begin"][-1]))
 
 
-def _reversed(node: Tensor, asked: Question) -> Question:
+def _reversed(node: Tensor, question: Question) -> Question:
     """A reversed axis is read from its end."""
     last = len(node.shape) - 1
-    return replace(asked, begin=node.shape[-1] - 1 if last in node.attrs["axes"] else 0)
+    return replace(question, begin=node.shape[-1] - 1 if last in node.attrs["axes"] else 0)
 
 
-def _stored(node: Tensor, asked: Question) -> Question:
+def _stored(node: Tensor, question: Question) -> Question:
     """How a product's constant operand is stored and how large it gets; nothing where both are computed."""
-    held = next((each for each in node.inputs[:2] if each.weight is not None), None)
-    if held is None or held.weight is None:
-        return asked
-    asked = replace(asked, activations="int8") if _is_of_bytes(node.inputs[0]) else asked
+    stored = next((operand for operand in node.inputs[:2] if operand.weight is not None), None)
+    if stored is None or stored.weight is None:
+        return question
+    question = replace(question, activations="int8") if _is_of_bytes(node.inputs[0]) else question
     # Only a promise makes the peak matter, and to find it every number is read once.
-    most = _peak(held) if math.isfinite(asked.max_abs or 0.0) else math.inf
-    encoded = held.weight.encoded
+    most = _peak(stored) if math.isfinite(question.max_abs or 0.0) else math.inf
+    encoded = stored.weight.encoded
     scaled = encoded is not None and encoded.form == "palette" and encoded.scale is not None
-    return replace(asked, weights="scaled palette" if scaled else held.weight.encoding, weight_max=most)
+    return replace(question, weights="scaled palette" if scaled else stored.weight.encoding, weight_max=most)
 
 
 def _is_of_bytes(node: Tensor) -> bool:
@@ -441,10 +448,10 @@ def _is_of_bytes(node: Tensor) -> bool:
     return codes.op == "quantize" or codes.dtype == "uint8"
 
 
-def _convolved(node: Tensor, asked: Question) -> Question:
+def _convolved(node: Tensor, question: Question) -> Question:
     attrs = node.attrs
     return replace(
-        _stored(node, asked),
+        _stored(node, question),
         kernel=tuple(node.inputs[1].shape[2:]),
         stride=tuple(attrs["stride"]),
         dilation=tuple(attrs["dilation"]),
@@ -452,28 +459,28 @@ def _convolved(node: Tensor, asked: Question) -> Question:
     )
 
 
-def _multiplied(node: Tensor, asked: Question) -> Question:
-    return replace(_stored(node, asked), channels=node.inputs[0].shape[-1])
+def _multiplied(node: Tensor, question: Question) -> Question:
+    return replace(_stored(node, question), channels=node.inputs[0].shape[-1])
 
 
-def _recurrent(node: Tensor, asked: Question) -> Question:
+def _recurrent(node: Tensor, question: Question) -> Question:
     """Gates multiply the step's input and the state; either may have one feature."""
-    return replace(asked, channels=min(node.inputs[0].shape[-1], node.inputs[-1].shape[-1]))
+    return replace(question, channels=min(node.inputs[0].shape[-1], node.inputs[-1].shape[-1]))
 
 
-def _by_weights_within_one(node: Tensor, asked: Question) -> Question:
-    return replace(asked, weight_max=1.0)
+def _by_weights_within_one(node: Tensor, question: Question) -> Question:
+    return replace(question, weight_max=1.0)
 
 
-def _dropped(node: Tensor, asked: Question) -> Question:
-    return asked if node.attrs["rate"] else replace(asked, kind="elementwise")
+def _dropped(node: Tensor, question: Question) -> Question:
+    return question if node.attrs["rate"] else replace(question, kind="elementwise")
 
 
 _DETAILS: dict[str, Callable[[Any, Question], Question]] = {
     "slice_by_size": _sliced,
     "slice_by_index": _sliced,
-    "crop": lambda node, asked: replace(asked, begin=int(node.attrs["left"])),
-    "input_view": lambda node, asked: replace(asked, begin=int(node.attrs["offset"])),
+    "crop": lambda node, question: replace(question, begin=int(node.attrs["left"])),
+    "input_view": lambda node, question: replace(question, begin=int(node.attrs["offset"])),
     "reverse": _reversed,
     **dict.fromkeys(("conv", "dynamic_conv", "conv_transpose"), _convolved),
     **dict.fromkeys(("linear", "matmul", "einsum"), _multiplied),

@@ -11,13 +11,14 @@ import json
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.legal.passes import rewritten_for
 from aneforge.errors import AneforgeError
@@ -52,43 +53,47 @@ class Exported:
     def __str__(self) -> str:
         stored = ", ".join(f"{count} {name}" for name, count in self.encodings.items()) or "none"
         lines = [f"{self.path}: {self.ops} ops, weights: {stored}"]
-        lines += [f"  {each}" for each in self.rewritten]
+        lines += [f"  {change}" for change in self.rewritten]
         return "\n".join([*lines, "  not run on a device here"])
 
     def to_json(self) -> dict[str, Any]:
-        told = {"path": str(self.path), "ops": self.ops, "encodings": dict(self.encodings)}
-        return {**told, "rewritten": list(self.rewritten), "names": dict(self.names), "run_on_device": False}
+        record = {"path": str(self.path), "ops": self.ops, "encodings": dict(self.encodings)}
+        return {**record, "rewritten": list(self.rewritten), "names": dict(self.names), "run_on_device": False}
 
 
 def export_coreml(
-    model: Tensor | Sequence[Tensor] | Graph | Model,
+    model: Source,
     path: str | Path,
     target: str | int | Target | None = None,
     overwrite: bool = False,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> Exported:
-    """Write a graph, or a compiled model's graph, as ``x.mlpackage`` (fp16, iOS 18).
+    """Write a model as ``x.mlpackage`` (fp16, iOS 18).
 
     ``target`` is the chip whose missing ops are rewritten (that of a compiled model by itself); without one, only what
     no chip has. States become states of the package.
     """
     file = Path(path)
     if file.suffix != ".mlpackage":
-        raise ExportError(f"{file.name}: a package's name ends in .mlpackage")
+        raise ExportError(f"{file.name}: the name of a package ends in .mlpackage. Change the name.")
     if file.exists() and not overwrite:
-        raise ExportError(f"{file} is there already; overwrite=True replaces it")
+        raise ExportError(f"{file}: the package exists. Use overwrite=True (--overwrite) to replace it.")
     if not file.resolve().parent.is_dir():
-        raise ExportError(f"no folder {str(file.parent)!r}")
-    if isinstance(model, Model):
-        graph, chip = model.graph, model.target if target is None else resolve_target(target)
-    else:
-        graph, chip = Graph.of(model), None if target is None else resolve_target(target)
+        raise ExportError(f"{file}: the folder {file.parent} does not exist. Create it first.")
+    graph = graph_of(model, dims, function)
+    chip = None if target is None and not isinstance(model, Model) else chip_of(target, model)
     _refuse_host_ops(graph)
     keep = frozenset() if chip else frozenset(RULES)
     draft = rewritten_for(graph, chip or resolve_target(Family.A16), keep)
     if draft.host_inputs:
-        raise ExportError(f"{draft.host_inputs[0].name}: numbers drawn at run time; make them an input")
+        raise ExportError(
+            f"{draft.host_inputs[0].name}: the op draws numbers at run time, which a package cannot do. Make them "
+            "an input."
+        )
     if not draft.graph.inputs:
-        raise ExportError("the graph has no inputs: it is a constant and needs no package")
+        raise ExportError("model: the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
     written = _Writer(quiet_mil(), draft.graph, draft.names, graph.states).package(file)
     changes = tuple(str(record) for record in draft.records)
     return Exported(file, written.ops, changes, written.encodings, written.names)
@@ -99,8 +104,9 @@ def _refuse_host_ops(graph: Graph) -> None:
         if node.op == "host" or node.dtype == "int32":
             name = graph.names()[node.uid]
             raise ExportError(
-                f"{name}: whole numbers or an op of the host; export the engine's part: aneforge partition names the "
-                "regions, --region N (or af.partition(...).graph_of(N)) takes one"
+                f"{name}: the op works on whole numbers or runs on the host. Export the engine's part: aneforge "
+                "partition lists the "
+                "regions, --region N (or af.partition(...).graph_of(N)) takes one."
             )
 
 
@@ -108,11 +114,11 @@ def _identifier(name: str, taken: Iterable[str]) -> str:
     """A name that the package may use: letters, digits and underscores, and nobody else's."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
-    found, number = plain, 0
-    while found in taken:
+    candidate, number = plain, 0
+    while candidate in taken:
         number += 1
-        found = f"{plain}_{number}"
-    return found
+        candidate = f"{plain}_{number}"
+    return candidate
 
 
 class _Writer:
@@ -125,22 +131,22 @@ class _Writer:
         self.names: dict[str, str] = {}  # in the package -> in the model
         self.encodings: dict[str, int] = {}
         self.ops = 0
-        read = {each.uid for node in graph.nodes if node.op != "dequantize" for each in node.inputs}
-        self.read_as_numbers = read | {each.uid for each in graph.outputs}
+        read = {operand.uid for node in graph.nodes if node.op != "dequantize" for operand in node.inputs}
+        self.read_as_numbers = read | {output.uid for output in graph.outputs}
 
     def package(self, file: Path) -> _Writer:
         mil, leaves = self.mil, (*self.graph.inputs, *self.graph.parameters)
-        for each in dict.fromkeys((*leaves, *self.graph.outputs)):
-            self.own[each.uid] = self._name(self.called[each.uid])
+        for leaf in dict.fromkeys((*leaves, *self.graph.outputs)):
+            self.own[leaf.uid] = self._name(self.called[leaf.uid])
         ports: OrderedDict[str, Any] = OrderedDict()
-        for each in leaves:
-            state = self.called[each.uid] in self.states
-            ports[self.own[each.uid]] = mil.port(self.own[each.uid], each.shape, state, each.dtype)
+        for leaf in leaves:
+            state = self.called[leaf.uid] in self.states
+            ports[self.own[leaf.uid]] = mil.port(self.own[leaf.uid], leaf.shape, state, leaf.dtype)
         with mil.function(ports) as function:
-            for each in leaves:
-                held, name = function.inputs[self.own[each.uid]], self.own[each.uid]
-                is_state = self.called[each.uid] in self.states
-                self.values[each.uid] = mil.op("read_state", f"{name}_before", input=held) if is_state else held
+            for leaf in leaves:
+                value, name = function.inputs[self.own[leaf.uid]], self.own[leaf.uid]
+                is_state = self.called[leaf.uid] in self.states
+                self.values[leaf.uid] = mil.op("read_state", f"{name}_before", input=value) if is_state else value
             for node in self.graph.nodes:
                 if not node.definition.leaf or node.op in REFUSED:
                     self._node(node)
@@ -149,9 +155,9 @@ class _Writer:
         return self
 
     def _name(self, name: str) -> str:
-        found = _identifier(name, self.names)
-        self.names[found] = name
-        return found
+        identifier = _identifier(name, self.names)
+        self.names[identifier] = name
+        return identifier
 
     def _node(self, node: Tensor) -> None:
         name, rule = self.called[node.uid], RULES.get(node.op)
@@ -161,15 +167,15 @@ class _Writer:
             reason = REFUSED.get(node.op, "Core ML's language has no op for it")
             raise ExportError(f"{name} ({node.op} {list(node.shape)}): {reason}")
         self.ops += 1
-        operands = [self.value(each) for each in node.inputs]
+        operands = [self.value(operand) for operand in node.inputs]
         self.values[node.uid] = rule(self.mil, self.own.get(node.uid) or self._name(name), node, *operands)
 
     def value(self, node: Tensor) -> Any:
-        found = self.values.get(node.uid)
-        if found is None:
+        value = self.values.get(node.uid)
+        if value is None:
             assert node.weight is not None
-            found = self.values[node.uid] = self._constant(node)
-        return found
+            value = self.values[node.uid] = self._constant(node)
+        return value
 
     def _constant(self, node: Tensor) -> Any:
         """A weight in the form it is stored in; plain ones as fp16."""
@@ -187,7 +193,7 @@ class _Writer:
             axis = next((i for i, extent in enumerate(encoded.scale.shape) if extent > 1), 0)
             axis = next((i for i, extent in enumerate(zero.shape) if extent > 1), axis)
             shape = encoded.scale.shape if encoded.scale.size > 1 else zero.shape
-            lines = [np.broadcast_to(each, shape).reshape(-1) for each in (encoded.scale, zero)]
+            lines = [np.broadcast_to(part, shape).reshape(-1) for part in (encoded.scale, zero)]
             kind = encoded.codes.dtype
             return mil.op(
                 "constexpr_affine_dequantize",
@@ -223,8 +229,8 @@ class _Writer:
 
     def _finish(self, function: Any) -> None:
         """Outputs under their names; the new value of a state goes into the state."""
-        state_of = {made: name for name, made in self.states.items()}
-        port_of = {self.called[each.uid]: self.own[each.uid] for each in self.graph.inputs}
+        state_of = {value: name for name, value in self.states.items()}
+        port_of = {self.called[port.uid]: self.own[port.uid] for port in self.graph.inputs}
         handed = []
         for node in self.graph.outputs:
             name, value = self.own[node.uid], self.value(node)
@@ -237,18 +243,20 @@ class _Writer:
             else:
                 handed.append(value)
         if not handed:
-            raise ExportError("the graph has nothing but states for outputs; Core ML wants a result")
+            raise ExportError(
+                "model: all outputs are states, and Core ML needs a result. Add an output that is not a state."
+            )
         function.set_outputs(handed)
 
     def _save(self, function: Any, file: Path) -> None:
         """The package in place of an old one, as a unit, and the same bytes whenever it is written."""
         with written_folder(file) as fresh:
-            made = fresh / file.name
-            self.mil.save(function, made)
-            _fix_identifiers(made)
-            for each in made.iterdir():
-                each.rename(fresh / each.name)
-            made.rmdir()
+            package = fresh / file.name
+            self.mil.save(function, package)
+            _fix_identifiers(package)
+            for entry in package.iterdir():
+                entry.rename(fresh / entry.name)
+            package.rmdir()
 
 
 def _fix_identifiers(package: Path) -> None:

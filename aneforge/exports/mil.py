@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
-"""coremltools' builder of MIL, loaded when it is needed and without its talk."""
+"""coremltools' builder of MIL, loaded when it is needed and without its log messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, install_hint
 from aneforge.process import quiet_warnings
 
 __all__ = ["Mil", "quiet_mil"]
@@ -39,7 +39,9 @@ def quiet_mil() -> Mil:
             import coremltools
             from coremltools.converters.mil import mil
     except ImportError:
-        raise AneforgeError("writing Core ML needs coremltools: pip install 'aneforge[coreml]'") from None
+        raise AneforgeError(
+            f"coremltools: writing Core ML needs this package. Install it with {install_hint('coreml')}"
+        ) from None
     return Mil(coremltools, mil)
 
 
@@ -52,19 +54,22 @@ class Mil:
     def port(self, name: str, shape: Sequence[int], state: bool, kind: str) -> Any:
         types = self._mil.types
         if kind == "uint8":
-            raise AneforgeError(f"{name}: an image port of bytes; export the graph behind its cast, with fp16 pixels")
+            raise AneforgeError(
+                f"{name}: the port takes bytes, which a package does not. Export the graph behind its cast, with "
+                "fp16 pixels."
+            )
         if state:
             return self._builder.state_tensor_placeholder(tuple(shape), dtype=types.fp16)
         return self._builder.placeholder(tuple(shape), dtype=types.fp16, name=name)
 
     @contextlib.contextmanager
     def function(self, ports: OrderedDict[str, Any]) -> Iterator[Any]:
-        with _quiet(), self._mil.Function(ports, opset_version=self._tools.target.iOS18) as made:
-            yield made
+        with _quiet(), self._mil.Function(ports, opset_version=self._tools.target.iOS18) as program:
+            yield program
 
-    def op(self, kind: str, name: str, **given: Any) -> Any:
+    def op(self, kind: str, name: str, **operands: Any) -> Any:
         try:
-            return getattr(self._builder, kind)(name=name, **given)
+            return getattr(self._builder, kind)(name=name, **operands)
         except (ValueError, TypeError, AttributeError, RuntimeError) as error:
             line = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise AneforgeError(f"{name} ({kind}): Core ML's own checks refuse it: {line}") from None
@@ -89,7 +94,7 @@ class Mil:
         program = self._mil.Program()
         program.add_function("main", function)
         with _quiet():
-            made = self._tools.convert(
+            package = self._tools.convert(
                 program,
                 source="milinternal",
                 convert_to="mlprogram",
@@ -98,7 +103,7 @@ class Mil:
                 pass_pipeline=self._tools.PassPipeline.EMPTY,
                 skip_model_load=True,
             )
-            made.save(str(file))
+            package.save(str(file))
         self._sort_maps(file)
 
     def _sort_maps(self, file: Path) -> None:

@@ -20,8 +20,8 @@ Rule = Callable[..., Any]
 def _plain(kind: str, *operands: str) -> Rule:
     """An op with the same operands and nothing to spell."""
 
-    def rule(mil: Mil, name: str, node: Tensor, *given: Any) -> Any:
-        return mil.op(kind, name, **dict(zip(operands, given, strict=True)))
+    def rule(mil: Mil, name: str, node: Tensor, *values: Any) -> Any:
+        return mil.op(kind, name, **dict(zip(operands, values, strict=True)))
 
     return rule
 
@@ -30,8 +30,8 @@ def _with(kind: str, spelled: dict[str, str], operand: str = "x") -> Rule:
     """An op of one operand whose attributes are numbers under other names."""
 
     def rule(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
-        told = {theirs: _number(node.attrs[ours]) for ours, theirs in spelled.items()}
-        return mil.op(kind, name, **{operand: x}, **told)
+        settings = {theirs: _number(node.attrs[ours]) for ours, theirs in spelled.items()}
+        return mil.op(kind, name, **{operand: x}, **settings)
 
     return rule
 
@@ -48,11 +48,11 @@ def _conv(kind: str) -> Rule:
     def rule(mil: Mil, name: str, node: Tensor, x: Any, weight: Any, bias: Any = None) -> Any:
         attrs = node.attrs
         top, bottom, left, right = attrs["pad"]
-        given = {"x": x, "weight": weight, **({} if bias is None else {"bias": bias})}
+        operands = {"x": x, "weight": weight, **({} if bias is None else {"bias": bias})}
         return mil.op(
             kind,
             name,
-            **given,
+            **operands,
             strides=list(attrs["stride"]),
             pad_type="custom",
             pad=[top, bottom, left, right],
@@ -129,7 +129,8 @@ def _group_norm(mil: Mil, name: str, node: Tensor, x: Any, gamma: Any, beta: Any
     back = mil.op("reshape", f"{name}_back", x=white, shape=list(shape))
     along = [1, shape[1], *(1,) * (len(shape) - 2)]
     gain, offset = (
-        mil.op("reshape", f"{name}_{what}", x=each, shape=along) for what, each in (("gain", gamma), ("offset", beta))
+        mil.op("reshape", f"{name}_{what}", x=parameter, shape=along)
+        for what, parameter in (("gain", gamma), ("offset", beta))
     )
     return mil.op("add", name, x=mil.op("mul", f"{name}_scaled", x=back, y=gain), y=offset)
 
@@ -146,17 +147,17 @@ def _prelu(mil: Mil, name: str, node: Tensor, x: Any, alpha: Any) -> Any:
     return mil.op("sub", name, x=above, y=mil.op("mul", f"{name}_sloped", x=below, y=slope))
 
 
-def _select(mil: Mil, name: str, node: Tensor, *given: Any) -> Any:
+def _select(mil: Mil, name: str, node: Tensor, *operands: Any) -> Any:
     """All three of one shape: the language's checks know no other."""
     spread = []
-    for place, (each, of) in enumerate(zip(given, node.inputs, strict=True)):
+    for place, (operand, of) in enumerate(zip(operands, node.inputs, strict=True)):
         if of.shape == node.shape:
-            spread.append(each)
+            spread.append(operand)
             continue
         shape = (1,) * (len(node.shape) - len(of.shape)) + of.shape
-        raised = each
+        raised = operand
         if shape != of.shape:
-            raised = mil.op("reshape", f"{name}_raised_{place}", x=each, shape=list(shape))
+            raised = mil.op("reshape", f"{name}_raised_{place}", x=operand, shape=list(shape))
         reps = [a // b for a, b in zip(node.shape, shape, strict=True)]
         spread.append(mil.op("tile", f"{name}_spread_{place}", x=raised, reps=reps))
     condition, a, b = spread
@@ -182,8 +183,8 @@ def _affine(mil: Mil, name: str, node: Tensor, x: Any, transform: Any) -> Any:
 
 def _linear(mil: Mil, name: str, node: Tensor, x: Any, weight: Any, bias: Any = None) -> Any:
     if node.inputs[1].weight is None:
-        found = mil.op("matmul", name if bias is None else f"{name}_product", x=x, y=weight, transpose_y=True)
-        return found if bias is None else mil.op("add", name, x=found, y=bias)
+        product = mil.op("matmul", name if bias is None else f"{name}_product", x=x, y=weight, transpose_y=True)
+        return product if bias is None else mil.op("add", name, x=product, y=bias)
     return mil.op("linear", name, x=x, weight=weight, **({} if bias is None else {"bias": bias}))
 
 
@@ -194,9 +195,9 @@ def _attention(mil: Mil, name: str, node: Tensor, q: Any, k: Any, v: Any, mask: 
     if abs(factor - 1.0) > 1e-3:
         q = mil.op("mul", f"{name}_query", x=q, y=np.float16(factor))
     if attrs["is_causal"]:
-        raise AneforgeError(f"{name} (sdpa): a causal mask; give it as attn_mask")
-    given = {} if mask is None else {"attn_mask": mask}
-    return mil.op("scaled_dot_product_attention", name, query=q, key=k, value=v, **given)
+        raise AneforgeError(f"{name} (sdpa): is_causal has no form in Core ML. Give the mask as attn_mask.")
+    settings = {} if mask is None else {"attn_mask": mask}
+    return mil.op("scaled_dot_product_attention", name, query=q, key=k, value=v, **settings)
 
 
 def _pad(mil: Mil, name: str, node: Tensor, x: Any) -> Any:

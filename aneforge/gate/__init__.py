@@ -1,4 +1,4 @@
-"""Will it run there: rules that say whether the engine of a chip takes an operation through a route, and why."""
+"""Rules that say whether the engine of a chip takes an operation through a route, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the gate agrees with people who have the chips.
+"""How often the gate agrees with verdicts measured on real chips.
 
 ``verdict(row)`` answers one row of the published verdicts from what it describes, never from what was measured;
 ``evaluate(rows)`` compares. Five figures: exact (the same word), runs-or-not (plain and balanced over the two
@@ -50,13 +50,13 @@ def verdict(row: Mapping[str, Any]) -> Answer:
     query = query_of(row)
     route = _field(row, "route", str, "conversion")
     if route not in ROUTES:
-        raise QueryError(f"route: {route!r} is none of {', '.join(ROUTES)}")
-    found = judge(query, target_of_row(row), route)
-    findings = found.findings
+        raise QueryError(f"route: {route!r} is not a route; choose one: {', '.join(ROUTES)}")
+    judged = judge(query, target_of_row(row), route)
+    findings = judged.findings
     if row.get("compile_host"):  # compiled for the target and never run there
-        findings = tuple(each for each in findings if not run_time_only(each))
+        findings = tuple(finding for finding in findings if not run_time_only(finding))
     word = findings[0].effect if findings else "accept"
-    return Answer(word, findings, found.placed)
+    return Answer(word, findings, judged.placed)
 
 
 def query_of(row: Mapping[str, Any]) -> Query:
@@ -65,7 +65,7 @@ def query_of(row: Mapping[str, Any]) -> Query:
         raise QueryError(f"row: expected an object with op, shapes, chip and route, not {type(row).__name__}")
     op = _field(row, "op", str)
     if not op:
-        raise QueryError("op: empty; expected an operation's name")
+        raise QueryError("op: empty; expected the name of an operation.")
     const = {name: _shape(shape, f"const.{name}") for name, shape in _field(row, "const", Mapping, {}).items()}
     attrs = _field(row, "attrs", Mapping, {})
     shapes = _shapes(row.get("shapes"))
@@ -152,7 +152,9 @@ def target_of_row(row: Mapping[str, Any]) -> Target:
             return resolve(f"compiler:{name}").target
         except UnknownNameError:
             if chip is None:
-                raise QueryError(f"target: no compiler target {name!r}") from None
+                raise QueryError(
+                    f"target: {name!r} is not a compiler target. Run aneforge targets to see the names."
+                ) from None
     if chip is None:
         return target_of(store.load("gate_limits")["assume"]["unnamed_chip"]["target"])
     for spelled in (f"product:{chip}", f"product:{chip} Bionic"):
@@ -163,14 +165,14 @@ def target_of_row(row: Mapping[str, Any]) -> Target:
     tier = Family.__members__.get(str(row.get("tier")))
     if tier is not None and tier >= MIN_FAMILY:
         return target_of(tier)  # a chip newer than the names: the row itself says which tier it behaves as
-    raise QueryError(f"chip: no chip {chip!r} ('aneforge targets' lists the names)")
+    raise QueryError(f"chip: {chip!r} is not a chip. Run aneforge targets to see the names.")
 
 
 def _field(row: Mapping[str, Any], name: str, kind: type, default: Any = None) -> Any:
     value = row.get(name)
     if value is None:
         if default is None:
-            raise QueryError(f"{name}: missing from the row")
+            raise QueryError(f"{name}: missing from the row. Add it.")
         return default
     if not isinstance(value, kind):
         wanted = {str: "a text", Mapping: "an object"}.get(kind, kind.__name__)
@@ -183,7 +185,7 @@ def _shapes(value: Any) -> Shapes:
         return None
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise QueryError(f"shapes: expected a list of shapes, not {value!r}")
-    return tuple(_shape(each, f"shapes[{number}]") for number, each in enumerate(value))
+    return tuple(_shape(shape, f"shapes[{number}]") for number, shape in enumerate(value))
 
 
 def _shape(value: Any, where: str) -> tuple[int, ...] | None:
@@ -198,7 +200,7 @@ def _shape(value: Any, where: str) -> tuple[int, ...] | None:
         elif isinstance(size, int) and not isinstance(size, bool) and size >= 0:
             sizes.append(size)
         else:
-            raise QueryError(f"{where}: {size!r} is no size")
+            raise QueryError(f"{where}: {size!r} is not a size; expected a whole number, 0 or more.")
     return tuple(sizes)
 
 
@@ -242,33 +244,33 @@ class Agreement:
 
 def evaluate(rows: Iterable[Mapping[str, Any]], low: bool = False) -> Agreement:
     """Compare the gate with measured rows; rows of low confidence count only when ``low`` is set."""
-    told: list[tuple[Mapping[str, Any], str]] = []
+    answers: list[tuple[Mapping[str, Any], str]] = []
     result = Agreement()
     for row in rows:
         measured = _field(row, "verdict", str)
         if measured not in VERDICTS:
-            raise QueryError(f"verdict: {measured!r} is none of {', '.join(VERDICTS)}")
+            raise QueryError(f"verdict: {measured!r} is not a verdict; choose one: {', '.join(VERDICTS)}")
         if row.get("confidence") == "low" and not low:
             result.skipped += 1
             continue
         answer = verdict(row)
-        told.append((row, answer))
+        answers.append((row, answer))
         if answer != measured:
             miss = {"id": row.get("id"), "measured": measured, "answered": str(answer), "reason": answer.reason}
             result.misses.append(miss)
-    result.rows = len(told)
-    right = [answer == row["verdict"] for row, answer in told]
+    result.rows = len(answers)
+    right = [answer == row["verdict"] for row, answer in answers]
     result.exact = _share(right)
-    runs = [((answer in _RUNS) == (row["verdict"] in _RUNS), row["verdict"] in _RUNS) for row, answer in told]
+    runs = [((answer in _RUNS) == (row["verdict"] in _RUNS), row["verdict"] in _RUNS) for row, answer in answers]
     result.runs = _share(same for same, _ in runs)
     result.runs_balanced = (_share(s for s, ran in runs if ran) + _share(s for s, ran in runs if not ran)) / 2
-    pairs = list(_boundary(told))
+    pairs = list(_boundary(answers))
     result.boundary, result.boundary_pairs = _share(pairs), len(pairs)
-    wrong = [answer == "wrong_result" for row, answer in told if row["verdict"] == "wrong_result"]
+    wrong = [answer == "wrong_result" for row, answer in answers if row["verdict"] == "wrong_result"]
     result.wrong_results, result.wrong_result_rows = _share(wrong), len(wrong)
     for kind in ("chip", "route", "op_class"):
         table: dict[str, list[bool]] = defaultdict(list)
-        for (row, _), good in zip(told, right, strict=True):
+        for (row, _), good in zip(answers, right, strict=True):
             table[str(row.get(kind) or row.get("target") or "not named")].append(good)
         result.parts[kind] = {name: (sum(flags), len(flags)) for name, flags in table.items()}
     return result
@@ -279,10 +281,10 @@ def _share(flags: Iterable[bool]) -> float:
     return sum(counted) / len(counted) if counted else 1.0
 
 
-def _boundary(told: Sequence[tuple[Mapping[str, Any], str]]) -> Iterable[bool]:
+def _boundary(answers: Sequence[tuple[Mapping[str, Any], str]]) -> Iterable[bool]:
     """For every two rows of a group, op, chip and route that were measured differently: are both right."""
     sets: dict[tuple[Any, ...], list[tuple[str, bool]]] = defaultdict(list)
-    for row, answer in told:
+    for row, answer in answers:
         if row.get("group"):
             key = (row["group"], row.get("op"), row.get("chip") or row.get("target"), row.get("route"))
             sets[key].append((row["verdict"], answer == row["verdict"]))

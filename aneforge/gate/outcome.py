@@ -1,6 +1,6 @@
-"""What becomes of a graph on some targets, as far as legality goes: the compiler's own first phases, and nothing else.
+"""What each target refuses and rewrites of a graph, by the compiler's own first phases.
 
-A compile stops at what a target refuses. To hear of everything at once, refused nodes are noted, a stand-in takes
+A compile stops at what a target refuses. To list everything at once, refused nodes are noted, a stand-in takes
 their place, and the phases run again on the rest, until nothing is refused any more.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["Outcome", "outcomes"]
 
 @dataclass
 class Outcome:
-    """One answer for all targets that no pass told apart."""
+    """One answer for all targets that every pass treated alike."""
 
     refusals: dict[str, Refusal] = field(default_factory=dict)
     """By node, without a chip's name filled in."""
@@ -43,14 +43,16 @@ class Outcome:
 
 def outcomes(graph: Graph, targets: Sequence[Target], route: str | None) -> dict[str, Outcome]:
     """The outcome of every target, by name."""
-    found: dict[str, Outcome] = {}
+    by_target: dict[str, Outcome] = {}
     whole = _Rest(graph, graph.names())
     waiting: list[tuple[_Rest, list[Target], Outcome]] = [(whole, list(targets), Outcome())]
     with quiet_collector():
         while waiting:
             rest, members, so_far = waiting.pop()
             for branch in run_pipeline(partial(Draft.of, rest.graph, route, rest.names), members, until="legalise"):
-                outcome = Outcome(dict(so_far.refusals), {node: list(each) for node, each in so_far.records.items()})
+                outcome = Outcome(
+                    dict(so_far.refusals), {node: list(records) for node, records in so_far.records.items()}
+                )
                 outcome.note(branch.draft.all_records)
                 left = None
                 if branch.error is None:
@@ -59,10 +61,10 @@ def outcomes(graph: Graph, targets: Sequence[Target], route: str | None) -> dict
                     outcome.refusals |= _refused(rest, branch.error)
                     left = _without(whole, outcome.refusals)
                 if left is None:
-                    found |= dict.fromkeys((target.name for target in branch.targets), outcome)
+                    by_target |= dict.fromkeys((target.name for target in branch.targets), outcome)
                 else:
                     waiting.append((left, branch.targets, outcome))
-    return found
+    return by_target
 
 
 @dataclass(frozen=True)
@@ -101,19 +103,19 @@ def _without(whole: _Rest, refused: dict[str, Refusal]) -> _Rest | None:
     kept = 0
     for node in graph.nodes:
         name = names[node.uid]
-        operands = tuple(replaced.get(each.uid, each) for each in node.inputs)
+        operands = tuple(replaced.get(operand.uid, operand) for operand in node.inputs)
         if name in refused:
-            leaving |= {each.uid: each for each in operands if not each.definition.leaf}
+            leaving |= {operand.uid: operand for operand in operands if not operand.definition.leaf}
             replaced[node.uid] = _stand_in(node, name)
-        elif any(each.uid in replaced for each in node.inputs):
+        elif any(operand.uid in replaced for operand in node.inputs):
             replaced[node.uid] = make(node.definition, operands, node.attrs, name=node.name, weight=node.weight)
             replaced[node.uid].where = node.where
             kept += 1
         else:
             kept += not node.definition.leaf
-    names |= {made.uid: names[uid] for uid, made in replaced.items()}
-    outputs = (replaced.get(each.uid, each) for each in graph.outputs)
-    ends = dict.fromkeys([*(each for each in outputs if not each.definition.leaf), *leaving.values()])
+    names |= {tensor.uid: names[uid] for uid, tensor in replaced.items()}
+    outputs = (replaced.get(output.uid, output) for output in graph.outputs)
+    ends = dict.fromkeys([*(output for output in outputs if not output.definition.leaf), *leaving.values()])
     return _Rest(Graph(list(ends)), names) if kept and ends else None
 
 

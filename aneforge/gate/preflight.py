@@ -1,4 +1,4 @@
-"""Will it run there: every node of a graph against one chip, or against all of them.
+"""What one chip, or each of several, does with every node of a graph.
 
 Preflight decides nothing. It runs the first phases of the compiler, for all chips together, and reports what they
 refused, rewrote and warned of: what ``check`` says of a node is what ``compile`` does with it.
@@ -6,29 +6,32 @@ refused, rewrote and warned of: what ``check`` says of a node is what ``compile`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from aneforge.arguments import Chips, Source, chips_of, graph_of
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.check import check_reads, judgements, program_route
 from aneforge.compiler.legal.judge import Finding, judge
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
-from aneforge.errors import AneforgeError
+from aneforge.errors import ArgumentError
 from aneforge.gate.outcome import Outcome, outcomes
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import Node, located
+from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
-from aneforge.targets import Family, Target, all_targets, op_routes, resolve, target
+from aneforge.output.by_chip import ByChip
+from aneforge.targets import Family, Target, op_routes
+from aneforge.targets import target as find_target
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.evidence import Fact
 from aneforge.targets.families import as_family
 from aneforge.targets.names import newest_below_the_floor
 from aneforge.targets.ops import ROUTES, lowered_to
 
-__all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all"]
+__all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all", "preflights"]
 
 STATUSES = ("native", "decompose", "reject", "oversize", "risk")
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
@@ -67,13 +70,13 @@ class OpReport:
 
     @property
     def oversize(self) -> bool:
-        """Nothing but extents speaks against it: in smaller pieces it would run."""
+        """Only extents are too large: in smaller pieces it would run."""
         refused = [finding for finding in self.findings if finding.effect == "reject"]
         return self.status == "reject" and bool(refused) and all(finding.oversize for finding in refused)
 
     @property
     def rewrite(self) -> str | None:
-        """The row of the compiler's table of rewrites that stands in for it."""
+        """The row of the compiler's table of rewrites that replaces it."""
         return None if self._record is None else self._record.rewrite
 
     @property
@@ -140,8 +143,10 @@ class OpReport:
         return Fact(None, about=f"{statuses.name} on {self.target.name}") if known is None else known
 
     def __str__(self) -> str:
-        told = f": {self.message}" if self.message else ""
-        return f"{self.name} ({self.op} {list(self.shape)}, {self.where}) {self.status}{told} {self.evidence.label()}"
+        reason = f": {self.message}" if self.message else ""
+        return (
+            f"{self.name} ({self.op} {list(self.shape)}, {self.where}) {self.status}{reason} {self.evidence.label()}"
+        )
 
     def __repr__(self) -> str:
         return f"OpReport({self.op!r}, {list(self.shape)}, {self.status!r})"
@@ -191,13 +196,13 @@ class Preflight:
     def _judged(self, node: Tensor, name: str, risks: tuple[Finding, ...]) -> OpReport:
         records = self._outcome.records.get(name, [])
         refusal = self._outcome.refusals.get(name)
-        told = tuple(self._rewritten(node, record) for record in records)
+        rewrites = tuple(self._rewritten(node, record) for record in records)
         if refusal is not None:
             named = refusal.on(self.target.name)
             findings = named.findings or (self._late(named.rule, named.reason, named.oversize),)
-            return self._report(node, "reject", (*findings, *told), records[0] if records else None)
+            return self._report(node, "reject", (*findings, *rewrites), records[0] if records else None)
         if records:
-            return self._report(node, "decompose", told, records[0])
+            return self._report(node, "decompose", rewrites, records[0])
         return self._report(node, "risk" if risks else "native", risks)
 
     def _report(
@@ -285,35 +290,18 @@ class Preflight:
         return f"Preflight({self.target.name!r}, ok={self.ok}, {self.counts})"
 
     def to_json(self) -> dict[str, Any]:
-        told = [status for status in STATUSES if status != "native"]
-        detail = {status: [each.to_json() for each in self._reports[status]] for status in told}
+        listed = [status for status in STATUSES if status != "native"]
+        detail = {status: [report.to_json() for report in self._reports[status]] for status in listed}
         family = None if self.family is None else int(self.family)
         head = {"target": self.target.name, "family": family, "route": self.route, "ok": self.ok}
         return {**head, "counts": self.counts, **detail}
 
 
-class PreflightAll(Mapping[str, Preflight]):
+class PreflightAll(ByChip[Preflight]):
     """One graph against several chips, by the names that were asked."""
 
-    def __init__(self, results: dict[str, Preflight]) -> None:
-        self._results = results
 
-    def __getitem__(self, name: str) -> Preflight:
-        return self._results[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._results)
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: result.to_json() for name, result in self._results.items()}
-
-
-def preflight(
-    out: Tensor | Sequence[Tensor] | Graph, family: int | str | Target, route: str | None = _CONVERSION
-) -> Preflight:
+def preflight(out: Source, family: int | str | Target, route: str | None = _CONVERSION) -> Preflight:
     """Check a graph against one chip: a family (``Family.A13`` or its number), an architecture, or a chip's name.
 
     ``route`` is how the program reaches the chip: ``conversion`` (a model program handed to the compiler; nothing runs
@@ -322,39 +310,22 @@ def preflight(
     """
     # The oldest family has no representative; its newest chip answers for it.
     is_oldest = isinstance(family, int) and as_family(family) is Family.OLDER
-    asked = newest_below_the_floor() if is_oldest else target(family)
-    return _preflights(_graph(out), {asked.name: asked}, route)[asked.name]
+    chip = newest_below_the_floor() if is_oldest else find_target(family)
+    return preflights(graph_of(out), {chip.name: chip}, route)[chip.name]
 
 
-def preflight_all(
-    out: Tensor | Sequence[Tensor] | Graph, chips: Sequence[str] | None = None, route: str | None = _CONVERSION
-) -> PreflightAll:
-    """Check a graph against several chips, or against all 28 targets; ``route`` as for :func:`preflight`."""
-    if chips is None:
-        asked = {each.name: each for each in all_targets(only_28=True)}
-    else:
-        asked = {name: resolve(name).target for name in chips}
-    return PreflightAll(_preflights(_graph(out), asked, route))
+def preflight_all(out: Source, target: Chips = "all", route: str | None = _CONVERSION) -> PreflightAll:
+    """The reports of :func:`preflight` for several chips, or for all 28 targets; ``af.check`` prints them."""
+    return PreflightAll(preflights(graph_of(out), chips_of(target, "all"), route))
 
 
-def _preflights(graph: Graph, asked: Mapping[str, Target], route: str | None) -> dict[str, Preflight]:
+def preflights(graph: Graph, chips: Mapping[str, Target], route: str | None) -> dict[str, Preflight]:
+    """The report of each chip by its name. The chips share the work."""
     if route is not None and route not in ROUTES:
-        raise AneforgeError(f"no route {route!r} to check by; choose {' or '.join(ROUTES)}, or None")
-    targets = list({each.name: each for each in asked.values()}.values())
-    found = outcomes(graph, targets, route)
-    names = graph.names()
-    return {name: Preflight(graph, names, each, found[each.name], route) for name, each in asked.items()}
-
-
-def _graph(out: Any) -> Graph:
-    if isinstance(out, Graph):
-        graph = out
-    elif isinstance(out, Node):
-        graph = Graph([out])  # type: ignore[list-item]
-    elif isinstance(out, Sequence) and not isinstance(out, str):
-        graph = Graph(list(out))
-    else:
-        raise AneforgeError(f"preflight takes a graph or its output tensors, not a {type(out).__name__}")
+        raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
     if not graph.inputs and not graph.parameters:
-        raise AneforgeError("the graph has no inputs: it is a constant and needs no engine")
-    return graph
+        raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
+    targets = list({chip.name: chip for chip in chips.values()}.values())
+    results = outcomes(graph, targets, route)
+    names = graph.names()
+    return {name: Preflight(graph, names, chip, results[chip.name], route) for name, chip in chips.items()}

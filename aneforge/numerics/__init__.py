@@ -1,8 +1,9 @@
-"""Where chips give different numbers for one graph, and what each of them can lose.
+"""Where chips give different numbers for one model, and what each of them can lose: the functions across chips.
 
-``diverges`` bounds the differences of two chips without running anything, ``compare`` simulates several, ``risks``
-finds what one can lose and ``rewritten`` removes what can be removed safely; ``predict_fp16_divergence`` answers for
-one op.
+This module is their public home; ``aneforge`` has the main ones at the top. ``diverges`` bounds the differences of
+chips without running anything, ``compare`` simulates several, and ``risks`` finds what each can lose. ``rewritten``
+applies the safe rewrites that ``risks`` suggests, ``calibrate`` measures ranges on data, and
+``predict_fp16_divergence``, ``verdict`` and ``graph_verdicts`` answer for single ops from published facts.
 """
 
 from __future__ import annotations
@@ -14,24 +15,29 @@ if TYPE_CHECKING:
     from aneforge.divergence.verdicts import graph_verdicts, predict_fp16_divergence, verdict
     from aneforge.numerics.comparison import Comparison, compare
     from aneforge.numerics.cures import reduce_sum_to_matmul, rewritten
-    from aneforge.numerics.pairwise import Divergence, Divergences, diverges
+    from aneforge.numerics.pairwise import Divergence, DivergenceReport, Divergences, divergences_between, diverges
     from aneforge.numerics.ranges import calibrate
-    from aneforge.numerics.risk import Risk, Risks, risks
+    from aneforge.numerics.risk import Risk, RiskReport, Risks, precision_risk, risks, risks_on
 
 __all__ = [
     "Comparison",
     "Divergence",
+    "DivergenceReport",
     "Divergences",
     "Risk",
+    "RiskReport",
     "Risks",
     "calibrate",
     "compare",
+    "divergences_between",
     "diverges",
     "graph_verdicts",
+    "precision_risk",
     "predict_fp16_divergence",
     "reduce_sum_to_matmul",
     "rewritten",
     "risks",
+    "risks_on",
     "verdict",
 ]
 
@@ -40,9 +46,9 @@ _HOMES = {
     "aneforge.numerics.comparison": "Comparison compare",
     "aneforge.numerics.cures": "reduce_sum_to_matmul rewritten",
     "aneforge.divergence.verdicts": "graph_verdicts predict_fp16_divergence verdict",
-    "aneforge.numerics.pairwise": "Divergence Divergences diverges",
+    "aneforge.numerics.pairwise": "Divergence DivergenceReport Divergences divergences_between diverges",
     "aneforge.numerics.ranges": "calibrate",
-    "aneforge.numerics.risk": "Risk Risks risks",
+    "aneforge.numerics.risk": "Risk RiskReport Risks precision_risk risks risks_on",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

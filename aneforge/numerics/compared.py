@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from math import isinf
 from typing import Any
 
+import numpy as np
+
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.sim.fidelity import FIDELITIES
@@ -68,7 +70,7 @@ class OutputDifference(NodeDifference):
 
     cosine: float
     top1: float | None
-    """The share of rows whose largest element is at the same place; None where an output is no list of scores."""
+    """The share of rows whose largest element is at the same place; None where an output is not a list of scores."""
     top1_axis: int | None
     """Scores lie along the last axis of an output of up to three axes, or along the channels of a map of one pixel."""
 
@@ -119,13 +121,13 @@ class Pair:
 
     @property
     def differing(self) -> list[NodeDifference]:
-        return [each for each in self.nodes if each.changed]
+        return [node for node in self.nodes if node.changed]
 
     @property
     def first_differing(self) -> str | None:
         """The first node, in the order of the program, whose bits differ; an output where no node shows it."""
-        found = next((each for each in (*self.nodes, *self.outputs) if each.changed), None)
-        return None if found is None else found.node
+        first = next((difference for difference in (*self.nodes, *self.outputs) if difference.changed), None)
+        return None if first is None else first.node
 
     @property
     def same(self) -> bool:
@@ -133,7 +135,7 @@ class Pair:
 
     def exceeds(self, ulp: float) -> list[OutputDifference]:
         """The outputs that differ by more steps than allowed, or are infinite on one chip only."""
-        return [each for each in self.outputs if each.max_ulp > ulp or each.lost]
+        return [output for output in self.outputs if output.max_ulp > ulp or output.lost]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -141,8 +143,8 @@ class Pair:
             "same": self.same,
             "one_run": self.one_run,
             "first_differing": self.first_differing,
-            "outputs": [each.to_json() for each in self.outputs],
-            "nodes": [each.to_json() for each in self.nodes],
+            "outputs": [output.to_json() for output in self.outputs],
+            "nodes": [node.to_json() for node in self.nodes],
             "not_compared": self.not_compared,
         }
 
@@ -157,7 +159,8 @@ class Comparison:
     refused: dict[str, str]
     """The others, and why."""
     samples: int
-    fidelity: str
+    mode: str
+    """How it was simulated: ``exact`` or ``fast``."""
     pairs: dict[str, Pair]
     first_non_finite: dict[str, NonFinite | None]
     float64: dict[str, dict[str, Distance]]
@@ -166,45 +169,68 @@ class Comparison:
     """Chips with one program and one arithmetic, which were simulated once."""
     outputs: dict[str, dict[str, Summary]] = field(default_factory=dict)
     """By chip and output: the range and mean of its values over all samples."""
+    model: str = ""
+    seed: int | None = None
+    """What the inputs were drawn from; None where they were given."""
+    fail_above: float | None = None
+    """The most steps of fp16 by which an output may differ; None for any number."""
+    first_sample: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
+    """By chip and output: the arrays of the first sample."""
+    fidelity: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By chip: how many of its ops are exact, modelled or assumed."""
 
     def __getitem__(self, name: str) -> Pair:
         if name not in self.pairs:
-            raise AneforgeError(f"{name!r} was not held against {self.reference}; there is {', '.join(self.pairs)}")
+            raise AneforgeError(f"{name}: not compared with {self.reference}. Choose one: {', '.join(self.pairs)}.")
         return self.pairs[name]
 
     @property
     def same(self) -> bool:
         """Whether every chip gives the reference's bits, as far as values are there to compare."""
-        return all(each.same for each in self.pairs.values())
+        return all(pair.same for pair in self.pairs.values())
+
+    @property
+    def failed(self) -> list[str]:
+        """The chips whose outputs differ by more than ``fail_above``."""
+        return [] if self.fail_above is None else list(self.exceeds(self.fail_above))
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
 
     def by_node(self) -> dict[str, dict[str, NodeDifference]]:
         """Every node that some chip shows beside the reference, by chip, in the order of the reference's program."""
         cells: dict[str, dict[str, NodeDifference]] = {}
         for name, pair in self.pairs.items():
-            for each in pair.nodes:
-                cells.setdefault(each.node, {})[name] = each
+            for difference in pair.nodes:
+                cells.setdefault(difference.node, {})[name] = difference
         places = {node: next(iter(row.values())).place for node, row in cells.items()}
         return {node: cells[node] for node in sorted(cells, key=places.__getitem__)}
 
     def exceeds(self, ulp: float) -> dict[str, list[OutputDifference]]:
         """By chip, the outputs that differ by more than some steps of fp16 or are infinite on one chip only."""
-        found = {name: pair.exceeds(ulp) for name, pair in self.pairs.items()}
-        return {name: outputs for name, outputs in found.items() if outputs}
+        over = {name: pair.exceeds(ulp) for name, pair in self.pairs.items()}
+        return {name: outputs for name, outputs in over.items() if outputs}
 
     def to_json(self) -> dict[str, Any]:
-        exact = {name: {output: at.to_json() for output, at in found.items()} for name, found in self.float64.items()}
+        exact = {
+            name: {output: at.to_json() for output, at in outputs.items()} for name, outputs in self.float64.items()
+        }
         return {
+            "model": self.model,
+            "ok": self.ok,
+            "failed": self.failed,
             "reference": self.reference,
             "targets": self.targets,
             "refused": self.refused,
             "samples": self.samples,
-            "fidelity": self.fidelity,
-            "shared": [list(each) for each in self.shared],
+            "mode": self.mode,
+            "shared": [list(chips) for chips in self.shared],
             "same": self.same,
             "first_non_finite": {name: at and at.to_json() for name, at in self.first_non_finite.items()},
             "outputs": {
-                chip: {name: values.to_json() for name, values in found.items()}
-                for chip, found in self.outputs.items()
+                chip: {name: values.to_json() for name, values in outputs.items()}
+                for chip, outputs in self.outputs.items()
             },
             "float64": exact,
             "pairs": {name: pair.to_json() for name, pair in self.pairs.items()},
@@ -216,8 +242,16 @@ class Comparison:
 
         return heatmap_svg(self, title)
 
+    def outputs_text(self) -> str:
+        """The range and mean of every output, chip by chip."""
+        lines = []
+        for chip, outputs in self.outputs.items():
+            lines.append(f"{chip} ({self.targets[chip]})")
+            lines += [f"{name} {list(values.shape)} {values}" for name, values in outputs.items()]
+        return "\n".join(lines)
+
     def __str__(self) -> str:
-        return "\n\n".join(_told(self))
+        return "\n\n".join(_parts(self))
 
     def __repr__(self) -> str:
         differ = [name for name, pair in self.pairs.items() if not pair.same]
@@ -226,38 +260,38 @@ class Comparison:
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """As JSON has them: it knows no infinite number, and no tuple."""
-    made = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in made.items()}
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in listed.items()}
 
 
 # As text.
 
 
-def _told(found: Comparison) -> Iterator[str]:
-    if found.pairs:
-        yield _chips(found)
-        yield from _nodes(found)
-        yield _outputs(found)
-    if found.float64:
-        yield _exact(found)
+def _parts(comparison: Comparison) -> Iterator[str]:
+    if comparison.pairs:
+        yield _chips(comparison)
+        yield from _nodes(comparison)
+        yield _outputs(comparison)
+    if comparison.float64:
+        yield _exact(comparison)
     lost: dict[str, list[str]] = {}
-    for name, at in found.first_non_finite.items():
+    for name, at in comparison.first_non_finite.items():
         if at is not None:
-            sample = f", sample {at.sample}" if found.samples > 1 else ""
+            sample = f", sample {at.sample}" if comparison.samples > 1 else ""
             lost.setdefault(f"{at}{sample}", []).append(name)
     if lost:
         yield "\n".join(f"first not finite on {', '.join(chips)}: {at}" for at, chips in lost.items())
-    if any(pair.not_compared for pair in found.pairs.values()):
-        yield _missing(found)
-    if found.refused:
-        yield "\n".join(f"{name}: no program: {why}" for name, why in found.refused.items())
+    if any(pair.not_compared for pair in comparison.pairs.values()):
+        yield _missing(comparison)
+    if comparison.refused:
+        yield "\n".join(f"{name}: no program: {why}" for name, why in comparison.refused.items())
 
 
-def _chips(found: Comparison) -> str:
-    samples = f"{found.samples} sample{'' if found.samples == 1 else 's'}"
-    how = f"{samples}, {found.fidelity} simulation"
-    lines = [f"{', '.join(found.pairs)} against {found.reference}: {how}"]
-    for name, pair in found.pairs.items():
+def _chips(comparison: Comparison) -> str:
+    samples = f"{comparison.samples} sample{'' if comparison.samples == 1 else 's'}"
+    how = f"{samples}, {comparison.mode} simulation"
+    lines = [f"{', '.join(comparison.pairs)} against {comparison.reference}: {how}"]
+    for name, pair in comparison.pairs.items():
         shown = f"{len(pair.nodes)} node{'' if len(pair.nodes) == 1 else 's'} that both show"
         if pair.one_run:
             lines.append(f"{name}: the same program and arithmetic, so the same bits")
@@ -265,78 +299,80 @@ def _chips(found: Comparison) -> str:
             lines.append(f"{name}: the same bits in the outputs and in {shown}, on {samples}")
         else:
             lines.append(f"{name}: {len(pair.differing)} of {shown} differ, first at {pair.first_differing}")
-    if any(pair.same and not pair.one_run for pair in found.pairs.values()):
+    if any(pair.same and not pair.one_run for pair in comparison.pairs.values()):
         lines.append(
-            f"other inputs may differ: this was {samples}; aneforge diverges and aneforge risks speak for all inputs"
+            f"other inputs may differ: this was {samples}; aneforge diverges and aneforge risks hold for all inputs"
         )
     return "\n".join(lines)
 
 
-def _nodes(found: Comparison) -> Iterator[str]:
+def _nodes(comparison: Comparison) -> Iterator[str]:
     """Nodes that differ somewhere, in the order of the program; of many, the first and those that differ most."""
-    by_node = found.by_node()
-    differ = {node: cells for node, cells in by_node.items() if any(each.changed for each in cells.values())}
+    by_node = comparison.by_node()
+    differ = {node: cells for node, cells in by_node.items() if any(cell.changed for cell in cells.values())}
     if not differ:
         return
     order = {node: place for place, node in enumerate(by_node)}
     first, *rest = differ
-    rest.sort(key=lambda node: max((each.lost > 0, each.max_ulp) for each in differ[node].values()), reverse=True)
+    rest.sort(key=lambda node: max((cell.lost > 0, cell.max_ulp) for cell in differ[node].values()), reverse=True)
     kept = sorted([first, *rest[: _ROWS - 1]], key=order.__getitem__)
     rows = []
     for node in kept:
         cells = differ[node]
         op = next(iter(cells.values())).op
-        scaled = max(each.scaled_ulp for each in cells.values())
-        rows.append((node, op, *(_cell(cells.get(name)) for name in found.pairs), f"{scaled:.3g}"))
-    table = text.columns(("node", "op", *found.pairs, "full scale"), rows)
+        scaled = max(cell.scaled_ulp for cell in cells.values())
+        rows.append((node, op, *(_cell(cells.get(name)) for name in comparison.pairs), f"{scaled:.3g}"))
+    table = text.columns(("node", "op", *comparison.pairs, "full scale"), rows)
     more = len(differ) - len(kept)
     if more:
         table += f"\n... and {more} more node{'' if more == 1 else 's'} with smaller differences (JSON has all)"
     legend = _legend([differ[node] for node in kept])
-    yield f"most steps of fp16 between {found.reference} and\n{table}\n{legend}"
+    yield f"most steps of fp16 between {comparison.reference} and\n{table}\n{legend}"
 
 
-def _cell(each: NodeDifference | None) -> str:
-    if each is None:
+def _cell(difference: NodeDifference | None) -> str:
+    if difference is None:
         return "-"
-    if not each.changed:
+    if not difference.changed:
         return "="
-    if each.lost:
-        told = f"{each.lost:,} lost"
+    if difference.lost:
+        words = f"{difference.lost:,} lost"
     else:
-        told = f"{each.max_ulp:,}"
-        stars = sum(each.max_ulp >= least for least in _STARS)
-        told += f" {'*' * stars}" if stars else ""
-    return told if each.basis == "exact" else f"{told} ~"
+        words = f"{difference.max_ulp:,}"
+        stars = sum(difference.max_ulp >= least for least in _STARS)
+        words += f" {'*' * stars}" if stars else ""
+    return words if difference.basis == "exact" else f"{words} ~"
 
 
 def _legend(rows: Sequence[dict[str, NodeDifference]]) -> str:
-    cells = [each for row in rows for each in row.values() if each.changed]
+    cells = [cell for row in rows for cell in row.values() if cell.changed]
     parts = ["= same bits", *(f"{'*' * count} from {least:,}" for count, least in enumerate(_STARS, 1))]
-    if any(each.lost for each in cells):
+    if any(cell.lost for cell in cells):
         parts.append("lost: finite on one of both only")
-    if any(each.basis != "exact" for each in cells):
+    if any(cell.basis != "exact" for cell in cells):
         parts.append("~ by an op whose numbers are modelled or assumed")
     scale = "full scale: the largest difference in steps of the size at the node's largest number"
     return f"{', '.join(parts)}\n{scale}"
 
 
-def _outputs(found: Comparison) -> str:
+def _outputs(comparison: Comparison) -> str:
     rows = []
-    for name, pair in found.pairs.items():
-        for each in pair.outputs:
-            steps = (each.max_ulp, f"{each.mean_ulp:.3g}", f"{each.scaled_ulp:.3g}", each.lost)
-            top1 = "-" if each.top1 is None else f"{each.top1:.2%}"
-            rows.append((name, each.node, *steps, f"{each.relative:.3g}", f"{each.cosine:.9g}", top1, each.basis))
+    for name, pair in comparison.pairs.items():
+        for output in pair.outputs:
+            steps = (output.max_ulp, f"{output.mean_ulp:.3g}", f"{output.scaled_ulp:.3g}", output.lost)
+            top1 = "-" if output.top1 is None else f"{output.top1:.2%}"
+            rows.append(
+                (name, output.node, *steps, f"{output.relative:.3g}", f"{output.cosine:.9g}", top1, output.basis)
+            )
     steps_heads = ("max ulp", "mean ulp", "full scale", "lost")
     heads = ("chip", "output", *steps_heads, "relative", "cosine", "same top-1", "rests on")
     return _cut(text.columns(heads, rows[:_OUTPUT_ROWS]), len(rows) - _OUTPUT_ROWS)
 
 
-def _exact(found: Comparison) -> str:
+def _exact(comparison: Comparison) -> str:
     rows = [
         (name, output, f"{at.relative:.3g}", f"{at.max_abs:.3g}", at.lost)
-        for name, outputs in found.float64.items()
+        for name, outputs in comparison.float64.items()
         for output, at in outputs.items()
     ]
     table = text.columns(("chip", "output", "error against float64", "largest", "lost"), rows[:_OUTPUT_ROWS])
@@ -347,18 +383,18 @@ def _cut(table: str, more: int) -> str:
     return f"{table}\n... and {more} more (JSON has all)" if more > 0 else table
 
 
-def _missing(found: Comparison) -> str:
+def _missing(comparison: Comparison) -> str:
     """Each reason once, with the nodes that no chip has values for, or which chips have none."""
     reasons: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     chips: dict[tuple[str, str], list[str]] = {}
-    for name, pair in found.pairs.items():
+    for name, pair in comparison.pairs.items():
         for node, why in pair.not_compared.items():
             chips.setdefault((node, why), []).append(name)
     for (node, why), names in chips.items():
         reasons.setdefault((why, tuple(names)), []).append(node)
     lines = []
     for (why, names), nodes in reasons.items():
-        where = "" if len(names) == len(found.pairs) else f" ({', '.join(names)})"
+        where = "" if len(names) == len(comparison.pairs) else f" ({', '.join(names)})"
         lines.append(f"not compared{where}: {_some(nodes)}: {why}")
     return "\n".join(lines)
 

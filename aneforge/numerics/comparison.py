@@ -1,8 +1,8 @@
-"""``compare``: one graph simulated on several chips, and where and how far their numbers part."""
+"""``compare``: one graph simulated on several chips, and where and how far their numbers differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from math import prod
 from typing import Any
@@ -10,24 +10,25 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec.ir import Op
-from aneforge.compiler.compile import compile_all, resolve_target
+from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge.compiler.compile import compile_all
 from aneforge.compiler.lower import output_names
 from aneforge.compiler.program import Program
-from aneforge.errors import AneforgeError
+from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import ArgumentError
 from aneforge.graph.graph import Graph
 from aneforge.graph.reference import evaluate
-from aneforge.graph.tensor import Tensor
+from aneforge.inputs import samples_of
 from aneforge.model import Model
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, NonFinite, OutputDifference, Pair
 from aneforge.sim.compare import Tally
 from aneforge.sim.engine import MODES, Engine
 from aneforge.sim.executor import Run, TraceEntry
 from aneforge.sim.fidelity import FIDELITIES, basis
-from aneforge.sim.inputs import default_samples, drawn_inputs
+from aneforge.sim.inputs import SEED
 from aneforge.sim.nodes import NodeValues, node_order
 from aneforge.sim.summary import Summary
 from aneforge.targets.chip import Target
-from aneforge.targets.listed import chip_list
 
 __all__ = ["FLOAT64", "Comparison", "compare"]
 
@@ -38,105 +39,103 @@ FLOAT64 = "float64"
 
 
 def compare(
-    out: Tensor | Sequence[Tensor] | Graph,
-    targets: str | Iterable[str | Target],
+    model: Source,
+    target: Chips = None,
     inputs: Any = None,
-    fidelity: str = "exact",
+    mode: str = "exact",
     reference: str | Target | None = None,
+    *,
+    seed: int | None = None,
+    samples: int | None = None,
+    fail_above: float | None = None,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> Comparison:
-    """Simulate one graph on several chips and tell, node by node, where their numbers part and how far.
+    """Simulate one model on several chips and show, node by node, where their numbers differ and how far.
 
-    ``targets`` are two or more chips; the first, or ``reference``, is what the others are held against. ``"float64"``
-    among them adds how far each chip is from what the graph means. ``inputs`` is one sample (arrays by name, a list of
-    arrays in the order of the graph's inputs, or one array) or several of them (a list of dicts or of lists, or any
-    iterator: samples are read one at a time, and none is kept). Without inputs samples are drawn from a seed, one of
-    them at the ends of the ranges that inputs promise. A chip
-    that refuses the graph is listed with the reason, and the others go on.
+    ``target`` names two or more chips (m1, m2 and m5 where it is left out); the first, or ``reference``, is what the
+    others are compared with. ``"float64"`` among them adds how far each chip is from what the graph means. ``inputs``
+    is one sample (arrays by name, a list of arrays in the order of the graph's inputs, or one array), several (a list
+    of dicts or of lists, an iterator, or named arrays with one more axis in front), or the path of an ``.npz`` file.
+    Samples are read one at a time, and none is kept. Without inputs ``samples`` are drawn from ``seed`` (0), one of
+    them at the ends of the ranges that inputs promise. ``mode`` is ``exact`` or ``fast``. ``.ok`` is False
+    where an output differs by more steps of fp16 than ``fail_above``. A chip that refuses the graph is listed with the
+    reason, and the others go on.
     """
-    if fidelity not in MODES:
-        raise AneforgeError(f"fidelity is {fidelity!r}: say one of {', '.join(MODES)}")
-    graph = Graph.of(out)
-    asked, exact_too = _asked(targets, reference)
-    compiled = compile_all(graph, list(asked.values()))
-    refused = {name: str(compiled.refused[at.name]) for name, at in asked.items() if at.name in compiled.refused}
-    found = {name: compiled[at.name] for name, at in asked.items() if name not in refused}
-    if len(found) + exact_too < 2 or not found:
+    if fail_above is not None and not fail_above >= 0:
+        raise ArgumentError("fail_above", f"{fail_above!r} is not a number of steps; give 0 or more.")
+    if mode not in MODES:
+        raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
+    graph = graph_of(model, dims, function)
+    chips, exact_too = _chips_and_float64(DEFAULT_CHIPS["compare"] if target is None else target, reference)
+    feeds = samples_of(graph, inputs, seed, samples)
+    compiled = compile_all(graph, list(chips.values()))
+    refused = {name: str(compiled.refused[chip.name]) for name, chip in chips.items() if chip.name in compiled.refused}
+    programs = {name: compiled[chip.name] for name, chip in chips.items() if name not in refused}
+    if len(programs) + exact_too < 2 or not programs:
         reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
-        left = ", ".join(found) or "none"
-        raise AneforgeError(
-            f"a comparison needs two chips with a program; of {', '.join(asked)} there is {left} ({reasons})"
+        left = ", ".join(programs) or "none"
+        raise ArgumentError(
+            "target", f"a comparison needs two chips with a program; of {', '.join(chips)} there is {left} ({reasons})"
         )
-    base = next(iter(found)) if reference is None else _label(reference)
+    base = next(iter(programs)) if reference is None else _label(reference)
     if base in refused:
-        raise AneforgeError(f"the reference {base} has no program, so choose another: {refused[base]}")
-    machines = _machines(graph, found, fidelity, base)
-    given = drawn_inputs(graph, default_samples(graph)) if inputs is None else _samples(graph, inputs)
-    samples = _simulate(graph, machines, given, exact_too)
+        raise ArgumentError("reference", f"{base} has no program, so choose another: {refused[base]}")
+    machines = _machines(graph, programs, mode, base)
+    count = _simulate(graph, machines, feeds, exact_too)
     of = {chip: machine for machine in machines for chip in machine.chips}
-    trust = {chip: _Trust(program, fidelity == "fast") for chip, program in found.items()}
+    trust = {chip: _Trust(program, mode == "fast") for chip, program in programs.items()}
     return Comparison(
         reference=base,
-        targets={chip: program.target.name for chip, program in found.items()},
+        targets={chip: program.target.name for chip, program in programs.items()},
         refused=refused,
-        samples=samples,
-        fidelity=fidelity,
-        pairs={chip: of[chip].pair(chip, machines[0], (trust[base], trust[chip])) for chip in found if chip != base},
-        first_non_finite={chip: of[chip].non_finite() for chip in found},
-        float64={chip: of[chip].distances() for chip in found} if exact_too else {},
-        shared=tuple(tuple(each.chips) for each in machines if len(each.chips) > 1),
-        outputs={chip: of[chip].summaries() for chip in found},
+        samples=count,
+        mode=mode,
+        pairs={
+            chip: of[chip].pair(chip, machines[0], (trust[base], trust[chip])) for chip in programs if chip != base
+        },
+        first_non_finite={chip: of[chip].non_finite() for chip in programs},
+        float64={chip: of[chip].distances() for chip in programs} if exact_too else {},
+        shared=tuple(tuple(machine.chips) for machine in machines if len(machine.chips) > 1),
+        outputs={chip: of[chip].summaries() for chip in programs},
+        model=model_name(model),
+        seed=None if inputs is not None else SEED if seed is None else seed,
+        fail_above=fail_above,
+        first_sample={chip: of[chip].first_sample for chip in programs},
+        fidelity={chip: of[chip].fidelity for chip in programs},
     )
 
 
 # What was asked for.
 
 
-def _asked(targets: Any, reference: str | Target | None) -> tuple[dict[str, Target], bool]:
+def _chips_and_float64(target: Any, reference: str | Target | None) -> tuple[dict[str, Target], bool]:
     """Chips by the names they were asked for, the reference among them; and whether float64 was."""
-    if isinstance(targets, str):
-        targets = _named(targets)
-    listed = list(targets) if isinstance(targets, Iterable) else [targets]
     if reference == FLOAT64:
-        raise AneforgeError(f"the reference is a chip; name {FLOAT64} among the targets to see the error of each")
-    exact_too = FLOAT64 in listed
-    chips = [each for each in listed if each != FLOAT64]
-    if reference is not None and _label(reference) not in map(_label, chips):
-        chips.insert(0, reference)
-    asked = {_label(each): resolve_target(each) for each in chips}
-    if len(asked) + exact_too < 2 or not asked:
-        named = ", ".join([*asked, FLOAT64] if exact_too else asked) or "nothing"
-        raise AneforgeError(f"a comparison needs two chips, for instance m1 and m5; {named} was named")
-    return asked, exact_too
+        raise ArgumentError("reference", f"{FLOAT64} is not a chip. Name it in target to see the error of each chip.")
+    listed = (
+        target.split(",") if isinstance(target, str) else list(target) if isinstance(target, Iterable) else [target]
+    )
+    parts = [part.strip() if isinstance(part, str) else part for part in listed]
+    named = [part for part in parts if part and not _is_float64(part)]
+    exact_too = any(_is_float64(part) for part in parts)
+    chips = chips_of(named, "") if named else {}
+    if reference is not None and _label(reference) not in chips:
+        chips = {**chips_of(reference, ""), **chips}
+    if len(chips) + exact_too < 2 or not chips:
+        names = ", ".join([*chips, FLOAT64] if exact_too else chips) or "nothing"
+        raise ArgumentError(
+            "target", f"a comparison needs two chips, and {names} was named. Write for instance m1,m5."
+        )
+    return chips, exact_too
 
 
-def _named(text: str) -> list[str]:
-    """The chips in a text as on the command line; ``float64`` may be among them."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    chips = [part for part in parts if part.casefold() != FLOAT64]
-    exact = [FLOAT64] if len(chips) < len(parts) else []
-    return [*(chip_list(",".join(chips)) if chips else ()), *exact]
+def _is_float64(part: Any) -> bool:
+    return isinstance(part, str) and part.casefold() == FLOAT64
 
 
 def _label(chip: str | Target) -> str:
     return chip.name if isinstance(chip, Target) else str(chip)
-
-
-def _samples(graph: Graph, inputs: Any) -> Iterator[dict[str, Array]]:
-    """Each sample by name. A list holds samples where its members are dicts or lists, and arrays in order if not."""
-    names = graph.names()
-    ports = [names[each.uid] for each in graph.inputs]
-
-    def named(sample: Any) -> dict[str, Array]:
-        if isinstance(sample, Mapping):
-            return {names[key.uid] if isinstance(key, Tensor) else key: value for key, value in sample.items()}
-        arrays = list(sample) if isinstance(sample, (list, tuple)) else [sample]
-        if len(arrays) != len(ports):
-            told = ", ".join(ports) or "no input"
-            raise AneforgeError(f"the graph takes {told}, so one array each; {len(arrays)} were given")
-        return dict(zip(ports, arrays, strict=True))
-
-    held = isinstance(inputs, (list, tuple)) and any(isinstance(each, (Mapping, list, tuple)) for each in inputs)
-    return map(named, inputs) if held or isinstance(inputs, Iterator) else iter([named(inputs)])
 
 
 # Runs.
@@ -160,8 +159,8 @@ class _Output:
             alike = first.argmax(self.axis) == second.argmax(self.axis)
             self.rows, self.agree = self.rows + alike.size, self.agree + int(alike.sum())
 
-    def add_exact(self, exact: Array, found: Array) -> None:
-        want, have = (np.asarray(each, np.float64).reshape(-1) for each in (exact, found))
+    def add_exact(self, exact: Array, simulated: Array) -> None:
+        want, have = (np.asarray(array, np.float64).reshape(-1) for array in (exact, simulated))
         finite = np.isfinite(want) & np.isfinite(have)
         self.lost += int((np.isfinite(want) & ~np.isfinite(have)).sum())
         want, error = want[finite], want[finite] - have[finite]
@@ -182,36 +181,40 @@ def _score_axis(shape: tuple[int, ...]) -> int | None:
 
 
 class _Machine:
-    """Chips with one program and one arithmetic: simulated once for all of them, held against the reference's run."""
+    """Chips with one program and one arithmetic: simulated once for all of them, compared with the reference's run."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.shown = node_order(model.program)
         self.chips: list[str] = []
+        self.first_sample: dict[str, Array] = {}
+        self.fidelity: dict[str, int] = {}
         self._places: dict[str, int] = {}
         self._missing: dict[str, str] = {}
         self._nodes: dict[str, Tally] = {}
-        self._outputs = [_Output(each.shape, each.dtype != "bool") for each in model.graph.outputs]
+        self._outputs = [_Output(output.shape, output.dtype != "bool") for output in model.graph.outputs]
         self._lost: tuple[int, TraceEntry] | None = None
 
-    def hold_against(self, first: _Machine) -> None:
+    def compare_with(self, first: _Machine) -> None:
         """Every operation whose value both programs have, in the order of the first; why the others are left out."""
         names = self.model.graph.names()
-        operations = dict.fromkeys(names[each.uid] for each in self.model.graph.operations)
+        operations = dict.fromkeys(names[node.uid] for node in self.model.graph.operations)
         shared = (name for name in first.shown if name in operations and name in self.shown)
         self._places = {name: first.shown[name] for name in shared}
         self._nodes = {name: Tally() for name in self._places}
-        for name in (each for each in operations if each not in self._places):
+        for name in (operation for operation in operations if operation not in self._places):
             reasons = [_why_gone(machine, name) for machine in (first, self)]
             self._missing[name] = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
     def add(self, sample: int, first: Run, mine: Run, exact: Sequence[Array], base: NodeValues) -> None:
+        if not sample:
+            self.first_sample, self.fidelity = dict(mine.outputs), dict(mine.fidelity)
         own = base if mine is first else NodeValues(self.model.program, mine)
         for name in self._places:
             one = base[name]
             self._nodes[name].add(one, one if mine is first else own[name])
-        given = zip(self._outputs, first.outputs.values(), mine.outputs.values(), strict=True)
-        for place, (output, one, two) in enumerate(given):
+        outputs = zip(self._outputs, first.outputs.values(), mine.outputs.values(), strict=True)
+        for place, (output, one, two) in enumerate(outputs):
             output.add(one, two)
             if exact:
                 output.add_exact(exact[place], two)
@@ -278,39 +281,39 @@ def _statistics(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _machines(graph: Graph, found: dict[str, Program], fidelity: str, base: str) -> list[_Machine]:
+def _machines(graph: Graph, programs: dict[str, Program], mode: str, base: str) -> list[_Machine]:
     """The reference's first."""
     machines: dict[tuple[Any, ...], _Machine] = {}
-    for name in (base, *(each for each in found if each != base)):
-        program = found[name]
-        engine = Engine.of(program.target, fidelity)
+    for name in (base, *(chip for chip in programs if chip != base)):
+        program = programs[name]
+        engine = Engine.of(program.target, mode)
         arithmetic = tuple(getattr(engine, field.name) for field in fields(engine) if field.name != "target")
         key = (program.fingerprint, arithmetic)
         if key not in machines:
-            machines[key] = _Machine(Model(graph, program, fidelity))
+            machines[key] = _Machine(Model(graph, program, mode))
         machines[key].chips.append(name)
-    made = list(machines.values())
-    for each in made:
-        each.hold_against(made[0])
-    return made
+    first, *others = machines.values()
+    for machine in (first, *others):
+        machine.compare_with(first)
+    return [first, *others]
 
 
-def _simulate(graph: Graph, machines: list[_Machine], given: Iterable[dict[str, Array]], exact_too: bool) -> int:
+def _simulate(graph: Graph, machines: list[_Machine], samples: Iterable[dict[str, Array]], exact_too: bool) -> int:
     """Every sample on every machine, the reference's trace and one other at a time; returns how many samples."""
     names = graph.names()
-    leaves = {names[each.uid]: each for each in (*graph.inputs, *graph.parameters)}
+    leaves = {names[leaf.uid]: leaf for leaf in (*graph.inputs, *graph.parameters)}
     count = 0
-    for sample, feeds in enumerate(given):
+    for sample, feeds in enumerate(samples):
         first = machines[0].model.run(feeds, trace=True)
         fed = {leaves[name]: value for name, value in feeds.items() if name in leaves}
         exact = evaluate(Graph(graph.outputs), fed) if exact_too else ()
         base = NodeValues(machines[0].model.program, first)
-        for each in machines:
-            mine = first if each is machines[0] else each.model.run(feeds, trace=True)
-            each.add(sample, first, mine, exact, base)
+        for machine in machines:
+            mine = first if machine is machines[0] else machine.model.run(feeds, trace=True)
+            machine.add(sample, first, mine, exact, base)
         count += 1
     if not count:
-        raise AneforgeError("no sample was given; a comparison needs one at least")
+        raise ArgumentError("inputs", "it holds no sample; a comparison needs at least one.")
     return count
 
 
@@ -328,8 +331,10 @@ class _Trust:
         leading: dict[Op, str] = {}
         for op in program.module.ops:
             own = self._of(op) if op.layer is not None else FIDELITIES[0]
-            leading[op] = _weaker(own, *(leading[each] for each in op.operands))
-        self._outputs = [leading[each] for op in program.module.ops if op.kind == "live_out" for each in op.operands]
+            leading[op] = _weaker(own, *(leading[operand] for operand in op.operands))
+        self._outputs = [
+            leading[operand] for op in program.module.ops if op.kind == "live_out" for operand in op.operands
+        ]
 
     def _of(self, op: Op) -> str:
         kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind

@@ -1,4 +1,4 @@
-"""Safe rewrites of what can lose numbers: the same function, by a route that keeps them.
+"""Safe rewrites of what can lose numbers: the same function, by ops that keep them.
 
 Each is a form of :mod:`aneforge.rewrites.rewrite`, applied only where it is asked for, at the nodes that are named.
 """
@@ -14,6 +14,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.numerics.risk import Risk
 from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
+from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
 __all__ = ["CURES", "reduce_sum_to_matmul", "rewritten"]
@@ -54,16 +55,16 @@ def _factor(node: Tensor) -> float | None:
     return number if node.op == "mul" else (1 / number if number else None)
 
 
-_SUMS = {each.name: each for each in OP_FORMS if each.name in ("row-sum-as-product", "channel-sum-as-conv")}
+_SUMS = {form.name: form for form in OP_FORMS if form.name in ("row-sum-as-product", "channel-sum-as-conv")}
 
 
 def _sum_as_product(node: Tensor, scene: Scene) -> Site | None:
-    return next((site for each in _SUMS.values() if (site := each.find(node, scene)) is not None), None)
+    return next((site for form in _SUMS.values() if (site := form.find(node, scene)) is not None), None)
 
 
 CURES = {
-    each.name: each
-    for each in (
+    rewrite.name: rewrite
+    for rewrite in (
         Rewrite("form", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
         Rewrite("form", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
         Rewrite("form", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
@@ -72,16 +73,16 @@ CURES = {
 
 
 def rewritten(
-    out: Tensor | Sequence[Tensor] | Graph, found: Iterable[Risk] | Iterable[str], target: str = "h13"
+    out: Tensor | Sequence[Tensor] | Graph, risks: Iterable[Risk] | Iterable[str], target: str | Target = "h13"
 ) -> Graph:
     """The graph with the safe rewrites that risks ask for, or that are named, applied where they fit."""
     graph = Graph.of(out)
-    asked = [each if isinstance(each, str) else each.rewrite for each in found]
-    wanted = list(dict.fromkeys(each for each in asked if each is not None))
+    names = [risk if isinstance(risk, str) else risk.rewrite for risk in risks]
+    wanted = list(dict.fromkeys(name for name in names if name is not None))
     for name in wanted:
         if name not in CURES:
             near = ", ".join(nearest(name, CURES)) or ", ".join(CURES)
-            raise UnknownNameError(f"no rewrite {name!r}; nearest: {near}")
+            raise UnknownNameError(f"{name}: not a rewrite; nearest: {near}.")
     scene = scene_of(graph, find_target(target))
     sites: dict[int, Site] = {}
     for node in graph.nodes:
@@ -109,8 +110,11 @@ def reduce_sum_to_matmul(
     scene = scene_of(graph, find_target("h13"))
     sites = [site for node in graph.nodes if (site := _sum_as_product(node, scene)) is not None]
     chosen = range(len(sites)) if only_idx is None else only_idx
-    if any(not 0 <= each < len(sites) for each in chosen):
-        raise AneforgeError(f"only_idx is {list(chosen)}; the graph has {len(sites)} sums that can be products")
-    outputs = list((applied(graph, [sites[each] for each in chosen]) if sites else graph).outputs)
+    if any(not 0 <= number < len(sites) for number in chosen):
+        raise AneforgeError(
+            f"only_idx: {list(chosen)} is out of range; the graph has {len(sites)} sums that can be products. "
+            "Count from 0."
+        )
+    outputs = list((applied(graph, [sites[number] for number in chosen]) if sites else graph).outputs)
     one = len(outputs) == 1 and isinstance(out, (Node, Graph))
     return outputs[0] if one else outputs

@@ -18,11 +18,11 @@ from aneforge.anec.interpret import named_constants
 from aneforge.anec.ir import Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
+from aneforge.numerics.causes import BY_SET, adds_on_the_planar_path
+from aneforge.numerics.movement import Origins
 from aneforge.numerics.products import arithmetic
 from aneforge.numerics.stored import numbers_of, remembered
 from aneforge.numerics.transfer import Walk
-from aneforge.numerics.values import Value
-from aneforge.numerics.why import BY_SET, adds_on_the_planar_path
 from aneforge.sim.rules.contraction import is_decoded_on_host
 from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
@@ -39,13 +39,14 @@ _BY_CHANNEL = (kinds_with(Trait.POINTWISE) - kinds_with(Trait.COMPARISON) - _WHO
 """Ops whose channels do not meet: each result is of the same channel of what is read, or of the only one."""
 
 
-def digests(made: Walk) -> Digests:
+def digests(walk: Walk) -> Digests:
     """Of every op of a program."""
-    found: Digests = {}
-    for op in made.module.ops:
+    known: Digests = {}
+    origins = Origins()
+    for op in walk.module.ops:
         if op.kind != "live_out":
-            found[op] = _digest(made, op, found)
-    return found
+            known[op] = _digest(walk, op, known, origins)
+    return known
 
 
 def _hash(*parts: Any) -> Digest:
@@ -56,58 +57,60 @@ def _hash(*parts: Any) -> Digest:
     return state.digest()
 
 
-def _digest(made: Walk, op: Op, found: Digests) -> tuple[Digest, ...]:
+def _digest(walk: Walk, op: Op, known: Digests, origins: Origins) -> tuple[Digest, ...]:
     channels = op.shape[_CHANNELS]
     if op.kind == "const_in":
-        return _constant(made, op)
+        return _constant(walk, op)
     if op.is_a(Trait.INPUT):
         return tuple(_hash(op.attrs["name"], channel) for channel in range(channels))
-    read = [found[each] for each in op.operands]
+    read = [known[operand] for operand in op.operands]
+    if origins.follows(op) and all(map(len, read)) and not _is_clamped(walk, op):
+        return origins.digests(op, read)
     if op.kind == "concat" and op.attrs["axis"] == _CHANNELS and not op.attrs.get("interleave"):
-        return tuple(each for part in read for each in part)
-    steps = _steps(made, op)
+        return tuple(digest for part in read for digest in part)
+    steps = _steps(walk, op)
     if op.kind == "input_view" and op.attrs["dimension"] == _CHANNELS:
         places = [op.attrs["offset"] + op.attrs["step"] * i for i in range(op.attrs["size"])]
         return tuple(read[0][place] for place in places)
-    if op.kind in _BY_CHANNEL and all(len(each) in (1, channels) for each in read):
+    if op.kind in _BY_CHANNEL and all(len(part) in (1, channels) for part in read):
         start = _hash(*steps)
         return tuple(
-            _hash(start, *(each[channel if len(each) > 1 else 0] for each in read)) for channel in range(channels)
+            _hash(start, *(part[channel if len(part) > 1 else 0] for part in read)) for channel in range(channels)
         )
     if op.kind == "convolution" and op.operands[1].kind == "const_in":
-        return _outputs(made, op, steps, read)
-    whole = _hash(*steps, *(each for part in read for each in part))
+        return _outputs(walk, op, steps, read)
+    whole = _hash(*steps, *(digest for part in read for digest in part))
     return tuple(_hash(whole, channel) for channel in range(channels))
 
 
-def _constant(made: Walk, op: Op) -> tuple[Digest, ...]:
+def _constant(walk: Walk, op: Op) -> tuple[Digest, ...]:
     if op.users and all(user.kind == "convolution" and user.operands[1] is op for user in op.users):
         return ()  # a kernel: its readers digest it row by row
     key = ("channels", op.attrs["weight"], op.shape)
-    return remembered(key, lambda: _digests_of(np.moveaxis(numbers_of(made.module, op), _CHANNELS, 0)))
+    return remembered(key, lambda: _digests_of(np.moveaxis(numbers_of(walk.module, op), _CHANNELS, 0)))
 
 
 def _digests_of(rows: np.ndarray) -> tuple[Digest, ...]:
     return tuple(_hash(row.shape, np.ascontiguousarray(row).tobytes()) for row in rows)
 
 
-def _outputs(made: Walk, op: Op, steps: tuple[Any, ...], read: Sequence[tuple[Digest, ...]]) -> tuple[Digest, ...]:
+def _outputs(walk: Walk, op: Op, steps: tuple[Any, ...], read: Sequence[tuple[Digest, ...]]) -> tuple[Digest, ...]:
     """A convolution: each output of its own row of the kernel, and of its group of the map."""
     kernel = op.operands[1]
     groups, outputs = op.attrs["groups"], kernel.shape[0]
     rows = remembered(
-        ("rows", kernel.attrs["weight"], kernel.shape), lambda: _digests_of(numbers_of(made.module, kernel))
+        ("rows", kernel.attrs["weight"], kernel.shape), lambda: _digests_of(numbers_of(walk.module, kernel))
     )
-    named = [np.ascontiguousarray(each) for _, each in sorted(named_constants(made.module, op).items())]
+    named = [np.ascontiguousarray(numbers) for _, numbers in sorted(named_constants(walk.module, op).items())]
     inputs = len(read[0]) // groups
     maps = [_hash(*read[0][group * inputs : (group + 1) * inputs]) for group in range(groups)]
-    shared = [_hash(*steps, each) for each in maps]
-    found = []
+    shared = [_hash(*steps, group) for group in maps]
+    results = []
     for output in range(outputs):
-        scales = [_row(each, output, outputs).tobytes() for each in named]
-        start = [each[output if len(each) == outputs else 0] for each in read[2:]]
-        found.append(_hash(shared[output * groups // outputs], rows[output], *scales, *start))
-    return tuple(found)
+        scales = [_row(numbers, output, outputs).tobytes() for numbers in named]
+        start = [part[output if len(part) == outputs else 0] for part in read[2:]]
+        results.append(_hash(shared[output * groups // outputs], rows[output], *scales, *start))
+    return tuple(results)
 
 
 def _row(numbers: np.ndarray, output: int, outputs: int) -> np.ndarray:
@@ -116,32 +119,36 @@ def _row(numbers: np.ndarray, output: int, outputs: int) -> np.ndarray:
     return np.ascontiguousarray(numbers if axis is None else np.take(numbers, output, axis=axis))
 
 
-def _steps(made: Walk, op: Op) -> tuple[Any, ...]:
+def _steps(walk: Walk, op: Op) -> tuple[Any, ...]:
     """The op, its attributes, and what of the chip's arithmetic decides its bits."""
     skipped = {"groups"} if op.kind == "convolution" else set()
     if op.is_a(Trait.STORED_KERNEL):
         skipped |= set(op.spec.stored)  # names of constants, whose numbers are digested instead
-    attrs = sorted((name, each) for name, each in op.attrs.items() if name not in skipped)
+    attrs = sorted((name, value) for name, value in op.attrs.items() if name not in skipped)
     size = () if op.kind in ("convolution", *_BY_CHANNEL) else op.shape
     on_host = op.is_a(Trait.STORED_KERNEL) and is_decoded_on_host(op)
-    return op.kind, attrs, size, on_host, _of_chip(made, op)
+    return op.kind, attrs, size, on_host, _of_chip(walk, op)
 
 
-def _of_chip(made: Walk, op: Op) -> tuple[object, ...]:
-    engine, values = made.engine, [made.values[each] for each in op.operands]
-    route = (engine.reduction_transpose_extent,) if adds_on_the_planar_path(op) else ()
+def _of_chip(walk: Walk, op: Op) -> tuple[object, ...]:
+    engine, values = walk.engine, [walk.values[operand] for operand in op.operands]
+    sums = (engine.reduction_transpose_extent,) if adds_on_the_planar_path(op) else ()
     if op.is_a(Trait.CONTRACTION) or op.kind == "sdpa":
-        return *route, *arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
+        return *sums, *arithmetic(engine, op, values[0], values[1] if len(values) > 1 else None)
     if op.kind in (*BY_SET, "unit"):
         return (engine.tables,)
-    if route:
-        return route
+    if sums:
+        return sums
     if op.kind == "div":
         return (engine.reciprocal_divide,)
     if op.kind == "gain_offset_control":  # in front of a table the accumulators add, which end at 2^15
         return (any(user.layer == op.layer and user.kind in TABLES for user in op.users),)
-    return ("q4",) if op.labels.get("storage") == "q4" and _clamps(values[0]) else ()
+    return ("q4",) if _is_clamped(walk, op) else ()
 
 
-def _clamps(value: Value) -> bool:
+def _is_clamped(walk: Walk, op: Op) -> bool:
+    """Whether a copy goes through fixed point, and what it reads can pass its ceiling."""
+    if op.labels.get("storage") != "q4":
+        return False
+    value = walk.values[op.operands[0]]
     return value.special or value.size > FP16_SLICE_SAT

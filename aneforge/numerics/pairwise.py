@@ -9,28 +9,32 @@ both on the same path, the layer is listed as excluded.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aneforge.anec.ir import Op
 from aneforge.anec.lineage import Standing
+from aneforge.arguments import Chips, Source, chips_of, graph_of
 from aneforge.compiler.compile import compile_all, resolve_target
 from aneforge.compiler.program import Program
+from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import ArgumentError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.numerics.causes import causes_of
 from aneforge.numerics.identity import Digests, digests
-from aneforge.numerics.ranges import Ranges, known_values
+from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value, hull
-from aneforge.numerics.why import causes_of
 from aneforge.output import text
+from aneforge.output.by_chip import ByChip
 from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import basis
 from aneforge.sim.nodes import node_order
 from aneforge.targets.chip import Target
 
-__all__ = ["Divergence", "Divergences", "diverges"]
+__all__ = ["Divergence", "DivergenceReport", "Divergences", "divergences_between", "diverges"]
 
 _CHANNELS = 2
 _RESAMPLING = ("resize", "upsample", "resample", "affine", "crop_resize")
@@ -66,7 +70,7 @@ class Divergence:
             "causes": list(self.causes),
             "inherited": self.inherited,
             "excluded": self.excluded,
-            "ranges": [[each.low, each.high, each.special] for each in self.ranges],
+            "ranges": [[value.low, value.high, value.special] for value in self.ranges],
         }
 
 
@@ -74,9 +78,13 @@ class Divergences(list[Divergence]):
     """Those of one graph, in the order of the first chip's program."""
 
     def __init__(
-        self, found: Sequence[Divergence], targets: tuple[Target, Target], compared: int, unproven: Sequence[str] = ()
+        self,
+        divergences: Sequence[Divergence],
+        targets: tuple[Target, Target],
+        compared: int,
+        unproven: Sequence[str] = (),
     ) -> None:
-        super().__init__(found)
+        super().__init__(divergences)
         self.targets = targets
         self.compared = compared
         """Nodes that both programs show."""
@@ -87,25 +95,28 @@ class Divergences(list[Divergence]):
     @property
     def real(self) -> list[Divergence]:
         """Those that the ranges do not exclude."""
-        return [each for each in self if not each.excluded]
+        return [divergence for divergence in self if not divergence.excluded]
 
     @property
     def first(self) -> Divergence | None:
         return next(iter(self.real), None)
 
     def of(self, node: str) -> Divergence | None:
-        return next((each for each in self if each.node == node), None)
+        return next((divergence for divergence in self if divergence.node == node), None)
 
     def to_json(self) -> dict[str, Any]:
-        names = [each.name for each in self.targets]
-        layers = [each.to_json() for each in self]
+        names = [target.name for target in self.targets]
+        layers = [divergence.to_json() for divergence in self]
         return {"targets": names, "compared": self.compared, "layers": layers, "unproven": list(self.unproven)}
 
     def __str__(self) -> str:
-        one, two = (each.name for each in self.targets)
+        one, two = (target.name for target in self.targets)
         if not self and not self.unproven:
             return f"{one} and {two} give the same bits in all {self.compared} nodes that both show"
-        rows = [(each.node, each.op, _most(each), _told(each.ranges[0]), _why(each)) for each in self]
+        rows = [
+            (divergence.node, divergence.op, _most(divergence), _range_text(divergence.ranges[0]), _why(divergence))
+            for divergence in self
+        ]
         lines = [f"{one} against {two}: {len(self.real)} of {self.compared} nodes can differ"]
         if rows:
             lines.append(text.columns(("node", "op", "at most", "range", "why"), rows))
@@ -119,67 +130,114 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _most(each: Divergence) -> str:
-    return "lost" if each.may_be_lost else f"{each.bound:.3g}"
+def _most(divergence: Divergence) -> str:
+    return "lost" if divergence.may_be_lost else f"{divergence.bound:.3g}"
 
 
-def _told(value: Value) -> str:
+def _range_text(value: Value) -> str:
     return f"{value.low:.4g} to {value.high:.4g}" + (", or infinite" if value.special else "")
 
 
-def _why(each: Divergence) -> str:
-    if each.excluded:
-        return f"excluded by its range: {'; '.join(each.causes)}"
-    return "; ".join([*each.causes, *(["inherited"] if each.inherited else [])])
+def _why(divergence: Divergence) -> str:
+    if divergence.excluded:
+        return f"excluded by its range: {'; '.join(divergence.causes)}"
+    return "; ".join([*divergence.causes, *(["inherited"] if divergence.inherited else [])])
+
+
+class DivergenceReport(ByChip[Divergences]):
+    """Every chip compared with the first. ``same`` is True where no node can differ and all of them are proven."""
+
+    def __init__(self, results: Mapping[str, Divergences], reference: str, note: str) -> None:
+        super().__init__(results)
+        self.reference = reference
+        self.note = note
+
+    @property
+    def same(self) -> bool:
+        return not any(result.real or result.unproven for result in self.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"reference": self.reference, **super().to_json()}
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\n\n{self.note}" if self.note else "")
 
 
 def diverges(
-    out: Tensor | Sequence[Tensor] | Graph,
-    a: str | int | Target,
-    b: str | int | Target,
+    model: Source,
+    target: Chips = None,
+    max_abs: float | None = None,
+    inputs: Any = None,
     ranges: Ranges = None,
-) -> Divergences:
-    """Every node whose numbers can differ between two chips, in the order of the first one's program.
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> DivergenceReport:
+    """List every node whose numbers can differ between chips, by how much at most, and why. Nothing is run.
 
-    ``ranges`` says what the inputs can be: one bound on all magnitudes, or by input a bound, a pair of ends or data;
-    and, by the name of a node, what was measured of it (:func:`aneforge.numerics.calibrate`).
-    Without it they are any finite fp16 numbers, and nearly every sum can be lost. A node that is neither listed nor
-    named in ``unproven`` has the same bits on both chips, for every input in its range.
+    ``target`` names two or more chips (m1 and m5 where it is left out); the others are compared with the first.
+    What the inputs can be is said in one of three ways: ``max_abs`` bounds every magnitude; ``inputs`` (as for
+    :func:`compare`) are run, and what is seen counts; ``ranges`` gives by input a bound, a pair of ends or data, and
+    by node what was measured of it (:func:`aneforge.numerics.calibrate`). Without any of them inputs are what they
+    promise, or any finite fp16 number, and nearly every sum can be lost. A node that is neither listed nor named in
+    ``unproven`` has the same bits on both chips, for every input in its range.
     """
+    graph = graph_of(model, dims, function)
+    chips = chips_of(target, DEFAULT_CHIPS["diverges"])
+    if len(chips) < 2:
+        raise ArgumentError(
+            "target", f"{', '.join(chips)} is one chip; this needs two chips or more. Write for instance m1,m5."
+        )
+    (reference, first), *others = chips.items()
+    by_chip = {
+        name: divergences_between(graph, first, chip, ranges_of(graph, [first, chip], max_abs, inputs, ranges))
+        for name, chip in others
+    }
+    return DivergenceReport(by_chip, reference, ranges_note(max_abs, inputs, ranges))
+
+
+def divergences_between(
+    out: Tensor | Sequence[Tensor] | Graph, a: str | int | Target, b: str | int | Target, ranges: Ranges = None
+) -> Divergences:
+    """Those of two chips, in the order of the first one's program."""
     graph = Graph.of(out)
     chips = resolve_target(a), resolve_target(b)
     compiled = compile_all(graph, chips)
     programs = [compiled[chip.name] for chip in chips]
     vague = _rewritten(graph, programs)
     known = known_values(graph, ranges)
-    walks = [walk(Engine.of(each.target), each.module, known, vague) for each in programs]
-    alike = [digests(each) for each in walks]
+    walks = [walk(Engine.of(program.target), program.module, known, vague) for program in programs]
+    alike = [digests(walked) for walked in walks]
     shared = set(alike[0].values()) & set(alike[1].values())
-    for i, each in enumerate(walks):
+    for i, walked in enumerate(walks):
         common = frozenset(op for op, digest in alike[i].items() if digest in shared)
-        walks[i] = walk(each.engine, each.module, known, vague, common)
+        walks[i] = walk(walked.engine, walked.module, known, vague, common)
     names = graph.names()
-    operations = {names[each.uid] for each in graph.operations}
+    operations = {names[operation.uid] for operation in graph.operations}
     order = (name for name in node_order(programs[0]) if name in operations)
     compared = [name for name in order if _is_there(programs[1], name)]
-    found = [_divergence(name, programs, walks, alike) for name in compared]
-    listed = {each.node for each in found if each is not None and not each.excluded}
+    results = [_divergence(name, programs, walks, alike) for name in compared]
+    listed = {result.node for result in results if result is not None and not result.excluded}
     modelled = [] if chips[0].td_generation == chips[1].td_generation else _modelled(programs)
     unproven = [
-        name for name in compared if name not in listed and any(_rests_on(each, name, modelled) for each in programs)
+        name
+        for name in compared
+        if name not in listed and any(_rests_on(program, name, modelled) for program in programs)
     ]
-    return Divergences([each for each in found if each is not None], (chips[0], chips[1]), len(compared), unproven)
+    return Divergences(
+        [result for result in results if result is not None], (chips[0], chips[1]), len(compared), unproven
+    )
 
 
 def _modelled(programs: Sequence[Program]) -> set[Op]:
     """Ops whose numbers rest on a rule that is not exact: their own, or that of an op they read."""
-    found: set[Op] = set()
+    modelled: set[Op] = set()
     for program in programs:
         for op in program.module.ops:
             own = op.layer is not None and basis(op.kind, program.target) != "exact"
-            if own or any(each in found for each in op.operands):
-                found.add(op)
-    return found
+            if own or any(operand in modelled for operand in op.operands):
+                modelled.add(op)
+    return modelled
 
 
 def _rests_on(program: Program, node: str, modelled: Collection[Op]) -> bool:
@@ -195,20 +253,20 @@ def _rewritten(graph: Graph, programs: Sequence[Program]) -> frozenset[str]:
     """Nodes that a chip computes by other ops, which need not give their exact meaning; resampling among them, whose
     weights may be rounded."""
     names = graph.names()
-    found = {names[node.uid] for node in graph.nodes if node.op.startswith(_RESAMPLING)}
-    return frozenset(found.union(*((record.node for record in each.rewrites) for each in programs)))
+    nodes = {names[node.uid] for node in graph.nodes if node.op.startswith(_RESAMPLING)}
+    return frozenset(nodes.union(*((record.node for record in program.rewrites) for program in programs)))
 
 
 def _divergence(
     node: str, programs: Sequence[Program], walks: Sequence[Walk], alike: Sequence[Digests]
 ) -> Divergence | None:
     """None where the node has the same bits and no way of the chips differs in it."""
-    standings = [each.lineage[node] for each in programs]
+    standings = [program.lineage[node] for program in programs]
     same = _digest(standings[0], alike[0]) == _digest(standings[1], alike[1])
     causes = causes_of(node, walks)
     if same and not causes:
         return None
-    first, second = (_value(standing, made) for standing, made in zip(standings, walks, strict=True))
+    first, second = (_value(standing, walked) for standing, walked in zip(standings, walks, strict=True))
     bound = 0.0 if same else _apart(first, second)
     ops = [list(standing.ops()) for standing in standings]
     inherits = not same and _reads_others((ops[0][-1], ops[1][-1]), alike)
@@ -227,35 +285,35 @@ def _digest(standing: Standing, alike: Digests) -> tuple[bytes, ...]:
     return standing.value(lambda op: alike[op], moved)
 
 
-def _value(standing: Standing, made: Walk) -> Value:
+def _value(standing: Standing, walked: Walk) -> Value:
     """Of a value that may have been moved: moves change no number, and a pad adds its own."""
 
     def moved(move: Op, parts: list[Value]) -> Value:
         fill = [Value(0.0, 0.0)] if move.kind == "padding" else []
         return hull([*parts, *fill])
 
-    return standing.value(lambda op: made.values[op], moved)
+    return standing.value(lambda op: walked.values[op], moved)
 
 
 def _reads_others(ops: tuple[Op, Op], alike: Sequence[Digests]) -> bool:
     """Whether what two ops read differs: inputs of the node as a whole, through the ops of its own."""
-    known = set().union(*(alike[1][each] for each in _entering(ops[1])))
-    return any(digest not in known for each in _entering(ops[0]) for digest in alike[0][each])
+    known = set().union(*(alike[1][op] for op in _entering(ops[1])))
+    return any(digest not in known for op in _entering(ops[0]) for digest in alike[0][op])
 
 
 def _entering(op: Op) -> list[Op]:
     """What a node's ops read from other nodes."""
-    own, stack, found = {op}, [op], []
+    own, stack, entering = {op}, [op], []
     while stack:
-        for each in stack.pop().operands:
-            if each.kind == "const_in" or each in own:
+        for operand in stack.pop().operands:
+            if operand.kind == "const_in" or operand in own:
                 continue
-            if each.sources[-1:] == op.sources[-1:] and each.layer is not None:
-                own.add(each)
-                stack.append(each)
+            if operand.sources[-1:] == op.sources[-1:] and operand.layer is not None:
+                own.add(operand)
+                stack.append(operand)
             else:
-                found.append(each)
-    return found
+                entering.append(operand)
+    return entering
 
 
 def _apart(one: Value, two: Value) -> float:

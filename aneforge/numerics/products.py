@@ -87,7 +87,7 @@ def _beyond(value: Value, limit: float) -> bool:
 
 def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Value:
     """The value of a convolution, deconvolution, linear layer or matrix product."""
-    if any(each.special for each in values):
+    if any(value.special for value in values):
         return ANYTHING
     integers = integer_operands(engine, op) if op.kind in ("convolution", "linear") else None
     if integers is not None and op.operands[1].kind == "const_in":
@@ -118,7 +118,7 @@ def _scaled(total: Value, module: Module, op: Op, bias: Value) -> Value:
     return rounded(min(ends) + bias.low, max(ends) + bias.high, error + bias.error)
 
 
-def _of_integers(module: Module, op: Op, given: Integers, x: Value, bias: Value) -> Value:
+def _of_integers(module: Module, op: Op, integers: Integers, x: Value, bias: Value) -> Value:
     """A sum of codes: exact up to 2^31, then one rounding. What it reads as fp16 numbers is what they stand for, but
     for the rounding of each."""
     if any(op.attrs.get("explicit_padding", ())):
@@ -127,7 +127,7 @@ def _of_integers(module: Module, op: Op, given: Integers, x: Value, bias: Value)
     key = "codes", op.operands[1].attrs["weight"], op.operands[1].shape, names, op.kind, op.attrs.get("groups")
     positive, negative, codes = remembered(key, lambda: _sums_of_codes(module, op))
     weight = float((positive - negative).max(initial=0.0))
-    if codes * (x.size / given.scale + 1.0) >= 2.0**31:
+    if codes * (x.size / integers.scale + 1.0) >= 2.0**31:
         return ANYTHING
     apart = rounding(x.size)
     off = scaled(weight, apart)
@@ -185,7 +185,9 @@ def _summed_up(engine: Engine, module: Module, op: Op, form: bool) -> _Kernel:
     transformed: tuple[tuple[Array, Array], ...] = ()
     if form:
         shaped = read.reshape(read.shape[0], -1, *read.shape[3:])
-        turned = [decoded(np.ascontiguousarray(each)).reshape(len(each), -1) for each in winograd_kernels(shaped)[0]]
+        turned = [
+            decoded(np.ascontiguousarray(kernel)).reshape(len(kernel), -1) for kernel in winograd_kernels(shaped)[0]
+        ]
         pairs = zip(turned, _transforms(decoded(shaped)), strict=True)
         transformed = tuple((np.abs(one).sum(axis=1), np.abs(one - two).sum(axis=1)) for one, two in pairs)
     return _Kernel(
@@ -201,8 +203,8 @@ def _summed_up(engine: Engine, module: Module, op: Op, form: bool) -> _Kernel:
 
 def _transforms(kernel: Array) -> list[Array]:
     first, middle, last = kernel[..., 0], kernel[..., 1], kernel[..., 2]
-    made = (first, (first + middle + last) / 2, (first - middle + last) / 2, last)
-    return [each.reshape(len(each), -1) for each in made]
+    transformed = (first, (first + middle + last) / 2, (first - middle + last) / 2, last)
+    return [rows.reshape(len(rows), -1) for rows in transformed]
 
 
 def _rows(op: Op, kernel: Array) -> Array:
@@ -247,10 +249,10 @@ def _planar(kernel: _Kernel, x: Value, bias: Value) -> Value:
     """One input channel and one element: a product and a sum of the elementwise path."""
     corners = [weight * number for weight in (kernel.low, kernel.high) for number in (x.low, x.high)]
     off = scaled(float(kernel.decoding.max()), x.size + x.error)
-    made = rounded(min(corners), max(corners), scaled(kernel.largest, x.error) + off)
-    if made.special:
+    result = rounded(min(corners), max(corners), scaled(kernel.largest, x.error) + off)
+    if result.special:
         return ANYTHING
-    return rounded(made.low + bias.low, made.high + bias.high, made.error + bias.error)
+    return rounded(result.low + bias.low, result.high + bias.high, result.error + bias.error)
 
 
 def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value) -> Value:
@@ -264,9 +266,9 @@ def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value) -> Value:
         fixed += reach * 2.0**-9
     if op.kind == "convolution" and engine.winograd and winograd_fits(window_of(op)):
         # Transformed kernels are at most three halves of the kernel, transformed maps twice the map.
-        most, held = 2 * a.size, 1.5 * b.size
-        fixed += 4 * terms / 3 * (rounding(most) * (held + rounding(held)) + most * rounding(held) + _DROPPED)
-        reach = 4 * terms / 3 * (most + rounding(most)) * (held + rounding(held))
+        most, smaller = 2 * a.size, 1.5 * b.size
+        fixed += 4 * terms / 3 * (rounding(most) * (smaller + rounding(smaller)) + most * rounding(smaller) + _DROPPED)
+        reach = 4 * terms / 3 * (most + rounding(most)) * (smaller + rounding(smaller))
     if reach + fixed + bias.size >= CEILING:
         return ANYTHING
     corners = [one * two for one in (a.low, a.high) for two in (b.low, b.high)]

@@ -8,18 +8,41 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError, nearest
+from aneforge.errors import AneforgeError, ArgumentError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.inputs import samples_of
 from aneforge.model import build
 from aneforge.numerics.values import ANYTHING, Value
 from aneforge.sim.half import LARGEST
 from aneforge.sim.nodes import NodeValues
 from aneforge.targets.chip import Target
 
-__all__ = ["Ranges", "calibrate", "known_values"]
+__all__ = ["Ranges", "calibrate", "known_values", "ranges_note", "ranges_of"]
 
 Ranges = Mapping[str, Any] | Sequence[Any] | float | int | None
+
+
+def ranges_of(
+    graph: Graph, chips: Sequence[Target], max_abs: float | None = None, inputs: Any = None, ranges: Ranges = None
+) -> Ranges:
+    """The ranges that a caller gives in one of three ways: a bound on every input, data to run, or ranges by name."""
+    options = {"max_abs": max_abs, "inputs": inputs, "ranges": ranges}
+    chosen = [name for name, value in options.items() if value is not None]
+    if len(chosen) > 1:
+        raise ArgumentError(chosen[0], f"{chosen[1]} also says what the ranges are; choose one.")
+    if inputs is not None:
+        return calibrate(graph, chips, list(samples_of(graph, inputs)))
+    return max_abs if ranges is None else ranges
+
+
+def ranges_note(max_abs: float | None, inputs: Any, ranges: Ranges) -> str:
+    """What a report rests on, in a sentence; empty where the caller said it."""
+    if inputs is not None:
+        return "ranges are those of a run on the data, widened by half: this holds for data like these"
+    if max_abs is None and ranges is None:
+        return "ranges are what the inputs promise (max_abs), else all of fp16; --max-abs or --input narrows them"
+    return ""
 
 
 def known_values(graph: Graph, ranges: Ranges) -> dict[str, Value]:
@@ -38,16 +61,17 @@ def known_values(graph: Graph, ranges: Ranges) -> dict[str, Value]:
     missing = [name for name in inputs if name not in named and promised[name] is None]
     if missing and ranges is not None:
         raise AneforgeError(
-            f"no range for input {missing[0]!r}; give each of {', '.join(inputs)} a bound on its magnitude, a pair "
-            "(low, high) or data, or give one bound for all"
+            f"{missing[0]}: this input has no range. Give each of {', '.join(inputs)} a bound on its magnitude, a "
+            "pair "
+            "(low, high) or data, or give one bound for all."
         )
     known = set(names.values())
     unknown = [name for name in named if name not in known]
     if unknown:
         near = ", ".join(nearest(unknown[0], known)) or ", ".join(inputs)
-        raise AneforgeError(f"no input or node {unknown[0]!r} to have a range; nearest: {near}")
-    found = {name: _promised(node) for name, node in inputs.items()}
-    return {**found, **{name: _value(name, given) for name, given in named.items()}}
+        raise AneforgeError(f"{unknown[0]}: not an input or a node; nearest: {near}.")
+    promises = {name: _promised(node) for name, node in inputs.items()}
+    return {**promises, **{name: _value(name, range_given) for name, range_given in named.items()}}
 
 
 def _promised(node: Tensor) -> Value:
@@ -60,10 +84,12 @@ def _promised(node: Tensor) -> Value:
 def _by_name(inputs: Sequence[str], ranges: Any) -> dict[str, Any]:
     if isinstance(ranges, Mapping):
         return dict(ranges)
-    given = [ranges] if isinstance(ranges, np.ndarray) else list(ranges)
-    if len(given) != len(inputs):
-        raise AneforgeError(f"{len(given)} ranges for {len(inputs)} inputs: {', '.join(inputs)}")
-    return dict(zip(inputs, given, strict=True))
+    listed = [ranges] if isinstance(ranges, np.ndarray) else list(ranges)
+    if len(listed) != len(inputs):
+        raise AneforgeError(
+            f"ranges: {len(listed)} were given for {len(inputs)} inputs. Give one each: {', '.join(inputs)}."
+        )
+    return dict(zip(inputs, listed, strict=True))
 
 
 def calibrate(
@@ -77,26 +103,26 @@ def calibrate(
     What rests on them holds for data like these, not for all data: that is what makes deep graphs say something.
     """
     if not samples or not targets:
-        raise AneforgeError("calibrate needs at least one target and one sample: inputs by name")
+        raise AneforgeError("samples: calibrate needs at least one target and one sample (inputs by name).")
     if not margin >= 1:
-        raise AneforgeError(f"the margin is {margin!r}; it is how much wider than the data, 1 or more")
-    found: dict[str, tuple[float, float]] = {}
+        raise AneforgeError(f"margin: {margin!r} is not a factor of 1 or more.")
+    seen: dict[str, tuple[float, float]] = {}
     for chip in targets:
         model = build(out, chip)
         for sample in samples:
-            for name, given in sample.items():
-                _widen(found, name, np.asarray(given, np.float64))
+            for name, array in sample.items():
+                _widen(seen, name, np.asarray(array, np.float64))
             values = NodeValues(model.program, model.run(dict(sample), trace=True))
-            for node in (each for each in values if each not in sample):
-                _widen(found, node, values[node].astype(np.float64))
-    return {name: _with_margin(low, high, margin) for name, (low, high) in found.items()}
+            for node in (node for node in values if node not in sample):
+                _widen(seen, node, values[node].astype(np.float64))
+    return {name: _with_margin(low, high, margin) for name, (low, high) in seen.items()}
 
 
-def _widen(found: dict[str, tuple[float, float]], name: str, numbers: np.ndarray) -> None:
+def _widen(seen: dict[str, tuple[float, float]], name: str, numbers: np.ndarray) -> None:
     finite = numbers[np.isfinite(numbers)]
     if finite.size:
-        low, high = found.get(name, (math.inf, -math.inf))
-        found[name] = min(low, float(finite.min())), max(high, float(finite.max()))
+        low, high = seen.get(name, (math.inf, -math.inf))
+        seen[name] = min(low, float(finite.min())), max(high, float(finite.max()))
 
 
 def _with_margin(low: float, high: float, margin: float) -> tuple[float, float]:
@@ -105,17 +131,19 @@ def _with_margin(low: float, high: float, margin: float) -> tuple[float, float]:
     return max(middle - reach, -LARGEST), min(middle + reach, LARGEST)
 
 
-def _value(name: str, given: Any) -> Value:
-    ends = np.asarray(given, np.float64)
+def _value(name: str, bounds: Any) -> Value:
+    ends = np.asarray(bounds, np.float64)
     if ends.ndim == 0:
         if ends < 0:
-            raise AneforgeError(f"the bound on {name!r} is {given!r}; a magnitude is zero or more")
+            raise AneforgeError(f"{name}: {bounds!r} is not a bound on a magnitude; give 0 or more.")
         ends = np.array([-float(ends), float(ends)])
     if not ends.size or np.isnan(ends).any():
-        raise AneforgeError(f"the range of {name!r} is {given!r}; it is a magnitude, a pair (low, high) or data")
+        raise AneforgeError(f"{name}: {bounds!r} is not a range. Give a magnitude, a pair (low, high) or data.")
     low, high = float(ends.min()), float(ends.max())
-    if isinstance(given, (tuple, list)) and len(given) == 2 and np.ndim(given[0]) == 0 and given[0] > given[1]:
-        raise AneforgeError(f"the range of {name!r} begins at {given[0]!r} and ends at {given[1]!r}: turn it round")
+    if isinstance(bounds, (tuple, list)) and len(bounds) == 2 and np.ndim(bounds[0]) == 0 and bounds[0] > bounds[1]:
+        raise AneforgeError(
+            f"{name}: the range from {bounds[0]!r} to {bounds[1]!r} runs backwards. Give the low end first."
+        )
     if not math.isfinite(low) or not math.isfinite(high) or max(-low, high) > LARGEST:
         return ANYTHING
     half = np.array([low, high]).astype(np.float16).astype(np.float64)  # as the host rounds what it is given

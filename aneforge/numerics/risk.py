@@ -1,14 +1,14 @@
 """``risks``: where a graph can lose numbers or digits on a chip, within the ranges that are known of its data.
 
 A walk through the compiled program gives what every op can read. Each rule looks at one kind of op, and says what its
-operands can reach, which limit that passes, and what to write instead. Only the first loss of a chain is told: what
-comes after an infinite number is no risk of its own.
+operands can reach, which limit that passes, and what to write instead. Only the first loss of a chain is listed: what
+comes after an infinite number is lost already.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,19 @@ import numpy as np
 
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
+from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
 from aneforge.compiler.compile import compile_target, resolve_target
 from aneforge.compiler.program import Program
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.products import largest_sum
-from aneforge.numerics.ranges import Ranges, known_values
+from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value
 from aneforge.output import text
+from aneforge.output.by_chip import ByChip
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
@@ -34,7 +37,7 @@ from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Risk", "Risks", "precision_risk", "risks"]
+__all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_on"]
 
 _HEADERS = ("node", "kind", "reaches", "limit", "what")
 _LONG = 1024  # numbers in a sum from which roundings of both signs matter
@@ -49,7 +52,7 @@ class Risk:
     node: str
     op: str
     kind: str
-    """``accumulator``, ``crop-route``, ``overflow``, ``cancellation``, ``int8-activations``, ``variance``,
+    """``accumulator``, ``crop-path``, ``overflow``, ``cancellation``, ``int8-activations``, ``variance``,
     ``division``, ``infinite-constant`` or the name of a rule of the gate."""
     reaches: float
     """How large the number at risk can get; infinite where nothing bounds it."""
@@ -71,19 +74,19 @@ class Risk:
 class Risks(list[Risk]):
     """Those of one graph on one chip, in the order of the program."""
 
-    def __init__(self, found: Sequence[Risk], target: Target) -> None:
-        super().__init__(found)
+    def __init__(self, risks: Sequence[Risk], target: Target) -> None:
+        super().__init__(risks)
         self.target = target
 
     def to_json(self) -> dict[str, Any]:
-        return {"target": self.target.name, "risks": [each.to_json() for each in self]}
+        return {"target": self.target.name, "risks": [risk.to_json() for risk in self]}
 
     def __str__(self) -> str:
         if not self:
             return f"{self.target.name}: nothing can be lost within these ranges"
-        rows = [(each.node, each.kind, _number(each.reaches), _number(each.limit), each.message) for each in self]
+        rows = [(risk.node, risk.kind, _number(risk.reaches), _number(risk.limit), risk.message) for risk in self]
         head = f"{self.target.name}: {len(self)} risk{'s' if len(self) > 1 else ''}"
-        cures = dict.fromkeys(f"  {each.kind}: {each.suggestion}" for each in self)
+        cures = dict.fromkeys(f"  {risk.kind}: {risk.suggestion}" for risk in self)
         return "\n".join([head, text.columns(_HEADERS, rows), "what to do", *cures])
 
 
@@ -91,46 +94,83 @@ def _number(value: float) -> str:
     return "any" if math.isinf(value) else f"{value:.4g}"
 
 
-def risks(
-    out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target | None = None, ranges: Ranges = None
-) -> Risks:
-    """What can be lost on a chip.
+class RiskReport(ByChip[Risks]):
+    """The risks of one model on each chip. ``ok`` is True where nothing can be lost on any of them."""
 
-    ``ranges`` as for :func:`aneforge.numerics.diverges`; without it inputs are any finite fp16 numbers, which nearly
-    every sum can lose.
+    def __init__(self, results: Mapping[str, Risks], note: str) -> None:
+        super().__init__(results)
+        self.note = note
+
+    @property
+    def ok(self) -> bool:
+        return not any(self.values())
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\n\n{self.note}" if self.note else "")
+
+
+def risks(
+    model: Source,
+    target: Chips = None,
+    max_abs: float | None = None,
+    inputs: Any = None,
+    ranges: Ranges = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> RiskReport:
+    """Find what each chip can lose: overflows, clamps and cancellation, each with its range and a cure.
+
+    ``target`` is m1 where it is left out, or the chip of a compiled model. What the inputs can be is said in one of
+    three ways: ``max_abs`` bounds every magnitude; ``inputs`` (as for :func:`compare`) are run, and what is seen
+    counts; ``ranges`` says it by input, as for :func:`diverges`. Without any of them inputs are what they promise, or
+    any finite fp16 number, which nearly every sum can lose. ``risks(...)["m1"]`` is the list of one chip.
     """
+    graph = graph_of(model, dims, function)
+    chips = chips_of(target, DEFAULT_CHIPS["risks"], model)
+    by_chip = {
+        name: risks_on(graph, chip, ranges_of(graph, [chip], max_abs, inputs, ranges)) for name, chip in chips.items()
+    }
+    return RiskReport(by_chip, ranges_note(max_abs, inputs, ranges))
+
+
+def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target, ranges: Ranges = None) -> Risks:
+    """What can be lost on one chip."""
     graph, chip = Graph.of(out), resolve_target(target)
     program = compile_target(graph, chip)
-    made = _walked(program, known_values(graph, ranges))
-    found = [*_of_constants(graph)]
-    found += [risk for op in program.module.ops if op.layer is not None for risk in _of_op(made, op)]
-    return Risks([*_once(found), *_of_gate(graph, chip)], chip)
+    values = _walked(program, known_values(graph, ranges))
+    listed = [*_of_constants(graph)]
+    listed += [risk for op in program.module.ops if op.layer is not None for risk in _of_op(values, op)]
+    return Risks([*_once(listed), *_of_gate(graph, chip)], chip)
 
 
 def precision_risk(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     verbose: bool = False,
     target: str | int | Target | None = None,
     ranges: Ranges = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> dict[str, Any]:
-    """The risks of a graph as plain data; ``verbose`` prints them."""
-    found = risks(out, target, ranges)
+    """The risks of a graph on one chip as plain data; ``verbose`` prints them."""
+    report = risks_on(graph_of(out, dims, function), chip_of(target, out), ranges)
     if verbose:
-        print(found)
-    return found.to_json()
+        print(report)
+    return report.to_json()
 
 
 def _walked(program: Program, known: dict[str, Value]) -> Walk:
     return walk(Engine.of(program.target), program.module, known)
 
 
-def _once(found: Sequence[Risk]) -> list[Risk]:
+def _once(listed: Sequence[Risk]) -> list[Risk]:
     """One for each node and kind: the pieces of a layer that was cut share it."""
     largest: dict[tuple[str, str], Risk] = {}
-    for each in found:
-        key = each.node, each.kind
-        if key not in largest or each.reaches > largest[key].reaches:
-            largest[key] = each
+    for risk in listed:
+        key = risk.node, risk.kind
+        if key not in largest or risk.reaches > largest[key].reaches:
+            largest[key] = risk
     return list(largest.values())
 
 
@@ -138,11 +178,13 @@ def _of_gate(graph: Graph, chip: Target) -> Iterator[Risk]:
     """What the gate knows to be wrong on silicon, such as the sizes of the attention layer."""
     if chip.family5 is None or chip.family5 == Family.OLDER:
         return
-    for each in preflight(graph, chip).risk:
-        if each.rule == "slice-saturation":  # the walk knows the range of the slice
+    for report in preflight(graph, chip).risk:
+        if report.rule == "slice-saturation":  # the walk knows the range of the slice
             continue
-        limit = math.nan if each.limit is None else float(each.limit)
-        yield Risk(each.name, each.op, each.rule or "gate", math.inf, limit, None, each.message, each.hint or "")
+        limit = math.nan if report.limit is None else float(report.limit)
+        yield Risk(
+            report.name, report.op, report.rule or "gate", math.inf, limit, None, report.message, report.hint or ""
+        )
 
 
 def _of_constants(graph: Graph) -> Iterator[Risk]:
@@ -158,43 +200,43 @@ def _of_constants(graph: Graph) -> Iterator[Risk]:
                    "mask with -3e4, which is finite in sums too, or choose with a where")  # fmt: skip
 
 
-def _of_op(made: Walk, op: Op) -> Iterator[Risk]:
-    given = [made.values[each] for each in op.operands]
-    if not op.sources or any(each.special for each in given):
+def _of_op(walked: Walk, op: Op) -> Iterator[Risk]:
+    read = [walked.values[operand] for operand in op.operands]
+    if not op.sources or any(value.special for value in read):
         return
     if op.is_a(Trait.CONTRACTION):
-        yield from _product(made, op, given)
+        yield from _product(walked, op, read)
     elif op.labels.get("storage") == "q4":
-        yield from _cropped(op, given)
+        yield from _cropped(op, read)
     elif op.kind in _RULES:
-        yield from _RULES[op.kind](made, op, given)
+        yield from _RULES[op.kind](walked, op, read)
 
 
 def _risk(op: Op, kind: str, reaches: float, limit: float, value: Value, message: str, **more: Any) -> Risk:
     return Risk(op.sources[-1], op.kind, kind, reaches, limit, value, message, **more)
 
 
-def _product(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
-    if made.engine.int8_activations_q4 and stored_as_int8(op) and given[0].size > FP16_SLICE_SAT:
+def _product(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
+    if walked.engine.int8_activations_q4 and stored_as_int8(op) and read[0].size > FP16_SLICE_SAT:
         yield _risk(
-            op, "int8-activations", given[0].size, FP16_SLICE_SAT, given[0],
+            op, "int8-activations", read[0].size, FP16_SLICE_SAT, read[0],
             "activations above 4094 are infinite in front of 8-bit weights",
             suggestion="scale the activations down, or store these weights as fp16 or in a palette",
         )  # fmt: skip
-    reach = largest_sum(made.engine, made.module, op, given)
+    reach = largest_sum(walked.engine, walked.module, op, read)
     if reach >= CEILING:
         yield _risk(
-            op, "accumulator", reach, CEILING, given[0],
+            op, "accumulator", reach, CEILING, read[0],
             "a sum whose magnitude reaches 32768 on the way stays infinite",
             suggestion="scale an operand down before the product and the result up behind it, or split the sum",
             rewrite="scaled-attention" if op.kind == "matmul" else None,
         )  # fmt: skip
 
 
-def _cropped(op: Op, given: list[Value]) -> Iterator[Risk]:
-    if given[0].size > FP16_SLICE_SAT:
+def _cropped(op: Op, read: list[Value]) -> Iterator[Risk]:
+    if read[0].size > FP16_SLICE_SAT:
         yield _risk(
-            op, "crop-route", given[0].size, FP16_SLICE_SAT, given[0],
+            op, "crop-path", read[0].size, FP16_SLICE_SAT, read[0],
             "a slice that does not begin at zero of the width makes magnitudes above 4094 infinite",
             suggestion="slice another axis (transpose, slice, transpose back), or scale the data below 4094 before it",
             rewrite="slice-off-width",
@@ -202,54 +244,54 @@ def _cropped(op: Op, given: list[Value]) -> Iterator[Risk]:
 
 
 def _overflow(limit: float, what: str, suggestion: str) -> Callable[[Walk, Op, list[Value]], Iterator[Risk]]:
-    def rule(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
-        if made.values[op].special:
-            yield _risk(op, "overflow", given[0].size, limit, given[0], what, suggestion=suggestion)
+    def rule(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
+        if walked.values[op].special:
+            yield _risk(op, "overflow", read[0].size, limit, read[0], what, suggestion=suggestion)
 
     return rule
 
 
-def _paired(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
-    if made.values[op].special:
-        sizes = [each.size for each in given]
+def _paired(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
+    if walked.values[op].special:
+        sizes = [value.size for value in read]
         reach = math.prod(sizes) if op.kind == "mult" else sum(sizes)
-        yield _risk(op, "overflow", reach, LARGEST, given[0], f"the result of {op.kind} can exceed 65504",
+        yield _risk(op, "overflow", reach, LARGEST, read[0], f"the result of {op.kind} can exceed 65504",
                     suggestion="scale an operand down, or clip it to the range that is meant")  # fmt: skip
 
 
-def _divided(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
-    below = given[1]
+def _divided(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
+    below = read[1]
     if below.low <= 0.0 <= below.high:
         yield _risk(op, "division", math.inf, LARGEST, below, "the divisor can be zero",
                     suggestion="add a small number to the divisor, or clip it away from zero")  # fmt: skip
 
 
-def _summed(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+def _summed(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
     count = math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"])
-    value = given[0]
+    value = read[0]
     squares = bool(op.attrs.get("square_input"))
-    each = value.size**2 if squares else value.size
-    if made.values[op].special and op.kind == "reduce_avg":
-        yield _risk(op, "overflow", each, LARGEST, value, _SQUARE if squares else "a mean of infinite numbers",
+    term = value.size**2 if squares else value.size
+    if walked.values[op].special and op.kind == "reduce_avg":
+        yield _risk(op, "overflow", term, LARGEST, value, _SQUARE if squares else "a mean of infinite numbers",
                     suggestion="scale the numbers down first")  # fmt: skip
-    elif made.values[op].special:
+    elif walked.values[op].special:
         what = "squares" if squares else "numbers"
-        yield _risk(op, "overflow", count * each, LARGEST, value, f"a sum of {count} {what} can exceed 65504",
+        yield _risk(op, "overflow", count * term, LARGEST, value, f"a sum of {count} {what} can exceed 65504",
                     suggestion="scale the numbers down first, or take the mean: it is finite where the sum is not",
                     rewrite="sum-as-product")  # fmt: skip
     elif count >= _LONG and value.low < 0 < value.high and not squares:
-        off = made.values[op].error
+        off = walked.values[op].error
         message = f"{count} numbers of both signs are added with roundings: up to {off:.3g} off, whatever the sum is"
         yield _risk(op, "cancellation", off, 0.0, value, message,
                     suggestion="add through a product with ones: the accumulators add exactly",
                     rewrite="sum-as-product")  # fmt: skip
 
 
-def _normed(made: Walk, op: Op, given: list[Value]) -> Iterator[Risk]:
+def _normed(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
     """The mean of squares is finite, however many they are; one square may not be."""
-    reach = min(2 * given[0].size, given[0].width) ** 2
+    reach = min(2 * read[0].size, read[0].width) ** 2
     if reach >= LARGEST:
-        yield _risk(op, "variance", reach, LARGEST, given[0],
+        yield _risk(op, "variance", reach, LARGEST, read[0],
                     "the square of a number more than 255.9 from the mean is infinite; the result is then zero",
                     suggestion="scale the input of the norm down: its result does not change")  # fmt: skip
 

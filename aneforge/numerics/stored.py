@@ -25,16 +25,18 @@ _known: SharedCache[Any] = SharedCache(16384)
 
 def remembered(key: Hashable, make: Callable[[], T]) -> T:
     """What was made for a key before, or is made now; of very much, the oldest is forgotten."""
-    found = _known.get(key)
-    return _known.keep(key, make()) if found is None else found
+    entry = _known.get(key)
+    return _known.keep(key, make()) if entry is None else entry
 
 
 def weight_of(module: Module, op: Op) -> Weight:
     """The weight behind a ``const_in``."""
-    found = module.weights.get(op.attrs["weight"])
-    if found is None:
-        raise AneforgeError(f"the program does not hold weight {op.attrs['weight']!r}: compile the graph again")
-    return found
+    weight = module.weights.get(op.attrs["weight"])
+    if weight is None:
+        raise AneforgeError(
+            f"weight {op.attrs['weight']!r}: the program does not contain it. Compile the graph again."
+        )
+    return weight
 
 
 def numbers_of(module: Module, op: Op) -> np.ndarray:

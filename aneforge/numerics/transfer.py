@@ -58,27 +58,27 @@ def walk(
     unknown. ``common`` are ops that another program computes to the bit: errors are counted from their results on.
     """
     values: dict[Op, Value] = {}
-    held: dict[Op, list[str]] = {}
+    nodes_of: dict[Op, list[str]] = {}
     for name, standing in module.lineage.items():
         if standing.op is not None and name in known:
-            held.setdefault(standing.op, []).append(name)
+            nodes_of.setdefault(standing.op, []).append(name)
     for op in module.ops:
         if op.kind == "live_out":
             continue
-        found = _value(engine, module, op, values, known)
+        value = _value(engine, module, op, values, known)
         if vague.intersection(op.sources[-1:]):
-            found = replace(found, error=math.inf)
+            value = replace(value, error=math.inf)
         if op in common:
-            found = replace(found, error=0.0)
-        for name in held.get(op, ()) if op.kind != "live_in" else ():
-            found = _within(found, known[name])
-        values[op] = found
+            value = replace(value, error=0.0)
+        for name in nodes_of.get(op, ()) if op.kind != "live_in" else ():
+            value = _within(value, known[name])
+        values[op] = value
     return Walk(engine, module, values)
 
 
-def _within(found: Value, told: Value) -> Value:
-    low, high = max(found.low, told.low), min(found.high, told.high)
-    return replace(found, low=min(low, high), high=max(low, high), special=found.special and told.special)
+def _within(derived: Value, stated: Value) -> Value:
+    low, high = max(derived.low, stated.low), min(derived.high, stated.high)
+    return replace(derived, low=min(low, high), high=max(low, high), special=derived.special and stated.special)
 
 
 def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], ports: Mapping[str, Value]) -> Value:
@@ -87,35 +87,37 @@ def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], p
         return remembered(("ends", weight.key), lambda: of_array(weight.array))
     if op.is_a(Trait.INPUT):
         return ports.get(op.attrs["name"], ANYTHING)
-    given = [values[each] for each in op.operands]
+    read = [values[operand] for operand in op.operands]
     if op.is_a(Trait.CONTRACTION):
-        return product(engine, module, op, given)
-    if op.kind in _ALONE and len(given) == 1:
-        return through(engine, op, given[0])
+        return product(engine, module, op, read)
+    if op.kind in _ALONE and len(read) == 1:
+        return through(engine, op, read[0])
     if op.is_a(Trait.COMPARISON):
-        return replace(_TRUTH, error=1.0 if any(each.error or each.special for each in given) else 0.0)
+        return replace(_TRUTH, error=1.0 if any(value.error or value.special for value in read) else 0.0)
     if op.kind in MOVES:
-        return _moved(op, given)
+        return _moved(op, read)
     rule = _RULES.get(op.kind)
-    return ANYTHING if rule is None else rule(engine, op, *given)
+    return ANYTHING if rule is None else rule(engine, op, *read)
 
 
-def _moved(op: Op, given: list[Value]) -> Value:
-    """Numbers stay what they are, but on the crop route's fixed point."""
+def _moved(op: Op, read: list[Value]) -> Value:
+    """Moves change no number, except a crop that goes through fixed point."""
     if op.kind == "select":
-        chosen = hull(given[1:])
-        found = replace(chosen, error=max(chosen.error, chosen.width + chosen.error)) if given[0].error else chosen
+        chosen = hull(read[1:])
+        moved = replace(chosen, error=max(chosen.error, chosen.width + chosen.error)) if read[0].error else chosen
     elif op.kind == "gather_nd":
-        uncertain = any(each.error for each in given[1:])  # fixed indices are an attribute, not an operand
-        found = replace(given[0], error=given[0].width + given[0].error) if uncertain else given[0]
+        uncertain = any(value.error for value in read[1:])  # fixed indices are an attribute, not an operand
+        moved = replace(read[0], error=read[0].width + read[0].error) if uncertain else read[0]
     else:
-        found = hull(given)
+        moved = hull(read)
     if op.kind in _FILLED:
-        fills = [float(each) for name, each in op.attrs.items() if "value" in name and isinstance(each, (int, float))]
-        found = hull([found.with_zero(), *(Value(each, each) for each in fills)])
-    if op.labels.get("storage") == "q4" and (found.special or found.size > FP16_SLICE_SAT):
-        return replace(found, special=True)
-    return found
+        fills = [
+            float(number) for name, number in op.attrs.items() if "value" in name and isinstance(number, (int, float))
+        ]
+        moved = hull([moved.with_zero(), *(Value(number, number) for number in fills)])
+    if op.labels.get("storage") == "q4" and (moved.special or moved.size > FP16_SLICE_SAT):
+        return replace(moved, special=True)
+    return moved
 
 
 def _paired(engine: Engine, op: Op, a: Value, b: Value) -> Value:
@@ -168,15 +170,15 @@ def _pooled(engine: Engine, op: Op, x: Value) -> Value:
 
 
 def _gained(engine: Engine, op: Op, x: Value, *vectors: Value) -> Value:
-    if any(each.special for each in (x, *vectors)):
+    if any(value.special for value in (x, *vectors)):
         return ANYTHING
     gain, bias = float(op.attrs.get("gain", 1.0)), float(op.attrs.get("bias", 0.0))
     scale = vectors[0] if vectors else Value(1.0, 1.0)
     offset = vectors[1] if len(vectors) > 1 else Value(0.0, 0.0)
-    factors = [gain * each for each in (scale.low, scale.high)]
+    factors = [gain * end for end in (scale.low, scale.high)]
     corners = [one * two for one in factors for two in (x.low, x.high)]
     low, high = min(corners) + bias + offset.low, max(corners) + bias + offset.high
-    size = max(abs(each) for each in factors)
+    size = max(abs(factor) for factor in factors)
     error = scaled(size, x.error) + scaled(abs(gain) * scale.error, x.size + x.error) + offset.error
     summed = any(user.layer == op.layer and user.kind in TABLES for user in op.users)
     if summed and max(abs(low), abs(high)) >= CEILING:
@@ -234,11 +236,11 @@ def _normed(engine: Engine, op: Op, x: Value, *affine: Value) -> Value:
     groups = op.attrs.get("groups", 1)
     count = _count(op) // groups
     epsilon = float(np.float16(op.attrs["epsilon"]))
-    if x.special or epsilon <= 0.0 or any(each.special for each in affine):
+    if x.special or epsilon <= 0.0 or any(value.special for value in affine):
         return ANYTHING
     reach = 1.1 * math.sqrt(count) + 2.0**-11 * epsilon**-0.5
-    gain = max((each.size for each in affine[:1]), default=1.0)
-    offset = max((each.size for each in affine[1:2]), default=0.0)
+    gain = max((value.size for value in affine[:1]), default=1.0)
+    offset = max((value.size for value in affine[1:2]), default=0.0)
     most = rounded(-reach * gain - offset, reach * gain + offset, 0.0)
     return replace(most, error=2 * most.high)
 
@@ -247,7 +249,7 @@ def _attended(engine: Engine, op: Op, q: Value, k: Value, v: Value, scale: Value
     """A mean of the values, with weights that add up to one but for their roundings."""
     depth, keys = op.operands[0].shape[4], op.operands[1].shape[2]
     scores = depth * (q.size * k.size + 2.0**-15)
-    if any(each.special for each in (q, k, v, scale, *mask)) or scores >= CEILING or scores * scale.size >= LARGEST:
+    if any(value.special for value in (q, k, v, scale, *mask)) or scores >= CEILING or scores * scale.size >= LARGEST:
         return ANYTHING
     reach = 1.05 * v.size + keys * 2.0**-15
     return Value(-reach, reach, False, 2 * reach) if 1.05 * keys * v.size < CEILING else ANYTHING

@@ -41,18 +41,18 @@ def through(engine: Engine, op: Op, value: Value) -> Value:
     inside = every[first:last]
     if not inside.size:
         return ANYTHING
-    made = prepared(engine, op, None, {}).call(inside.reshape(1, 1, 1, 1, -1)).reshape(-1)
-    found = made.astype(np.float64)
-    finite = np.isfinite(found)
+    simulated = prepared(engine, op, None, {}).call(inside.reshape(1, 1, 1, 1, -1)).reshape(-1)
+    results = simulated.astype(np.float64)
+    finite = np.isfinite(results)
     if not finite.any():
         return ANYTHING
     special = not finite.all()
-    result = Value(float(found[finite].min()), float(found[finite].max()), special, math.inf)
+    result = Value(float(results[finite].min()), float(results[finite].max()), special, math.inf)
     if special or value.special or not math.isfinite(value.error):
         return result if special else Value(result.low, result.high, False, _spread(op, result))
     if op.kind in _STRAIGHT:
         return Value(result.low, result.high, False, value.error)
-    error = _error(op, wide, found, (int(first), int(last)), value.error)
+    error = _error(op, wide, results, (int(first), int(last)), value.error)
     return Value(result.low, result.high, False, min(error, _spread(op, result)))
 
 
@@ -80,7 +80,7 @@ _ENDS = {
 }
 
 
-def _error(op: Op, wide: Array, found: Array, part: tuple[int, int], error: float) -> float:
+def _error(op: Op, wide: Array, results: Array, part: tuple[int, int], error: float) -> float:
     """The largest of |result - f(x)| over the numbers of the interval and all x as far from them as the error says."""
     first, last = part
     reach_low, reach_high = wide[first] - error, wide[last - 1] + error
@@ -94,7 +94,7 @@ def _error(op: Op, wide: Array, found: Array, part: tuple[int, int], error: floa
     left = np.maximum(np.searchsorted(wide[start:end], numbers - error, "right") - 1, 0)
     right = np.minimum(np.searchsorted(wide[start:end], numbers + error, "left"), exact.size - 1)
     highest, lowest = _extremes(exact, left, right)
-    most = np.maximum(np.abs(found - highest), np.abs(found - lowest)).max()
+    most = np.maximum(np.abs(results - highest), np.abs(results - lowest)).max()
     # Between two neighbouring fp16 numbers a smooth function leaves their values by far less than a rounding.
     return float(most) + rounding(float(np.abs(exact).max()))
 
@@ -109,10 +109,10 @@ def _extremes(values: Array, left: Array, right: Array) -> tuple[Array, Array]:
     length = right - left + 1
     level = np.floor(np.log2(length)).astype(int)
     highest, lowest = np.empty(left.size), np.empty(left.size)
-    for each in np.unique(level):
-        some = level == each
-        high, low = levels[each]
-        other = right[some] - 2**each + 1
+    for number in np.unique(level):
+        some = level == number
+        high, low = levels[number]
+        other = right[some] - 2**number + 1
         highest[some] = np.maximum(high[left[some]], high[other])
         lowest[some] = np.minimum(low[left[some]], low[other])
     return highest, lowest

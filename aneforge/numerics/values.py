@@ -76,10 +76,10 @@ def hull(values: Iterable[Value]) -> Value:
     """All that any of several tensors may hold."""
     every = list(values)
     return Value(
-        min(each.low for each in every),
-        max(each.high for each in every),
-        any(each.special for each in every),
-        max(each.error for each in every),
+        min(value.low for value in every),
+        max(value.high for value in every),
+        any(value.special for value in every),
+        max(value.error for value in every),
     )
 
 

@@ -123,14 +123,14 @@ def _array_writer(array: np.ndarray) -> Callable[[IO[bytes]], object]:
 
 
 def _place(path: str | Path) -> Path:
-    given = Path(path)
+    target = Path(path)
     try:
-        file = given.resolve() if given.is_symlink() else given  # the file that a link names, not the link
+        file = target.resolve() if target.is_symlink() else target  # the file that a link names, not the link
         if not file.name:
             raise ValueError("it names no file")
         file.with_name(f"{file.name}.part")
     except (OSError, RuntimeError, ValueError) as error:  # a link to itself; a name such as "."
-        raise AneforgeError(f"{path}: no name for a file ({first_line(error)})") from None
+        raise AneforgeError(f"{path}: not a name for a file ({first_line(error)})") from None
     return file
 
 
@@ -147,12 +147,12 @@ def _passes_through(file: Path) -> bool:
 
 
 def _sync_tree(folder: Path) -> None:
-    for here, _, names in os.walk(folder):
+    for directory, _, names in os.walk(folder):
         for name in names:
-            if not (Path(here) / name).is_symlink():
-                with (Path(here) / name).open("rb") as stream, suppress(OSError):
+            if not (Path(directory) / name).is_symlink():
+                with (Path(directory) / name).open("rb") as stream, suppress(OSError):
                     os.fsync(stream.fileno())
-        _sync_folder(Path(here))
+        _sync_folder(Path(directory))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -216,8 +216,10 @@ class Drawing:
 
     def mark(self, tag: str, hover: str = "", **attributes: float | str) -> None:
         """Any element: ``class_`` is the attribute ``class``, ``stroke_width`` is ``stroke-width``."""
-        told = _attributes(attributes)
-        self._marks.append(f"<{tag}{told}><title>{_words(hover)}</title></{tag}>\n" if hover else f"<{tag}{told}/>\n")
+        written = _attributes(attributes)
+        self._marks.append(
+            f"<{tag}{written}><title>{_words(hover)}</title></{tag}>\n" if hover else f"<{tag}{written}/>\n"
+        )
 
     def rect(self, box: Box, fill: str, hover: str = "", **attributes: float | str) -> None:
         size = {"width": box.right - box.left, "height": box.bottom - box.top}
@@ -228,9 +230,9 @@ class Drawing:
 
     def text(self, spot: Spot, words: str, size: float = 12, hover: str = "", **attributes: float | str) -> None:
         anchor = {} if spot.anchor == "start" else {"text_anchor": spot.anchor}
-        told = _attributes({"x": spot.x, "y": spot.y, "font_size": size, **anchor, **attributes})
+        written = _attributes({"x": spot.x, "y": spot.y, "font_size": size, **anchor, **attributes})
         more = f"<title>{_words(hover)}</title>" if hover else ""
-        self._marks.append(f"<text{told}>{_words(words)}{more}</text>\n")
+        self._marks.append(f"<text{written}>{_words(words)}{more}</text>\n")
 
     def paragraph(self, top: float, words: str, size: float = 12, left: float = 20) -> float:
         """Lines from ``top`` down, across the sheet; returns where they end."""
@@ -254,16 +256,16 @@ class Drawing:
     def svg(self, height: float) -> str:
         """The whole file. It is ASCII: any terminal, pipe and reader takes it, in any locale."""
         width, tall = _number(self.width), _number(ceil(height))
-        made = (
+        document = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{tall}" viewBox="0 0 {width} {tall}" '
             f'role="img" font-family="sans-serif" fill="{_INK}">\n{self._head}'
             f'<rect width="{width}" height="{tall}" fill="#ffffff"/>\n{"".join(self._marks)}</svg>\n'
         )
-        return made.encode("ascii", "xmlcharrefreplace").decode("ascii")
+        return document.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
-def _attributes(given: dict[str, float | str]) -> str:
-    return "".join(f' {name.rstrip("_").replace("_", "-")}="{_value(value)}"' for name, value in given.items())
+def _attributes(attributes: dict[str, float | str]) -> str:
+    return "".join(f' {name.rstrip("_").replace("_", "-")}="{_value(value)}"' for name, value in attributes.items())
 
 
 def _value(value: float | str) -> str:
@@ -271,8 +273,8 @@ def _value(value: float | str) -> str:
 
 
 def _number(value: float) -> str:
-    told = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if told == "-0" else told
+    digits = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if digits == "-0" else digits
 
 
 def _words(text: str) -> str:

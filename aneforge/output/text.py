@@ -36,14 +36,14 @@ def pairs(rows: Iterable[tuple[str, str, str]], indent: int = 2) -> str:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return json.dumps(value, indent=2, ensure_ascii=False, default=list)
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "?"
     if isinstance(value, (list, tuple)):
-        return shown(", ".join(str(each) for each in value)) or "-"
+        return shown(", ".join(str(item) for item in value)) or "-"
     return shown(str(value))
 
 

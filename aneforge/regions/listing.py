@@ -12,66 +12,70 @@ if TYPE_CHECKING:
     from aneforge.regions.partition import Partition
     from aneforge.regions.split import Crossing, Region
 
-__all__ = ["told"]
+__all__ = ["partition_text"]
 
 _MOST = 12
 
 
-def told(found: Partition) -> str:
+def partition_text(partition: Partition) -> str:
     from aneforge.output.text import columns
     from aneforge.regions.partition import WAYS
 
-    on_engine = sum(device == ENGINE for device in found.device_of.values())
+    on_engine = sum(device == ENGINE for device in partition.device_of.values())
     lines = [
-        f"{found.target.name}: {len(found.regions)} regions, {on_engine} of {len(found.device_of)} ops on the engine "
-        f"({found.eligible} eligible); {WAYS[found.by]}",
+        f"{partition.target.name}: {len(partition.regions)} regions, {on_engine} of {len(partition.device_of)} "
+        "ops on the engine "
+        f"({partition.eligible} eligible); {WAYS[partition.by]}",
         "",
-        columns(("region", "device", "ops", "reads", "gives"), [_row(found, each) for each in found.regions]),
+        columns(
+            ("region", "device", "ops", "reads", "gives"), [_row(partition, region) for region in partition.regions]
+        ),
     ]
-    if found.crossings:
+    if partition.crossings:
         rows = [
             (
-                each.name,
-                f"{each.tensor.dtype}{list(each.tensor.shape)}",
-                f"{each.bytes:,}",
-                _way(each.source, each.readers),
+                crossing.name,
+                f"{crossing.tensor.dtype}{list(crossing.tensor.shape)}",
+                f"{crossing.bytes:,}",
+                _way(crossing.source, crossing.readers),
             )
-            for each in found.crossings[:_MOST]
+            for crossing in partition.crossings[:_MOST]
         ]
         lines += ["", columns(("crossing", "type", "bytes", "way"), rows)]
-        lines += _more(len(found.crossings), "crossings")
+        lines += _more(len(partition.crossings), "crossings")
     costs, evidence = fixed_costs()
     lines += [
         "",
-        f"eligible by the rules: {found.eligible} of {len(found.device_of)} ops; placed there by Core ML, likely: "
-        f"{found.placed} [predicted from estimates of an M4: M6.disp; C30, U51]",
+        f"eligible by the rules: {partition.eligible} of {len(partition.device_of)} ops; placed there by Core ML, "
+        "likely: "
+        f"{partition.placed} [predicted from estimates of an M4: M6.disp; C30, U51]",
     ]
     parts = ", ".join(f"{name} {value:g}" for name, value in costs.items())
-    lines += [f"fixed costs {found.fixed_us:,.0f} us (each in us: {parts}) {evidence.label()}"]
-    if found.reasons:
+    lines += [f"fixed costs {partition.fixed_us:,.0f} us (each in us: {parts}) {evidence.label()}"]
+    if partition.reasons:
         lines += ["", "not on the engine:"]
-        lines += [f"  {found.names[uid]}: {why}" for uid, why in list(found.reasons.items())[:_MOST]]
-        lines += _more(len(found.reasons), "ops")
+        lines += [f"  {partition.names[uid]}: {why}" for uid, why in list(partition.reasons.items())[:_MOST]]
+        lines += _more(len(partition.reasons), "ops")
     return "\n".join(lines)
 
 
-def _row(found: Partition, region: Region) -> tuple[object, ...]:
-    reads, gives = (_names(found, each) for each in (region.inputs, region.outputs))
+def _row(partition: Partition, region: Region) -> tuple[object, ...]:
+    reads, gives = (_names(partition, tensors) for tensors in (region.inputs, region.outputs))
     return region.number, region.device, len(region.nodes), reads, gives
 
 
-def _crossing(each: Crossing) -> tuple[str, ...]:
-    kind = f"{each.tensor.dtype}{list(each.tensor.shape)}"
-    return each.name, kind, f"{each.bytes:,}", _way(each.source, each.readers)
+def _crossing(crossing: Crossing) -> tuple[str, ...]:
+    kind = f"{crossing.tensor.dtype}{list(crossing.tensor.shape)}"
+    return crossing.name, kind, f"{crossing.bytes:,}", _way(crossing.source, crossing.readers)
 
 
-def _names(found: Partition, tensors: tuple[Tensor, ...]) -> str:
-    names = [found.names[each.uid] for each in tensors]
+def _names(partition: Partition, tensors: tuple[Tensor, ...]) -> str:
+    names = [partition.names[tensor.uid] for tensor in tensors]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _way(source: Region, readers: tuple[Region, ...]) -> str:
-    return f"{source.device} {source.number} -> {', '.join(f'{each.device} {each.number}' for each in readers)}"
+    return f"{source.device} {source.number} -> {', '.join(f'{reader.device} {reader.number}' for reader in readers)}"
 
 
 def _more(count: int, what: str) -> list[str]:

@@ -33,7 +33,7 @@ def fixed_costs() -> tuple[dict[str, float], Fact[Any]]:
 def likely(graph: Graph, eligible: Mapping[int, bool]) -> dict[int, str]:
     """A device for every node that computes: the cheapest way through the graph in order."""
     costs, _ = fixed_costs()
-    handed_out = {each.uid for each in graph.outputs}
+    handed_out = {output.uid for output in graph.outputs}
     order = [node for node in graph.nodes if node.uid in eligible]
     best = {HOST: 0.0, ENGINE: float("inf")}
     came_from: list[dict[str, str]] = []
@@ -46,11 +46,11 @@ def likely(graph: Graph, eligible: Mapping[int, bool]) -> dict[int, str]:
         on_engine = min(stay, start) + engine + at_output if eligible[node.uid] else float("inf")
         best = {ENGINE: on_engine, HOST: min(on, back) + host}
     device = ENGINE if best[ENGINE] < best[HOST] else HOST
-    found: dict[int, str] = {}
+    devices: dict[int, str] = {}
     for node, step in zip(reversed(order), reversed(came_from), strict=True):
-        found[node.uid] = device
+        devices[node.uid] = device
         device = step[device]
-    return found
+    return devices
 
 
 def _estimates(node: Tensor) -> tuple[float, float]:

@@ -30,33 +30,33 @@ class Region:
 
     def graph(self, names: Mapping[int, str]) -> Graph:
         """The region as a graph of its own. What comes in are inputs of fp16; truth values travel as 0 and 1."""
-        made: dict[int, Tensor] = {}
-        for each in self.inputs:
-            if each.op == "input":
-                made[each.uid] = each
+        copies: dict[int, Tensor] = {}
+        for source in self.inputs:
+            if source.op == "input":
+                copies[source.uid] = source
             else:
-                port = graph_input(each.shape, name=names[each.uid])
-                made[each.uid] = port.greater(0.5) if each.dtype == "bool" else port
-        cast_outputs = {each.uid for each in self.outputs if each.dtype == "bool"}
+                port = graph_input(source.shape, name=names[source.uid])
+                copies[source.uid] = port.greater(0.5) if source.dtype == "bool" else port
+        cast_outputs = {output.uid for output in self.outputs if output.dtype == "bool"}
         for node in self.nodes:
-            operands = [made.get(operand.uid, operand) for operand in node.inputs]
+            operands = [copies.get(operand.uid, operand) for operand in node.inputs]
             name = None if node.uid in cast_outputs else node.name  # the cast that hands it out has its name
-            made[node.uid] = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
-        return Graph([_handed_on(made[each.uid], names[each.uid]) for each in self.outputs])
+            copies[node.uid] = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
+        return Graph([_handed_on(copies[output.uid], names[output.uid]) for output in self.outputs])
 
     def to_json(self, names: Mapping[int, str]) -> dict[str, Any]:
         return {
             "region": self.number,
             "device": self.device,
-            "nodes": [names[each.uid] for each in self.nodes],
-            "inputs": [names[each.uid] for each in self.inputs],
-            "outputs": [names[each.uid] for each in self.outputs],
+            "nodes": [names[node.uid] for node in self.nodes],
+            "inputs": [names[port.uid] for port in self.inputs],
+            "outputs": [names[output.uid] for output in self.outputs],
         }
 
 
 def _handed_on(node: Tensor, name: str) -> Tensor:
-    held = cast(node) if node.dtype == "bool" else node
-    return held if held.name == name else held.named(name)
+    handed = cast(node) if node.dtype == "bool" else node
+    return handed if handed.name == name else handed.named(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class Crossing:
             "type": self.tensor.dtype,
             "bytes": self.bytes,
             "from": self.source.number,
-            "to": [each.number for each in self.readers],
+            "to": [region.number for region in self.readers],
         }
 
 
@@ -92,17 +92,17 @@ def split(graph: Graph, device_of: Mapping[int, str]) -> list[Region]:
     for node in computed:
         members.setdefault((levels[node.uid], device_of[node.uid]), []).append(node)
     home = {node.uid: key for key, nodes in members.items() for node in nodes}
-    read_outside = {each.uid for each in graph.outputs}
+    read_outside = {output.uid for output in graph.outputs}
     for node in computed:
-        read_outside |= {each.uid for each in node.inputs if home.get(each.uid) != home[node.uid]}
+        read_outside |= {operand.uid for operand in node.inputs if home.get(operand.uid) != home[node.uid]}
     regions = []
     for number, key in enumerate(sorted(members)):
         nodes = members[key]
         inputs = {
-            each.uid: each
+            operand.uid: operand
             for node in nodes
-            for each in node.inputs
-            if home.get(each.uid) != key and each.op != "const"
+            for operand in node.inputs
+            if home.get(operand.uid) != key and operand.op != "const"
         }
         outputs = tuple(node for node in nodes if node.uid in read_outside)
         regions.append(Region(number, key[1], tuple(nodes), tuple(inputs.values()), outputs))
@@ -113,7 +113,11 @@ def _as_early_as_possible(computed: Sequence[Tensor], device_of: Mapping[int, st
     levels: dict[int, int] = {}
     for node in computed:
         device = device_of[node.uid]
-        before = [levels[each.uid] + (device_of[each.uid] != device) for each in node.inputs if each.uid in levels]
+        before = [
+            levels[operand.uid] + (device_of[operand.uid] != device)
+            for operand in node.inputs
+            if operand.uid in levels
+        ]
         levels[node.uid] = max(before, default=0)
     return levels
 
@@ -131,19 +135,19 @@ def _as_late_as_possible(
     for node in reversed(computed):
         device = device_of[node.uid]
         levels[node.uid] = latest.get(node.uid, last[device])
-        for each in node.inputs:
-            if each.uid in device_of:
-                bound = levels[node.uid] - (device_of[each.uid] != device)
-                latest[each.uid] = min(latest.get(each.uid, bound), bound)
+        for operand in node.inputs:
+            if operand.uid in device_of:
+                bound = levels[node.uid] - (device_of[operand.uid] != device)
+                latest[operand.uid] = min(latest.get(operand.uid, bound), bound)
     return levels
 
 
 def crossings(regions: Sequence[Region], names: Mapping[int, str]) -> list[Crossing]:
     """Every tensor that leaves the region that made it for another."""
-    found = []
+    crossed = []
     for region in regions:
-        for each in region.outputs:
-            readers = tuple(other for other in regions if any(each is port for port in other.inputs))
+        for output in region.outputs:
+            readers = tuple(other for other in regions if any(output is port for port in other.inputs))
             if readers:
-                found.append(Crossing(each, names[each.uid], region, readers))
-    return found
+                crossed.append(Crossing(output, names[output.uid], region, readers))
+    return crossed

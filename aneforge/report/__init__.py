@@ -1,1 +1,1 @@
-"""What people look at."""
+"""Pictures of results."""

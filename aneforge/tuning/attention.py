@@ -39,7 +39,7 @@ class _Attention:
     """Second operands of the chain that are computed, such as a mask."""
 
 
-def _found(node: Tensor, scene: Scene) -> _Attention | None:
+def _attention_at(node: Tensor, scene: Scene) -> _Attention | None:
     """Attention whose parts nobody else reads, behind its last product."""
     if node.op != "matmul" or node.inputs[0].op != "softmax":
         return None
@@ -50,10 +50,10 @@ def _found(node: Tensor, scene: Scene) -> _Attention | None:
     while step.op in _BETWEEN and len(chain) < _MOST:
         if not scene.is_private(step) or step.shape != soft.shape:
             return None
-        main = [each for each in step.inputs if each.shape == soft.shape and each.op != "const"]
+        main = [operand for operand in step.inputs if operand.shape == soft.shape and operand.op != "const"]
         if not main:
             return None
-        others += [each for each in step.inputs if each is not main[0] and each.op != "const"]
+        others += [operand for operand in step.inputs if operand is not main[0] and operand.op != "const"]
         chain.append(step)
         step = main[0]
     if step.op != "matmul" or not scene.is_private(step) or step.shape != soft.shape:
@@ -66,7 +66,7 @@ def _found(node: Tensor, scene: Scene) -> _Attention | None:
 
 def row_bounds(rows: int, tiles: int) -> list[tuple[int, int]]:
     """Where tiles of nearly equal height begin, and how many rows each has."""
-    edges = [rows * each // tiles for each in range(tiles + 1)]
+    edges = [rows * tile // tiles for tile in range(tiles + 1)]
     return [(begin, end - begin) for begin, end in pairwise(edges)]
 
 
@@ -81,16 +81,16 @@ def _rows(x: Tensor, rows: int, begin: int, size: int) -> Tensor:
     return x.slice_by_size(starts, [*x.shape[:-2], size, x.shape[-1]])
 
 
-def _by_tiles(found: _Attention, tiles: int, q: Tensor, keys: Tensor, v: Tensor, *others: Tensor) -> Tensor:
-    given = {old.uid: new for old, new in zip(found.others, others, strict=True)}
+def _by_tiles(attention: _Attention, tiles: int, q: Tensor, keys: Tensor, v: Tensor, *others: Tensor) -> Tensor:
+    replaced = {old.uid: new for old, new in zip(attention.others, others, strict=True)}
     rows = q.shape[-2]
     parts = []
     for begin, size in row_bounds(rows, tiles):
-        previous, value = found.chain[0], _rows(q, rows, begin, size) @ keys
-        for step in found.chain[1:]:
+        previous, value = attention.chain[0], _rows(q, rows, begin, size) @ keys
+        for step in attention.chain[1:]:
             operands = [
-                value if each is previous else _rows(given.get(each.uid, each), rows, begin, size)
-                for each in step.inputs
+                value if operand is previous else _rows(replaced.get(operand.uid, operand), rows, begin, size)
+                for operand in step.inputs
             ]
             value, previous = make(step.definition, operands, step.attrs), step
         parts.append(value @ v)
@@ -103,11 +103,11 @@ def query_tiles(tiles: int) -> Rewrite:
     def find(node: Tensor, scene: Scene) -> Site | None:
         if node.op == "sdpa":
             return _parts_site(node, tiles) if node.shape[2] >= tiles else None
-        found = _found(node, scene)
-        if found is None or found.q.shape[-2] < tiles or found.q.ndim < 3:
+        attention = _attention_at(node, scene)
+        if attention is None or attention.q.shape[-2] < tiles or attention.q.ndim < 3:
             return None
-        operands = (found.q, found.keys, found.v, *found.others)
-        return Site(node, operands, lambda q, keys, v, *others: _by_tiles(found, tiles, q, keys, v, *others))
+        operands = (attention.q, attention.keys, attention.v, *attention.others)
+        return Site(node, operands, lambda q, keys, v, *others: _by_tiles(attention, tiles, q, keys, v, *others))
 
     return Rewrite("attention", f"query-tiles-{tiles}", f"Attention over the queries in {tiles} tiles.", find)
 
@@ -138,39 +138,39 @@ def _in_parts(node: Tensor, scene: Scene) -> Site | None:
 
 def _fused(node: Tensor, scene: Scene) -> Site | None:
     """Only the chain that the layer has inside: a scale, then one plane of mask."""
-    found = _found(node, scene)
-    if found is None or found.q.ndim not in (3, 4):
+    attention = _attention_at(node, scene)
+    if attention is None or attention.q.ndim not in (3, 4):
         return None
-    q, keys, v = found.q, found.keys, found.v
+    q, keys, v = attention.q, attention.keys, attention.v
     heads = math.prod(q.shape[:-2])
     if math.prod(q.shape[:-3]) != 1 or v.shape[-1] != q.shape[-1]:
         return None
-    if any(math.prod(each.shape[:-2]) != heads for each in (keys, v)):
+    if any(math.prod(operand.shape[:-2]) != heads for operand in (keys, v)):
         return None
-    inside = _scale_and_mask(found)
+    inside = _scale_and_mask(attention)
     if inside is None:
         return None
     scale, mask = inside
     turned = keys.op == "transpose" and keys.attrs["perm"] == (*range(keys.ndim - 2), keys.ndim - 1, keys.ndim - 2)
 
     def build(q: Tensor, k: Tensor, v: Tensor, *plane: Tensor) -> Tensor:
-        raised = [each.reshape(1, heads, *each.shape[-2:]) for each in (q, k if turned else k.mT, v)]
-        given = plane[0].reshape(1, 1, *plane[0].shape[-2:]) if plane else None
-        return sdpa(*raised, scale=scale, attn_mask=given).reshape(*node.shape)
+        raised = [operand.reshape(1, heads, *operand.shape[-2:]) for operand in (q, k if turned else k.mT, v)]
+        mask = plane[0].reshape(1, 1, *plane[0].shape[-2:]) if plane else None
+        return sdpa(*raised, scale=scale, attn_mask=mask).reshape(*node.shape)
 
     return Site(node, (q, keys.inputs[0] if turned else keys, v, *mask), build)
 
 
-def _scale_and_mask(found: _Attention) -> tuple[float, tuple[Tensor, ...]] | None:
-    """What stands before the softmax, where it is no more than the layer has."""
-    before, scale, mask = found.chain[0], 1.0, ()
-    steps = list(found.chain[1:-1])
-    if steps and (told := _scale_of(steps[0], before)) is not None:
-        scale, before = told, steps.pop(0)
+def _scale_and_mask(attention: _Attention) -> tuple[float, tuple[Tensor, ...]] | None:
+    """The scale and the mask before the softmax, where the layer takes both."""
+    before, scale, mask = attention.chain[0], 1.0, ()
+    steps = list(attention.chain[1:-1])
+    if steps and (factor := _scale_of(steps[0], before)) is not None:
+        scale, before = factor, steps.pop(0)
     if steps and steps[0].op == "add":
         added = steps.pop(0)
-        mask = tuple(each for each in added.inputs if each is not before)
-        if len(mask) != 1 or not _one_plane(mask[0], found.q.shape[-2], found.v.shape[-2]):
+        mask = tuple(operand for operand in added.inputs if operand is not before)
+        if len(mask) != 1 or not _one_plane(mask[0], attention.q.shape[-2], attention.v.shape[-2]):
             return None
     return None if steps else (scale, mask)
 

@@ -33,8 +33,8 @@ class Checker:
     """Compares programs with an untouched one, whose numbers are made once and only when they are asked for."""
 
     def __init__(self, untouched: Model, flops: float, inputs: Inputs = None) -> None:
-        self.fidelity = "exact" if flops <= _EXACT_FLOPS else "fast"
-        self._untouched = Model(untouched.graph, untouched.program, self.fidelity)
+        self.mode = "exact" if flops <= _EXACT_FLOPS else "fast"
+        self._untouched = Model(untouched.graph, untouched.program, self.mode)
         self.feeds = _feeds(untouched, inputs)
 
     @cached_property
@@ -43,16 +43,16 @@ class Checker:
 
     def __call__(self, graph: Graph, other: Model) -> Check:
         """The largest error over all outputs."""
-        found = list(Model(graph, other.program, self.fidelity).run(self.feeds).outputs.values())
-        pairs = list(zip(self._expected, found, strict=True))
+        outputs = list(Model(graph, other.program, self.mode).run(self.feeds).outputs.values())
+        pairs = list(zip(self._expected, outputs, strict=True))
         same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
         return Check(0.0 if same else max(distance(a, b) for a, b in pairs), same)
 
 
-def distance(expected: np.ndarray, found: np.ndarray) -> float:
+def distance(expected: np.ndarray, actual: np.ndarray) -> float:
     """The largest difference, relative to the largest number that was expected. Infinite where only one of the two is
     a number."""
-    one, other = (np.asarray(each, np.float64) for each in (expected, found))
+    one, other = (np.asarray(array, np.float64) for array in (expected, actual))
     usual = np.isfinite(one) & np.isfinite(other)
     alike = (one == other) | (np.isnan(one) & np.isnan(other))
     if not (usual | alike).all():
@@ -73,9 +73,9 @@ def _feeds(model: Model, inputs: Inputs) -> dict[str, np.ndarray]:
     if isinstance(inputs, Mapping):
         missing = [port.name for port in ports if port.name not in inputs]
         if missing:
-            raise AneforgeError(f"tune: no value for input {missing[0]!r}; the graph takes {names}")
+            raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {names}.")
         return dict(inputs)
-    given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
-    if len(given) != len(ports):
-        raise AneforgeError(f"tune: {len(given)} inputs were given, the graph takes {len(ports)}: {names}")
-    return {port.name: value for port, value in zip(ports, given, strict=True)}
+    arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+    if len(arrays) != len(ports):
+        raise AneforgeError(f"inputs: {len(arrays)} were given; the graph takes {len(ports)}: {names}.")
+    return {port.name: value for port, value in zip(ports, arrays, strict=True)}

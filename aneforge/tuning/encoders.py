@@ -77,7 +77,7 @@ def _all_halves() -> tuple[np.ndarray, np.ndarray]:
     """The bit patterns of every finite fp16 number in the order of their values, and the values."""
     patterns = np.arange(1 << 16, dtype=np.uint16)
     values = patterns.view(np.float16).astype(np.float64)
-    order = np.argsort(values, kind="stable")  # infinities at the ends, what is no number behind them
+    order = np.argsort(values, kind="stable")  # infinities at the ends, NaN behind them
     order = order[np.isfinite(values[order])]
     return order, values[order]
 
@@ -87,9 +87,9 @@ def _table(counts: np.ndarray, entries: int) -> np.ndarray:
     each is moved to the mean of the numbers nearest to it. Nothing is drawn, so the same weight has the same table."""
     order, values = _all_halves()
     often = counts[order]
-    there = np.flatnonzero(often)
-    heads, sums = (np.concatenate([[0.0], np.cumsum(each)]) for each in (often, often * values))
-    table = np.linspace(values[there[0]], values[there[-1]], entries)
+    used = np.flatnonzero(often)
+    heads, sums = (np.concatenate([[0.0], np.cumsum(counts)]) for counts in (often, often * values))
+    table = np.linspace(values[used[0]], values[used[-1]], entries)
     for _ in range(_ROUNDS):
         edges = np.searchsorted(values, (table[1:] + table[:-1]) / 2)
         edges = np.concatenate([[0], edges, [values.size]])
@@ -128,7 +128,9 @@ def encoders_for(target: Target) -> tuple[Encoder, ...]:
     if target.family5 is None:
         return ()
     streams, bits = native_streams(target.family5), compile_fact(target, "palette_bits").value or ()
-    return tuple(each for each in _ENCODERS if each.stream in streams and (not each.bits or each.bits in bits))
+    return tuple(
+        encoder for encoder in _ENCODERS if encoder.stream in streams and (not encoder.bits or encoder.bits in bits)
+    )
 
 
 def encode(weight: np.ndarray, encoder: Encoder) -> Encoded | None:
@@ -138,22 +140,22 @@ def encode(weight: np.ndarray, encoder: Encoder) -> Encoded | None:
 
 def encoding_forms(target: Target) -> tuple[Rewrite, ...]:
     """A rewrite for each form that the chip streams."""
-    return tuple(_form(each) for each in encoders_for(target))
+    return tuple(_form(encoder) for encoder in encoders_for(target))
 
 
 def _form(encoder: Encoder) -> Rewrite:
     def find(node: Tensor, scene: Scene) -> Site | None:
-        found = dense_of(node) or kernel_of(node)
-        if found is None or found.weight.size < _LEAST or not encoder.pays(found.weight):
+        layer = dense_of(node) or kernel_of(node)
+        if layer is None or layer.weight.size < _LEAST or not encoder.pays(layer.weight):
             return None
-        stored = cache(lambda: encoder.write(found.weight))  # a weight is written when somebody tries it, and once
+        stored = cache(lambda: encoder.write(layer.weight))  # a weight is written when somebody tries it, and once
 
         def build(x: Tensor) -> Tensor:
-            if isinstance(found, Dense):
-                return linear(x, stored(), found.bias)
-            return conv(x, stored(), found.stride, found.pad, found.dilation, found.groups, found.bias)
+            if isinstance(layer, Dense):
+                return linear(x, stored(), layer.bias)
+            return conv(x, stored(), layer.stride, layer.pad, layer.dilation, layer.groups, layer.bias)
 
-        kept = np.count_nonzero(found.weight) if encoder.name == "sparse" else 0
-        return Site(node, (found.x,), build, traits=kept)
+        kept = np.count_nonzero(layer.weight) if encoder.name == "sparse" else 0
+        return Site(node, (layer.x,), build, traits=kept)
 
     return Rewrite("encoding", encoder.name, f"The weights of a layer stored as {encoder.name}.", find)

@@ -7,15 +7,14 @@ gives one line of graphs from exact to fast; the simulator says how far along th
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from aneforge.compiler.compile import resolve_target
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
-from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
 from aneforge.rewrites.rewrite import Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
@@ -24,7 +23,7 @@ from aneforge.tuning.checking import Check, Checker, Inputs
 from aneforge.tuning.encoders import encode, encoders_for, encoding_forms
 from aneforge.tuning.pricing import Change, changes_of, figure
 from aneforge.tuning.records import Candidate, Figure, Tuning
-from aneforge.tuning.search import Limits, tuned_model
+from aneforge.tuning.search import Limits, refuse_reps, tuned_model
 
 __all__ = ["tune_precision"]
 
@@ -32,27 +31,30 @@ DEFAULT_ERROR = 0.01  # what int8 weights are worth on silicon (compression.json
 
 
 def tune_precision(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     target_error: float | None = None,
     cost_budget_us: float | None = None,
     inputs: Inputs = None,
     reps: int = 20,
     verbose: bool = False,
     target: str | int | Target | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> tuple[Model, Tuning]:
     """Choose how each layer's weights are stored, among the forms that the target streams; the model and the report of
     every layer's choice (``model.tuning`` is the same report).
 
     ``target_error`` asks for the fastest choice within that error (0.01 where neither limit is given),
     ``cost_budget_us`` for the most exact choice within that time by estimate; with both, the time is met within the
-    error or the call is refused. Nothing is timed, so ``reps`` has no effect.
+    error or the call is refused. Nothing is timed, so ``reps`` other than 20 is refused.
     """
-    _ = reps
+    refuse_reps("tune_precision", reps)
     if cost_budget_us is not None and not (np.isfinite(cost_budget_us) and cost_budget_us > 0):
-        raise AneforgeError(f"tune_precision: cost_budget_us is {cost_budget_us!r}; a time is a number above 0")
+        raise AneforgeError(f"cost_budget_us: {cost_budget_us!r} is not a time; give a number above 0.")
     error = DEFAULT_ERROR if target_error is None and cost_budget_us is None else target_error
-    Limits(target_error=error)  # refuses what is no error
-    line = _Line(Graph.of(out), resolve_target(target), inputs, verbose)
+    Limits(target_error=error)  # refuses what is not an error
+    line = _Line(graph_of(out, dims, function), chip_of(target, out), inputs, verbose)
     steps = line.within_error(error) if cost_budget_us is None else line.within_time(cost_budget_us, error)
     model = tuned_model(line.result(steps))
     warn_of(model)
@@ -79,7 +81,7 @@ class _Line:
         model = build(graph, chip)
         estimate = model.estimate()
         self.untouched, self.measured = figure(estimate), estimate.basis.measured
-        self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
+        self.check = Checker(model, sum(layer.flops for layer in estimate.layers), inputs)
         self.steps = _in_order(changes_of(graph, chip, encoding_forms(chip)), chip)
         self.known: dict[int, tuple[Graph, Model, Figure]] = {0: (graph, model, self.untouched)}
         self.checks: dict[int, Check] = {0: Check(0.0, True)}
@@ -100,8 +102,8 @@ class _Line:
             graph, model, estimate = self.at(count)
             self.checks[count] = self.check(graph, model)
             if self.verbose:
-                told = f"{len(self.chosen(count))} layers compressed: {estimate.us:.1f} us by estimate"
-                print(f"tune_precision: {told}, error {self.checks[count].error:.1e}", file=sys.stderr)
+                progress = f"{len(self.chosen(count))} layers compressed: {estimate.us:.1f} us by estimate"
+                print(f"tune_precision: {progress}, error {self.checks[count].error:.1e}", file=sys.stderr)
         return self.checks[count].error
 
     def within_error(self, limit: float | None) -> int:
@@ -139,14 +141,12 @@ class _Line:
         graph, _, best = self.at(count)
         error = self.error(count)
         chosen = self.chosen(count)
-        candidates = tuple(self._told(step, chosen, best, error) for step in self.steps)
+        candidates = tuple(self._candidate(step, chosen, best, error) for step in self.steps)
         tried = len(self.known) - 1
-        fidelity = self.check.fidelity
-        return Tuning(
-            self.chip, graph, self.untouched, best, candidates, tried, fidelity, error, measured=self.measured
-        )
+        mode = self.check.mode
+        return Tuning(self.chip, graph, self.untouched, best, candidates, tried, mode, error, measured=self.measured)
 
-    def _told(self, step: _Step, chosen: dict[int, _Step], best: Figure, error: float) -> Candidate:
+    def _candidate(self, step: _Step, chosen: dict[int, _Step], best: Figure, error: float) -> Candidate:
         kept = chosen.get(step.site.node.uid) is step
         why = f"kept: saves {step.saved:.1f} us there" if kept else "beyond the limit, or a smaller form was taken"
         node = (self.names[step.site.node.uid],)
@@ -176,7 +176,7 @@ def _in_order(changes: Sequence[Change], chip: Target) -> list[_Step]:
 def _rungs(steps: Sequence[_Step]) -> list[_Step]:
     """Forms of one layer that are worth having: each spoils more than the one before, and saves more."""
     rungs: list[_Step] = []
-    for step in sorted(steps, key=lambda each: (each.spoiled, -each.saved, each.form)):
+    for step in sorted(steps, key=lambda rung: (rung.spoiled, -rung.saved, rung.form)):
         if not rungs or step.saved > rungs[-1].saved:
             rungs.append(step)
     return rungs
@@ -191,10 +191,10 @@ def _worth(uid: int, waiting: dict[int, list[_Step]], at: dict[int, _Step]) -> t
 
 
 def _spoiled(site: Site, form: str, chip: Target) -> float:
-    found = dense_of(site.node) or kernel_of(site.node)
-    encoder = next(each for each in encoders_for(chip) if each.name == form)
-    stored = None if found is None else encode(found.weight, encoder)
-    if found is None or stored is None:
+    layer = dense_of(site.node) or kernel_of(site.node)
+    encoder = next(known for known in encoders_for(chip) if known.name == form)
+    stored = None if layer is None else encode(layer.weight, encoder)
+    if layer is None or stored is None:
         return float("inf")
-    numbers = found.weight.astype(np.float64)
+    numbers = layer.weight.astype(np.float64)
     return float(np.sum((stored.decoded() - numbers) ** 2) / max(np.sum(numbers**2), 1e-30))

@@ -54,16 +54,16 @@ def changes_of(graph: Graph, target: Target, rewrites: Iterable[Rewrite]) -> lis
             if key not in priced:
                 priced[key] = _priced(rewrite, before, after, target)
             groups.setdefault(key, []).append(site)
-    found = [_everywhere(told, groups[key]) for key, told in priced.items() if told is not None]
-    return in_order(found, chosen)
+    changes = [_everywhere(price, groups[key]) for key, price in priced.items() if price is not None]
+    return in_order(changes, chosen)
 
 
 def in_order(changes: Iterable[Change], rewrites: Sequence[Rewrite]) -> list[Change]:
     """What gains most first; equals as the rewrites and the nodes stand."""
-    order = {each.name: place for place, each in enumerate(rewrites)}
+    order = {rewrite.name: place for place, rewrite in enumerate(rewrites)}
 
-    def rank(each: Change) -> tuple[float, int, int]:
-        return -each.gain, order[each.rewrite.name], each.sites[0].node.uid
+    def rank(change: Change) -> tuple[float, int, int]:
+        return -change.gain, order[change.rewrite.name], change.sites[0].node.uid
 
     return sorted(changes, key=rank)
 
@@ -76,13 +76,13 @@ def _everywhere(one: Change, sites: Sequence[Site]) -> Change:
 def joined(changes: Sequence[Change]) -> list[Change]:
     """One change more for each form of weights that gains in layers of several shapes: in all of them together, since
     what one layer gains is little of a whole call."""
-    found = list(changes)
-    for name in dict.fromkeys(each.rewrite.name for each in changes if each.rewrite.kind == "encoding"):
-        alike = [each for each in changes if each.rewrite.name == name and each.gain > 0]
+    all_changes = list(changes)
+    for name in dict.fromkeys(change.rewrite.name for change in changes if change.rewrite.kind == "encoding"):
+        alike = [change for change in changes if change.rewrite.name == name and change.gain > 0]
         if len(alike) > 1:
             sites, before, after = (tuple(chain(*parts)) for parts in zip(*map(_fields, alike), strict=True))
-            found.append(Change(alike[0].rewrite, sites, before, after))
-    return found
+            all_changes.append(Change(alike[0].rewrite, sites, before, after))
+    return all_changes
 
 
 def _fields(change: Change) -> tuple[tuple[Site, ...], tuple[float, ...], tuple[float, ...]]:
@@ -93,10 +93,10 @@ def _priced(rewrite: Rewrite, before: Graph, after: Graph, target: Target) -> Ch
     """A form at one place: what the layers take on the engine before and after, without the call around them. None
     where the chip refuses one of them."""
     try:
-        programs = [compile_target(each, target) for each in (before, after)]
+        programs = [compile_target(graph_form, target) for graph_form in (before, after)]
     except AneforgeError:
         return None
-    was, will = (estimate_program(each).engine_us for each in programs)
+    was, will = (estimate_program(program).engine_us for program in programs)
     return Change(rewrite, (), (was,), (will,))
 
 
@@ -111,4 +111,4 @@ def risks_of(graph: Graph, target: Target) -> dict[str, str]:
     """What the gate warns of, by rule: numbers that may be wrong on the real chip though the simulator is right."""
     if target.family5 is None or target.family5 == Family.OLDER:
         return {}
-    return {each.rule: each.message for each in preflight(graph, target).risk}
+    return {report.rule: report.message for report in preflight(graph, target).risk}

@@ -42,8 +42,8 @@ class Candidate:
     same_bits: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
-        told = {**self.__dict__, "nodes": list(self.nodes)}
-        return {**told, "estimate": None if self.estimate is None else self.estimate.to_json()}
+        record = {**self.__dict__, "nodes": list(self.nodes)}
+        return {**record, "estimate": None if self.estimate is None else self.estimate.to_json()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Tuning:
     candidates: tuple[Candidate, ...]
     tried: int
     """How many candidates were compiled and, where they were faster, simulated."""
-    fidelity: str
+    mode: str
     """How the simulator compared: ``exact``, or ``fast`` for a large graph."""
     error: float
     """Of the chosen graph against the untouched one."""
@@ -67,7 +67,7 @@ class Tuning:
 
     @property
     def kept(self) -> tuple[Candidate, ...]:
-        return tuple(each for each in self.candidates if each.kept)
+        return tuple(candidate for candidate in self.candidates if candidate.kept)
 
     @property
     def speedup(self) -> float:
@@ -88,13 +88,13 @@ class Tuning:
             "beyond_doubt": self.beyond_doubt,
             "measured": self.measured,
             "error": self.error,
-            "fidelity": self.fidelity,
+            "mode": self.mode,
             "tried": self.tried,
-            "candidates": [each.to_json() for each in self.candidates],
+            "candidates": [candidate.to_json() for candidate in self.candidates],
         }
 
     def __str__(self) -> str:
-        tried = [each for each in self.candidates if each.estimate is not None]
+        tried = [candidate for candidate in self.candidates if candidate.estimate is not None]
         headers = ("candidate", "kind", "nodes", "us", "from", "to", "error", "verdict")
         lines = [text.columns(headers, self._rows(tried)), ""]
         if len(tried) < len(self.candidates):
@@ -104,9 +104,9 @@ class Tuning:
     def _untried(self) -> str:
         """Why the rest was left, and how often."""
         reasons: dict[str, int] = {}
-        for each in self.candidates:
-            if each.estimate is None:
-                why = each.why.split(":")[0]
+        for candidate in self.candidates:
+            if candidate.estimate is None:
+                why = candidate.why.split(":")[0]
                 reasons[why] = reasons.get(why, 0) + 1
         return ", ".join(f"{why} ({count})" for why, count in sorted(reasons.items(), key=lambda item: -item[1]))
 
@@ -121,14 +121,23 @@ class Tuning:
         doubt = "" if self.beyond_doubt else " The intervals of the two overlap: it is a ranking, not a measurement."
         return (
             f"{self.target.name}: {self.untouched.us:,.0f} us becomes {self.best.us:,.0f} us by estimate ({basis}), "
-            f"{self.speedup:.2f} times faster; largest error {_error(self.error)} ({self.fidelity}).{doubt}"
+            f"{self.speedup:.2f} times faster; largest error {_error(self.error)} ({self.mode}).{doubt}"
         )
 
     def _rows(self, shown: Sequence[Candidate]) -> list[tuple[str, ...]]:
         rows = [("untouched", "-", "-", *_figures(self.untouched), "-", "reference")]
-        for each in shown:
-            error = "same bits" if each.same_bits else _error(each.error)
-            rows.append((each.name, each.kind, _short(each.nodes), *_figures(each.estimate), error, each.why))
+        for candidate in shown:
+            error = "same bits" if candidate.same_bits else _error(candidate.error)
+            rows.append(
+                (
+                    candidate.name,
+                    candidate.kind,
+                    _short(candidate.nodes),
+                    *_figures(candidate.estimate),
+                    error,
+                    candidate.why,
+                )
+            )
         return rows
 
 

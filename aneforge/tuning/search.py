@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import resolve_target
-from aneforge.errors import AneforgeError, first_line
+from aneforge.errors import AneforgeError, ArgumentError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
@@ -28,8 +29,9 @@ from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined
 from aneforge.tuning.records import Candidate, Figure, Tuning
 from aneforge.tuning.tiling import TILING_FORMS
 
-__all__ = ["Limits", "forms_for", "search", "tune"]
+__all__ = ["Limits", "forms_for", "refuse_reps", "search", "tune", "tuned_model"]
 
+_REPS = 20  # the default of the public signature
 LEAST_GAIN = 1.005  # less is noise of the model, and no reason to change a graph
 
 
@@ -50,18 +52,20 @@ class Limits:
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not hasattr(self.budget, "__index__") or self.budget < 1:
-            raise AneforgeError(f"tune: budget is {self.budget!r}; it is how many candidates to try, 1 or more")
-        _at_least(self.prune_factor, 1.0, "prune_factor", "a form that is slower by it is not tried")
-        _at_least(self.atol, 0.0, "atol", "the largest relative error")
-        _at_least(self.min_lossy_speedup, 1.0, "min_lossy_speedup", "how much faster a lossy form must be")
+            raise AneforgeError(f"budget: {self.budget!r} is not a number of candidates to try, 1 or more.")
+        _at_least(self.prune_factor, 1.0, "prune_factor", "forms slower by this factor are not tried")
+        _at_least(self.atol, 0.0, "atol", "it is the largest relative error")
+        _at_least(self.min_lossy_speedup, 1.0, "min_lossy_speedup", "it is how much faster a lossy form must be")
         if self.target_error is not None:
-            _at_least(self.target_error, 0.0, "target_error", "the largest relative error with compressed weights")
+            _at_least(
+                self.target_error, 0.0, "target_error", "it is the largest relative error with compressed weights"
+            )
 
 
 def _at_least(value: float, least: float, name: str, meaning: str) -> None:
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not known or value < least:
-        raise AneforgeError(f"tune: {name} is {value!r}; {meaning} is a number of {least:g} or more")
+        raise AneforgeError(f"{name}: {value!r} is not allowed; {meaning}. Give a number of {least:g} or more.")
 
 
 def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:
@@ -71,7 +75,7 @@ def forms_for(target: Target, compressed: bool = False) -> tuple[Rewrite, ...]:
 
 
 def tune(
-    out: Tensor | Sequence[Tensor] | Graph,
+    out: Source,
     budget: int = 8,
     inputs: Inputs = None,
     prune_factor: float = 1.5,
@@ -81,25 +85,36 @@ def tune(
     verbose: bool = False,
     target_error: float | None = None,
     target: str | int | Target | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
 ) -> Model:
-    """The graph compiled in the form that the cost model ranks best on a target; ``model.tuning`` tells how.
+    """Compile a model in the form that the cost model ranks best on a chip; ``model.tuning`` says how it was chosen.
 
-    Forms are ranked by estimate, not by a run on hardware, so ``reps`` has no effect; it is taken because callers pass
-    it. ``inputs`` (arrays in order, or by name) are what the simulator compares on, else they are drawn from a fixed
-    seed. ``target_error`` allows compressed weights up to that error. What is returned is never slower than the graph
-    as it was given, by the same estimate.
+    Forms are ranked by estimate, not by a run on hardware, so ``reps`` other than 20 is refused. ``inputs`` (arrays in
+    order, or by name) are what the simulator compares on, else they are drawn from a fixed seed. ``target_error``
+    allows compressed weights up to that error. ``verbose`` prints each candidate on stderr. What is returned is never
+    slower than the graph as it was given, by the same estimate.
     """
-    _ = reps
+    refuse_reps("tune", reps)
     limits = Limits(budget, prune_factor, atol, min_lossy_speedup, target_error)
-    model = tuned_model(search(out, target, limits, inputs, verbose))
+    model = tuned_model(search(graph_of(out, dims, function), chip_of(target, out), limits, inputs, verbose))
     warn_of(model)
     return model
 
 
-def tuned_model(found: Tuning) -> Model:
+def refuse_reps(function: str, reps: int) -> None:
+    """``reps`` is in the public signature: how often to time a candidate. Nothing is timed here."""
+    if reps != _REPS:
+        raise ArgumentError(
+            "reps", f"{reps!r} has no effect; {function} ranks by estimate and times nothing. Leave it out."
+        )
+
+
+def tuned_model(tuning: Tuning) -> Model:
     """The chosen graph as ``af.compile`` gives it, with the record of how it was chosen."""
-    model = build(found.graph, found.target)
-    model.tuning = found
+    model = build(tuning.graph, tuning.target)
+    model.tuning = tuning
     return model
 
 
@@ -111,9 +126,9 @@ def search(
     verbose: bool = False,
 ) -> Tuning:
     """Look for a faster form of a graph on one target."""
-    asked, chip, graph = limits or Limits(), resolve_target(target), Graph.of(out)
-    run = _Search(graph, chip, asked, inputs, verbose)
-    forms = forms_for(chip, asked.target_error is not None)
+    allowed, chip, graph = limits or Limits(), resolve_target(target), Graph.of(out)
+    run = _Search(graph, chip, allowed, inputs, verbose)
+    forms = forms_for(chip, allowed.target_error is not None)
     run.all(in_order(joined(changes_of(graph, chip, forms)), forms))
     return run.result()
 
@@ -136,7 +151,7 @@ class _Search:
         model = build(graph, chip)
         estimate = model.estimate()
         self.measured = estimate.basis.measured
-        self.check = Checker(model, sum(each.flops for each in estimate.layers), inputs)
+        self.check = Checker(model, sum(layer.flops for layer in estimate.layers), inputs)
         self.untouched = figure(estimate)
         self.risks = risks_of(graph, chip)
         self.names = graph.names()
@@ -158,7 +173,7 @@ class _Search:
             best=best.estimate,
             candidates=tuple(self.candidates),
             tried=self.tried,
-            fidelity=self.check.fidelity,
+            mode=self.check.mode,
             error=best.error,
             measured=self.measured,
         )
@@ -171,23 +186,25 @@ class _Search:
                 at.setdefault(site.node.uid, []).append((change, after))
         for change in changes:
             pairs = zip(change.sites, change.before, strict=True)
-            told = self.weigh(change, sum(min([was, *(each[1] for each in at[site.node.uid])]) for site, was in pairs))
-            if not told.kept:  # what failed is no measure for the others at its place
+            candidate = self.weigh(
+                change, sum(min([was, *(option[1] for option in at[site.node.uid])]) for site, was in pairs)
+            )
+            if not candidate.kept:  # a change that failed does not count for the others at its place
                 for site in change.sites:
-                    at[site.node.uid] = [each for each in at[site.node.uid] if each[0] is not change]
-            self.candidates.append(told)
-            figures = "" if told.estimate is None else f" {told.estimate.us:.1f} us,"
-            self.say(f"{told.name} at {', '.join(told.nodes[:2])}:{figures} {told.why}")
+                    at[site.node.uid] = [option for option in at[site.node.uid] if option[0] is not change]
+            self.candidates.append(candidate)
+            figures = "" if candidate.estimate is None else f" {candidate.estimate.us:.1f} us,"
+            self.say(f"{candidate.name} at {', '.join(candidate.nodes[:2])}:{figures} {candidate.why}")
 
     def weigh(self, change: Change, best: float) -> Candidate:
         free = tuple(site for site in change.sites if not covered(site) & self.best.places)
         if not free:
-            return self.told(change, change.sites, "its place is built another way already")
-        there = sum(change.after)
-        if there > self.limits.prune_factor * best:
-            return self.told(change, free, f"pruned: {there:.1f} us there, the best form {best:.1f} us")
+            return self.candidate(change, change.sites, "its place is built another way already")
+        after_us = sum(change.after)
+        if after_us > self.limits.prune_factor * best:
+            return self.candidate(change, free, f"pruned: {after_us:.1f} us there, the best form {best:.1f} us")
         if self.tried >= self.limits.budget:
-            return self.told(change, free, f"the budget of {self.limits.budget} is spent")
+            return self.candidate(change, free, f"the budget of {self.limits.budget} is spent")
         self.tried += 1
         return self.attempt(change, free)
 
@@ -197,17 +214,17 @@ class _Search:
             graph = applied(self.graph, [*self.best.sites, *sites])
             model = build(graph, self.chip)
         except AneforgeError as error:
-            return self.told(change, sites, f"refused: {first_line(error)}")
+            return self.candidate(change, sites, f"refused: {first_line(error)}")
         estimate = figure(model.estimate())
         warned = self.warned(graph)
         if warned is not None:
-            return self.told(change, sites, f"the gate warns: {warned}", estimate)
+            return self.candidate(change, sites, f"the gate warns: {warned}", estimate)
         if estimate.us * LEAST_GAIN > self.best.estimate.us:
-            return self.told(change, sites, f"not faster than {self.best.estimate.us:.1f} us", estimate)
+            return self.candidate(change, sites, f"not faster than {self.best.estimate.us:.1f} us", estimate)
         check = self.check(graph, model)
         fault = self.numbers(change, estimate, check)
         if fault is not None:
-            return self.told(change, sites, fault, estimate, check)
+            return self.candidate(change, sites, fault, estimate, check)
         gain = self.best.estimate.us / estimate.us
         self.best = _Kept(
             graph,
@@ -217,14 +234,14 @@ class _Search:
             self.best.places.union(*(covered(site) for site in sites)),
             self.best.compressed or change.rewrite.lossy,
         )
-        return self.told(change, sites, f"kept: {gain:.2f} times faster", estimate, check, kept=True)
+        return self.candidate(change, sites, f"kept: {gain:.2f} times faster", estimate, check, kept=True)
 
     def warned(self, graph: Graph) -> str | None:
         """What the gate says of the real chip's numbers that it did not say of the untouched graph."""
-        return next((told for rule, told in risks_of(graph, self.chip).items() if rule not in self.risks), None)
+        return next((message for rule, message in risks_of(graph, self.chip).items() if rule not in self.risks), None)
 
     def numbers(self, change: Change, estimate: Figure, check: Check) -> str | None:
-        """What speaks against a program's numbers."""
+        """Why a program's numbers are not accepted; None if they are."""
         compressed = self.best.compressed or change.rewrite.lossy
         limit = self.limits.target_error if compressed else self.limits.atol
         assert limit is not None
@@ -235,7 +252,7 @@ class _Search:
             return f"other bits for {gain:.2f} times the speed; {self.limits.min_lossy_speedup:g} is asked"
         return None
 
-    def told(
+    def candidate(
         self,
         change: Change,
         sites: Sequence[Site],

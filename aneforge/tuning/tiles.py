@@ -1,4 +1,4 @@
-"""In how many tiles attention goes over its queries."""
+"""The number of tiles that attention splits its queries into."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def attention_tiles(
         return tune_attention(S, n_heads, dh, T, candidates, target)
     keys, counts = _checked(S, n_heads, dh, T, candidates)
     room = compile_fact(resolve_target(target), _WORKING_SET).value
-    fits = [each for each in counts if 2 * 2 * n_heads * -(-S // each) * keys <= room]
+    fits = [tiles for tiles in counts if 2 * 2 * n_heads * -(-S // tiles) * keys <= room]
     return min(fits) if fits else max(counts)
 
 
@@ -73,16 +73,16 @@ def _checked(
     queries: int, heads: int, features: int, keys: int | None, candidates: Sequence[int]
 ) -> tuple[int, list[int]]:
     """The number of keys, and the counts of tiles that there are queries for."""
-    found = queries if keys is None else keys
-    for name, value in (("S", queries), ("n_heads", heads), ("dh", features), ("T", found)):
+    key_count = queries if keys is None else keys
+    for name, value in (("S", queries), ("n_heads", heads), ("dh", features), ("T", key_count)):
         if not _is_count(value):
-            raise AneforgeError(f"attention_tiles: {name} is {value!r}; it is a whole number of 1 or more")
-    if not candidates or not all(_is_count(each) for each in candidates):
-        raise AneforgeError(f"attention_tiles: candidates are {candidates!r}; they are numbers of tiles, 1 or more")
-    counts = sorted({int(each) for each in candidates if each <= queries})
+            raise AneforgeError(f"{name}: {value!r} is not allowed; give a whole number of 1 or more.")
+    if not candidates or not all(_is_count(count) for count in candidates):
+        raise AneforgeError(f"candidates: {candidates!r} is not a list of numbers of tiles, 1 or more.")
+    counts = sorted({int(count) for count in candidates if count <= queries})
     if not counts:
-        raise AneforgeError(f"attention_tiles: {queries} queries do not divide into {min(candidates)} tiles or more")
-    return found, counts
+        raise AneforgeError(f"S: {queries} queries do not divide into {min(candidates)} tiles or more")
+    return key_count, counts
 
 
 def _is_count(value: object) -> bool:

@@ -24,50 +24,50 @@ def _by_outputs(count: int) -> Rewrite:
     """Each tile makes some of the outputs from the whole input."""
 
     def find(node: Tensor, scene: Scene) -> Site | None:
-        found = dense_of(node) or kernel_of(node)
-        if found is None or found.weight.shape[0] < count or not _spills(found.x, node, scene):
+        layer = dense_of(node) or kernel_of(node)
+        if layer is None or layer.weight.shape[0] < count or not _spills(layer.x, node, scene):
             return None
-        if isinstance(found, Kernel) and found.groups != 1:
+        if isinstance(layer, Kernel) and layer.groups != 1:
             return None
 
         def build(x: Tensor) -> Tensor:
             parts = []
-            for begin, size in row_bounds(found.weight.shape[0], count):
-                weight = found.weight[begin : begin + size]
-                bias = None if found.bias is None else found.bias[begin : begin + size]
-                parts.append(_layer(found, x, weight, bias))
-            return concat(parts, axis=1 if isinstance(found, Kernel) else x.ndim - 1)
+            for begin, size in row_bounds(layer.weight.shape[0], count):
+                weight = layer.weight[begin : begin + size]
+                bias = None if layer.bias is None else layer.bias[begin : begin + size]
+                parts.append(_layer(layer, x, weight, bias))
+            return concat(parts, axis=1 if isinstance(layer, Kernel) else x.ndim - 1)
 
-        return Site(node, (found.x,), build)
+        return Site(node, (layer.x,), build)
 
     return Rewrite("tiling", f"output-tiles-{count}", f"The outputs of a large layer in {count} tiles.", find)
 
 
-def _layer(found: Dense | Kernel, x: Tensor, weight: object, bias: object) -> Tensor:
-    if isinstance(found, Dense):
+def _layer(layer: Dense | Kernel, x: Tensor, weight: object, bias: object) -> Tensor:
+    if isinstance(layer, Dense):
         return linear(x, weight, bias)
-    return conv(x, weight, found.stride, found.pad, found.dilation, found.groups, bias)
+    return conv(x, weight, layer.stride, layer.pad, layer.dilation, layer.groups, bias)
 
 
 def _by_rows(count: int) -> Rewrite:
     """Each tile makes all outputs of some rows: of a matrix, or of an image where every place stands by itself."""
 
     def find(node: Tensor, scene: Scene) -> Site | None:
-        found = dense_of(node) or kernel_of(node)
-        if found is None or not _spills(found.x, node, scene):
+        layer = dense_of(node) or kernel_of(node)
+        if layer is None or not _spills(layer.x, node, scene):
             return None
-        if isinstance(found, Kernel) and not found.pointwise:
+        if isinstance(layer, Kernel) and not layer.pointwise:
             return None
-        axis = 2 if isinstance(found, Kernel) else found.x.ndim - 2
-        if found.x.ndim < 2 or found.x.shape[axis] < count:
+        axis = 2 if isinstance(layer, Kernel) else layer.x.ndim - 2
+        if layer.x.ndim < 2 or layer.x.shape[axis] < count:
             return None
 
         def build(x: Tensor) -> Tensor:
             cut = Cut(x, axis)
             tiles = [cut.piece(begin, size) for begin, size in row_bounds(x.shape[axis], count)]
-            return concat([_layer(found, each, found.weight, found.bias) for each in tiles], axis=axis)
+            return concat([_layer(layer, tile, layer.weight, layer.bias) for tile in tiles], axis=axis)
 
-        return Site(node, (found.x,), build)
+        return Site(node, (layer.x,), build)
 
     return Rewrite("tiling", f"row-tiles-{count}", f"The rows of a large layer in {count} tiles.", find)
 
@@ -76,21 +76,21 @@ def _split_sum(count: int) -> Rewrite:
     """Each part sums some of the inputs; partial sums are rounded to fp16 before they are added."""
 
     def find(node: Tensor, scene: Scene) -> Site | None:
-        found = dense_of(node)
-        if found is None or found.weight.shape[1] < max(scene.long_sum, count):
+        layer = dense_of(node)
+        if layer is None or layer.weight.shape[1] < max(scene.long_sum, count):
             return None
 
         def build(x: Tensor) -> Tensor:
             cut = Cut(x, x.ndim - 1)
             total: Tensor | None = None
-            for begin, size in row_bounds(found.weight.shape[1], count):
-                bias = found.bias if total is None else None
-                part = linear(cut.whole(cut.piece(begin, size)), found.weight[:, begin : begin + size], bias)
+            for begin, size in row_bounds(layer.weight.shape[1], count):
+                bias = layer.bias if total is None else None
+                part = linear(cut.whole(cut.piece(begin, size)), layer.weight[:, begin : begin + size], bias)
                 total = part if total is None else total + part
             assert total is not None
             return total
 
-        return Site(node, (found.x,), build)
+        return Site(node, (layer.x,), build)
 
     return Rewrite("tiling", f"split-sum-{count}", f"A long sum as {count} shorter ones, added.", find)
 

@@ -338,7 +338,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     asset = _asset(tmp_path)
     for name in [each for each in sys.modules if each == "coreai" or each.startswith("coreai.")]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(LoadError, match=r"pip install 'aneforge\[coreai\]'"):
+    with pytest.raises(LoadError, match=r"pip install 'aneforge-compiler\[coreai\]'"):
         af.load(asset)
 
 

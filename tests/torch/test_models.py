@@ -98,7 +98,7 @@ def test_engine(case: Any, target: str) -> None:
     name, module, inputs, _, bound, graph = case
     if name == "detector" and target == "m1":
         pytest.skip("no topk on an M1 (C42): the test below says so")
-    model = af.compile(graph, target=target, fidelity="fast")
+    model = af.compile(graph, target=target, mode="fast")
     found = model(*(each.numpy() for each in inputs))
     listed = found if isinstance(found, list) else [found]
     for got, wanted in zip(listed, expected_of(module, inputs), strict=True):
@@ -191,7 +191,7 @@ def test_a_marked_cache_on_the_engine(target: str) -> None:
     graph = from_torch(module, (inputs[0], marks[0], masks[0]))
     assert graph.states == {"cache": "cache_out"}
     assert not any(each.op == "host" for each in graph)
-    model = af.compile(graph, target=target, fidelity="fast")
+    model = af.compile(graph, target=target, mode="fast")
     state = np.zeros((1, 8, 16))
     module.get_buffer("cache").zero_()
     for place, x in enumerate(inputs):

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.budgets import spend
-from aneforge.errors import LoadError, first_line
+from aneforge.errors import LoadError, first_line, install_hint
 from aneforge.frontends.coreai.blobs import MAGIC, mapped_blobs
 from aneforge.frontends.coreai.language import import_function
 from aneforge.frontends.coreai.table import common_op
@@ -144,7 +144,7 @@ def _module(file: Path, program: Path) -> Iterator[Any]:
     except ImportError as error:
         raise LoadError(
             f"{file.name}: reading Core AI assets needs the coreai-core package "
-            f"({first_line(error)}): pip install 'aneforge[coreai]'"
+            f"({first_line(error)}): {install_hint('coreai')}"
         ) from None
     _tried(file, program)
     context = Context()._mlir_context

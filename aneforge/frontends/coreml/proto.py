@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
 
 __all__ = ["model_proto"]
@@ -31,7 +32,7 @@ def model_proto(file: Path) -> Any:
         found = None
     places = list(found.submodule_search_locations or []) if found is not None else []
     if not places:
-        raise LoadError(f"{file.name}: reading Core ML needs coremltools: pip install 'aneforge[coreml]'")
+        raise LoadError(f"{file.name}: reading Core ML needs coremltools: {install_hint('coreml')}")
     if _PACKAGE not in sys.modules:
         package = types.ModuleType(_PACKAGE)
         package.__path__ = [str(Path(place) / "proto") for place in places]
@@ -41,5 +42,5 @@ def model_proto(file: Path) -> Any:
     except (ImportError, TypeError, AttributeError) as error:  # no protobuf, or one that its classes do not fit
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise LoadError(
-            f"{file.name}: coremltools' protobuf classes do not load ({reason}): pip install 'aneforge[coreml]'"
+            f"{file.name}: coremltools' protobuf classes do not load ({reason}): {install_hint('coreml')}"
         ) from None

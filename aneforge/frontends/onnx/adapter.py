@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aneforge.errors import LoadError, shown
+from aneforge.errors import LoadError, install_hint, shown
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.ports import Port
 from aneforge.frontends.onnx.control import INITIALIZER
@@ -41,7 +41,7 @@ def _package(name: str) -> Any:
     try:
         import onnx
     except ImportError:
-        raise LoadError(f"{name}: reading ONNX needs the onnx package: pip install 'aneforge[onnx]'") from None
+        raise LoadError(f"{name}: reading ONNX needs the onnx package: {install_hint('onnx')}") from None
     import onnx.shape_inference
 
     return onnx

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, install_hint
 from aneforge.frontends import LoadError
 from aneforge.graph.graph import Graph
 from aneforge.process import quiet_warnings
@@ -87,7 +87,7 @@ def _torch(where: str = "") -> Any:
         import torch
         import torch.export
     except ImportError:
-        raise LoadError(f"{where}reading PyTorch needs the torch package: pip install 'aneforge[torch]'") from None
+        raise LoadError(f"{where}reading PyTorch needs the torch package: {install_hint('torch')}") from None
     return torch
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
 from aneforge.frontends.torch.hosted import RANDOM
 from aneforge.frontends.torch.rules import HOSTED, REFUSED, RULES
@@ -68,7 +69,7 @@ def _core() -> set[str]:
     try:
         import torch
     except ImportError:
-        raise LoadError("listing the core ATen ops needs the torch package: pip install 'aneforge[torch]'") from None
+        raise LoadError(f"listing the core ATen ops needs the torch package: {install_hint('torch')}") from None
     aten = torch.ops.aten
     packets = (getattr(aten, name) for name in dir(aten))
     return {

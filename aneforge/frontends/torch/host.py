@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import GraphError
+from aneforge.errors import GraphError, install_hint
 
 __all__ = ["body_of", "evaluate", "inlined"]
 
@@ -38,7 +38,7 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise GraphError("the graph has ops of PyTorch on the host: pip install 'aneforge[torch]'") from None
+        raise GraphError(f"the graph has ops of PyTorch on the host: {install_hint('torch')}") from None
     return torch
 
 

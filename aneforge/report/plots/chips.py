@@ -20,10 +20,10 @@ def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> 
     drawing, top = sheet(title, f"Estimated time of one call on {count(len(estimates), 'chip')}, with intervals.")
     if not estimates:
         return drawing.svg(drawing.paragraph(top, "No chip was asked for.") + 10)
-    found = [each for each in estimates.values() if isinstance(each, Estimate)]
+    known = [estimate for estimate in estimates.values() if isinstance(estimate, Estimate)]
     solid, pale = ("#4a9ccf", "#0072B2"), ("#cfe3f1", "#0072B2")
-    entries = [(*solid, "fitted to measurements of the chip")] if any(e.basis.measured for e in found) else []
-    entries += [(*pale, "extrapolated from another chip")] if any(not e.basis.measured for e in found) else []
+    entries = [(*solid, "fitted to measurements of the chip")] if any(e.basis.measured for e in known) else []
+    entries += [(*pale, "extrapolated from another chip")] if any(not e.basis.measured for e in known) else []
     top = drawing.legend(top, entries) if entries else top
     columns = _Columns.of(estimates)
     tall = 22.0
@@ -33,27 +33,27 @@ def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> 
         drawing.line((x, top), (x, bottom + 4), stroke=GRID)
         drawing.text(Spot(x, bottom + 17, "middle"), words, SMALL, class_="tick-x")
     drawing.text(Spot(columns.scale.start - 16, bottom + 17, "end"), "µs", SMALL)
-    for number, (label, each) in enumerate(estimates.items()):
+    for number, (label, estimate) in enumerate(estimates.items()):
         y = top + 4 + number * tall
         name = shortened(label, 12, columns.names)
         drawing.text(Spot(columns.scale.start - 8, y + 15, "end"), name, 12, class_="label")
-        if isinstance(each, Estimate):
-            fill, stroke = solid if each.basis.measured else pale
-            columns.bar(drawing, y, tall, (label, each), fill, stroke)
+        if isinstance(estimate, Estimate):
+            fill, stroke = solid if estimate.basis.measured else pale
+            columns.bar(drawing, y, tall, (label, estimate), fill, stroke)
         else:
             drawing.text(
                 Spot(columns.scale.start + 4, y + 15),
                 "no program",
                 12,
-                hover=f"{label}: {each}",
+                hover=f"{label}: {estimate}",
                 fill=GREY,
                 font_style="italic",
                 class_="refused",
             )
     drawing.line((columns.scale.start, top), (columns.scale.start, bottom + 4), stroke="#888888")
     top = bottom + 26
-    if found:
-        scopes = ", ".join(dict.fromkeys(each.scope for each in found))
+    if known:
+        scopes = ", ".join(dict.fromkeys(estimate.scope for estimate in known))
         top = drawing.paragraph(
             top, f"Time of one call ({scopes}). The line is the interval that holds eight measurements of ten."
         )
@@ -71,30 +71,30 @@ class _Columns:
 
     @classmethod
     def of(cls, estimates: Mapping[str, Estimate | AneforgeError]) -> _Columns:
-        found = [each for each in estimates.values() if isinstance(each, Estimate)]
+        known = [estimate for estimate in estimates.values() if isinstance(estimate, Estimate)]
         names = min(200.0, max(text_width(label, 12) for label in estimates))
-        values = max((text_width(_value(each), 12) for each in found), default=0.0)
-        bases = min(170.0, max((text_width(basis_text(each), SMALL) for each in found), default=0.0))
-        most = max((max(each.us, *each.interval) for each in found), default=0.0)
+        values = max((text_width(_value(estimate), 12) for estimate in known), default=0.0)
+        bases = min(170.0, max((text_width(basis_text(estimate), SMALL) for estimate in known), default=0.0))
+        most = max((max(estimate.us, *estimate.interval) for estimate in known), default=0.0)
         start, end = MARGIN + names + 8, WIDTH - MARGIN - bases - 14 - values - 14
         return cls(names, Linear(most if isfinite(most) and most > 0 else 1.0, start, end), end + 14 + values, bases)
 
     def bar(
         self, drawing: Drawing, y: float, tall: float, named: tuple[str, Estimate], fill: str, stroke: str
     ) -> None:
-        label, each = named
-        low, high = (self.scale(value) for value in each.interval)
-        hover = f"{label}: {totals(each)}; {each.basis.rule}"
-        bar = Box(self.scale.start, y + 4, self.scale(each.us), y + tall - 4)
+        label, estimate = named
+        low, high = (self.scale(value) for value in estimate.interval)
+        hover = f"{label}: {totals(estimate)}; {estimate.basis.rule}"
+        bar = Box(self.scale.start, y + 4, self.scale(estimate.us), y + tall - 4)
         drawing.rect(bar, fill, hover, stroke=stroke, stroke_width=0.8, class_="bar")
         middle = y + tall / 2
         drawing.line((low, middle), (high, middle), stroke_width=1.2, class_="whisker")
         for x in (low, high):
             drawing.line((x, middle - 4), (x, middle + 4), stroke_width=1.2)
-        drawing.text(Spot(self.values, y + 15, "end"), _value(each), 12, class_="value")
-        words = shortened(basis_text(each), SMALL, self.bases)
+        drawing.text(Spot(self.values, y + 15, "end"), _value(estimate), 12, class_="value")
+        words = shortened(basis_text(estimate), SMALL, self.bases)
         drawing.text(Spot(self.values + 14, y + 15), words, SMALL, fill=GREY, class_="basis")
 
 
-def _value(each: Estimate) -> str:
-    return f"{us_text(each.us)} µs"
+def _value(estimate: Estimate) -> str:
+    return f"{us_text(estimate.us)} µs"

@@ -20,21 +20,22 @@ CALL = "#999999"
 GRID = "#e4e4e4"
 
 
-def by_chip(given: Estimate | Mapping[str, Estimate], picture: str) -> dict[str, Estimate]:
-    if isinstance(given, Estimate):
-        return {chip_label(given.basis.target.name): given}
-    if not 1 <= len(given) <= MOST_PANELS:
+def by_chip(estimates: Estimate | Mapping[str, Estimate], picture: str) -> dict[str, Estimate]:
+    if isinstance(estimates, Estimate):
+        return {chip_label(estimates.basis.target.name): estimates}
+    if not 1 <= len(estimates) <= MOST_PANELS:
         raise AneforgeError(
-            f"a {picture} shows one to {MOST_PANELS} chips, not {len(given)}; name fewer, or draw all chips as chips"
+            f"a {picture} shows one to {MOST_PANELS} chips, not {len(estimates)}; name fewer, or draw all chips "
+            "as chips"
         )
-    return dict(given)
+    return dict(estimates)
 
 
 def colours_of(estimates: Sequence[Estimate]) -> dict[str, str]:
     """A colour for every bound that occurs, in the same order everywhere."""
-    found = {layer.bound for each in estimates for layer in each.layers if layer.us > 0}
-    named = {bound: colour for bound, colour in _COLOURS.items() if bound in found}
-    others = sorted(found - set(_COLOURS))
+    bounds = {layer.bound for estimate in estimates for layer in estimate.layers if layer.us > 0}
+    named = {bound: colour for bound, colour in _COLOURS.items() if bound in bounds}
+    others = sorted(bounds - set(_COLOURS))
     return {**named, **{bound: _OTHER_COLOURS[i % len(_OTHER_COLOURS)] for i, bound in enumerate(others)}}
 
 
@@ -53,29 +54,29 @@ def layer_name(layer: LayerEstimate, width: float = 150.0) -> str:
 
 def hover(layer: LayerEstimate) -> str:
     more = f" and {len(layer.sources) - 4} more" if len(layer.sources) > 4 else ""
-    named = ", ".join(shortened(each, 10, 400, keep="end") for each in layer.sources[:4]) + more
+    named = ", ".join(shortened(source, 10, 400, keep="end") for source in layer.sources[:4]) + more
     return (
         f"layer {layer.number}: {layer.op} ({named}), {us_text(layer.us)} µs, bound by {layer.bound}; "
         f"{layer.intensity:.3g} operations per byte, {layer.rate / 1e6:.3g} TFLOP/s"
     )
 
 
-def basis_text(each: Estimate) -> str:
-    if each.basis.measured:
-        return count(each.basis.rows, "measurement")
-    return f"from {chip_label(each.basis.taken_from)}"
+def basis_text(estimate: Estimate) -> str:
+    if estimate.basis.measured:
+        return count(estimate.basis.rows, "measurement")
+    return f"from {chip_label(estimate.basis.taken_from)}"
 
 
-def totals(each: Estimate) -> str:
-    low, high = each.interval
-    kind = "fitted to" if each.basis.measured else "extrapolated"
-    return f"{us_text(each.us)} µs a call ({us_text(low)} to {us_text(high)}), {kind} {basis_text(each)}"
+def totals(estimate: Estimate) -> str:
+    low, high = estimate.interval
+    kind = "fitted to" if estimate.basis.measured else "extrapolated"
+    return f"{us_text(estimate.us)} µs a call ({us_text(low)} to {us_text(high)}), {kind} {basis_text(estimate)}"
 
 
-def shares(each: Estimate) -> str:
-    whole = each.engine_us
-    told = (f"{bound} {us_text(us)} µs ({percent(us / whole)})" for bound, us in each.bounds().items() if us > 0)
-    return ", ".join(told) or "nothing"
+def shares(estimate: Estimate) -> str:
+    whole = estimate.engine_us
+    parts = (f"{bound} {us_text(us)} µs ({percent(us / whole)})" for bound, us in estimate.bounds().items() if us > 0)
+    return ", ".join(parts) or "nothing"
 
 
 def percent(share: float) -> str:

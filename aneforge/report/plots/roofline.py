@@ -16,36 +16,36 @@ __all__ = ["roofline_svg"]
 def roofline_svg(estimate: Estimate | Mapping[str, Estimate], title: str) -> str:
     """Every layer as a dot under the roof of its chip; several chips, by label, are panels with the same axes."""
     chips = by_chip(estimate, "roofline")
-    told = f"Roofline of {', '.join(chips)}: operations per second over operations per byte, a dot for each layer."
-    drawing, top = sheet(title, told)
+    caption = f"Roofline of {', '.join(chips)}: operations per second over operations per byte, a dot for each layer."
+    drawing, top = sheet(title, caption)
     colours = colours_of(list(chips.values()))
-    longest = max((layer.us for each in chips.values() for layer in each.layers), default=0.0)
+    longest = max((layer.us for estimate in chips.values() for layer in estimate.layers), default=0.0)
     top = drawing.legend(top, [(colour, "none", f"bound by {bound}") for bound, colour in colours.items()])
     across = 1 if len(chips) == 1 else 2
     wide, tall = (WIDTH - (across + 1) * MARGIN) / across, 480.0 if across == 1 else 390.0
     domain = _domain(list(chips.values()))
-    for number, (label, each) in enumerate(chips.items()):
+    for number, (label, chip_estimate) in enumerate(chips.items()):
         left = MARGIN + number % across * (wide + MARGIN)
         high = top + number // across * (tall + 8)
         panel = _Panel(Box(left, high, left + wide, high + tall), domain, longest, colours)
-        panel.draw(drawing, label, each, labels=10 if across == 1 else 6)
+        panel.draw(drawing, label, chip_estimate, labels=10 if across == 1 else 6)
     top += ceil(len(chips) / across) * (tall + 8)
     top = drawing.paragraph(top + 4, _roofline_caption(list(chips.values()), longest))
     return drawing.svg(top + 10)
 
 
-def _placed(each: Estimate) -> list[LayerEstimate]:
+def _placed(estimate: Estimate) -> list[LayerEstimate]:
     """Layers that have a place on logarithmic axes, longest first."""
-    shown = [layer for layer in each.layers if layer.intensity > 0 and layer.rate > 0]
+    shown = [layer for layer in estimate.layers if layer.intensity > 0 and layer.rate > 0]
     return sorted(shown, key=lambda layer: (-layer.us, layer.number))
 
 
 def _domain(estimates: Sequence[Estimate]) -> tuple[tuple[float, float], tuple[float, float]]:
     """From a bit below the lowest to a bit above the highest, in both directions, with the ridge well inside."""
     xs, ys = [], []
-    for each in estimates:
-        xs += [each.roof.ridge / 10, each.roof.ridge * 4, *(layer.intensity for layer in _placed(each))]
-        ys += [each.roof.peak / 100, each.roof.peak, *(layer.rate for layer in _placed(each))]
+    for estimate in estimates:
+        xs += [estimate.roof.ridge / 10, estimate.roof.ridge * 4, *(layer.intensity for layer in _placed(estimate))]
+        ys += [estimate.roof.peak / 100, estimate.roof.peak, *(layer.rate for layer in _placed(estimate))]
     return _padded(min(xs), max(xs)), _padded(min(ys), max(ys))
 
 
@@ -59,14 +59,14 @@ def _roofline_caption(estimates: Sequence[Estimate], longest: float) -> str:
     words = "No layer takes time."
     if longest:
         words = f"The area of a dot is the layer's time; the longest takes {us_text(longest)} µs."
-    hidden = sum(len(each.layers) - len(_placed(each)) for each in estimates)
+    hidden = sum(len(estimate.layers) - len(_placed(estimate)) for estimate in estimates)
     if hidden:
         words += f" {count(hidden, 'layer')} without operations or time {'has' if hidden == 1 else 'have'} no place."
     above = [
-        layer.intensity < each.roof.ridge
-        for each in estimates
-        for layer in _placed(each)
-        if layer.rate > 1.001 * each.roof.at(layer.intensity)
+        layer.intensity < estimate.roof.ridge
+        for estimate in estimates
+        for layer in _placed(estimate)
+        if layer.rate > 1.001 * estimate.roof.at(layer.intensity)
     ]
     if True in above:
         words += (
@@ -96,12 +96,12 @@ class _Panel:
         self.longest, self.colours = longest, colours
         self.largest = (outer.right - outer.left) / 110 + 7  # the radius of its dot
 
-    def draw(self, drawing: Drawing, label: str, each: Estimate, labels: int) -> None:
-        self._heading(drawing, label, each)
+    def draw(self, drawing: Drawing, label: str, estimate: Estimate, labels: int) -> None:
+        self._heading(drawing, label, estimate)
         self._axes(drawing)
         room = Room(self.frame)
-        roof = self._roof(drawing, each, room)
-        shown = _placed(each)
+        roof = self._roof(drawing, estimate, room)
+        shown = _placed(estimate)
         for layer in shown:
             x, y, radius = self._dot(layer)
             drawing.mark(
@@ -118,13 +118,13 @@ class _Panel:
             )
         self._labels(drawing, shown, room, roof, labels)
 
-    def _heading(self, drawing: Drawing, label: str, each: Estimate) -> None:
+    def _heading(self, drawing: Drawing, label: str, estimate: Estimate) -> None:
         left, top, right, _ = self.outer
-        roof = f"roof {each.roof.peak / 1e6:.3g} TFLOP/s, {each.roof.bandwidth / 1e3:.3g} GB/s"
+        roof = f"roof {estimate.roof.peak / 1e6:.3g} TFLOP/s, {estimate.roof.bandwidth / 1e3:.3g} GB/s"
         drawing.text(Spot(right, top + 14, "end"), roof, 12, fill=GREY)
         name = shortened(label, 14 * BOLD, right - left - text_width(roof, 12) - 10)
         drawing.text(Spot(left, top + 14), name, 14, font_weight="bold")
-        words = totals(each)
+        words = totals(estimate)
         size = 12.0 if text_width(words, 12) <= right - left else 10.5
         drawing.text(Spot(left, top + 31), shortened(words, size, right - left), size, fill=GREY)
 
@@ -147,9 +147,9 @@ class _Panel:
         turned = f"rotate(-90 {x:.2f} {y:.2f})"
         drawing.text(Spot(x, y, "middle"), "TFLOP/s", 12, transform=turned)
 
-    def _roof(self, drawing: Drawing, each: Estimate, room: Room) -> list[Box]:
+    def _roof(self, drawing: Drawing, estimate: Estimate, room: Room) -> list[Box]:
         """The line, the ridge with its value; what labels should keep off."""
-        roof, ridge = each.roof, self.x(each.roof.ridge)
+        roof, ridge = estimate.roof, self.x(estimate.roof.ridge)
         left = max(self.x.low, self.y.low / roof.bandwidth)
         start = (self.x(left), self.y(roof.at(left)))
         top = self.y(roof.peak)
@@ -195,7 +195,7 @@ class _Panel:
             words = layer_name(layers[0]) + (f" and {len(layers) - 1} more" if len(layers) > 1 else "")
             spots = list(_around(x, y, radius))
             tried = (room.place(words, SMALL, spots, avoid, (x, y), dots) for avoid in ([*dots, *roof], dots, ()))
-            spot = next((each for each in tried if each), None)
+            spot = next((place for place in tried if place), None)
             if spot is None:
                 continue
             box = spot.box(words, SMALL)

@@ -38,42 +38,42 @@ def timeline_svg(estimate: Estimate | Mapping[str, Estimate], title: str) -> str
     entries = [(CALL, "none", "the call around the engine")]
     entries += [(colour, "none", f"bound by {bound}") for bound, colour in colours.items()]
     top = drawing.legend(top, entries)
-    segments = {label: _segments(each, colours) for label, each in chips.items()}
-    whole = max((each[-1].start + each[-1].us for each in segments.values() if each), default=0.0) or 1.0
-    in_rows = sum(len(each) for each in segments.values()) <= _MOST_ROWS
-    for label, each in chips.items():
+    segments = {label: _segments(estimate, colours) for label, estimate in chips.items()}
+    whole = max((line[-1].start + line[-1].us for line in segments.values() if line), default=0.0) or 1.0
+    in_rows = sum(len(line) for line in segments.values()) <= _MOST_ROWS
+    for label, chip_estimate in chips.items():
         drawing.text(Spot(MARGIN, top + 16), shortened(label, 14 * BOLD, WIDTH - 2 * MARGIN), 14, font_weight="bold")
-        top = drawing.paragraph(top + 21, _timeline_caption(each)) + 6
+        top = drawing.paragraph(top + 21, _timeline_caption(chip_estimate)) + 6
         if in_rows:
             top = _rows(drawing, top, segments[label], whole)
         else:
-            top = _strip(drawing, top, segments[label], whole, max(len(each) for each in segments.values()))
+            top = _strip(drawing, top, segments[label], whole, max(len(line) for line in segments.values()))
     return drawing.svg(top + 10)
 
 
-def _segments(each: Estimate, colours: Mapping[str, str]) -> list[_Segment]:
-    around = max(0.0, each.us - each.engine_us)
-    made = []
+def _segments(estimate: Estimate, colours: Mapping[str, str]) -> list[_Segment]:
+    around = max(0.0, estimate.us - estimate.engine_us)
+    listed = []
     if around > 0:
-        made.append(_Segment(0.0, around, "the call", CALL, f"the call around the engine: {us_text(around)} µs"))
+        listed.append(_Segment(0.0, around, "the call", CALL, f"the call around the engine: {us_text(around)} µs"))
     start = around
-    for layer in each.layers:
+    for layer in estimate.layers:
         if layer.us > 0:
-            made.append(_Segment(start, layer.us, layer_name(layer), colours[layer.bound], hover(layer)))
+            listed.append(_Segment(start, layer.us, layer_name(layer), colours[layer.bound], hover(layer)))
             start += layer.us
-    return made
+    return listed
 
 
-def _timeline_caption(each: Estimate) -> str:
-    still = sum(layer.us <= 0 for layer in each.layers)
-    around = max(0.0, each.us - each.engine_us)
+def _timeline_caption(estimate: Estimate) -> str:
+    still = sum(layer.us <= 0 for layer in estimate.layers)
+    around = max(0.0, estimate.us - estimate.engine_us)
     words = (
-        f"{totals(each)}: {us_text(around)} µs around the engine ({each.scope}), drawn first; "
-        f"{us_text(each.engine_us)} µs on it in {count(len(each.layers), 'layer')}"
+        f"{totals(estimate)}: {us_text(around)} µs around the engine ({estimate.scope}), drawn first; "
+        f"{us_text(estimate.engine_us)} µs on it in {count(len(estimate.layers), 'layer')}"
     )
     if still:
         words += f", {still} of which take{'s' if still == 1 else ''} no time"
-    return f"{words}. Bound by: {shares(each)}."
+    return f"{words}. Bound by: {shares(estimate)}."
 
 
 def _rows(drawing: Drawing, top: float, segments: Sequence[_Segment], whole: float) -> float:
@@ -86,12 +86,12 @@ def _rows(drawing: Drawing, top: float, segments: Sequence[_Segment], whole: flo
         drawing.line((x, top), (x, bottom + 4), stroke=GRID)
         drawing.text(Spot(x, bottom + 17, "middle"), words, SMALL, class_="tick-x")
     drawing.text(Spot(scale.start - 16, bottom + 17, "end"), "µs", SMALL)
-    for number, each in enumerate(segments):
+    for number, segment in enumerate(segments):
         y = top + number * tall
-        left, right = scale(each.start), scale(each.start + each.us)
-        drawing.rect(Box(left, y + 3, right, y + tall - 3), each.colour, each.hover, class_="bar")
-        drawing.text(Spot(MARGIN + names - 8, y + 13, "end"), each.name, SMALL, class_="label")
-        drawing.text(Spot(right + 4, y + 13), us_text(each.us), 10, fill=GREY, class_="value")
+        left, right = scale(segment.start), scale(segment.start + segment.us)
+        drawing.rect(Box(left, y + 3, right, y + tall - 3), segment.colour, segment.hover, class_="bar")
+        drawing.text(Spot(MARGIN + names - 8, y + 13, "end"), segment.name, SMALL, class_="label")
+        drawing.text(Spot(right + 4, y + 13), us_text(segment.us), 10, fill=GREY, class_="value")
     return bottom + 30
 
 
@@ -108,12 +108,12 @@ def _strip(drawing: Drawing, top: float, segments: Sequence[_Segment], whole: fl
         y = top + number * (lane + tall) + lane
         drawing.rect(Box(scale.start, y, scale.end, y + tall), "#f6f6f6")
         drawing.text(Spot(scale.start - 8, y + 15, "end"), f"{number * span:,.6g}", SMALL, class_="tick-y")
-    for each in segments:
-        for number, left, right in _pieces(each, span):
+    for segment in segments:
+        for number, left, right in _pieces(segment, span):
             y = top + number * (lane + tall) + lane
             edge = {"stroke": "#ffffff", "stroke_width": 0.5} if scale(right) - scale(left) > 3 else {}
             box = Box(scale(left), y, scale(right), y + tall)
-            drawing.rect(box, each.colour, each.hover, **edge, class_="bar")
+            drawing.rect(box, segment.colour, segment.hover, **edge, class_="bar")
     _strip_labels(drawing, top, segments, span, scale, (lane, tall))
     for value, words in ticks:
         x = scale(value)
@@ -127,9 +127,9 @@ def _end(segments: Sequence[_Segment]) -> float:
     return segments[-1].start + segments[-1].us if segments else 0.0
 
 
-def _pieces(each: _Segment, span: float) -> Iterator[tuple[int, float, float]]:
+def _pieces(segment: _Segment, span: float) -> Iterator[tuple[int, float, float]]:
     """Line and place on it, for every line that a segment touches."""
-    start, end = each.start, each.start + each.us
+    start, end = segment.start, segment.start + segment.us
     number = int(start / span)
     while start < end:
         stop = min(end, (number + 1) * span)
@@ -149,18 +149,18 @@ def _strip_labels(
     """Names of the longest above their bars, as many as there is room for; on one line a name stands once."""
     lane, tall = sizes
     rooms: dict[int, Room] = {}
-    said: set[tuple[int, str]] = set()
-    for each in sorted(segments, key=lambda each: (-each.us, each.start)):
-        number, left, right = max(_pieces(each, span), key=lambda piece: piece[2] - piece[1])
-        if (number, each.name) in said:
+    labelled: set[tuple[int, str]] = set()
+    for segment in sorted(segments, key=lambda segment: (-segment.us, segment.start)):
+        number, left, right = max(_pieces(segment, span), key=lambda piece: piece[2] - piece[1])
+        if (number, segment.name) in labelled:
             continue
         base, x = top + number * (lane + tall) + lane - 4, (scale(left) + scale(right)) / 2
         spots = [Spot(x, base, "middle"), Spot(x - 2, base), Spot(x + 2, base, "end")]
         room = rooms.setdefault(number, Room(Box(scale.start, top, scale.end, base + lane)))
         # A box wider than the words: names in one lane need more than a hair between them.
-        spot = room.place(f"{each.name}  ", 10, spots)
+        spot = room.place(f"{segment.name}  ", 10, spots)
         if spot is None:
             continue
-        said.add((number, each.name))
+        labelled.add((number, segment.name))
         drawing.line((x, base + 2), (x, base + 5), stroke="#666666")
-        drawing.text(spot, each.name, 10, hover=each.hover, class_="label")
+        drawing.text(spot, segment.name, 10, hover=segment.hover, class_="label")

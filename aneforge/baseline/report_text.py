@@ -1,4 +1,4 @@
-"""A report of the gate as text for terminals and logs."""
+"""The report of ``aneforge ci`` as text for terminals and logs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from aneforge.graph.node import located
 from aneforge.output import text
 from aneforge.targets.names import chip_label
 
-__all__ = ["told"]
+__all__ = ["report_text"]
 
 _MOST = 12  # of one rule; --json has all
 
 
-def told(report: Report) -> str:
+def report_text(report: Report) -> str:
     """A table of targets and checks, then every change, gravest first."""
     rows = [(chip_label(name), *(report.state(name, check) for check in CHECKS)) for name in report.targets]
     parts = [text.columns(("chip", *CHECKS), rows)]
-    parts += [_group(found) for found in _by_rule(report)]
+    parts += [_group(outcomes) for outcomes in _by_rule(report)]
     missing = _unchecked(report)
     if missing:
         parts.append(missing)
@@ -28,25 +28,25 @@ def told(report: Report) -> str:
 
 def counted(report: Report) -> str:
     """``2 errors, 1 warning``, or that nothing changed."""
-    found = [(len(report.of(severity)), severity) for severity in ("error", "warning", "note")]
-    return ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in found if count) or "no change"
+    counts = [(len(report.of(severity)), severity) for severity in ("error", "warning", "note")]
+    return ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count) or "no change"
 
 
 def _by_rule(report: Report) -> list[list[Outcome]]:
     groups: dict[tuple[str, str], list[Outcome]] = {}
-    for each in report.outcomes:
-        groups.setdefault((each.severity, each.rule), []).append(each)
+    for outcome in report.outcomes:
+        groups.setdefault((outcome.severity, outcome.rule), []).append(outcome)
     return list(groups.values())
 
 
-def _group(found: list[Outcome]) -> str:
+def _group(outcomes: list[Outcome]) -> str:
     lines = []
-    for each in found[:_MOST]:
-        where = f" ({located(each.where)})" if each.where else ""
-        lines += _wrapped(f"{each.severity}: {each.message}{where}", "  ")
-    if len(found) > _MOST:
-        lines.append(f"  ... and {len(found) - _MOST} more of these (--json lists all)")
-    for hint in dict.fromkeys(each.hint for each in found):
+    for outcome in outcomes[:_MOST]:
+        where = f" ({located(outcome.where)})" if outcome.where else ""
+        lines += _wrapped(f"{outcome.severity}: {outcome.message}{where}", "  ")
+    if len(outcomes) > _MOST:
+        lines.append(f"  ... and {len(outcomes) - _MOST} more of these (--json lists all)")
+    for hint in dict.fromkeys(outcome.hint for outcome in outcomes):
         lines += _wrapped(f"  do: {hint}", "      ")
     return "\n".join(lines)
 

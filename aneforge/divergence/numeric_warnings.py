@@ -1,4 +1,4 @@
-"""Warnings about numbers: heads-ups that never stop a compile."""
+"""Warnings about numbers. They never stop a compile."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def warn_divergence(graph: Graph, host: Target, target: Target, stacklevel: int 
     from aneforge.divergence.verdicts import graph_verdicts
 
     both = f"{chip_label(host.name)} and {chip_label(target.name)}"
-    found: dict[tuple[str, str], tuple[Axis, list[str]]] = {}
+    nodes_by_axis: dict[tuple[str, str], tuple[Axis, list[str]]] = {}
     names = graph.names()
-    for node, told in graph_verdicts(graph, host, target):
-        for axis in told.axes:
-            found.setdefault((node.op, axis.name), (axis, []))[1].append(names[node.uid])
-    for (op, _), (axis, nodes) in found.items():
+    for node, verdict in graph_verdicts(graph, host, target):
+        for axis in verdict.axes:
+            nodes_by_axis.setdefault((node.op, axis.name), (axis, []))[1].append(names[node.uid])
+    for (op, _), (axis, nodes) in nodes_by_axis.items():
         text = f"{_listed(nodes)} ({op}) can differ between {both}: {axis}. Cure: {axis.cure}"
         warnings.warn(text, CrossChipFP16Warning, stacklevel=stacklevel)
-    return len(found)
+    return len(nodes_by_axis)
 
 
 def warn_slices(graph: Graph, target: Target, stacklevel: int = 2) -> int:
@@ -73,8 +73,10 @@ def warn_slices(graph: Graph, target: Target, stacklevel: int = 2) -> int:
     names = graph.names()
     nodes = [
         names[node.uid]
-        for node, asked in questions(graph)
-        if asked.kind in SLICE and asked.begin and (asked.max_abs is None or asked.max_abs > FP16_SLICE_SAT)
+        for node, question in questions(graph)
+        if question.kind in SLICE
+        and question.begin
+        and (question.max_abs is None or question.max_abs > FP16_SLICE_SAT)
     ]
     if nodes:
         text = (
@@ -87,7 +89,7 @@ def warn_slices(graph: Graph, target: Target, stacklevel: int = 2) -> int:
 
 
 def warn_precision(graph: Graph, target: Target, stacklevel: int = 2) -> int:
-    """Warnings where numbers may be lost that the graph itself speaks of; how many nodes they concern.
+    """Warn where the graph shows that numbers may be lost; returns how many nodes are concerned.
 
     Two things are said: a sum of many numbers that nothing keeps below 65504, and a product that passes 32768 on data
     within what ``input(max_abs=...)`` promises. One pass over the graph; a graph with no such sum and no such promise
@@ -117,18 +119,19 @@ def warn_precision(graph: Graph, target: Target, stacklevel: int = 2) -> int:
         return 0
     chip, names = chip_label(target.name), graph.names()
 
-    def told(found: Sequence[tuple[Tensor, str]]) -> str:
-        return _listed([f"{names[node.uid]} ({what})" for node, what in found])
+    def listed(nodes: Sequence[tuple[Tensor, str]]) -> str:
+        return _listed([f"{names[node.uid]} ({what})" for node, what in nodes])
 
     if sums:
         text = (
-            f"{told(sums)}: the sum is kept in fp16 on {chip} and is infinite above 65504. Promise the size of the "
+            f"{listed(sums)}: the sum is kept in fp16 on {chip} and is infinite above 65504. Promise the size of the "
             "data with input(max_abs=...), scale it down, take the mean, or use af.reduce_sum_to_matmul"
         )
         warnings.warn(text, PrecisionWarning, stacklevel=stacklevel)
     if products:
         text = (
-            f"{told(products)}: a product whose sum reaches 32768 is infinite on {chip} [N04], and the promised data "
+            f"{listed(products)}: a product whose sum reaches 32768 is infinite on {chip} [N04], and the promised "
+            "data "
             "can reach it. Scale an operand down before the product and the result up behind it, or promise less"
         )
         warnings.warn(text, PrecisionWarning, stacklevel=stacklevel)
@@ -143,7 +146,7 @@ def _multiplies_codes(node: Tensor) -> bool:
 
 
 def _largest_product(node: Tensor, bounds: Bounds) -> float:
-    """How large a sum of products can get on bounded data; 0 where nothing bounds it, which is no reason to warn."""
+    """How large a sum of products can get on bounded data; 0, and no warning, where nothing bounds it."""
     x, other = node.inputs[0], node.inputs[1]
     bound = bounds.of(x)
     if not math.isfinite(bound) or x.op == "const":
@@ -162,5 +165,5 @@ def _largest_product(node: Tensor, bounds: Bounds) -> float:
 
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
-    told = ", ".join(names[:_NAMED])
-    return f"{told} and {more} more" if more > 0 else told
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown

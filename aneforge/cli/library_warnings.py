@@ -1,4 +1,4 @@
-"""Warnings of the library as lines for people: no file and line of this package in front of them."""
+"""Warnings of the library as plain lines, without the file and line of this package in front."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["warnings_on_stderr"]
 @contextmanager
 def warnings_on_stderr(*ignored: type[Warning]) -> Iterator[None]:
     """Print what is warned of inside on stderr, each text once."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for category in ignored:
             warnings.simplefilter("ignore", category)
         yield
-    for text in dict.fromkeys(str(each.message) for each in found):
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"warning: {text}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``aneforge gate-eval``: the gate's word against verdicts measured on real chips."""
+"""``aneforge measure gate``: the answers of ``aneforge check`` beside verdicts measured on real chips."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def run(file: str, as_json: bool) -> None:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise AneforgeError(f"{file}: cannot be read ({error})") from None
+        raise AneforgeError(f"{file}: cannot be read ({error}). Give a JSON file of measured verdicts.") from None
     except json.JSONDecodeError as error:
-        raise AneforgeError(f"{file}: line {error.lineno} is not valid JSON ({error.msg})") from None
+        raise AneforgeError(f"{file}: line {error.lineno} is not valid JSON ({error.msg}). Correct it.") from None
     rows = document.get("rows") if isinstance(document, dict) else document
     if not isinstance(rows, list):
-        raise AneforgeError(f"{file}: expected an object with 'rows', as in verdicts_train.json")
+        raise AneforgeError(f"{file}: expected an object with 'rows', as in verdicts_train.json.")
     agreement = evaluate(rows)
     print(text.as_json(agreement.to_json()) if as_json else agreement)

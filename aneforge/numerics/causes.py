@@ -26,19 +26,19 @@ def adds_on_the_planar_path(op: Op) -> bool:
 
 
 def causes_of(node: str, walks: Sequence[Walk]) -> tuple[str, ...]:
-    """The ways of the chips that are not the same for the ops of a node, whether the data ever meet them or not."""
-    told = [_traits(node, each) for each in walks]
-    found = [f"{trait} on {walks[0].engine.target.name} only" for trait in told[0] if trait not in told[1]]
-    found += [f"{trait} on {walks[1].engine.target.name} only" for trait in told[1] if trait not in told[0]]
-    return tuple(found)
+    """What the two chips do differently in the ops of a node, whether or not the data ever reach it."""
+    traits = [_traits(node, walk) for walk in walks]
+    causes = [f"{trait} on {walks[0].engine.target.name} only" for trait in traits[0] if trait not in traits[1]]
+    causes += [f"{trait} on {walks[1].engine.target.name} only" for trait in traits[1] if trait not in traits[0]]
+    return tuple(causes)
 
 
-def _traits(node: str, made: Walk) -> list[str]:
-    found: dict[str, None] = {}
-    for op in made.module.ops:
+def _traits(node: str, walk: Walk) -> list[str]:
+    traits: dict[str, None] = {}
+    for op in walk.module.ops:
         if op.sources[-1:] == (node,) and op.layer is not None:
-            found |= dict.fromkeys(_of_op(op, made.engine))
-    return list(found)
+            traits |= dict.fromkeys(_of_op(op, walk.engine))
+    return list(traits)
 
 
 def _of_op(op: Op, engine: Engine) -> list[str]:
@@ -46,7 +46,7 @@ def _of_op(op: Op, engine: Engine) -> list[str]:
     contracts = op.is_a(Trait.CONTRACTION) or op.kind == "sdpa"
     convolves, has_kernel = op.kind == "convolution", op.kind in ("convolution", "linear")
     integers = has_kernel and integer_operands(engine, op) is not None
-    told = {
+    traits = {
         "tiles of four terms that add in fp16 above 4096": contracts and engine.tile_losses,
         "subnormal operands read as zero": contracts and engine.flush_subnormals,
         "the Winograd form, rounded in between": convolves and engine.winograd and winograd_fits(window_of(op)),
@@ -55,9 +55,9 @@ def _of_op(op: Op, engine: Engine) -> list[str]:
         "activations above 4094 infinite in front of 8-bit weights": (
             has_kernel and not integers and engine.int8_activations_q4 and stored_as_int8(op)
         ),
-        "the crop route, infinite above 4094": op.labels.get("storage") == "q4",
+        "the crop path, infinite above 4094": op.labels.get("storage") == "q4",
         f"the {engine.tables} table of {op.kind}": op.kind in BY_SET and not op.attrs.get("hard"),
-        f"sums by the route for {engine.reduction_transpose_extent} elements (0x3f0)": adds_on_the_planar_path(op),
+        f"sums by the path for {engine.reduction_transpose_extent} elements (0x3f0)": adds_on_the_planar_path(op),
         "division by a rounded reciprocal": op.kind == "div" and engine.reciprocal_divide,
     }
-    return [trait for trait, taken in told.items() if taken]
+    return [trait for trait, taken in traits.items() if taken]

@@ -1,0 +1,19 @@
+"""The environment variables that aneforge reads: one table, which ``aneforge doctor`` prints."""
+
+from __future__ import annotations
+
+from aneforge.budgets import LIMITS
+
+__all__ = ["SETTINGS"]
+
+SETTINGS = {
+    "ANEFORGE_TARGET": "the chip of this machine",
+    "ANEFORGE_NATIVE": "0 turns the native kernel off",
+    "ANEFORGE_NATIVE_PATH": "the instruction set of the native kernel",
+    "ANEFORGE_THREADS": "how many threads a simulation may use",
+    "ANEFORGE_TRACEBACK": "1 prints the Python traceback of an error",
+    **{f"ANEFORGE_MAX_{name.upper()}": f"limit of a model file: {limit.counts}" for name, limit in LIMITS.items()},
+    "NO_COLOR": "any value turns colours off",
+    "TERM": "dumb turns colours off",
+}
+"""What each variable does, by its name."""

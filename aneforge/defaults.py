@@ -1,0 +1,18 @@
+"""What functions and commands take where the user says nothing. One table for both, so that they cannot differ."""
+
+from __future__ import annotations
+
+__all__ = ["DEFAULT_CHIPS"]
+
+DEFAULT_CHIPS = {
+    "check": "m1..m6",
+    "compare": "m1,m2,m5",
+    "diverges": "m1,m5",
+    "estimate": "m1..m6",
+    "partition": "m1",
+    "probe": "m1",
+    "risks": "m1",
+    "run": "m1",
+}
+"""The chips of each function and command where none are named. A compiled model stands for its own chip in ``run``,
+``risks`` and ``partition``, which look at one chip."""

@@ -1,0 +1,222 @@
+"""``af.run``: a model simulated on chips, arrays in and arrays out; the report that ``aneforge run`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import ArgumentError
+from aneforge.gate.preflight import preflights
+from aneforge.graph.graph import Graph
+from aneforge.inputs import samples_of
+from aneforge.model import Model, build, warn_of
+from aneforge.numerics.comparison import Comparison, compare
+from aneforge.output import text
+from aneforge.output.by_chip import ByChip
+from aneforge.regions.partition import Partition, partition_for
+from aneforge.sim.inputs import SEED
+from aneforge.sim.summary import Summary
+from aneforge.targets.chip import Target
+
+if TYPE_CHECKING:
+    from aneforge.sim.executor import TraceEntry
+
+__all__ = ["ChipRun", "RunResult", "run"]
+
+Array = np.ndarray
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class ChipRun:
+    """A model on one simulated chip: ``outputs`` by name, and how far they can be trusted."""
+
+    target: Target
+    outputs: dict[str, Array]
+    """In the user's shapes; a batch has its axis in front."""
+    fidelity: dict[str, int] = field(default_factory=dict)
+    """How many ops are exact, modelled or assumed."""
+    first_non_finite: TraceEntry | None = None
+    trace: tuple[TraceEntry, ...] | None = None
+    """Every op of every layer, where it was asked for."""
+    batch: int | None = None
+    """How many inputs were run, of a batch."""
+    batch_non_finite: int = 0
+    """How many runs of a batch gave a number that is not finite."""
+    partition: Partition | None = None
+    """Where the model is not on the engine whole: regions of the host were computed in float32."""
+
+    def to_json(self) -> dict[str, Any]:
+        outputs = {name: Summary(value).to_json() for name, value in self.outputs.items()}
+        record: dict[str, Any] = {"target": self.target.name, "outputs": outputs}
+        if self.batch is not None:
+            return {**record, "runs": self.batch, "non_finite": self.batch_non_finite}
+        if self.partition is not None:
+            return {**record, "partition": self.partition.to_json()}
+        first = self.first_non_finite
+        record |= {"fidelity": self.fidelity, "first_non_finite": None if first is None else list(first.sources)}
+        if self.trace is not None:
+            record["trace"] = [_entry(entry) for entry in self.trace]
+        return record
+
+    def __str__(self) -> str:
+        lines = [f"{name} {list(value.shape)} {Summary(value)}" for name, value in self.outputs.items()]
+        if self.batch is not None:
+            return "\n".join([*lines, f"{self.batch} runs, {self.batch_non_finite} with a number that is not finite"])
+        if self.fidelity:
+            lines.append(", ".join(f"{count} ops {label}" for label, count in sorted(self.fidelity.items())))
+        if self.first_non_finite is not None:
+            first = self.first_non_finite
+            lines.append(f"first non-finite: layer {first.layer}, {first.op} from {', '.join(first.sources)}")
+        if self.trace is not None:
+            rows = [
+                (entry.layer, entry.op, entry.slot, entry.fidelity, str(Summary(entry.value)), entry.nodes or "-",
+                 entry.sources)
+                for entry in self.trace
+            ]  # fmt: skip
+            lines.append(text.columns(("layer", "op", "slot", "fidelity", "values", "is", "from"), rows))
+        return "\n".join(lines)
+
+
+def _entry(entry: TraceEntry) -> dict[str, Any]:
+    return {
+        "layer": entry.layer,
+        "op": entry.op,
+        "slot": entry.slot,
+        "fidelity": entry.fidelity,
+        "is": list(entry.nodes),
+        "from": list(entry.sources),
+    }
+
+
+class RunResult(ByChip[ChipRun]):
+    """What each chip gives. For one chip ``.outputs`` are its arrays by name; for several ``.comparison`` says where
+    their numbers differ, and the arrays of each are those of the first sample."""
+
+    def __init__(self, runs: Mapping[str, ChipRun], comparison: Comparison | None, seed: int | None) -> None:
+        super().__init__(runs)
+        self.comparison = comparison
+        self.seed = seed
+        """What the inputs were drawn from; None where they were given."""
+
+    @property
+    def samples(self) -> int:
+        return 1 if self.comparison is None else self.comparison.samples
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
+        }
+
+    def __str__(self) -> str:
+        if self.comparison is None:
+            return super().__str__()
+        return f"{self.comparison.outputs_text()}\n\n{self.comparison}"
+
+
+def run(
+    model: Source,
+    target: Chips = None,
+    inputs: Any = None,
+    mode: str = "exact",
+    trace: bool = False,
+    batch: bool = False,
+    *,
+    seed: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Simulate a model on one chip or several; for several, also show where their numbers differ.
+
+    ``target`` is m1 where it is left out, or the chip of a compiled model. ``inputs`` is as for :func:`compare`;
+    without it they are drawn from ``seed`` (0). ``mode`` is ``exact``, or ``fast`` with single-precision sums.
+    ``trace`` keeps every op of every layer. ``batch`` runs each sample of ``inputs``, whose arrays have one more axis,
+    and gives outputs with that axis; ``progress`` hears how many are done. Both take one chip. A model that is not on
+    the engine whole runs in regions, those of the host in float32, on one chip.
+    """
+    graph = graph_of(model, dims, function)
+    chips = chips_of(target, DEFAULT_CHIPS["run"], model)
+    reports = preflights(graph, chips, None)
+    fits = [name for name in chips if reports[name].ok]
+    drawn = None if inputs is not None else SEED if seed is None else seed
+    if len(chips) > 1 and fits:
+        if trace or batch:
+            raise ArgumentError(
+                "trace" if trace else "batch",
+                f"it takes one chip, and target names {len(chips)}. Choose one: {', '.join(list(chips)[:6])}.",
+            )
+        comparison = compare(graph, list(chips), inputs, mode, seed=seed)
+        return _several(replace(comparison, model=model_name(model)), chips, drawn)
+    (name, chip), *others = chips.items()
+    if not fits:
+        if others or trace or batch or mode != "exact":
+            raise ArgumentError(
+                "model",
+                "it has ops off the engine (aneforge partition lists them). Run it on one chip, in exact mode, "
+                "without trace and batch.",
+            )
+        split = partition_for(graph, chip)
+        outputs = split.run(_sample(graph, inputs, seed))
+        return RunResult({name: ChipRun(chip, outputs, partition=split)}, None, drawn)
+    compiled = _compiled(model, graph, chip, mode)
+    if batch:
+        return RunResult({name: _batch(compiled, inputs, trace, progress)}, None, drawn)
+    done = compiled.run(_sample(graph, inputs, seed), trace=trace)
+    steps = tuple(done.trace) if trace else None
+    return RunResult({name: ChipRun(chip, done.outputs, done.fidelity, done.first_non_finite, steps)}, None, drawn)
+
+
+def _sample(graph: Graph, inputs: Any, seed: int | None) -> dict[str, Array]:
+    if inputs is None:
+        return next(samples_of(graph, None, seed, 1))
+    several = list(samples_of(graph, inputs, seed))
+    if len(several) != 1:
+        raise ArgumentError("inputs", f"{len(several)} samples were given, and a run takes 1. Ask for a batch.")
+    return several[0]
+
+
+def _compiled(model: Source, graph: Graph, chip: Target, mode: str) -> Model:
+    """A compiled model for this chip and mode is run as it is: it may have been compiled with options of its own."""
+    if isinstance(model, Model) and model.target is chip and model.mode == mode:
+        return model
+    compiled = build(graph, chip, mode)
+    warn_of(compiled, times=False, stacklevel=5)  # a simulation asks for numbers, not for times
+    return compiled
+
+
+def _several(comparison: Comparison, chips: Mapping[str, Target], drawn: int | None) -> RunResult:
+    runs = {
+        name: ChipRun(chips[name], outputs, comparison.fidelity[name])
+        for name, outputs in comparison.first_sample.items()
+    }
+    return RunResult(runs, comparison, drawn)
+
+
+def _batch(compiled: Model, inputs: Any, trace: bool, progress: Progress | None) -> ChipRun:
+    """Every input on its own; outputs get the axis that the inputs have."""
+    if inputs is None or trace:
+        raise ArgumentError(
+            "batch", "it runs the samples of inputs, and keeps no trace. Give inputs, and leave trace out."
+        )
+    feeds: dict[str, list[Array]] = {}
+    for sample in samples_of(compiled.graph, inputs):
+        for name, array in sample.items():
+            feeds.setdefault(name, []).append(np.asarray(array))
+    outputs: dict[str, list[Array]] = {}
+    count = non_finite = 0
+    for done in compiled.batch({name: np.stack(arrays) for name, arrays in feeds.items()}):
+        for name, value in done.outputs.items():
+            outputs.setdefault(name, []).append(value)
+        non_finite += done.first_non_finite is not None
+        count += 1
+        if progress is not None:
+            progress(count)
+    stacked = {name: np.stack(values) for name, values in outputs.items()}
+    return ChipRun(compiled.target, stacked, batch=count, batch_non_finite=non_finite)
