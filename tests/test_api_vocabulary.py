@@ -178,7 +178,7 @@ def test_chips_are_named_as_on_the_command_line():
     with pytest.raises(ArgumentError, match="the list is empty"):
         chips_of([], "all")
     for function in (af.compile, af.estimate, af.tune, af.precision_risk):
-        with pytest.raises(AneforgeError, match="target takes one chip here, and 'm1,m5' names 2"):
+        with pytest.raises(AneforgeError, match="target takes one chip, but 'm1,m5' names 2; choose one: m1, m5"):
             function(small(), target="m1,m5")
 
 
