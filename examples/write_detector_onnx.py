@@ -50,25 +50,30 @@ class Detector:
         inputs = [self.weight(f"{name}.weight", numbers), self.weight(f"{name}.bias", np.zeros(shape[0]))]
         return self.node("Conv", [x, *inputs], name, kernel_shape=shape[2:], **settings)
 
+    def relu6(self, x: str, name: str) -> str:
+        limits = [self.weight(f"{name}.min", 0.0), self.weight(f"{name}.max", 6.0)]
+        return self.node("Clip", [x, *limits], name)
+
     def build(self) -> Any:
         ahead = self.crop("samples", "next", 1, SAMPLES)
         behind = self.node("Mul", [self.crop("samples", "this", 0, SAMPLES - 1), self.weight("memory", 0.97)], "decay")
         clear = self.node("Sub", [ahead, behind], "emphasis")
         small = self.node("Mul", [clear, self.weight("unit", 2.0**-12)], "level")
         bank = self.conv(small, "bank", (16, 1, 1, 9), strides=[1, 4], pads=[0, 4, 0, 4])
-        bank = self.node("Relu", [bank], "bank_relu")
-        low = self.node("Relu", [self.conv(bank, "down", (64, 16, 3, 3), strides=[2, 2], pads=[1] * 4)], "down_relu")
-        low = self.node("Relu", [self.conv(low, "deep", (64, 64, 3, 3), pads=[1] * 4)], "deep_relu")
+        bank = self.relu6(bank, "bank_relu")
+        low = self.relu6(self.conv(bank, "down", (64, 16, 3, 3), strides=[2, 2], pads=[1] * 4), "down_relu")
+        low = self.relu6(self.conv(low, "deep", (64, 64, 3, 3), pads=[1] * 4), "deep_relu")
         scales = self.weight("up.scales", [1, 1, 2, 2], np.float32)
         up = self.node("Resize", [low, "", scales], "up", mode="linear", coordinate_transformation_mode="half_pixel")
         both = self.node("Concat", [up, bank], "skip", axis=1)
-        fine = self.node("Relu", [self.conv(both, "fine", (64, 80, 3, 3), pads=[1] * 4)], "fine_relu")
-        scores = self.conv(fine, "score", (EVENTS, 64, 1, 1))
+        fine = self.relu6(self.conv(both, "fine", (64, 80, 3, 3), pads=[1] * 4), "fine_relu")
+        scores = self.node("Sigmoid", [self.conv(fine, "score", (EVENTS, 64, 1, 1))], "score_sigmoid")
         axes = self.weight("axes", [2, 3], np.int64)
         mean = self.node("ReduceMean", [scores, axes], "mean", keepdims=0)
         best = self.weight("best.count", [BEST], np.int64)
         self.nodes.append(helper.make_node("TopK", [mean, best], ["best_out", ""], "best", axis=1))
-        self.nodes.append(helper.make_node("Softmax", ["best_out"], ["confidence"], "confidence", axis=1))
+        sharp = self.node("Mul", ["best_out", self.weight("temperature", 16.0)], "sharpen")
+        self.nodes.append(helper.make_node("Softmax", [sharp], ["confidence"], "confidence", axis=1))
         samples = helper.make_tensor_value_info("samples", TensorProto.FLOAT16, [1, 1, FRAMES, SAMPLES])
         result = helper.make_tensor_value_info("confidence", TensorProto.FLOAT16, [1, BEST])
         graph = helper.make_graph(self.nodes, "detector", [samples], [result], self.weights)

@@ -11,13 +11,15 @@ Commands and code of a page run one after another in an empty folder that has ``
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
@@ -86,7 +88,7 @@ def run(command: str, folder: Path) -> Printed:
     words = shlex.split(command)
     if words[:1] != ["aneforge"]:
         raise ValueError(f"a console block shows commands of aneforge: {command}")
-    reads_only = not set(words) & set(_WRITES) and all(not (folder / word).is_file() for word in words if "/" not in word)
+    reads_only = not set(words) & set(_WRITES) and all(not (folder / word).exists() for word in words if "/" not in word)
     return _run_once(tuple(words[1:])) if reads_only else _run(tuple(words[1:]), folder)
 
 
@@ -98,17 +100,25 @@ def _run_once(words: tuple[str, ...]) -> Printed:
 
 
 def _run(words: tuple[str, ...], folder: Path) -> Printed:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "aneforge", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line.rstrip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return Printed(done.returncode, tuple(lines))
+    """Run a command as its own process would, in this one: imports are most of the time of a short command."""
+    from aneforge.cli import main
+
+    out, errors, arguments, place, status = io.StringIO(), io.StringIO(), sys.argv, Path.cwd(), 0
+    with warnings.catch_warnings(), redirect_stdout(out), redirect_stderr(errors):
+        warnings.resetwarnings()
+        for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", kind)  # as Python does
+        sys.argv = ["aneforge", *words]
+        os.chdir(folder)
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 0
+        finally:
+            sys.argv = arguments
+            os.chdir(place)
+    printed = out.getvalue() + errors.getvalue()
+    return Printed(status, tuple(line.rstrip() for line in printed.splitlines() if line.strip()))
 
 
 def _parts(shown: tuple[str, ...]) -> list[list[str]]:
