@@ -56,7 +56,7 @@ def part(question: str, command: str, folder: str, keep: tuple[str, ...], status
 def main() -> None:
     print(f"{MODEL} detects events in sound. Will it work on the Neural Engine of an M1 to M6?")
     with tempfile.TemporaryDirectory() as folder:
-        part("1. Which chips run all of it, and what is refused?", f"check {MODEL}", folder, ("chips", "reject"), FOUND)
+        part("1. Which chips run all of it? What is refused?", f"check {MODEL}", folder, ("chips", "reject"), FOUND)
         part("2. What runs where on the M1?", f"partition {MODEL} --target m1", folder, ("region",))
         part("3. How long does a call take, in microseconds?", f"estimate {MODEL} --target m2..m6", folder, ("chip",))
         compare = f"--input {CLIP} --target m5,m2"

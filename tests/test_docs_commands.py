@@ -109,7 +109,8 @@ PRINTED = ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(
-    "shown", [("a", "b", "c", "d"), ("a", "..."), ("...", "d"), ("...", "b", "c", "..."), ("a", "...", "c", "d"), ("...",)]
+    "shown",
+    [("a", "b", "c", "d"), ("a", "..."), ("...", "d"), ("...", "b", "c", "..."), ("a", "...", "c", "d"), ("...",)],
 )
 def test_lines_left_out_are_marked(shown):
     assert written.first_missing(shown, PRINTED) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,13 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
 
+def run(script: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
 @pytest.fixture(scope="module")
 def demo():
-    return subprocess.run([sys.executable, EXAMPLES / "demo.py"], capture_output=True, text=True, check=False, cwd=ROOT)
+    return run(EXAMPLES / "demo.py")
 
 
 def test_the_demo_ends_well_and_says_nothing_else(demo):
@@ -28,14 +33,12 @@ def test_the_demo_fits_into_sixty_lines_of_a_hundred_columns(demo):
 
 
 def test_the_demo_asks_answers_and_says_where_to_read_more(demo):
-    questions, commands = (
-        [line for line in demo.stdout.splitlines() if line.startswith(start)] for start in ("1234567", "$ aneforge ")
-    )
-    questions = [line for line in demo.stdout.splitlines() if line[:1].isdigit() and line[1:3] == ". "]
+    lines = demo.stdout.splitlines()
+    questions = [line for line in lines if re.match(r"\d\. ", line)]
+    commands = [line for line in lines if line.startswith("$ aneforge ")]
     assert len(questions) == len(commands) == 6
     assert all(line.endswith("?") for line in questions)
-    for line in demo.stdout.splitlines():
-        assert not line.startswith("$") or "examples/detector.onnx" in line or "fixed.aneforge" in line
+    assert all("examples/detector.onnx" in line or "fixed.aneforge" in line for line in commands)
     *_, last = demo.stdout.strip().split("\n\n")
     assert "Read more: docs/tutorial/" in last
     assert (ROOT / "docs" / "tutorial").is_dir()
@@ -49,16 +52,14 @@ def test_the_demo_shows_lines_that_the_command_prints(demo):
     assert all(line in demo.stdout.splitlines() for line in rows)
 
 
-def test_the_demo_is_still_told_of_a_failed_command(tmp_path):
+def test_a_failed_command_ends_the_demo(tmp_path):
     """A command that ends otherwise than expected ends the demo with what it printed."""
     broken = (EXAMPLES / "demo.py").read_text(encoding="utf-8").replace("detector.onnx", "no-such-file.onnx")
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "demo.py").write_text(broken, encoding="utf-8")
-    run = subprocess.run(
-        [sys.executable, tmp_path / "examples" / "demo.py"], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert run.returncode == 1
-    assert "no-such-file.onnx" in run.stderr
+    ended = run(tmp_path / "examples" / "demo.py")
+    assert ended.returncode == 1
+    assert "no-such-file.onnx" in ended.stderr
 
 
 def test_the_example_model_is_small_and_is_what_its_script_writes():

@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -87,7 +88,7 @@ def _written_below(module: str, name: str) -> str:
     path = ROOT / Path(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     body = ast.parse(file.read_text(encoding="utf-8")).body
-    for statement, below in zip(body, body[1:], strict=False):
+    for statement, below in pairwise(body):
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             value = below.value if isinstance(below, ast.Expr) else None

@@ -11,10 +11,10 @@ __all__ = ["coreml", "onnx", "torch"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_HOW_READ = """*Native form*: the op becomes one op of the graph language, or a weight in its stored form. *Equivalent*:
-it becomes a few such ops that mean the same. *Host*: the host computes it in float32, between regions of the engine
-(`aneforge partition`). *Refused*: reading stops with one error. Ops on integers, and ops whose positions are known
-only while a program runs, go to the host in any case."""
+_HOW_READ = """*Native form*: the op becomes one op of the graph language, or a weight in its stored form.
+*Equivalent*: it becomes a few such ops that mean the same. *Host*: the host computes it in float32, between regions of
+the engine (`aneforge partition`). *Refused*: reading stops with one error. Ops on integers, and ops whose positions
+are known only while a program runs, go to the host in any case."""
 
 
 def _op_table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
@@ -28,10 +28,7 @@ def coreml() -> str:
     from aneforge.frontends.coreml import coverage
 
     head = "These are the ops of the published 187-op matrix, and what coremltools writes beside them."
-    return (
-        "\n".join(["# Core ML: what is read", "", head, "", *_op_table(coverage())])
-        + "\n"
-    )
+    return "\n".join(["# Core ML: what is read", "", head, "", *_op_table(coverage())]) + "\n"
 
 
 def torch() -> str:

@@ -88,8 +88,9 @@ def run(command: str, folder: Path) -> Printed:
     words = shlex.split(command)
     if words[:1] != ["aneforge"]:
         raise ValueError(f"a console block shows commands of aneforge: {command}")
-    reads_only = not set(words) & set(_WRITES) and all(not (folder / word).exists() for word in words if "/" not in word)
-    return _run_once(tuple(words[1:])) if reads_only else _run(tuple(words[1:]), folder)
+    uses_folder = any((folder / word).exists() for word in words if "/" not in word)
+    shared = not uses_folder and not set(words) & set(_WRITES)
+    return _run_once(tuple(words[1:])) if shared else _run(tuple(words[1:]), folder)
 
 
 @cache
@@ -139,15 +140,17 @@ def first_missing(shown: tuple[str, ...], printed: tuple[str, ...]) -> str | Non
     """
     parts, place = _parts(shown), 0
     for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        starts = [0] if number == 0 else [len(printed) - len(part)] if last and part else range(place, len(printed) + 1)
-        fits = next((i for i in starts if i >= place and list(printed[i : i + len(part)]) == part), None)
+        starts = range(place, len(printed) + 1)
+        if number == 0:
+            starts = range(1)
+        elif number == len(parts) - 1 and part:
+            starts = range(max(place, len(printed) - len(part)), len(printed))
+        fits = next((start for start in starts if list(printed[start : start + len(part)]) == part), None)
         if fits is None:
             return next((line for line in part if line not in printed[place:]), part[0])
         place = fits + len(part)
-    if not parts[-1] and len(parts) > 1:
-        return None
-    return None if place == len(printed) else f"(not shown) {printed[place]}"
+    left_open = len(parts) > 1 and not parts[-1]
+    return None if left_open or place == len(printed) else f"(not shown) {printed[place]}"
 
 
 def refresh(page: Path) -> bool:
@@ -176,19 +179,17 @@ def refresh(page: Path) -> bool:
 
 
 def _fitted(shown: tuple[str, ...], printed: tuple[str, ...]) -> list[str]:
+    """The lines to show of a new output: as many as before, each part where its first line fits best."""
+    parts = _parts(shown)
     if first_missing(shown, printed) is None:
         return list(shown)
-    parts, lines, place = _parts(shown), [], 0
-    for number, part in enumerate(parts):
-        lines += ["..."] * (number > 0)
-        if len(parts) == 1:
-            return list(printed)
-        if not part:
-            continue
-        start = 0 if number == 0 else len(printed) - len(part) if number == len(parts) - 1 else None
-        if start is None:
-            rest = range(place, max(place + 1, len(printed) - len(part) + 1))
-            start = max(rest, key=lambda i: SequenceMatcher(None, part[0], (*printed, "")[min(i, len(printed))]).ratio())
-        lines += printed[max(start, 0) : start + len(part)]
+    if len(parts) == 1:
+        return list(printed)
+    lines: list[str] = list(printed[: len(parts[0])])
+    place = len(lines)
+    for part in parts[1:-1]:
+        likeness = [SequenceMatcher(None, part[0], line).ratio() for line in printed[place:]] if part else []
+        start = place + likeness.index(max(likeness)) if likeness else place
+        lines += ["...", *printed[start : start + len(part)]]
         place = start + len(part)
-    return lines
+    return [*lines, "...", *printed[max(place, len(printed) - len(parts[-1])) :]]
