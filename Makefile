@@ -53,7 +53,7 @@ test-torch: $(VENV)/.installed-torch
 
 # Measured facts on large tensors, and a soak that looks for two answers: minutes, not seconds.
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py
+	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py tests/test_docs_demo.py
 
 # The property tests on examples that no run has drawn before. Give PROPERTIES to search some files only.
 PROPERTIES ?= $(shell grep -l '@given' tests/test_*.py)

@@ -92,12 +92,13 @@ def test_the_api_page_holds_every_public_name_once():
 def test_the_api_page_takes_the_groups_of_the_docstring():
     text = "A package.\n\nSome words: not a group of names.\n\nRead and write: ``load``, ``export_coreml``\n\n"
     package = types.ModuleType("package", text + "Compile:\n    compile  compile_all\n    Model\n\nMore text.\n")
-    public = "load export_coreml compile compile_all Model estimate __version__"
+    public = "load export_coreml compile compile_all Model estimate Estimate __version__"
     package.__dict__["__all__"] = public.split()
     assert api.groups(package) == {
+        api.AS_COMMANDS: ["estimate"],
         "Read and write": ["load", "export_coreml"],
         "Compile": ["compile", "compile_all", "Model"],
-        "Estimate time and energy": ["estimate"],
+        "Estimate time and energy": ["Estimate"],
     }
 
 

@@ -62,6 +62,13 @@ def test_a_failed_command_ends_the_demo(tmp_path):
     assert "no-such-file.onnx" in ended.stderr
 
 
+@pytest.mark.long
+def test_the_tour_ends_well():
+    tour = run(EXAMPLES / "tour.py")
+    assert tour.returncode == 0, tour.stderr
+    assert "m6" in tour.stdout
+
+
 def test_the_example_model_is_small_and_is_what_its_script_writes():
     onnx = pytest.importorskip("onnx")
     sys.path.insert(0, str(EXAMPLES))

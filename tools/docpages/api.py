@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import aneforge
+from docpages.commands import command_names
 
 __all__ = ["api", "groups", "summary"]
 
@@ -34,11 +35,12 @@ _HOMES = {
     "aneforge.graph.ops": "Write a graph: ops",
     "aneforge.graph": "Write a graph: tensors and graphs",
 }
+AS_COMMANDS = "The commands, as functions"
 _GROUP = re.compile(r"^(?P<title>[A-Z][^:`]{2,60}):\s*$|^(?P<one>[A-Z][^:`]{2,60}):\s+(?P<names>[`\w].*)$")
 
 
 def groups(package: ModuleType = aneforge) -> dict[str, list[str]]:
-    """The public names by heading: those that the docstring of the package lists, then the others by home module.
+    """The public names by heading: functions that are commands too, groups of the docstring, the others by module.
 
     A group of the docstring is ``Title: name name`` on one line, or ``Title:`` with the names on indented lines.
     """
@@ -58,13 +60,17 @@ def groups(package: ModuleType = aneforge) -> dict[str, list[str]]:
         if found:
             listed.setdefault(title, []).extend(found)
     rest = public - {name for names in listed.values() for name in names}
+    questions = [name for name in command_names() if name in rest]
+    if questions:
+        listed = {AS_COMMANDS: questions, **listed}
+        rest -= set(questions)
     for prefix, heading in _HOMES.items():
         here = sorted(name for name in rest if _home(name).startswith(prefix))
         rest -= set(here)
         if here:
             listed.setdefault(heading, []).extend(here)
     if rest:
-        raise ValueError(f"no heading for {', '.join(sorted(rest))}: add their module to _HOMES")
+        listed["Other names"] = sorted(rest)
     return listed
 
 

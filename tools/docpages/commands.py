@@ -8,7 +8,7 @@ from typer.main import get_command
 
 from aneforge.cli.app import app
 
-__all__ = ["commands"]
+__all__ = ["command_names", "commands"]
 
 
 def _all() -> dict[str, list[tuple[str, Any]]]:
@@ -17,25 +17,30 @@ def _all() -> dict[str, list[tuple[str, Any]]]:
     for name, command in getattr(get_command(app), "commands", {}).items():
         panel = str(getattr(command, "rich_help_panel", None) or "Other")
         inner = getattr(command, "commands", None)
-        named = [(f"{name} {sub}", each) for sub, each in inner.items()] if inner else [(name, command)]
+        named = [(f"{name} {verb}", action) for verb, action in inner.items()] if inner else [(name, command)]
         grouped.setdefault(panel, []).extend(named)
     return grouped
 
 
+def command_names() -> list[str]:
+    """Every command, in the order of the help."""
+    return [name for named in _all().values() for name, _ in named]
+
+
 def _options(command: Any) -> list[str]:
     lines = []
-    for given in command.params:
-        if getattr(given, "hidden", False):
+    for option in command.params:
+        if getattr(option, "hidden", False):
             continue
-        argument = given.param_type_name == "argument"
-        names = f"`{given.name.upper()}`" if argument else ", ".join(f"`{each}`" for each in given.opts)
-        default = given.default if isinstance(given.default, str | int | float) else None
+        argument = option.param_type_name == "argument"
+        names = f"`{option.name.upper()}`" if argument else ", ".join(f"`{name}`" for name in option.opts)
+        default = option.default if isinstance(option.default, str | int | float) else None
         shown = "" if default in (None, "") or isinstance(default, bool) else f" Default: `{default}`."
-        lines.append(f"| {names} | {(given.help or '').replace('|', chr(92) + '|')}{shown} |")
+        lines.append(f"| {names} | {(option.help or '').replace('|', chr(92) + '|')}{shown} |")
     return lines
 
 
-_SHARED = ("`--json`", "`--quiet`", "`--verbose`", "`--color`", "`--dim`", "`--function`")
+_SHARED = tuple(f"| `--{name}`" for name in ("json", "quiet", "verbose", "color", "dim", "function"))
 
 
 def commands() -> str:
@@ -53,8 +58,7 @@ def commands() -> str:
         "| command | what it does |",
         "| --- | --- |",
     ]
-    every = [each for named in grouped.values() for each in named]
-    for name, command in every:
+    for name, command in (entry for named in grouped.values() for entry in named):
         lines.append(f"| [`{name}`](#aneforge-{name.replace(' ', '-')}) | {_paragraphs(command)[0]} |")
     for panel, named in grouped.items():
         lines += ["", f"## {panel}"]
@@ -62,15 +66,14 @@ def commands() -> str:
             lines += ["", f"### aneforge {name}", ""]
             lines += [line for text in _paragraphs(command) for line in (text.replace("|", "\\|"), "")]
             lines += ["| option | meaning |", "| --- | --- |"]
-            lines += [row for row in _options(command) if not row.startswith(tuple(f"| {each}" for each in _SHARED))]
+            lines += [row for row in _options(command) if not row.startswith(_SHARED)]
     return "\n".join(lines) + "\n"
 
 
 def _paragraphs(command: Any) -> list[str]:
     """The paragraphs of the help, with the examples in a line of their own."""
-    text = " ".join((command.help or "").split("\n\n"))
-    words, _, examples = " ".join(text.split()).partition("Example")
-    said, _, more = words.strip().partition(". ")
-    parts = [said.rstrip(".") + ".", more]
-    shown = [each.strip() for each in examples.lstrip("s").lstrip(":").split(" | ") if each.strip()]
-    return [each for each in parts if each.strip()] + ([" or ".join(f"`{each}`" for each in shown)] if shown else [])
+    text = " ".join((command.help or "").split())
+    words, _, examples = text.partition("Example")
+    sentence, _, more = words.strip().partition(". ")
+    shown = [f"`{example.strip()}`" for example in examples.lstrip("s:").split(" | ") if example.strip()]
+    return [part for part in (sentence.rstrip(".") + ".", more, " or ".join(shown)) if part.strip()]
