@@ -37,10 +37,10 @@ def test_commands_print_what_the_page_shows(name, checkout):
         assert steps, f"{name}:{block.line}: a console block without a command"
         for step in steps:
             printed = written.run(step.command, checkout)
-            missing = written.first_missing(step.lines, printed.lines)
-            told = "\n".join(printed.lines)
-            assert missing is None, f"{name}: {step.command}\nnot at its place: {missing}\nprinted:\n{told}"
-            assert printed.status == step.status, f"{name}: {step.command}\n{told}"
+            wrong = written.first_wrong(step.lines, printed)
+            output = "\n".join(printed.lines + printed.notes)
+            assert wrong is None, f"{name}: {step.command}\nnot at its place: {wrong}\nprinted:\n{output}"
+            assert printed.status == step.status, f"{name}: {step.command}\n{output}"
 
 
 def comments(block: str) -> dict[int, str]:
@@ -105,15 +105,24 @@ def test_pages_hold_no_other_kind_of_code_that_could_be_run():
                 assert not re.search(r"^\$? ?aneforge ", block.text, re.MULTILINE), f"{name}:{block.line}"
 
 
-PRINTED = ("a", "b", "c", "d")
+PRINTED = written.Printed(0, ("a", "b", "c", "d"), ("note",))
 
 
 @pytest.mark.parametrize(
     "shown",
-    [("a", "b", "c", "d"), ("a", "..."), ("...", "d"), ("...", "b", "c", "..."), ("a", "...", "c", "d"), ("...",)],
+    [
+        ("a", "b", "c", "d"),
+        ("a", "..."),
+        ("...", "d"),
+        ("...", "b", "c", "..."),
+        ("a", "...", "c", "d"),
+        ("...",),
+        ("a", "b", "c", "d", "note"),
+        ("...", "note"),
+    ],
 )
 def test_lines_left_out_are_marked(shown):
-    assert written.first_missing(shown, PRINTED) is None
+    assert written.first_wrong(shown, PRINTED) is None
 
 
 @pytest.mark.parametrize(
@@ -126,16 +135,18 @@ def test_lines_left_out_are_marked(shown):
         (("...", "c", "...", "b", "..."), "b"),
         (("...", "x", "..."), "x"),
         ((), "(not shown) a"),
+        (("note",), "note"),
+        (("a", "b", "note"), "note"),
     ],
 )
 def test_a_line_out_of_place_is_found(shown, missing):
-    assert written.first_missing(shown, PRINTED) == missing
+    assert written.first_wrong(shown, PRINTED) == missing
 
 
 def test_new_outputs_keep_what_is_left_out(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     page.write_text("Text.\n\n```console\n$ aneforge one\nhead 1\n...\nrow 1\n...\n```\n\n```py\nx\n```\n")
-    new = written.Printed(1, ("head 2", "other", "row 2", "end"))
+    new = written.Printed(1, ("head 2", "other", "row 2", "end"), ("note",))
     monkeypatch.setattr(written, "run", lambda command, folder: new)
     assert written.refresh(page)
     shown = "```console\n$ aneforge one  # exit status 1\nhead 2\n...\nrow 2\n...\n```"

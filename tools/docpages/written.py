@@ -25,7 +25,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Block", "Printed", "Step", "blocks", "first_missing", "pages", "prepare", "refresh", "run", "steps"]
+__all__ = ["Block", "Printed", "Step", "blocks", "first_wrong", "pages", "prepare", "refresh", "run", "steps"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -53,10 +53,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command printed: standard output, then standard error, without empty lines."""
+    """What a command printed on standard output and, as notes, on standard error, without empty lines."""
 
     status: int
     lines: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def pages() -> list[Path]:
@@ -118,8 +119,10 @@ def _run(words: tuple[str, ...], folder: Path) -> Printed:
         finally:
             sys.argv = arguments
             os.chdir(place)
-    printed = out.getvalue() + errors.getvalue()
-    return Printed(status, tuple(line.rstrip() for line in printed.splitlines() if line.strip()))
+    lines, notes = (
+        tuple(line.rstrip() for line in stream.getvalue().splitlines() if line.strip()) for stream in (out, errors)
+    )
+    return Printed(status, lines, notes)
 
 
 def _parts(shown: tuple[str, ...]) -> list[list[str]]:
@@ -133,11 +136,17 @@ def _parts(shown: tuple[str, ...]) -> list[list[str]]:
     return parts
 
 
-def first_missing(shown: tuple[str, ...], printed: tuple[str, ...]) -> str | None:
+def first_wrong(shown: tuple[str, ...], printed: Printed) -> str | None:
     """The first shown line that a command does not print at its place, or None.
 
-    Without ``...`` at an end the shown lines begin or end the output; lines beside each other are printed so.
+    A page may leave out what goes to standard error: some notes depend on the machine.
     """
+    wrong = _first_missing(shown, printed.lines)
+    return wrong and _first_missing(shown, printed.lines + printed.notes) and wrong
+
+
+def _first_missing(shown: tuple[str, ...], printed: tuple[str, ...]) -> str | None:
+    """Without ``...`` at an end the shown lines begin or end the output; lines beside each other are printed so."""
     parts, place = _parts(shown), 0
     for number, part in enumerate(parts):
         starts = range(place, len(printed) + 1)
@@ -170,7 +179,7 @@ def refresh(page: Path) -> bool:
             for step in steps(match["text"]):
                 printed = run(step.command, folder)
                 status = f"  # exit status {printed.status}" if printed.status else ""
-                lines += [f"$ {step.command}{status}", *_fitted(step.lines, printed.lines)]
+                lines += [f"$ {step.command}{status}", *_fitted(step.lines, printed)]
             return "\n".join([*lines, "```"])
 
         new = _FENCE.sub(block, text)
@@ -178,10 +187,10 @@ def refresh(page: Path) -> bool:
     return new != text
 
 
-def _fitted(shown: tuple[str, ...], printed: tuple[str, ...]) -> list[str]:
+def _fitted(shown: tuple[str, ...], output: Printed) -> list[str]:
     """The lines to show of a new output: as many as before, each part where its first line fits best."""
-    parts = _parts(shown)
-    if first_missing(shown, printed) is None:
+    parts, printed = _parts(shown), output.lines or output.notes
+    if first_wrong(shown, output) is None:
         return list(shown)
     if len(parts) == 1:
         return list(printed)
