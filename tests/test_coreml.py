@@ -44,7 +44,7 @@ def test_random_numbers_are_read_with_their_shape(op: str, tmp_path: Path) -> No
 def test_every_op_of_the_matrix_is_ruled_hosted_or_refused_with_a_reason() -> None:
     from aneforge.frontends.coreml.control import CONTROL
     from aneforge.frontends.coreml.matrix import REFUSED
-    from aneforge.frontends.coreml.rules import RULES
+    from aneforge.frontends.ops import RULES
     from aneforge.targets import store
 
     matrix = [row["mil"] for row in store.load("ops")["mil_matrix"]]

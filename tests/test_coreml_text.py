@@ -80,7 +80,7 @@ def test_older_text_and_default_shapes(tmp_path: Path) -> None:
     graph = coreml.read_text(text_model(tmp_path, OLD))
     assert graph.outputs[0].shape == (3, 4)
     assert coreml.read_text(tmp_path / "model.mil", dims={"x[0]": 5}).outputs[0].shape == (5, 4)
-    with pytest.raises(LoadError, match=r"dimension 0 of input 'x' is open; give it a value"):
+    with pytest.raises(LoadError, match=r"dimension 0 of input 'x' is 'x\[0\]', not a number; give it a value"):
         coreml.read_text(text_model(tmp_path, OLD.replace("DefaultShapes", "Other")))
 
 
@@ -98,7 +98,7 @@ STATE = """program(1.3)
 
 def test_states_in_text(tmp_path: Path) -> None:
     graph = coreml.read_text(text_model(tmp_path, STATE))
-    assert graph.states == {"s": "sum"}
+    assert graph.states == {"s": "s_out"}
     y, kept = af.evaluate(graph, {"s": np.ones((2, 3)), "x": np.full((2, 3), 2.0)})
     assert (y == 6).all()
     assert (kept == 3).all()
@@ -108,9 +108,9 @@ def test_states_in_text(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("program(1.3)", "programme(1.3)", "line 1: 'program' was expected"),
-        ("conv(bias", "warp(bias", r"y \(warp, line 12\): no rule for this op"),
+        ("conv(bias", "warp(bias", r"y \(warp, line 12\): op 'warp' is not supported"),
         ("weight = W,", "weight = V,", r"y \(conv, line 12\): reads 'V', which no input"),
-        ("[1, 5, 6, 4]> y", "[1, 5, 6, 5]> y", r"y \(conv, line 12\): it gives \[1, 5, 6, 4\], the file says"),
+        ("[1, 5, 6, 4]> y", "[1, 5, 6, 5]> y", r"y \(conv, line 12\): gives \[1, 5, 6, 4\], but the file states"),
         ("uint64(64)", "uint64(65)", r"W \(const, line 9\): weight at 65 .*: no record can start there"),
         ("uint64(64)", "uint64(640000)", "weight at 640,000"),
         ("uint64(64)", "uint64(128)", "a record starts with 0xdeadbeef"),
@@ -122,7 +122,7 @@ def test_states_in_text(tmp_path: Path) -> None:
         ("-> (z, a)", "-> (z, q)", "output 'q' is made by no operation"),
         ("} -> (z, a);\n}", "} -> (z, a);", "'func' was expected, here is 'the end'"),
         ("0x1p+0", "`", "is no MIL text"),
-        ("[5, 4, 3, 3]>(BLOB", "[9999999, 999999, 3, 3]>(BLOB", "a stored value of"),
+        ("[5, 4, 3, 3]>(BLOB", "[9999999, 999999, 3, 3]>(BLOB", "of fp16 needs 179,999,802,000,018"),
         ("val = bool(false)", "val = " + "[" * 5000, "nested more than 32 deep"),
     ],
 )
@@ -146,9 +146,12 @@ def test_hostile_sizes_are_refused_before_they_are_made(tmp_path: Path) -> None:
         tensor<int32, [1]> n = const()[val = tensor<int32, [1]>([2147483647])];
         tensor<fp16, [2147483647]> y = fill(shape = n, value = fp16(0x1p+0))[name = string("y")];
         tensor<fp16, [2]> z = relu(x = x)[name = string("z")]; } -> (z); }"""
-    with pytest.raises(LoadError, match=r"y \(fill, line 3\): a value of shape \[2147483647\] is too large"):
+    with pytest.raises(
+        LoadError,
+        match=r"y \(fill, line 3\): a known value of shape \[2147483647\]; the limit is",
+    ):
         coreml.read_text(text_model(tmp_path, lines))
-    with pytest.raises(LoadError, match=r"has more elements than a tensor can"):
+    with pytest.raises(LoadError, match=r"a tensor has 1 to 2,147,483,648 elements"):
         coreml.read_text(text_model(tmp_path, OLD.replace("[?, 4]> x)", f"[{huge}, 4]> x)")))
 
 
@@ -181,7 +184,7 @@ LOOP = """program(1.0) { func main<ios16>(tensor<fp16, [2]> x) {
 def test_loops_are_written_out_within_bounds(tmp_path: Path) -> None:
     graph = coreml.read_text(text_model(tmp_path, LOOP.replace("ROUNDS", "3")))
     np.testing.assert_allclose(af.evaluate(graph, [np.array([1.0, 2.0])])[0], [8, 16])
-    with pytest.raises(LoadError, match=r"again|n \(while_loop, line 3\): a loop of more than 1024 rounds"):
+    with pytest.raises(LoadError, match=r"again|n \(while_loop, line 3\): this loop: 4,097 is over the budget rounds"):
         coreml.read_text(text_model(tmp_path, LOOP.replace("ROUNDS", "1000000000")))
 
 
@@ -199,7 +202,7 @@ def test_loops_are_written_out_within_bounds(tmp_path: Path) -> None:
         ("conv(x = x, weight = x, strides = tensor<int32, [1]>([0]))", "model.mil"),
         ("slice_by_index(x = x, begin = tensor<int32, [1]>([0]), end = tensor<int32, [1]>([1]))", "a slice of 1 axes"),
         ("gather(x = x, indices = int32(9), axis = int32(0))", "index 9 is outside axis 0"),
-        ("relu()", "its argument 'x' is missing"),
+        ("relu()", "argument 'x' is missing"),
     ],
 )
 def test_hostile_arguments_are_one_line(op: str, message: str, tmp_path: Path) -> None:

@@ -38,22 +38,22 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    ".onnx": Format("ONNX", "aneforge.frontends.onnx_reader:read"),
+    ".onnx": Format("ONNX", "aneforge.frontends.onnx.adapter:read"),
     ".mlpackage": Format("Core ML package", "aneforge.frontends.coreml:read", ("dims", "fixed", "function"), True),
     ".mlmodel": Format("Core ML model", "aneforge.frontends.coreml:read", ("dims", "fixed", "function")),
     ".mil": Format("MIL text", "aneforge.frontends.coreml:read_text", ("dims", "fixed", "function")),
-    ".pt2": Format("PyTorch exported program", "aneforge.frontends.torch_reader:read"),
-    ".aimodel": Format("Core AI", "aneforge.frontends.coreai:read", ("function",), True),
+    ".pt2": Format("PyTorch exported program", "aneforge.frontends.torch.adapter:read"),
+    ".aimodel": Format("Core AI", "aneforge.frontends.coreai.adapter:read", ("function",), True),
     ".plist": Format("netplist", "aneforge.frontends.netplist:read", ()),
     ".net": Format("netplist", "aneforge.frontends.netplist:read", ()),
 }
 """What is read besides our own archive, by the end of the name."""
 
 HOST_OPS = {
-    "onnx": "aneforge.frontends.onnx_host",
-    "torch": "aneforge.frontends.torch_host",
-    "mil": "aneforge.frontends.coreml.host",
-    "coreai": "aneforge.frontends.coreai_rules.host",
+    "onnx": "aneforge.frontends.onnx.host",
+    "torch": "aneforge.frontends.torch.host",
+    "mil": "aneforge.frontends.importer.host",
+    "coreai": "aneforge.frontends.coreai.known",
 }
 """The module whose ``evaluate`` computes the host ops of each language."""
 
@@ -110,7 +110,7 @@ def onnx_graph(
     A ``ModelProto`` whose weights are in other files is read with ``folder``, the folder that holds them.
     """
     if not isinstance(model, (str, Path)):
-        from aneforge.frontends.onnx_reader import read_model
+        from aneforge.frontends.onnx.adapter import read_model
 
         return read_model(model, dims or {}, fixed or {}, None if folder is None else Path(folder))
     file = Path(model)
@@ -139,6 +139,6 @@ def onnx_to_tensor(
 
 def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Graph:
     """The graph of a PyTorch module, through ``torch.export``; buffers that it changes become states."""
-    from aneforge.frontends.torch_reader import from_torch as reader
+    from aneforge.frontends.torch.adapter import from_torch as reader
 
     return reader(module, example_inputs, **settings)

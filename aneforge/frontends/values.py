@@ -1,4 +1,4 @@
-"""What the rules of every frontend ask of an input: a tensor, or a value that is known."""
+"""What the rules of every frontend ask of an argument: a tensor, or a value that is known."""
 
 from __future__ import annotations
 
@@ -6,34 +6,39 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.errors import LoadError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Value", "along_axis", "as_tensor", "axis_of", "known", "number", "whole_numbers", "without_axes"]
+__all__ = ["NoForm", "Value", "along_axis", "as_tensor", "axis_of", "known", "number", "shaped", "whole_numbers"]
+__all__ += ["without_axes"]
 
 Array = np.ndarray
 Value = np.ndarray | Encoded | Tensor
 """A known array, a known weight in a compressed form, or what the graph computes."""
 
 
+class NoForm(LoadError):  # noqa: N818 - a way for the op to take rather than a fault of the file
+    """An op that is sound but has no form on the engine, and why: the host computes it where it can."""
+
+
 def known(value: Value | None, what: str) -> Array:
     if isinstance(value, Tensor):
-        raise LoadError(f"{what} is computed by the graph; the engine needs a fixed value")
+        raise NoForm(f"{what} is computed by the graph; the engine needs a fixed value")
     if value is None:
         raise LoadError(f"{what} is missing")
     return np.asarray(value)
 
 
 def whole_numbers(value: Value | None, what: str) -> list[int]:
-    return [int(each) for each in known(value, what).reshape(-1)]
+    return [int(number) for number in known(value, what).reshape(-1)]
 
 
 def as_tensor(value: Value | None) -> Tensor:
     """A known value as a constant; whole numbers and truth values as numbers."""
     if value is None:
-        raise LoadError("an input that it needs is missing")
+        raise LoadError("a required input is missing")
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Encoded):
@@ -48,13 +53,19 @@ def number(value: Value | None, what: str) -> float:
 
 def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
-        raise LoadError(f"axis {axis} of a tensor of rank {rank}")
+        raise LoadError(f"axis {axis} is out of range for a tensor of rank {rank}")
     return axis % rank if rank else 0
 
 
 def without_axes(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
-    """The other axes; a line of one where none is left, since the engine has no tensors without axes."""
+    """The other axes; (1,) where none is left, since the engine has no tensors without axes."""
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes) or (1,)
+
+
+def shaped(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """A reshape; a result without axes keeps one, since no tensor of the graph has none."""
+    wanted = tuple(int(extent) for extent in shape) or (1,)
+    return x if x.shape == wanted else x.reshape(*wanted)
 
 
 def along_axis(x: Tensor, axis: int, matrix: Array) -> Tensor:
@@ -62,5 +73,5 @@ def along_axis(x: Tensor, axis: int, matrix: Array) -> Tensor:
     last = x.ndim - 1
     order = [*(i for i in range(x.ndim) if i != axis), axis]
     lines = x if axis == last else x.transpose(order)
-    found = lines.reshape(-1, lines.shape[-1]).linear(matrix).reshape(*lines.shape[:-1], matrix.shape[0])
-    return found if axis == last else found.transpose([order.index(i) for i in range(x.ndim)])
+    rows = lines.reshape(-1, lines.shape[-1]).linear(matrix).reshape(*lines.shape[:-1], matrix.shape[0])
+    return rows if axis == last else rows.transpose([order.index(i) for i in range(x.ndim)])

@@ -15,10 +15,11 @@ from coreai_kit import A, Body, Ports, X, build, compare, f32, from_text, number
 
 import aneforge as af
 from aneforge.frontends import LoadError
-from aneforge.frontends import coreai as reader
-from aneforge.frontends.coreai_rules.blobs import mapped_blobs
-from aneforge.frontends.coreai_rules.records import Block, Function, Operation, Type
-from aneforge.frontends.coreai_rules.walker import Walker
+from aneforge.frontends.coreai import adapter as reader
+from aneforge.frontends.coreai.blobs import mapped_blobs
+from aneforge.frontends.coreai.language import import_function
+from aneforge.frontends.coreai.table import common_op
+from aneforge.frontends.records import Block, Function, Operation, Ref, TensorType
 
 # Several functions, calls, branches, loops, states.
 
@@ -48,7 +49,7 @@ def test_a_graph_that_calls_itself_is_refused(tmp_path: Path) -> None:
     inner = f"coreai.graph private noinline @again(%x: {T}) -> ({T}) {{ %y = coreai.invoke @again(%x) : ({T}) -> {T}\n"
     text = f"module {{ {inner} coreai.output %y : {T} }}\n {HEAD} {{ %a = coreai.invoke @again(%x) : ({T}) -> {T}\n "
     asset = from_text(tmp_path, f"{text} coreai.output %a : {T} }} }}")
-    with pytest.raises(LoadError, match=r"again_0/again_0 \(invoke\): graph 'again' calls itself"):
+    with pytest.raises(LoadError, match=r"again_0/again_0 \(invoke\): function 'again' calls itself"):
         af.load(asset.path)
 
 
@@ -77,7 +78,7 @@ def test_a_loop_of_known_length_is_written_out(tmp_path: Path) -> None:
 
 def test_a_loop_without_end_is_refused(tmp_path: Path) -> None:
     asset = from_text(tmp_path, LOOP.replace("dense<3>", "dense<-1>"))
-    with pytest.raises(LoadError, match=r"while_\d+ \(while\): a loop of more than 1024 rounds"):
+    with pytest.raises(LoadError, match=r"while_\d+ \(while\): this loop: 4,097 is over the budget rounds"):
         af.load(asset.path)
 
 
@@ -136,18 +137,20 @@ def test_states_are_states_of_the_graph(tmp_path: Path) -> None:
     np.testing.assert_allclose(new, held["cache"], atol=1e-3)
 
 
-def _reduction(kind: str, inner: str, operands: tuple[int, int], *more: np.ndarray) -> Any:
+def _reduction(kind: str, inner: str, operands: tuple[str, str], *more: np.ndarray) -> Any:
     """By records alone: the package cannot read back what it writes for these operations."""
-    number, truth = Type("tensor", "f32", ()), Type("tensor", "i1", ())
-    block = Block(((90, number), (91, number)), (Operation(inner, "n", operands, ((92, truth),)),), (92,))
-    types = [
-        Type("tensor", str(each.dtype.name).replace("float", "f").replace("int", "si"), each.shape) for each in more
-    ]
-    operations = [Operation("constant", f"c{i}", (), ((i + 1, types[i]),), value=each) for i, each in enumerate(more)]
-    result = Type("tensor", "f32", (2, 1, 4))
-    operations.append(Operation(kind, "reduced", (0, *range(1, len(more) + 1)), ((50, result),), regions=(block,)))
-    main = Block(((0, Type("tensor", "f32", (2, 3, 4))),), tuple(operations), (50,))
-    return Walker("m", {"main": Function("main", ("x",), ("y",), (result,), main)}).graph("main")
+    number, truth, result = TensorType("fp32", ()), TensorType("bool", ()), TensorType("fp32", (2, 1, 4))
+    compared = Operation(inner, {"x": [Ref(operands[0])], "y": [Ref(operands[1])]}, [("r", truth)])
+    block = Block([("a", number), ("b", number)], ["r"], [compared])
+    operations = [
+        Operation("constant", {}, [(f"c{i}", TensorType(array.dtype.name.replace("float", "fp"), array.shape))],
+                  {"value": array})
+        for i, array in enumerate(more)
+    ]  # fmt: skip
+    name, inputs, texts = common_op(kind, [Ref("x"), *(Ref(f"c{i}") for i in range(len(more)))], {}, [result])
+    operations.append(Operation(name, inputs, [("y", result)], texts, [block], name="reduced"))
+    function = Function([("x", TensorType("fp32", (2, 3, 4)))], Block([], ["y"], operations))
+    return import_function("m", {"main": function}, "main")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def _reduction(kind: str, inner: str, operands: tuple[int, int], *more: np.ndarr
     ],
 )
 def test_reductions_with_a_block_of_their_own(inner: str, first: float, function: Any) -> None:
-    graph = _reduction("reduce", inner, (90, 91), s32(1), np.array(first, np.float32))
+    graph = _reduction("reduce", inner, ("a", "b"), s32(1), np.array(first, np.float32))
     x = numbers(X)["x"]
     np.testing.assert_allclose(af.evaluate(graph, {"x": x})[0][:, 0], function(x.astype(np.float64)), atol=1e-3)
 
@@ -167,7 +170,7 @@ def test_reductions_with_a_block_of_their_own(inner: str, first: float, function
 @pytest.mark.parametrize("largest", [True, False])
 def test_positions_with_a_block_of_their_own(largest: bool) -> None:
     first, x = np.array(-np.inf if largest else np.inf, np.float32), numbers(X)["x"]
-    operands = (91, 90) if largest else (90, 91)
+    operands = ("b", "a") if largest else ("a", "b")
     graph = _reduction("reduce_index", "greater", operands, np.array(1, np.int32), first, np.array(0, np.int32))
     wanted = x.argmax(1) if largest else x.argmin(1)
     np.testing.assert_array_equal(af.evaluate(graph, {"x": x})[0][:, 0], wanted)
@@ -254,7 +257,7 @@ def test_open_shapes_are_refused(tmp_path: Path) -> None:
     kind = "tensor<?x4xf32>"
     text = f'module {{ coreai.graph @main(%x: {kind} {{coreai.name = "x"}}) -> ({kind} {{coreai.name = "y"}}) {{ '
     asset = from_text(tmp_path, f"{text} %y = coreai.relu %x : ({kind}) -> {kind}\n coreai.output %y : {kind} }} }}")
-    with pytest.raises(LoadError, match=r"input 'x' is f32 \[\?, 4\], whose shape is open"):
+    with pytest.raises(LoadError, match=r"input 'x' is tensor<fp32, \[\?, 4\]>, whose shape is open"):
         af.load(asset.path)
 
 

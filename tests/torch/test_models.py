@@ -13,7 +13,7 @@ from torch import nn
 from torch_models import settled
 
 import aneforge as af
-from aneforge.frontends.torch_reader import from_torch
+from aneforge.frontends.torch.adapter import from_torch
 
 MEANING = 1e-4
 ENGINE = 2e-2
@@ -189,7 +189,7 @@ def test_a_marked_cache_on_the_engine(target: str) -> None:
     marks = torch.eye(8).reshape(8, 1, 8, 1)
     masks = torch.where(torch.tril(torch.ones(8, 8)) > 0, 0.0, -1e4).reshape(8, 1, 1, 8)
     graph = from_torch(module, (inputs[0], marks[0], masks[0]))
-    assert graph.states == {"cache": "cache.next"}
+    assert graph.states == {"cache": "cache_out"}
     assert not any(each.op == "host" for each in graph)
     model = af.compile(graph, target=target, fidelity="fast")
     state = np.zeros((1, 8, 16))
@@ -198,9 +198,9 @@ def test_a_marked_cache_on_the_engine(target: str) -> None:
         feeds = {"x": x.numpy(), "marks": marks[place].numpy(), "mask": masks[place].numpy(), "cache": state}
         outputs = model.run(feeds).outputs
         wanted = expected_of(module, (x, marks[place], masks[place]))[0]
-        got = next(value for name, value in outputs.items() if name != "cache.next")
+        got = next(value for name, value in outputs.items() if name != "cache_out")
         assert far(got, wanted) < ENGINE
-        state = outputs["cache.next"]
+        state = outputs["cache_out"]
     assert far(state, module.get_buffer("cache")) < ENGINE
 
 

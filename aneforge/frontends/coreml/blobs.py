@@ -14,42 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from aneforge.frontends import LoadError
+from aneforge.errors import LoadError
+from aneforge.frontends.packed import PACKED, STORED, from_bytes
 
-__all__ = ["BITS", "NUMPY_TYPES", "Weights", "from_bytes", "unpacked"]
+__all__ = ["Weights"]
 
 _RECORD = 64
 _SENTINEL = 0xDEADBEEF
 _VERSION = 2
-
-NUMPY_TYPES: dict[str, type] = {
-    "bool": np.bool_,
-    "fp16": np.float16,
-    "fp32": np.float32,
-    "fp64": np.float64,
-    "bf16": np.uint16,
-    "fp8e4m3fn": np.uint8,
-    "fp8e5m2": np.uint8,
-    "int4": np.int8,
-    "int8": np.int8,
-    "int16": np.int16,
-    "int32": np.int32,
-    "int64": np.int64,
-    "uint1": np.uint8,
-    "uint2": np.uint8,
-    "uint3": np.uint8,
-    "uint4": np.uint8,
-    "uint6": np.uint8,
-    "uint8": np.uint8,
-    "uint16": np.uint16,
-    "uint32": np.uint32,
-    "uint64": np.uint64,
-    "string": np.str_,
-}
-"""How an element is held after reading; for bf16 and fp8, before :func:`from_bytes` makes numbers of it."""
-
-BITS = {"int4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "uint4": 4, "uint6": 6}
-"""Types that share bytes."""
 
 _CODES = {
     1: "fp16",
@@ -70,50 +42,6 @@ _CODES = {
     16: "fp8e4m3fn",
     17: "fp8e5m2",
 }
-
-
-def unpacked(data: np.ndarray, bits: int, count: int, signed: bool = False) -> np.ndarray:
-    """Fields of some bits, the first in the lowest bits, as one byte each."""
-    result = np.empty(count, np.uint8)
-    bytes_at_once = bits << 17  # a whole number of fields, and little memory beside the result
-    fields_at_once = bytes_at_once * 8 // bits
-    for step in range(-(-count // fields_at_once)):
-        first = step * fields_at_once
-        wanted = min(fields_at_once, count - first)
-        part = data[step * bytes_at_once : step * bytes_at_once + -(-wanted * bits // 8)]
-        places = np.unpackbits(part, bitorder="little")[: wanted * bits].reshape(wanted, bits)
-        result[first : first + wanted] = places @ (1 << np.arange(bits, dtype=np.uint8))
-    if not signed:
-        return result
-    half = 1 << (bits - 1)
-    return ((result.astype(np.int16) ^ half) - half).astype(np.int8)
-
-
-def _fp8(codes: np.ndarray, exponent_bits: int, bias: int) -> np.ndarray:
-    """Numbers of 8 bits by a table of all 256."""
-    fraction_bits = 7 - exponent_bits
-    code = np.arange(256)
-    exponent = (code >> fraction_bits) & ((1 << exponent_bits) - 1)
-    fraction = (code & ((1 << fraction_bits) - 1)) / (1 << fraction_bits)
-    size = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
-    if exponent_bits == 4:
-        size[(code & 0x7F) == 0x7F] = np.nan
-    else:
-        size[(code & 0x7C) == 0x7C] = np.where(fraction[(code & 0x7C) == 0x7C] == 0, np.inf, np.nan)
-    return np.where(code & 0x80, -size, size).astype(np.float32)[codes]
-
-
-def from_bytes(data: np.ndarray, dtype: str, shape: Sequence[int]) -> np.ndarray:
-    """Bytes as an array of a type; a view of them wherever an element has whole bytes."""
-    count = math.prod(shape)
-    if dtype in BITS:
-        return unpacked(data, BITS[dtype], count, dtype == "int4").reshape(shape)
-    numbers = data.view(NUMPY_TYPES[dtype]).reshape(shape)
-    if dtype == "bf16":
-        return (numbers.astype(np.uint32) << 16).view(np.float32)
-    if dtype.startswith("fp8"):
-        return _fp8(numbers, *((4, 7) if dtype == "fp8e4m3fn" else (5, 15)))
-    return numbers
 
 
 class Weights:
@@ -139,7 +67,7 @@ class Weights:
         stored = _CODES.get(code, f"type {code}")
         if stored != ("uint8" if dtype == "bool" else dtype):
             raise LoadError(f"{where}: the file holds {stored}, the program says {dtype}")
-        bits = BITS.get(stored, np.dtype(NUMPY_TYPES[stored]).itemsize * 8)
+        bits = PACKED.get(stored, np.dtype(STORED[stored]).itemsize * 8)
         needed = math.prod(shape) * bits
         if -(-needed // 8) != size or (bits < 8 and size * 8 - padding != needed):
             raise LoadError(f"{where}: {size:,} bytes, {list(shape)} of {dtype} needs {-(-needed // 8):,}")

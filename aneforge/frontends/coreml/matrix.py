@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HOSTED", "MOVEMENT", "PLACES", "REFUSED", "coverage"]
+__all__ = ["HOSTED", "REFUSED", "coverage"]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -44,20 +44,6 @@ HOSTED: dict[str, str] = {
 """Ops that always run on the host. Others do so where they compute with whole numbers or with places that are only
 known while the program runs."""
 
-MOVEMENT = _words(
-    "cast concat dequantize expand_dims fill_like flatten2d gather gather_along_axis gather_nd identity one_hot pad "
-    "quantize reshape reshape_like reverse reverse_sequence shape slice_by_index slice_by_size slice_update "
-    "sliding_windows split squeeze stack tile transpose"
-)
-"""Ops that move numbers, whatever they stand for: whole ones that fp16 holds stay exact."""
-
-PLACES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_words("gather gather_along_axis gather_nd scatter scatter_along_axis scatter_nd"), ("indices",)),
-    **dict.fromkeys(_words("slice_by_index slice_by_size slice_update"), ("begin", "end", "size", "stride")),
-    "reverse_sequence": ("lengths",),
-}
-"""Arguments that say where, not what."""
-
 _FORMS = _words(
     "abs acos acosh add argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast "
     "ceil clamped_relu clip concat const conv conv_transpose cos cosh crop cumsum depth_to_space dequantize elu "
@@ -98,13 +84,13 @@ def coverage() -> list[tuple[str, str, str]]:
     """(op, "native form" | "equivalent" | "host" | "refused", reason) for each op of the 187-op matrix, and for those
     that coremltools writes beside it."""
     from aneforge.frontends.coreml.control import CONTROL
-    from aneforge.frontends.coreml.rules import RULES
-    from aneforge.frontends.coreml.static import STATIC
+    from aneforge.frontends.ops import BEYOND_MIL, RULES
+    from aneforge.frontends.ops.known import STATIC
     from aneforge.targets import store
 
     rows = []
     matrix = [row["mil"] for row in store.load("ops")["mil_matrix"]]
-    for name in dict.fromkeys([*matrix, *sorted({*RULES, *CONTROL, *STATIC})]):
+    for name in dict.fromkeys([*matrix, *sorted({*RULES, *CONTROL, *STATIC} - BEYOND_MIL)]):
         if name in REFUSED:
             rows.append((name, "refused", REFUSED[name]))
         elif name in HOSTED:

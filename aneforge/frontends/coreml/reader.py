@@ -10,10 +10,11 @@ from typing import Any
 from aneforge.errors import first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.blobs import Weights
+from aneforge.frontends.coreml.mil import import_function
 from aneforge.frontends.coreml.package import specification
-from aneforge.frontends.coreml.program import Program
 from aneforge.frontends.coreml.proto import model_proto
-from aneforge.frontends.coreml.walker import Port, Walker
+from aneforge.frontends.importer.ports import Port
+from aneforge.frontends.records import Function
 from aneforge.graph.graph import Graph
 
 __all__ = ["ports_of", "read_model", "read_program"]
@@ -71,33 +72,33 @@ def _program(
 ) -> Graph:
     from aneforge.frontends.coreml.spec import program
 
-    parsed = program(model.mlProgram, file.name)
-    name = chosen_function(file, parsed, function, model.description.defaultFunctionName)
+    functions = program(model.mlProgram, file.name)
+    name = chosen_function(file, functions, function, model.description.defaultFunctionName)
     told = next((each for each in model.description.functions if each.name == name), model.description)
     ports = ports_of([*told.input, *told.state])
     weights = Weights(file.name, None if place is None else place.parent, None if place is None else file)
-    return Walker(file.name, parsed.functions[name], weights, dims, fixed, ports).graph()
+    return import_function(file.name, functions[name], weights, dims, fixed, ports)
 
 
-def chosen_function(file: Path, program: Program, wanted: str | None, default: str) -> str:
-    name = _chosen(file, program, wanted, default)
-    opset = program.functions[name].opset
+def chosen_function(file: Path, functions: Mapping[str, Function], wanted: str | None, default: str) -> str:
+    name = _chosen(file, functions, wanted, default)
+    opset = functions[name].opset
     found = re.fullmatch(r"(coreml|ios)(\d+)", opset.casefold())
     if found is not None and int(found[2]) > _NEWEST_OPSETS[found[1]]:
         raise LoadError(f"{file.name}: function {name!r} is written in opset {opset}, newer than what is read")
     return name
 
 
-def _chosen(file: Path, program: Program, wanted: str | None, default: str) -> str:
-    names = list(program.functions)
+def _chosen(file: Path, functions: Mapping[str, Function], wanted: str | None, default: str) -> str:
+    names = list(functions)
     if not names:
         raise LoadError(f"{file.name}: a program without functions")
     if wanted is not None:
-        if wanted not in program.functions:
+        if wanted not in functions:
             raise LoadError(f"{file.name}: no function {wanted!r}; there is {', '.join(names)}")
         return wanted
     for name in (default, "main"):
-        if name and name in program.functions:
+        if name and name in functions:
             return name
     if len(names) > 1:
         raise LoadError(f"{file.name}: functions {', '.join(names)}: name one: af.load(..., function={names[0]!r})")
@@ -146,10 +147,10 @@ def read_program(
 ) -> Graph:
     from aneforge.frontends.coreml.text import default_shapes, parsed
 
-    program, notes = parsed(source, file.name)
-    name = chosen_function(file, program, function, "")
+    functions, notes = parsed(source, file.name)
+    name = chosen_function(file, functions, function, "")
     try:
         ports = {key: Port(tuple(shape)) for key, shape in default_shapes(notes[name]).items()}
     except (ValueError, TypeError):
         ports = {}
-    return Walker(file.name, program.functions[name], Weights(file.name, file.parent), dims, fixed, ports).graph()
+    return import_function(file.name, functions[name], Weights(file.name, file.parent), dims, fixed, ports)

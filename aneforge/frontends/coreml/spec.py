@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.blobs import BITS, NUMPY_TYPES, from_bytes
-from aneforge.frontends.coreml.program import (
+from aneforge.frontends.packed import PACKED, STORED, from_bytes
+from aneforge.frontends.records import (
     Binding,
     Block,
     Function,
     Operation,
     OtherType,
-    Program,
     Ref,
     StateType,
     Stored,
@@ -56,7 +55,7 @@ _MOST_ELEMENTS = 1 << 28  # of a value inside the specification; larger ones are
 _MOST_DEPTH = 32
 
 
-def program(proto: Any, name: str) -> Program:
+def program(proto: Any, name: str) -> dict[str, Function]:
     """Every function of an ML program; a function has one block for each opset, of which the named one counts."""
     functions = {}
     for key in sorted(proto.functions):
@@ -66,7 +65,7 @@ def program(proto: Any, name: str) -> Program:
             raise LoadError(f"{name}: function {key!r} has no block for its opset {function.opset!r}")
         block = _block(blocks[function.opset], name, 0)
         functions[key] = Function(_ports(function.inputs, name), block, function.opset)
-    return Program(functions)
+    return functions
 
 
 def _ports(ports: Sequence[Any], name: str) -> list[tuple[str, Type]]:
@@ -156,13 +155,13 @@ def _immediate(proto: Any, kind: TensorType, where: str) -> np.ndarray:
     if form is None:
         if count:
             raise LoadError(f"{where}: a value of {kind} without numbers")
-        return np.zeros(shape, NUMPY_TYPES[kind.dtype])
+        return np.zeros(shape, STORED[kind.dtype])
     given = getattr(proto, form).values
     if form == "bytes":
         return _of_bytes(np.frombuffer(given, np.uint8), kind, shape, where)
     if len(given) != count:
         raise LoadError(f"{where}: {len(given):,} numbers for {kind}")
-    held = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else NUMPY_TYPES[kind.dtype]
+    held = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
     try:
         return np.array(given, held).reshape(shape)
     except (ValueError, TypeError, OverflowError):
@@ -171,9 +170,9 @@ def _immediate(proto: Any, kind: TensorType, where: str) -> np.ndarray:
 
 def _of_bytes(data: np.ndarray, kind: TensorType, shape: tuple[int, ...], where: str) -> np.ndarray:
     count = math.prod(shape)
-    bits = BITS.get(kind.dtype, 0) or np.dtype(NUMPY_TYPES[kind.dtype]).itemsize * 8
+    bits = PACKED.get(kind.dtype, 0) or np.dtype(STORED[kind.dtype]).itemsize * 8
     if data.size == count and bits < 8:  # one element a byte
-        return data.view(NUMPY_TYPES[kind.dtype]).reshape(shape)
+        return data.view(STORED[kind.dtype]).reshape(shape)
     if kind.dtype == "string" or data.size != -(-count * bits // 8):
         raise LoadError(f"{where}: {data.size:,} bytes for {kind}")
     return from_bytes(data, kind.dtype, shape)

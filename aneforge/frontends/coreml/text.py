@@ -10,14 +10,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.blobs import NUMPY_TYPES
-from aneforge.frontends.coreml.program import (
+from aneforge.frontends.packed import STORED
+from aneforge.frontends.records import (
     Binding,
     Block,
     Function,
     Operation,
     OtherType,
-    Program,
     Ref,
     StateType,
     Stored,
@@ -71,7 +70,7 @@ def _tokens(source: str, name: str) -> Iterator[_Token]:
     yield _Token("end", "the end", line)
 
 
-def parsed(source: str, name: str) -> tuple[Program, dict[str, dict[str, Any]]]:
+def parsed(source: str, name: str) -> tuple[dict[str, Function], dict[str, dict[str, Any]]]:
     """The program, and for each function what its header says beside it."""
     parser = _Parser(source, name)
     return parser.program(), parser.notes
@@ -147,7 +146,7 @@ class _Parser:
 
     # The program.
 
-    def program(self) -> Program:
+    def program(self) -> dict[str, Function]:
         self.expect("program")
         self.expect("(")
         self.take()
@@ -162,7 +161,7 @@ class _Parser:
             functions[name] = function
         if self.next.kind != "end":
             self.fail(f"{self.next.text!r} after the end of the program")
-        return Program(functions)
+        return functions
 
     def function(self) -> tuple[str, Function]:
         self.expect("func")
@@ -226,7 +225,7 @@ class _Parser:
                 else:
                     self.expect("=")
                     word = self.word("an operation")
-        made = Operation(word, self.arguments(), outputs, self.plain(self.attributes()), [], line)
+        made = Operation(word, self.arguments(), outputs, self.plain(self.attributes()), line=line)
         while self.next.kind == "word" and self.next.text.startswith("block"):
             self.take()
             self.accept(",")
@@ -291,14 +290,14 @@ class _Parser:
     def type(self, first: str | None = None) -> Type:
         word = self.word("a type") if first is None else first
         if not self.at("<"):
-            if word not in NUMPY_TYPES:
+            if word not in STORED:
                 self.fail(f"no type {word!r}")
             return TensorType(word, ())
         self.deeper()
         self.expect("<")
         if word == "tensor":
             dtype = self.word("an element type")
-            if dtype not in NUMPY_TYPES:
+            if dtype not in STORED:
                 self.fail(f"no element type {dtype!r}")
             self.expect(",")
             found: Type = TensorType(dtype, self.extents())
@@ -410,7 +409,7 @@ class _Parser:
         count = math.prod(shape)
         if count > _MOST_ELEMENTS or len(flat) not in (count, 1):
             self.fail(f"{len(flat)} values for {kind}")
-        held = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else NUMPY_TYPES[kind.dtype]
+        held = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
         try:
             with np.errstate(over="ignore"):
                 values = np.array(flat, held)

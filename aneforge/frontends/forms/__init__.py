@@ -32,7 +32,13 @@ from aneforge.frontends.forms.arithmetic import (
     subtracted,
 )
 from aneforge.frontends.forms.attention import attention, rotary
-from aneforge.frontends.forms.indexing import gathered_elements, gathered_nd, scattered_elements, scattered_nd
+from aneforge.frontends.forms.indexing import (
+    gathered_elements,
+    gathered_nd,
+    scattered_elements,
+    scattered_nd,
+    scattered_rows,
+)
 from aneforge.frontends.forms.movement import broadcast_to, gathered, padded, parts, sliced
 from aneforge.frontends.forms.norms import (
     batch_norm,
@@ -144,6 +150,7 @@ __all__ = [
     "scaled",
     "scattered_elements",
     "scattered_nd",
+    "scattered_rows",
     "selu",
     "shifted",
     "shrink",

@@ -36,7 +36,7 @@ def gelu(x: Tensor, way: str = "exact") -> Tensor:
     """The exact gelu and the one by tanh are the same table on the engine: identical bits on an M6 (N42), the same
     value at zero on an M5 Pro (N84). So both are the graph's gelu. The one by a sigmoid is another function."""
     if way.lower() not in _GELU:
-        raise LoadError(f"no gelu by {way!r}")
+        raise LoadError(f"approximation {way!r} is not a form of gelu")
     return swish(x, 1.702) if _GELU[way.lower()] == "sigmoid" else x.gelu()
 
 

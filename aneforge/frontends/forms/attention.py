@@ -79,7 +79,7 @@ def _for_heads(x: Tensor, heads: int) -> Tensor:
     if heads in (own, 1):
         return x
     if heads % own:
-        raise LoadError(f"{own} heads of keys for {heads} of queries")
+        raise LoadError(f"{own} heads of keys do not divide {heads} heads of queries")
     lines = x.reshape(samples, own, 1, places * features).tile([1, 1, heads // own, 1])
     return lines.reshape(samples, heads, places, features)
 
@@ -97,7 +97,7 @@ def rotary(x: Tensor, cos: Value, sin: Value, places: Array | None, *, interleav
     turned = size or width
     angles = [_angles(each, places) for each in (cos, sin)]
     if angles[0].shape[-1] * 2 != turned:
-        raise LoadError(f"{angles[0].shape[-1]} angles for {turned} features that are turned in pairs")
+        raise LoadError(f"{angles[0].shape[-1]} angles do not fit {turned} features that are rotated in pairs")
     head, *tail = parts(x, 3, [turned, width - turned]) if turned < width else [x]
     found = _pairs(head, *angles) if interleaved else _halves(head, *angles)
     return af.concat([found, *tail], axis=3) if tail else found

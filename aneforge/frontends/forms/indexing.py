@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.values import Value, as_tensor
+from aneforge.frontends.values import NoForm, Value, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["gathered_elements", "gathered_nd", "scattered_elements", "scattered_nd"]
+__all__ = ["gathered_elements", "gathered_nd", "scattered_elements", "scattered_nd", "scattered_rows"]
 
 Array = np.ndarray
 
@@ -55,7 +55,7 @@ def gathered_nd(x: Tensor, indices: Array, batch_axes: int = 0) -> Tensor:
 
 def _picked(x: Tensor, places: Array, axis: int) -> Tensor:
     if len(places) > _MOST_PLACES:
-        raise LoadError(f"{len(places)} places are picked one by one; {_MOST_PLACES} are written into a program")
+        raise NoForm(f"{len(places):,} places are picked one by one; a program holds up to {_MOST_PLACES:,}")
     if len(places) == x.shape[axis] and (places == np.arange(len(places))).all():
         return x
     return af.gather(x, places.astype(int), axis=axis)
@@ -63,14 +63,14 @@ def _picked(x: Tensor, places: Array, axis: int) -> Tensor:
 
 def _limited(indices: Array) -> None:
     if indices.size > _MOST_INDICES:
-        raise LoadError(f"{indices.size:,} places, each for itself")
+        raise NoForm(f"{indices.size:,} places are picked one by one; the limit is {_MOST_INDICES:,}")
 
 
 def _counted(indices: Array, extent: int) -> Array:
     """Negative places count from the end."""
     places = np.where(indices < 0, indices + extent, indices).astype(np.int64)
     if places.size == 0 or places.min() < 0 or places.max() >= extent:
-        raise LoadError(f"places outside an axis of {extent}")
+        raise LoadError(f"an index is outside an axis of {extent}")
     return places
 
 
@@ -82,11 +82,11 @@ def scattered_elements(x: Tensor, axis: int, indices: Array, updates: Value, red
     alike = np.moveaxis(places, axis, -1).reshape(-1, places.shape[axis])
     others_whole = all(a == b for i, (a, b) in enumerate(zip(x.shape, places.shape, strict=True)) if i != axis)
     if others_whole and (alike == alike[0]).all():
-        return _rows(x, alike[0], given, axis, reduction)
+        return scattered_rows(x, alike[0], given, axis, reduction)
     grid = np.indices(places.shape)
     grid[axis] = places
     flat = np.ravel_multi_index(tuple(grid), x.shape).reshape(-1)
-    return _rows(x.reshape(x.size), flat, given.reshape(given.size), 0, reduction).reshape(*x.shape)
+    return scattered_rows(x.reshape(x.size), flat, given.reshape(given.size), 0, reduction).reshape(*x.shape)
 
 
 def scattered_nd(x: Tensor, indices: Array, updates: Value, reduction: str = "none") -> Tensor:
@@ -96,22 +96,26 @@ def scattered_nd(x: Tensor, indices: Array, updates: Value, reduction: str = "no
     parts = [_counted(indices[..., i], x.shape[i]) for i in range(depth)]
     rows = np.ravel_multi_index(tuple(parts), lead).reshape(-1)
     tail = [math.prod(rest)] if rest else []
-    found = _rows(x.reshape(math.prod(lead), *tail), rows, as_tensor(updates).reshape(len(rows), *tail), 0, reduction)
-    return found.reshape(*x.shape)
+    table, lines = x.reshape(math.prod(lead), *tail), as_tensor(updates).reshape(len(rows), *tail)
+    return scattered_rows(table, rows, lines, 0, reduction).reshape(*x.shape)
 
 
-def _rows(x: Tensor, places: Array, updates: Tensor, axis: int, reduction: str) -> Tensor:
-    """Of places that are named twice the last one counts, or all in turn if they are joined."""
+def scattered_rows(x: Tensor, places: Array, updates: Tensor, axis: int, reduction: str) -> Tensor:
+    """Places along one axis replaced by, or joined with, the updates. Of places that are named twice the last one
+    counts, or all in turn if they are joined."""
     if len(places) > _MOST_PLACES:
-        raise LoadError(f"{len(places)} places are replaced one by one; {_MOST_PLACES} are written into a program")
-    if reduction == "add":
+        raise NoForm(f"{len(places):,} places are replaced one by one; a program holds up to {_MOST_PLACES:,}")
+    if reduction in ("add", "sub"):
+        updates = -updates if reduction == "sub" else updates
         return af.scatter(x, places.tolist(), updates, axis, mode="add")
     if reduction == "none":
         last = {int(place): at for at, place in enumerate(places)}
         kept = np.array(sorted(last.values()))
         return af.scatter(x, places[kept].tolist(), _picked(updates, kept, axis), axis)
+    if reduction == "div":
+        updates, reduction = updates.inverse(0.0), "mul"
     if reduction not in _JOINED:
-        raise LoadError(f"updates that are joined by {reduction!r}")
+        raise NoForm(f"a scatter by {reduction!r} has no form on the engine")
     seen: Counter[int] = Counter()
     turns = np.zeros(len(places), int)  # how often each place was named before
     for at, place in enumerate(places.tolist()):

@@ -9,6 +9,7 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.numbers import LARGEST
+from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
@@ -21,7 +22,7 @@ def sliced(x: Tensor, axis: int, begin: int, end: int, step: int = 1) -> Tensor:
     """As Python slices: negative places count from the end, places beyond it are cut off."""
     picked = range(x.shape[axis])[slice(begin, end, step)]
     if not len(picked):
-        raise LoadError("a slice that holds nothing")
+        raise LoadError(f"the result is empty along axis {axis}; empty tensors are not supported")
     if len(picked) == x.shape[axis]:
         return x if step > 0 else x.reverse(axis)
     if step != 1 and len(picked) > 1:
@@ -70,7 +71,7 @@ def padded(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "constant",
     for axis, pair in enumerate(widths):
         if mode == "wrap" or (mode == "reflect" and max(pair) >= x.shape[axis]):
             if x.shape[axis] + sum(pair) > _MOST_PLACES:
-                raise LoadError(f"an axis of {x.shape[axis]} padded by {pair}: its places are named one by one")
+                raise NoForm(f"an axis of {x.shape[axis]} padded by {pair} has more than {_MOST_PLACES:,} places")
             named = np.pad(np.arange(x.shape[axis]), pair, mode=mode)
             x = af.gather(x, named, axis=axis) if any(pair) else x
             widths = [(0, 0) if i == axis else each for i, each in enumerate(widths)]

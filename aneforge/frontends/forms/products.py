@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aneforge.frontends import LoadError
-from aneforge.frontends.values import Value, along_axis, as_tensor
+from aneforge.frontends.values import NoForm, Value, along_axis, as_tensor
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
@@ -68,7 +67,7 @@ def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool 
     """A product with a triangle of ones, along the axis; the plain one is an op of the graph, which runs as that."""
     size = x.shape[axis]
     if size > _LONGEST:
-        raise LoadError(f"a running sum over {size} places; its triangle of ones is made up to {_LONGEST}")
+        raise NoForm(f"a running sum of {size:,} elements; its triangle of ones is limited to {_LONGEST:,}")
     if not exclusive and not reverse:
         return x.cumsum(axis)
     triangle = np.tril(np.ones((size, size)), -1 if exclusive else 0)

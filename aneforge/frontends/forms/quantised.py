@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.values import axis_of
+from aneforge.frontends.values import NoForm, axis_of
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.quantised import CODE_RANGES
@@ -26,7 +26,7 @@ def range_of(kind: str) -> tuple[int, int]:
     """The least and the largest code of a type."""
     found = {**CODE_RANGES, **_SMALL}.get(kind)
     if found is None:
-        raise LoadError(f"activations of type {kind}; the engine has codes of up to 8 bits")
+        raise NoForm(f"activations of type {kind}; the engine has codes of up to 8 bits")
     return found
 
 
@@ -73,7 +73,7 @@ def _held_by(low: float, high: float) -> str:
     for kind, (least, most) in CODE_RANGES.items():
         if least <= low and high <= most:
             return kind
-    raise LoadError(f"codes from {low:g} to {high:g}; the engine has those of int8 and of uint8")
+    raise NoForm(f"codes from {low:g} to {high:g}; the engine has those of int8 and of uint8")
 
 
 def _numbers(value: Any) -> np.ndarray:
@@ -83,7 +83,7 @@ def _numbers(value: Any) -> np.ndarray:
 def _positive(scale: np.ndarray) -> float:
     step = float(scale.reshape(-1)[0])
     if not 0 < step < np.inf:
-        raise LoadError(f"a scale of {step:g}; it has to be above zero")
+        raise LoadError(f"the scale is {step:g}; it must be above 0")
     return step
 
 
@@ -96,6 +96,6 @@ def _along(values: np.ndarray, x: Tensor, axis: int) -> Tensor | float:
     if values.size == 1:
         return float(values.reshape(-1)[0])
     if values.ndim != 1:
-        raise LoadError("a scale for each block of an activation; the engine takes one, or one for each channel")
+        raise NoForm("an activation has a scale for each block; the engine takes one, or one for each channel")
     place = axis_of(axis, x.ndim)
     return const(values.reshape([-1 if i == place else 1 for i in range(x.ndim)]))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from aneforge.frontends import LoadError
-from aneforge.frontends.values import without_axes
+from aneforge.frontends.values import NoForm, without_axes
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["EXACT", "position", "reduced"]
@@ -26,7 +25,7 @@ def position(x: Tensor, axis: int, keep: bool, largest: bool = True, last: bool 
     """Where the largest (or smallest) element of each line is, the first of equals, or the last."""
     size = x.shape[axis]
     if size - 1 > EXACT:
-        raise LoadError(f"a position among {size}: fp16 holds whole numbers up to {EXACT}")
+        raise NoForm(f"positions along {size:,} elements are not exact in fp16, which counts to {EXACT:,}")
     order = [*(i for i in range(x.ndim) if i != axis), axis]
     lines = x if axis == x.ndim - 1 else x.transpose(order)
     flat = lines if lines.ndim == 2 else lines.reshape(-1, size)

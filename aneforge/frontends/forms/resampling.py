@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.values import along_axis
+from aneforge.frontends.values import NoForm, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
@@ -40,9 +40,9 @@ def resize_weights(
 ) -> tuple[Array, Array]:
     """[out, extent]: what each result takes of the line, and which results lie outside the region."""
     if out < 1 or not 0 < scale < math.inf:
-        raise LoadError(f"a resize of {extent} places to {out}, by {scale:g}")
+        raise LoadError(f"resizing {extent} places to {out} by a factor of {scale:g} leaves no places")
     if extent * out > _MOST_WEIGHTS:
-        raise LoadError(f"a resize of {extent} places to {out}: its weights would fill {extent * out:,} numbers")
+        raise NoForm(f"resizing {extent} places to {out} needs {extent * out:,} weights; up to {_MOST_WEIGHTS:,} fit")
     source = _source(extent, out, scale, how.coordinates, region)
     outside = (source < 0) | (source > extent - 1) if region is not None else np.zeros(out, bool)
     if how.mode == "nearest" and not how.antialias:
@@ -74,7 +74,7 @@ def _source(extent: int, out: int, scale: float, how: str, region: tuple[float, 
     if how == "half_pixel_symmetric":
         return middle + extent / 2 * (1 - out / length)
     if how not in ("half_pixel", "pytorch_half_pixel"):
-        raise LoadError(f"a resize that counts pixels by {how!r}")
+        raise NoForm(f"coordinate mode {how!r} is not supported for a resize")
     return middle
 
 
@@ -86,14 +86,14 @@ def _rounded(source: Array, how: str) -> Array:
         "ceil": lambda: np.ceil(source),
     }
     if how not in ways:
-        raise LoadError(f"a resize that rounds by {how!r}")
+        raise NoForm(f"rounding mode {how!r} is not supported for a resize")
     return ways[how]().astype(int)
 
 
 def _mixed(source: Array, extent: int, scale: float, how: Sampling) -> Array:
     """Weights of a kernel around each place; a line shrunk with ``antialias`` has a kernel as much wider."""
     if how.mode not in ("linear", "cubic"):
-        raise LoadError(f"a resize by {how.mode!r}" + (" with antialias" if how.antialias else ""))
+        raise NoForm(f"interpolation {how.mode!r}{' with antialias' if how.antialias else ''} is not supported")
     narrow = min(scale, 1.0) if how.antialias else 1.0
     reach = math.ceil((1 if how.mode == "linear" else 2) / narrow)
     first = np.floor(source).astype(int)
@@ -180,10 +180,10 @@ def grid_sample(x: Tensor, grid: Array, mode: str, padding: str, align_corners: 
     """``x`` [N, C, ...] at the places of ``grid`` [N, ..., axes], the last axis first, from -1 to 1."""
     extents = x.shape[2:]
     if grid.shape[0] != x.shape[0] or grid.shape[-1] != len(extents):
-        raise LoadError(f"a grid {list(grid.shape)} over {list(x.shape)}")
+        raise LoadError(f"the grid {list(grid.shape)} does not fit the input {list(x.shape)}")
     points = np.asarray(grid, np.float64).reshape(grid.shape[0], -1, len(extents))[:, :, ::-1]
     if points.shape[1] * math.prod(extents) * len(points) > _MOST_WEIGHTS:
-        raise LoadError(f"a grid of {points.shape[1]} places over {list(extents)}: its weights would be too many")
+        raise NoForm(f"sampling {list(extents)} at {points.shape[1]:,} points needs too many weights")
     matrices = [_grid_weights(each, extents, mode, padding, align_corners) for each in points]
     same = all((each == matrices[0]).all() for each in matrices[1:])
     weights = np.stack([each.T for each in (matrices[:1] if same else matrices)])
@@ -238,7 +238,7 @@ def _held(at: Array, extent: int, low: float, high: float, padding: str) -> Arra
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     """Places [N, ..., axes] of an image of ``size`` [N, C, ...] under the maps ``theta`` [N, axes, axes + 1]."""
     if len(size) not in (4, 5) or math.prod(size[2:]) > _MOST_PLACES or min(size) < 1:
-        raise LoadError(f"a grid for {list(size)}")
+        raise LoadError(f"a grid cannot be made for the size {list(size)}")
     lines = []
     for extent in size[2:]:
         steps = np.arange(extent, dtype=np.float64)
@@ -255,7 +255,7 @@ def roi_align(
 ) -> Tensor:
     """The mean of points in each cell of each region [x1, y1, x2, y2] of a sample: weights for rows and columns."""
     if not 0 < len(regions) <= _MOST_REGIONS or min(out) < 1:
-        raise LoadError(f"{len(regions)} regions of {out}; {_MOST_REGIONS} are written out")
+        raise NoForm(f"{len(regions)} regions of {out}; the limit is {_MOST_REGIONS}")
     found = []
     for region, sample in zip(np.asarray(regions, np.float64), samples.tolist(), strict=True):
         left, top, right, bottom = region * scale - (0.5 if half_pixel else 0.0)
@@ -272,7 +272,7 @@ def _region_weights(first: float, last: float, extent: int, cells: int, ratio: i
     size = length / cells
     count = ratio if ratio > 0 else max(1, math.ceil(length / cells))
     if cells * max(count, extent) > _MOST_PLACES // 16:
-        raise LoadError(f"a region of {cells} cells with {count} points each")
+        raise NoForm(f"a region of {cells} cells with {count} points each needs too many weights")
     at = first + np.arange(cells)[:, None] * size + (np.arange(count) + 0.5) * size / count
     inside = (at >= -1) & (at <= extent)
     held = np.clip(at, 0, extent - 1)

@@ -10,7 +10,7 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms.movement import padded
 from aneforge.frontends.forms.numbers import LARGEST
-from aneforge.frontends.values import Value, known
+from aneforge.frontends.values import NoForm, Value, known
 from aneforge.graph import builders as af
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.shapes import window
@@ -34,7 +34,7 @@ def same_pads(
     """Zeros before and after each axis, so that the result has as many places as strides fit; an odd one goes behind,
     or in front if ``lower``."""
     if min(stride, default=1) < 1:
-        raise LoadError(f"strides of {list(stride)}")
+        raise LoadError(f"strides {list(stride)} must be 1 or more")
     found = []
     for i, extent in enumerate(extents):
         reach = (1 if dilation is None else dilation[i]) * (size[i] - 1) + 1
@@ -72,7 +72,7 @@ def convolution(
 def _spatial_rank(x: Tensor, kernel: Value) -> int:
     rank = x.ndim - 2
     if rank not in (1, 2, 3) or kernel.ndim != x.ndim:
-        raise LoadError(f"a kernel {list(kernel.shape)} over {list(x.shape)}; it works over one to three spatial axes")
+        raise NoForm(f"a kernel {list(kernel.shape)} over {list(x.shape)}; one to three spatial axes are supported")
     return rank
 
 
@@ -97,7 +97,7 @@ def _planar(
         found = af.conv(x, kernel, bias=stored, **settings)
         return found if bias is None or stored is not None else found + _channels(bias, 4)
     if x.shape[0] > _MOST_SAMPLES:
-        raise LoadError(f"a computed kernel over a batch of {x.shape[0]}; {_MOST_SAMPLES} are written out")
+        raise NoForm(f"a computed kernel over a batch of {x.shape[0]}; the limit is {_MOST_SAMPLES}")
     samples = [x] if x.shape[0] == 1 else af.split(x, x.shape[0], 0)
     parts = [af.dynamic_conv(each, kernel, **settings) for each in samples]
     found = parts[0] if len(parts) == 1 else af.concat(parts, axis=0)
@@ -111,7 +111,7 @@ def _taps(x: Tensor, size: int, stride: Sequence[int], dilation: Sequence[int]) 
     n, channels, extent, height, width = x.shape
     depth = window(extent, size, stride[0], 0, 0, dilation[0])
     if depth * size > _MOST_PLANES:
-        raise LoadError(f"{depth} windows of {size} planes; {_MOST_PLANES} planes are named one by one")
+        raise NoForm(f"{depth} windows of {size} planes; the limit is {_MOST_PLANES:,} planes")
     places = [at * stride[0] + tap * dilation[0] for at in range(depth) for tap in range(size)]
     lines = x.reshape(n, channels, extent, height * width)
     lines = lines if places == list(range(extent)) else af.gather(lines, places, axis=2)
@@ -288,7 +288,7 @@ def _pooled(
 ) -> Tensor:
     rank = x.ndim - 2
     if rank not in (1, 2, 3) or len(size) != rank:
-        raise LoadError(f"a pool of {list(size)} over {list(x.shape)}; it works over one to three spatial axes")
+        raise NoForm(f"a pool of {list(size)} over {list(x.shape)}; one to three spatial axes are supported")
     steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
     borders = list(pads or [(0, 0)] * rank)
     if any(gap != 1 and extent > 1 for gap, extent in zip(gaps, size, strict=True)):

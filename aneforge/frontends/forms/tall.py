@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aneforge.frontends import LoadError
+from aneforge.frontends.values import NoForm
 from aneforge.graph.node import MAX_RANK, Signature, definition, factory
 from aneforge.graph.tensor import Tensor
 
@@ -31,7 +32,7 @@ def transposed(x: Tensor, order: Sequence[int]) -> Tensor:
         return x if [each % x.ndim for each in order] == list(range(x.ndim)) else x.transpose(list(order))
     perm = tuple(int(each) % x.ndim for each in order)
     if sorted(perm) != list(range(x.ndim)):
-        raise LoadError(f"{list(order)} does not name each of {x.ndim} axes once")
+        raise LoadError(f"the order {list(order)} does not name each of {x.ndim} axes once")
     return _noted(x, "transpose", {"perm": perm}, tuple(x.shape[axis] for axis in perm))
 
 
@@ -49,7 +50,7 @@ def _source(x: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
         order = tuple(x.attrs["perm"][axis] for axis in order)
         x = x.inputs[0]
     if x.op != "reshape":
-        raise LoadError(f"a tensor of {x.ndim} axes that {x.op} gives; no engine takes more than {MAX_RANK}")
+        raise NoForm(f"{x.op} gives a tensor of {x.ndim} axes; no engine takes more than {MAX_RANK}")
     return x.inputs[0], x.shape, order
 
 
@@ -57,7 +58,7 @@ def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
     """A shape whose one open extent follows from the rest."""
     rest = math.prod(each for each in shape if each != -1)
     if list(shape).count(-1) > 1 or rest < 1 or size % rest or (-1 not in shape and rest != size):
-        raise LoadError(f"{size} elements as {list(shape)}")
+        raise LoadError(f"{size} elements do not fit the shape {list(shape)}")
     return tuple(size // rest if each == -1 else int(each) for each in shape)
 
 

@@ -12,10 +12,9 @@ from aneforge.errors import AneforgeError, first_line
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network import nd, pointwise, recurrent, spatial
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
-from aneforge.frontends.coreml.op import OnHost, shaped
 from aneforge.frontends.coreml.reader import ports_of
-from aneforge.frontends.coreml.walker import Port
-from aneforge.frontends.values import as_tensor
+from aneforge.frontends.importer.importer import Port
+from aneforge.frontends.values import NoForm, as_tensor, shaped
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.ops.leaf import input as graph_input
@@ -39,7 +38,7 @@ _MOST_ELEMENTS = 1 << 31
 _MOST_ROUNDS = 1024  # of a loop that is written out
 _MOST_LAYERS = 1 << 20  # walked, loops written out
 _MOST_DEPTH = 32
-_BROKEN = (OnHost, AneforgeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+_BROKEN = (NoForm, AneforgeError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
 
 
 def read_network(file: Path, model: Any, network: Any, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.op import shaped
-from aneforge.frontends.values import Value, as_tensor
+from aneforge.frontends.values import Value, as_tensor, shaped
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["Blob", "Layer", "folded_shape", "of_planes"]

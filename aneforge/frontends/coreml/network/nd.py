@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.coreml.host import on_host
 from aneforge.frontends.coreml.network.blob import Blob, Layer
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
-from aneforge.frontends.coreml.op import OnHost, Op
-from aneforge.frontends.coreml.program import TensorType, Type
-from aneforge.frontends.coreml.rules import RULES
-from aneforge.frontends.coreml.static import STATIC, folded
 from aneforge.frontends.forms import broadcast_to, linear
+from aneforge.frontends.importer.host import on_host
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.ops import RULES
+from aneforge.frontends.ops.known import STATIC, folded
+from aneforge.frontends.records import TensorType, Type
+from aneforge.frontends.values import NoForm
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 
@@ -42,7 +43,7 @@ def _called(layer: Layer, kind: str, given: dict[str, Any], outputs: int = 1) ->
         return [Blob.of(each) for each in folded(op)]
     try:
         found = RULES[kind](op)
-    except OnHost as reason:
+    except NoForm as reason:
         found = on_host(op, str(reason))
     return [Blob.of(each) for each in (found if isinstance(found, (list, tuple)) else [found])]
 

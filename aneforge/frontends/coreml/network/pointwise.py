@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.coreml.host import on_host
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
-from aneforge.frontends.coreml.op import Op, shaped
-from aneforge.frontends.coreml.program import TensorType
-from aneforge.frontends.values import as_tensor
+from aneforge.frontends.importer.host import on_host
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.records import TensorType
+from aneforge.frontends.values import as_tensor, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

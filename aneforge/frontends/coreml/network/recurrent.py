@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network.blob import Blob, Layer
 from aneforge.frontends.coreml.network.pointwise import activation
 from aneforge.frontends.coreml.network.weights import numbers_of
-from aneforge.frontends.coreml.op import shaped
-from aneforge.frontends.coreml.rules.recurrent import Cell, gru_cell, lstm_cell, rnn_cell, run
+from aneforge.frontends.forms.recurrent import Cell, by_gate, recurrence
+from aneforge.frontends.values import Value, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -21,6 +21,7 @@ __all__ = ["LAYERS"]
 
 _BOUNDED = ("sigmoid", "tanh", "sigmoidHard", "scaledTanh", "softsign")
 _REACH = 50.0  # what goes into an activation is held to
+_NO_CLIP = 50000.0  # the threshold of a cell that is not limited
 
 
 def _function(params: Any) -> Callable[[Tensor], Tensor]:
@@ -58,58 +59,66 @@ def _given(layer: Layer, runs: Sequence[tuple[Tensor, list[Tensor]]], all_steps:
     return found
 
 
+def _by_gate(layer: Any, names: str, gates: Mapping[str, str], shape: tuple[int, ...]) -> dict[str, Value]:
+    """Weights that the file stores gate by gate; ``names`` says how a gate's field is called."""
+    return {
+        gate: numbers_of(getattr(layer, names.format(field)), shape, f"its {names.format(field)}")
+        for gate, field in gates.items()
+    }
+
+
 def _simple(layer: Layer) -> list[Blob]:
     features, hidden = int(layer.inputVectorSize), int(layer.outputVectorSize)
     x = _sequence(layer, features)
     w = numbers_of(layer.weightMatrix, (hidden, features), "the weight")
     r = numbers_of(layer.recursionMatrix, (hidden, hidden), "the recursion matrix")
     b = numbers_of(layer.biasVector, (hidden,), "the bias") if layer.hasBiasVector else None
-    plain = _named([layer.activation], ("tanh",))
-    cell = rnn_cell(w, r, b, _start(layer, 1, x.shape[1], hidden), _function(layer.activation), plain)
-    return _given(layer, [run(cell, x, layer.reverseInput, False)], layer.sequenceOutput)
-
-
-def _stacked(layer: Any, names: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
-    return np.concatenate([numbers_of(getattr(layer, name), shape, f"its {name}") for name in names])
+    start = [_start(layer, 1, x.shape[1], hidden)]
+    usual = _named([layer.activation], ("tanh",))
+    cell = Cell("RNN", {"n": w}, {"n": r}, start, [_function(layer.activation)], by_gate(b, "n"), usual=usual)
+    return _given(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
 
 
 def _gru(layer: Layer) -> list[Blob]:
     features, hidden = int(layer.inputVectorSize), int(layer.outputVectorSize)
     x = _sequence(layer, features)
-    gates = ("reset", "output", "update")
-    w = _stacked(layer, [f"{each}GateWeightMatrix" for each in gates], (hidden, features))
-    r = _stacked(layer, [f"{each}GateRecursionMatrix" for each in gates], (hidden, hidden))
-    b = _stacked(layer, [f"{each}GateBiasVector" for each in gates], (hidden,)) if layer.hasBiasVectors else None
-    inner, outer = (_function(each) for each in layer.activations)
-    cell = gru_cell(w, r, b, _start(layer, 1, x.shape[1], hidden), inner, outer)
-    return _given(layer, [run(cell, x, layer.reverseInput, True)], layer.sequenceOutput)
+    gates = {"r": "reset", "z": "update", "n": "output"}
+    w = _by_gate(layer, "{}GateWeightMatrix", gates, (hidden, features))
+    r = _by_gate(layer, "{}GateRecursionMatrix", gates, (hidden, hidden))
+    b = _by_gate(layer, "{}GateBiasVector", gates, (hidden,)) if layer.hasBiasVectors else {}
+    functions = [_function(function) for function in layer.activations]
+    usual = _named(layer.activations, ("sigmoid", "tanh"))
+    cell = Cell("GRU", w, r, [_start(layer, 1, x.shape[1], hidden)], functions, b, usual=usual)
+    return _given(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
+
+
+_LSTM_GATES = {"i": "inputGate", "f": "forgetGate", "o": "outputGate", "g": "blockInput"}
 
 
 def _lstm_cell(
     layer: Layer, weights: Any, acts: Sequence[Any], features: int, hidden: int, states: list[Tensor]
 ) -> Cell:
-    told = layer.params.params
-    if told.coupledInputAndForgetGate:
-        raise LoadError("an LSTM whose input and forget gates are one")
+    settings = layer.params.params
     if len(acts) != 3:
         raise LoadError(f"{len(acts)} activations; an LSTM has three")
-    gates = ("inputGate", "forgetGate", "outputGate", "blockInput")
-    w = _stacked(weights, [f"{each}WeightMatrix" for each in gates], (hidden, features))
-    r = _stacked(weights, [f"{each}RecursionMatrix" for each in gates], (hidden, hidden))
-    b = _stacked(weights, [f"{each}BiasVector" for each in gates], (hidden,)) if told.hasBiasVectors else None
-    if told.forgetBias:
-        b = np.zeros(4 * hidden) if b is None else b.astype(np.float64)
-        b[hidden : 2 * hidden] += 1.0
-    peep = (
-        _stacked(weights, [f"{each}PeepholeVector" for each in gates[:3]], (hidden,))
-        if told.hasPeepholeVectors
-        else None
+    b = _by_gate(weights, "{}BiasVector", _LSTM_GATES, (hidden,)) if settings.hasBiasVectors else {}
+    if settings.forgetBias:
+        b = b or {gate: np.zeros(hidden) for gate in _LSTM_GATES}
+        b["f"] = np.asarray(b["f"], np.float64) + 1.0
+    peeped = {gate: _LSTM_GATES[gate] for gate in "ifo"} if settings.hasPeepholeVectors else {}
+    clip = float(settings.cellClipThreshold)
+    return Cell(
+        "LSTM",
+        _by_gate(weights, "{}WeightMatrix", _LSTM_GATES, (hidden, features)),
+        _by_gate(weights, "{}RecursionMatrix", _LSTM_GATES, (hidden, hidden)),
+        states,
+        [_function(function) for function in acts],
+        b,
+        usual=_named(acts, ("sigmoid", "tanh", "tanh")),
+        peepholes=_by_gate(weights, "{}PeepholeVector", peeped, (hidden,)),
+        cell_clip=clip if 0 < clip < _NO_CLIP else None,
+        coupled=bool(settings.coupledInputAndForgetGate),
     )
-    clip = float(told.cellClipThreshold)
-    held = clip if 0 < clip < 50000.0 else None
-    functions = [_function(each) for each in acts]
-    plain = _named(acts, ("sigmoid", "tanh", "tanh"))
-    return lstm_cell(w, r, b, states[0], states[1], functions, plain, peep, held)
 
 
 def _lstm(layer: Layer) -> list[Blob]:
@@ -119,13 +128,12 @@ def _lstm(layer: Layer) -> list[Blob]:
     weights = list(layer.weightParams) if both else [layer.weightParams]
     acts = [layer.activationsForwardLSTM, layer.activationsBackwardLSTM] if both else [layer.activations]
     if len(weights) != len(acts):
-        raise LoadError(f"weights of {len(weights)} directions")
+        raise LoadError(f"weights of {len(weights)} directions; expected {len(acts)}")
     runs = []
     for place, (own, functions) in enumerate(zip(weights, acts, strict=True)):
         states = [_start(layer, 1 + 2 * place + i, x.shape[1], hidden) for i in range(2)]
         cell = _lstm_cell(layer, own, functions, features, hidden, states)
-        backwards = bool(place) if both else bool(layer.reverseInput)
-        runs.append(run(cell, x, backwards, last_states=layer.outputs > 1))
+        runs.append(recurrence(cell, x, bool(place) if both else bool(layer.reverseInput)))
     return _given(layer, runs, layer.params.params.sequenceOutput)
 
 

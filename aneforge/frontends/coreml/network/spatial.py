@@ -10,12 +10,11 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.coreml.network.blob import Blob, Layer, of_planes
 from aneforge.frontends.coreml.network.weights import numbers_of, weight_of
-from aneforge.frontends.coreml.op import shaped
-from aneforge.frontends.coreml.rules.images import boxed, enlarged, resized
-from aneforge.frontends.coreml.rules.norms import l2_normalised
-from aneforge.frontends.coreml.rules.products import deconvolved
 from aneforge.frontends.forms import average_pool, convolution, linear, max_pool, padded, same_pads, sliced
-from aneforge.frontends.values import Value, as_tensor
+from aneforge.frontends.ops.images import boxed, enlarged, resized
+from aneforge.frontends.ops.norms import l2_normalised
+from aneforge.frontends.ops.products import deconvolved
+from aneforge.frontends.values import Value, as_tensor, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

@@ -1,0 +1,1 @@
+"""Core AI: assets of Apple's beta package ``coreai-core``."""

@@ -1,0 +1,415 @@
+"""The operations of Core AI that are no common ops, and how those around a convolution or a pool belong to it.
+
+The language pads and divides by operations of their own; the engine's convolutions and pools do both themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends import forms, ops
+from aneforge.frontends.coreai import compressed
+from aneforge.frontends.coreai.known import scan_function, slice_places, split_sizes, spread_shape
+from aneforge.frontends.forms import LARGEST, as_number, sliced
+from aneforge.frontends.importer.op import Op, Rule
+from aneforge.frontends.records import Block, is_whole
+from aneforge.frontends.values import NoForm, Value
+from aneforge.graph import builders as af
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+Array = np.ndarray
+Pads = list[tuple[int, int]]
+
+_MOST_WEIGHTS = 1 << 24
+_CLOSE = 2e-3  # a reciprocal in fp16 is off by less
+
+
+# Arithmetic.
+
+
+def _single(value: Value) -> float | None:
+    """The number that a known argument is everywhere."""
+    if isinstance(value, (Tensor, Encoded)) or value.size == 0:
+        return None
+    first = value.reshape(-1)[0] if 0 not in value.strides else value[(0,) * value.ndim]
+    return float(first) if (value == first).all() else None
+
+
+def _with_numbers(rule: Rule) -> Rule:
+    """A constant that the file spreads over the whole shape is a number again."""
+
+    def collapsed(op: Op) -> Tensor:
+        arguments = dict(op.arguments)
+        for name, other in (("x", "y"), ("y", "x")):
+            number, stated = _single(op.value(name)), op.type_of(other)
+            if number is not None and stated is not None and stated.static == op.out_shape():
+                arguments[name] = [np.asarray(number)]
+        return rule(replace(op, arguments=arguments))
+
+    return collapsed
+
+
+def _mul(op: Op) -> Tensor:
+    for pool, count in (("x", "y"), ("y", "x")):
+        average = _average(op, pool, count, inverse=True)
+        if average is not None:
+            return average
+    return _with_numbers(ops.RULES["mul"])(op)
+
+
+def _divide(op: Op) -> Tensor:
+    average = _average(op, "x", "y", inverse=False)
+    return _with_numbers(ops.RULES["real_div"])(op) if average is None else average
+
+
+def _floor_divide(op: Op) -> Tensor:
+    """The language has no floor of its own: it divides by one."""
+    stated = op.type_of("x")
+    if _single(op.value("y")) == 1.0 and stated is not None and op.out_shape() == stated.static:
+        return op.tensor().floor()
+    return forms.divided(op.tensor(), op.tensor("y"), "floor")
+
+
+def _cast(op: Op) -> Tensor:
+    """A cast to integers cuts the fraction off. Integers wrap around where the engine does not: those are refused."""
+    before, after = op.dtype("x"), op.text("dtype")
+    if is_whole(after) and before != "bool":
+        if is_whole(before) and not _holds(after, before):
+            raise NoForm(f"{before} as {after} wraps around where the engine does not")
+        if not is_whole(before) and after not in ("int16", "int32", "int64"):
+            raise NoForm(f"numbers that are computed as {after} wrap around where the engine does not")
+    return ops.RULES["cast"](op)
+
+
+def _holds(outer: str, inner: str) -> bool:
+    wide, narrow = (np.iinfo(f"{'u' if name[0] == 'u' else ''}int{max(8, _bits(name))}") for name in (outer, inner))
+    return wide.min <= narrow.min and wide.max >= narrow.max
+
+
+def _bits(dtype: str) -> int:
+    return int(dtype.lstrip("uint"))
+
+
+# Products, with the padding that stands before them.
+
+
+def _unpadded(op: Op, is_neutral: Callable[[float], bool]) -> tuple[Tensor, Pads]:
+    """The first argument before a padding of its spatial axes that nothing else reads, and that padding."""
+    x = as_number(op.value())
+    none = [(0, 0)] * (x.ndim - 2)
+    pad = op.maker("x")
+    if pad is None or pad.kind != "pad" or pad.text("mode", "constant") != "constant":
+        return x, none
+    if isinstance(pad.value("constant_val"), Tensor) or not is_neutral(pad.number("constant_val")):
+        return x, none
+    widths = pad.numbers("pad")
+    if any(widths[:4]):  # samples or channels
+        return x, none
+    return as_number(pad.value()), list(zip(widths[4::2], widths[5::2], strict=True))
+
+
+def _matrix(value: Value) -> Array | Encoded | None:
+    """A known argument that is one matrix, whatever batch it was spread over."""
+    if isinstance(value, Tensor):
+        return None
+    if value.ndim == 2:
+        return value
+    if isinstance(value, Encoded):
+        return None
+    same = all(extent == 1 or step == 0 for extent, step in zip(value.shape[:-2], value.strides[:-2], strict=True))
+    return value[(0,) * (value.ndim - 2)] if same else None
+
+
+def _number(value: Value) -> Value:
+    return as_number(value) if isinstance(value, Tensor) else value
+
+
+def _matmul(op: Op) -> Tensor:
+    matrix = _matrix(op.value("y"))
+    if matrix is not None:
+        product = forms.linear(as_number(op.value()), matrix.T)
+        if op.out_shape() in (None, product.shape):
+            return product
+    return forms.matmul(_number(op.value()), _number(op.value("y")))
+
+
+def _convolution(op: Op) -> Tensor:
+    x, pads = _unpadded(op, lambda fill: fill == 0)
+    return forms.convolution(
+        x,
+        _number(op.value("weight")),
+        stride=op.numbers("strides"),
+        pads=pads,
+        dilation=op.numbers("dilations"),
+        groups=op.whole("groups"),
+    )
+
+
+def _transposed(op: Op) -> Tensor:
+    flat, rank = op.numbers("pad"), op.tensor().ndim - 2
+    return forms.transposed_convolution(
+        as_number(op.value()),
+        _number(op.value("weight")),
+        stride=op.numbers("strides"),
+        pads=[(n, n) for n in flat] if len(flat) == rank else list(zip(flat[::2], flat[1::2], strict=True)),
+        dilation=op.numbers("dilations"),
+        output_padding=op.numbers("output_padding"),
+        groups=op.whole("groups"),
+    )
+
+
+# Pools.
+
+
+def _max_pool(op: Op) -> Tensor:
+    x, pads = _unpadded(op, lambda fill: fill <= -LARGEST)
+    size, stride, dilation = _window(op)
+    return forms.max_pool(x, size, stride=stride, pads=pads, dilation=dilation, ceil=op.truth("ceil_mode"))
+
+
+def _window(op: Op) -> tuple[list[int], list[int], list[int]]:
+    size = op.numbers("kernel_sizes")
+    return size, op.numbers("strides"), op.numbers("dilations", [1] * len(size))
+
+
+def _sum_pool(op: Op) -> Tensor:
+    x, pads = _unpadded(op, lambda fill: fill == 0)
+    size, stride, dilation = _window(op)
+    return forms.window_sum(x, size, stride=stride, pads=pads, dilation=dilation)
+
+
+def _average(op: Op, pool: str, count: str, inverse: bool) -> Tensor | None:
+    """The sum of windows over how many elements they have, with or without those of the padding: an average."""
+    made, shape = op.maker(pool), op.out_shape()
+    if made is None or made.kind not in ("sum_pool_2d", "sum_pool_3d") or shape is None or made.out_shape() != shape:
+        return None
+    counts = _positive(op.value(count))
+    if counts is None:
+        return None
+    counts = 1.0 / counts if inverse else counts
+    x, pads = _unpadded(made, lambda fill: fill == 0)
+    size, stride, dilation = _window(made)
+    inside = _elements_inside(x.shape[2:], size, stride, dilation, pads, shape[2:])
+    for wanted, count_pad in ((np.full(1, math.prod(size)), True), (inside, False)):
+        if np.broadcast_shapes(counts.shape, wanted.shape, shape) != shape:
+            continue
+        if (np.abs(counts / wanted - 1) < _CLOSE).all():
+            average = forms.average_pool(x, size, stride=stride, pads=pads, dilation=dilation, count_pad=count_pad)
+            return average.named(made.name)
+    return None
+
+
+def _positive(value: Value) -> Array | None:
+    if isinstance(value, (Tensor, Encoded)):
+        return None
+    numbers = value.astype(np.float64)
+    return numbers if numbers.size and (numbers > 0).all() else None
+
+
+def _elements_inside(
+    extents: Sequence[int],
+    size: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    pads: Pads,
+    out: Sequence[int],
+) -> Array:
+    """How many elements of each window are no padding."""
+    total = np.ones(1)
+    for axis, extent in enumerate(extents):
+        first = np.arange(out[axis])[:, None] * stride[axis] - pads[axis][0]
+        at = first + np.arange(size[axis]) * dilation[axis]
+        counts = ((at >= 0) & (at < extent)).sum(axis=1)
+        total = total[..., None] * counts if axis else counts.astype(np.float64)
+    return total
+
+
+# Resampling at places that are known.
+
+
+def _weights(at: Array, extent: int, mode: str) -> Array:
+    """[places, extent]: what each place takes of a line; places outside are moved to its ends."""
+    if len(at) * extent > _MOST_WEIGHTS:
+        raise NoForm(f"resampling {extent} places to {len(at)} needs {len(at) * extent:,} weights")
+    if mode == "nearest_neighbor":
+        return np.eye(extent)[np.clip(np.rint(at), 0, extent - 1).astype(int)]
+    if mode != "linear":
+        raise NoForm(f"interpolation mode {mode!r} is not supported")
+    inside = np.clip(at, 0, extent - 1)
+    first = np.minimum(np.floor(inside).astype(int), max(extent - 2, 0))
+    part, rows = inside - first, np.arange(len(at))
+    weights = np.zeros((len(at), extent))
+    weights[rows, first] += 1 - part
+    weights[rows, np.minimum(first + 1, extent - 1)] += part
+    return weights
+
+
+def _interpolate(op: Op) -> Tensor:
+    x, out = as_number(op.value()), op.numbers("shape")
+    scale, offset = (op.known(name).astype(np.float32).reshape(-1) for name in ("scale", "offset"))
+    if not len(out) == len(scale) == len(offset) == x.ndim or not (scale != 0).all():
+        raise LoadError(f"an interpolation of {list(x.shape)} to {out} has {len(scale)} scales; expected {x.ndim}")
+    weights: dict[int, Array] = {}
+    for axis, extent in enumerate(x.shape):
+        # In single precision, as it is computed there: which of two neighbours is nearest may hang on it.
+        at = (np.arange(out[axis], dtype=np.float32) + np.float32(0.5) - offset[axis]) / scale[axis] - np.float32(0.5)
+        matrix = _weights(at, extent, op.text("interpolation_mode", "linear"))
+        if matrix.shape != (extent, extent) or not (matrix == np.eye(extent)).all():
+            weights[axis] = matrix
+    return forms.resampled(x, weights)
+
+
+def _interpolate_coordinates(op: Op) -> Tensor:
+    x, coordinates = as_number(op.value()), op.known("coordinates").astype(np.float64)
+    if len(coordinates) * x.size > _MOST_WEIGHTS:
+        raise NoForm(f"{len(coordinates)} places over {list(x.shape)} need {len(coordinates) * x.size:,} weights")
+    total = np.ones((len(coordinates), 1))
+    for axis, extent in enumerate(x.shape):
+        line = _weights(coordinates[:, axis], extent, op.text("interpolation_mode", "linear"))
+        total = (total[:, :, None] * line[:, None, :]).reshape(len(coordinates), -1)
+    return x.reshape(1, x.size).linear(total).reshape(len(coordinates))
+
+
+# Parts and spreads.
+
+
+def _reshape(op: Op) -> Tensor:
+    return forms.reshaped(op.tensor(), op.out_shape() or op.numbers("shape") or (1,))
+
+
+def _broadcast_in_dims(op: Op) -> Tensor:
+    x = as_number(op.value())
+    return forms.broadcast_to(x, spread_shape(op, x.shape))
+
+
+def _along(x: Tensor, axis: int, places: range) -> Tensor:
+    if not len(places):
+        raise LoadError(f"the result is empty along axis {axis}; empty tensors are not supported")
+    if places.step == 1:
+        return sliced(x, axis, places.start, places.stop)
+    return x.reverse([axis]) if len(places) == x.shape[axis] else af.gather(x, list(places), axis=axis)
+
+
+def _slice(op: Op) -> Tensor:
+    x, stated = as_number(op.value()), op.out_type()
+    for axis, places in enumerate(slice_places(op, x.shape, None if stated is None else stated.shape)):
+        x = x if places == range(x.shape[axis]) else _along(x, axis, places)
+    return x
+
+
+def _slice_update(op: Op) -> Tensor:
+    x, stated = as_number(op.value()), op.type_of("update")
+    places = slice_places(op, x.shape, None if stated is None else stated.shape)
+    return ops.movement.placed(x, as_number(op.value("update")), [slice(*_bounds(axis)) for axis in places])
+
+
+def _bounds(places: range) -> tuple[int, int | None, int]:
+    return places.start, places.stop if places.stop >= 0 else None, places.step
+
+
+def _split(op: Op) -> list[Tensor]:
+    x = as_number(op.value())
+    axis = op.axis(x.ndim)
+    return forms.parts(x, axis, split_sizes(op, x.shape[axis]))
+
+
+def _scatter_nd(op: Op) -> Tensor:
+    (block,) = op.blocks
+    if list(block.operations) or len(block.inputs) != 2 or block.outputs != [block.inputs[1][0]]:
+        raise NoForm("updates are joined with what was there by a block of their own")
+    return ops.RULES["scatter_nd"](op)
+
+
+# Reductions with a block that says how two elements are joined.
+
+_JOINED: dict[str, tuple[Callable[[Tensor, tuple[int, ...]], Tensor], Callable[[Tensor, Tensor], Tensor], float]] = {
+    "add": (Tensor.sum, lambda a, b: a + b, 0.0),
+    "mul": (Tensor.prod, lambda a, b: a * b, 1.0),
+    "maximum": (Tensor.amax, af.maximum, float("-inf")),
+    "minimum": (Tensor.amin, af.minimum, float("inf")),
+}
+
+
+def _reduce(op: Op) -> Tensor:
+    (block,) = op.blocks
+    kind = _only_operation(block)
+    if kind not in _JOINED:
+        raise NoForm("the block of a reduction is more than one sum, product, maximum or minimum")
+    function, join, neutral = _JOINED[kind]
+    x, start = as_number(op.value()), op.number("start")
+    axes = op.axes(x.ndim)
+    total = function(x, tuple(sorted(axes))) if axes else x
+    is_extreme = kind in ("maximum", "minimum") and abs(start) > LARGEST and (start < 0) == (neutral < 0)
+    return total if start == neutral or is_extreme else join(total, as_number(op.value("start")))
+
+
+def _only_operation(block: Block) -> str:
+    """The one operation that a block makes of its two arguments."""
+    operations = list(block.operations)
+    if len(operations) != 1 or block.outputs != [name for name, _ in operations[0].outputs]:
+        return ""
+    return operations[0].kind
+
+
+def _reduce_index(op: Op) -> Tensor:
+    (block,) = op.blocks
+    best, candidate = (name for name, _ in block.inputs)
+    compared = list(next(iter(block.operations)).reads())
+    if _only_operation(block) != "greater" or set(compared) != {best, candidate}:
+        raise NoForm("the block of a position is more than one comparison")
+    largest = compared == [candidate, best]
+    start, x = op.number("start"), as_number(op.value())
+    if (start > -LARGEST if largest else start < LARGEST) or op.whole("first") != 0:
+        raise NoForm(f"a position starts from {start:g}, which elements may not reach")
+    return forms.position(x, op.axis(x.ndim), keep=True, largest=largest)
+
+
+def _scan(op: Op) -> Tensor:
+    """Sums are a product with a triangle of ones; the rest joins each element with those at 1, 2, 4... before it."""
+    x, backwards = as_number(op.value()), op.truth("reverse")
+    axis, function = op.axis(x.ndim), scan_function(op)
+    if function == "sum":
+        return forms.cumulative_sum(x, axis, reverse=backwards)
+    join = {"product": _JOINED["mul"][1], "min": af.minimum, "max": af.maximum}[function]
+    running, extent, step = x.reverse([axis]) if backwards else x, x.shape[axis], 1
+    while step < extent:
+        joined = join(sliced(running, axis, step, extent), sliced(running, axis, 0, extent - step))
+        running = af.concat([sliced(running, axis, 0, step), joined], axis=axis)
+        step *= 2
+    return running.reverse([axis]) if backwards else running
+
+
+_SPREAD = ("add", "sub", "pow", "fmod", "equal", "not_equal", "greater")
+
+RULES: dict[str, Rule] = {
+    **{name: _with_numbers(ops.RULES[name]) for name in _SPREAD},
+    **dict.fromkeys(("conv2d", "conv3d"), _convolution),
+    **dict.fromkeys(("conv_transpose2d", "conv_transpose3d"), _transposed),
+    **dict.fromkeys(("max_pool_2d", "max_pool_3d"), _max_pool),
+    **dict.fromkeys(("sum_pool_2d", "sum_pool_3d"), _sum_pool),
+    **compressed.RULES,
+    "broadcast_in_dims": _broadcast_in_dims,
+    "cast": _cast,
+    "floor_div": _floor_divide,
+    "interpolate": _interpolate,
+    "interpolate_coordinates": _interpolate_coordinates,
+    "matmul": _matmul,
+    "mul": _mul,
+    "real_div": _divide,
+    "reduce": _reduce,
+    "reduce_index": _reduce_index,
+    "reshape": _reshape,
+    "scan": _scan,
+    "scatter_nd": _scatter_nd,
+    "slice": _slice,
+    "slice_update": _slice_update,
+    "split": _split,
+}

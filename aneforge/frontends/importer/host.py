@@ -1,0 +1,121 @@
+"""Ops that the host computes: how one is written down in a graph, and what it gives.
+
+The body of a host op is JSON: for each argument an operand by number or a value as it is, with the types that the file
+states. The NumPy table of the common ops computes it (``ops/known``).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends.importer.op import Op
+from aneforge.frontends.ops.known import STATIC, folded
+from aneforge.frontends.records import TensorType, Type, is_whole
+from aneforge.frontends.values import as_tensor
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.ops.host import host
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["LANGUAGE", "evaluate", "held_as", "on_host"]
+
+Table = Mapping[str, Callable[[Op], Any]]
+LANGUAGE = "mil"
+_MOST_IN_BODY = 1024  # numbers; more of them are a stored weight of the graph
+
+
+def held_as(dtype: str) -> str:
+    """The graph's type for an element type of a file."""
+    return "bool" if dtype == "bool" else "int32" if is_whole(dtype) else "fp16"
+
+
+def on_host(op: Op, reason: str, language: str = LANGUAGE, table: Table = STATIC) -> list[Tensor]:
+    """One host op for each result; ``table`` computes them, which ``language`` names."""
+    operands: list[Tensor] = []
+    arguments = {name: [_write(value, operands) for value in values] for name, values in op.arguments.items()}
+    types = {name: [_written_type(op, name, place) for place in range(len(v))] for name, v in op.arguments.items()}
+    outputs = [kind.dtype if isinstance(kind, TensorType) else "fp32" for _, kind in op.outputs]
+    texts = {name: value for name, value in op.attributes.items() if isinstance(value, str)}
+    body = json.dumps({"given": arguments, "types": types, "outputs": outputs, "texts": texts}, separators=(",", ":"))
+    return [
+        host(
+            operands,
+            language=language,
+            kind=op.kind,
+            body=body,
+            shape=shape or (1,),
+            dtype=held_as(outputs[place]),
+            output=place,
+            reason=reason,
+        )
+        for place, shape in enumerate(_shapes(op, body, operands, table))
+    ]
+
+
+def _written_type(op: Op, name: str, place: int) -> tuple[str, bool]:
+    """The element type of an argument, and whether it is a single number."""
+    stated = op.types.get(name) or []
+    kind = stated[place] if place < len(stated) else None
+    if isinstance(kind, TensorType):
+        return kind.dtype, kind.shape == ()
+    return op.dtype(name), False
+
+
+def _write(value: Any, operands: list[Tensor]) -> Any:
+    if isinstance(value, np.ndarray) and (value.dtype.kind != "f" or value.size <= _MOST_IN_BODY):
+        if value.dtype.kind == "U":
+            return {"text": [str(word) for word in value.reshape(-1)], "shape": value.shape}
+        plain = np.ascontiguousarray(value)
+        data = base64.b64encode(plain.tobytes()).decode("ascii")
+        return {"type": plain.dtype.str, "shape": value.shape, "data": data}
+    if not isinstance(value, (np.ndarray, Encoded, Tensor)):
+        raise LoadError(f"a {type(value).__name__.lower()} cannot be an operand of a host op")
+    operands.append(as_tensor(value))
+    return len(operands) - 1
+
+
+def _shapes(op: Op, body: str, operands: list[Tensor], table: Table) -> list[tuple[int, ...]]:
+    """As the file states them, or where it leaves them open, as the op gives them for zeros."""
+    stated = [op.out_shape(place) for place in range(len(op.outputs))]
+    if stated and None not in stated:
+        return [shape for shape in stated if shape is not None]
+    zeros = [np.zeros(operand.shape, np.float32) for operand in operands]
+    return [result.shape for result in _compute(op.kind, body, zeros, table)]
+
+
+def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int, table: Table = STATIC) -> np.ndarray:
+    """One result of a host op, from the numbers of its operands."""
+    result = _compute(kind, body, operands, table)[output]
+    return result.reshape(1) if result.ndim == 0 else result
+
+
+def _compute(kind: str, body: str, operands: list[np.ndarray], table: Table) -> list[np.ndarray]:
+    written = json.loads(body)
+    arguments: dict[str, list[Any]] = {}
+    types: dict[str, list[Type | None]] = {}
+    for name, entries in written["given"].items():
+        kinds = written["types"].get(name) or [("fp32", False)] * len(entries)
+        arguments[name] = [_read(entry, kinds[place], operands) for place, entry in enumerate(entries)]
+        types[name] = [TensorType(dtype, arguments[name][place].shape) for place, (dtype, _) in enumerate(kinds)]
+    outputs: list[tuple[str, Type | None]] = [("", TensorType(dtype, ())) for dtype in written["outputs"]]
+    return folded(Op(kind, kind, arguments, types, outputs, written.get("texts", {})), table)
+
+
+def _read(entry: Any, kind: tuple[str, bool], operands: list[np.ndarray]) -> np.ndarray:
+    dtype, is_single = kind
+    if isinstance(entry, int):
+        value = operands[entry]
+        if is_whole(dtype):
+            value = np.rint(value).astype(np.int64)
+        else:
+            value = value.astype(bool if dtype == "bool" else np.float32)
+    elif "text" in entry:
+        value = np.array(entry["text"]).reshape(entry["shape"])
+    else:
+        value = np.frombuffer(base64.b64decode(entry["data"]), np.dtype(entry["type"])).reshape(entry["shape"])
+    return value.reshape(()) if is_single and value.size == 1 else value

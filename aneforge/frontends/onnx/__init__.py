@@ -1,0 +1,1 @@
+"""ONNX: the standard's ops, and those that onnxruntime adds."""

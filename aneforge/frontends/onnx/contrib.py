@@ -1,0 +1,361 @@
+"""Ops of the domain com.microsoft that exporters and ONNX Runtime's optimiser write: fused forms of plain ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import forms
+from aneforge.frontends.forms.attention import as_heads, as_line, attention, causal_mask, rotary
+from aneforge.frontends.forms.norms import whitened
+from aneforge.frontends.onnx import elementwise, products, spatial
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.values import NoForm, as_tensor, known, whole_numbers
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["CONTRIB", "RULES"]
+
+# Products and activations.
+
+
+def _fused_matmul(node: Node, a: Value, b: Value) -> Tensor:
+    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
+        raise NoForm("a product whose batch is turned")
+    left = as_tensor(a).mT if node.attr("transA", 0) else as_tensor(a)
+    right: Value = b
+    if node.attr("transB", 0):
+        right = b.mT if isinstance(b, Tensor) else b.T if b.ndim == 2 else np.swapaxes(np.asarray(b), -1, -2)
+    alpha = float(node.attr("alpha", 1.0))
+    found = forms.matmul(left, right)
+    return forms.scaled(found, alpha)
+
+
+def _with_bias(x: Value, bias: Value | None) -> Tensor:
+    return as_tensor(x) if bias is None else forms.added(x, bias)
+
+
+def _fast_gelu(node: Node, x: Value, bias: Value | None = None) -> Tensor:
+    return forms.gelu(_with_bias(x, bias), "tanh")
+
+
+def _bias_gelu(node: Node, x: Value, bias: Value | None = None) -> Tensor:
+    return forms.gelu(_with_bias(x, bias))
+
+
+def _quick_gelu(node: Node, x: Value) -> Tensor:
+    return forms.swish(as_tensor(x), float(node.attr("alpha", 1.702)))
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor, list[float]], Tensor]] = {
+    "": lambda x, told: x,
+    "Relu": lambda x, told: x.relu(),
+    "Sigmoid": lambda x, told: x.sigmoid(),
+    "Tanh": lambda x, told: x.tanh(),
+    "LeakyRelu": lambda x, told: x.leaky_relu(told[0] if told else 0.01),
+    "Clip": lambda x, told: forms.clamped(x, told[0], told[1]),
+    "HardSigmoid": lambda x, told: x.sigmoid_hard(*(told or [0.2, 0.5])),
+}
+
+
+def _activated(node: Node, x: Tensor) -> Tensor:
+    kind = str(node.attr("activation", ""))
+    if kind not in _ACTIVATIONS:
+        raise NoForm(f"a fused activation {kind!r}")
+    told = [float(each) for each in node.attr("activation_params", [])]
+    alone = [node.attr("activation_alpha"), node.attr("activation_beta")]
+    return _ACTIVATIONS[kind](x, told or [float(each) for each in alone if each is not None])
+
+
+def _fused_conv(node: Node, x: Value, weight: Value, bias: Value | None = None, more: Value | None = None) -> Tensor:
+    found = spatial.RULES["Conv"](node, x, weight, bias)
+    assert isinstance(found, Tensor)
+    return _activated(node, found if more is None else found + as_tensor(more))
+
+
+def _fused_gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
+    found = products.RULES["Gemm"](node, a, b, c)
+    assert isinstance(found, Tensor)
+    return _activated(node, found)
+
+
+def _nhwc_conv(node: Node, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
+    """Channels last in what is read and written; the kernel is laid out as everywhere."""
+    given = as_tensor(x)
+    inner, outer = _turned(given.ndim)
+    found = spatial.RULES["Conv"](node, given.transpose(inner), weight, bias)
+    assert isinstance(found, Tensor)
+    return _activated(node, found).transpose(outer)
+
+
+def _turned(rank: int) -> tuple[list[int], list[int]]:
+    """Axes from channels last to channels first, and back."""
+    return [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+
+
+# Norms.
+
+
+def _skip_layer_norm(
+    node: Node, x: Value, skip: Value, gamma: Value, beta: Value | None = None, bias: Value | None = None
+) -> list[Value]:
+    total = _with_bias(_with_bias(x, skip), bias)
+    eps, axes = float(node.attr("epsilon", 1e-12)), (total.ndim - 1,)
+    if node.outputs < 2:
+        return [forms.layer_norm(total, axes, gamma, beta, eps)]
+    white, mean, reciprocal = whitened(total, axes, eps)
+    found = white * as_tensor(gamma)
+    results: list[Value] = [found if beta is None else found + as_tensor(beta), mean, reciprocal, total]
+    return results[: node.outputs]
+
+
+def _skip_rms_norm(node: Node, x: Value, skip: Value, gamma: Value, bias: Value | None = None) -> list[Value]:
+    total = _with_bias(_with_bias(x, skip), bias)
+    eps, axes = float(node.attr("epsilon", 1e-6)), (total.ndim - 1,)
+    spread = total.square().mean(axes)
+    found = [forms.rms_norm(total, axes, gamma, eps), spread.sqrt(), spread.rsqrt(eps), total]
+    return list(found[: max(1, node.outputs)])
+
+
+def _rms_norm(node: Node, x: Value, gamma: Value) -> Tensor:
+    given = as_tensor(x)
+    if node.outputs > 1:
+        raise NoForm("the deviation of a norm, besides the norm")
+    axis = int(node.attr("axis", -1)) % given.ndim
+    return forms.rms_norm(given, tuple(range(axis, given.ndim)), gamma, float(node.attr("epsilon", 1e-5)))
+
+
+def _group_norm(node: Node, x: Value, gamma: Value, beta: Value) -> Tensor:
+    """Channels last unless it says otherwise; a swish may follow."""
+    given = as_tensor(x)
+    inner, outer = _turned(given.ndim)
+    last = bool(node.attr("channels_last", 1))
+    first = given.transpose(inner) if last else given
+    found = forms.group_norm(first, int(node.attr("groups")), gamma, beta, float(node.attr("epsilon", 1e-5)))
+    found = found.silu() if node.attr("activation", 0) else found
+    return found.transpose(outer) if last else found
+
+
+# Attention.
+
+
+def _rotary(node: Node, x: Value, places: Value, cos: Value, sin: Value) -> Tensor:
+    given, heads = as_tensor(x), int(node.attr("num_heads", 0))
+    named = known(places, "the positions").astype(int)
+    length = given.shape[1] if given.ndim == 3 else given.shape[2]
+    if named.size == 1:  # where the first place is; the others follow
+        named = np.arange(length)[None] + int(named.reshape(-1)[0])
+    size = int(node.attr("rotary_embedding_dim", 0))
+    if given.ndim == 3 and not heads:
+        heads = given.shape[2] // (size or 2 * cos.shape[-1])
+    split = as_heads(given, heads) if given.ndim == 3 else given
+    found = rotary(split, cos, sin, named, interleaved=bool(node.attr("interleaved", 0)), size=size)
+    return as_line(found) if given.ndim == 3 else found
+
+
+def _attention(
+    node: Node,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    past: Value | None = None,
+    more: Value | None = None,
+    *rest: Value | None,
+) -> list[Value]:
+    """One product for queries, keys and values, then attention."""
+    if past is not None or any(each is not None for each in rest) or node.attr("do_rotary", 0):
+        raise NoForm("attention with a past in one tensor: export keys and values apart")
+    given, heads = as_tensor(x), int(node.attr("num_heads"))
+    stored = weight.T if not isinstance(weight, Tensor) else weight.transpose([1, 0])
+    lines = forms.linear(given, stored, bias)
+    width = lines.shape[-1] // 3
+    sizes = [int(each) for each in node.attr("qkv_hidden_sizes", [width] * 3)]
+    q, k, v = (as_heads(each, heads) for each in forms.parts(lines, 2, sizes))
+    found = _attended(node, q, k, v, mask, more)
+    present = [] if node.outputs < 2 else [af.stack([k, v], axis=0)]
+    return [as_line(found), *present]
+
+
+def _attended(node: Node, q: Tensor, k: Tensor, v: Tensor, padding: Value | None, more: Value | None) -> Tensor:
+    """With what is added to the scores, and places of keys that do not count."""
+    scale = float(node.attr("scale", 0.0)) or None
+    causal = bool(node.attr("unidirectional", 0))
+    queries, keys = q.shape[2], k.shape[2]
+    mask: Value | None = more
+    if padding is not None:
+        mask = _sum(mask, _padding_mask(node, padding, q.shape[0], queries, keys))
+    if causal and mask is not None:
+        mask = _sum(mask, causal_mask(queries, keys, keys - queries).reshape(1, 1, queries, keys))
+        causal = False
+    return attention(q, k, v, scale=scale, mask=mask, causal=causal)
+
+
+def _sum(a: Value | None, b: Value) -> Value:
+    if a is None:
+        return b
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return forms.added(a, b)
+    return np.asarray(a, np.float64) + np.asarray(b, np.float64)
+
+
+def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: int) -> np.ndarray:
+    """Known lengths [samples], or known marks [samples, keys], [samples, queries, keys]."""
+    marks = known(padding, "which places count")
+    away = float(node.attr("mask_filter_value", -10000.0))
+    if marks.shape == (samples,):
+        marks = np.arange(keys)[None] < marks.reshape(-1, 1)
+    if marks.shape == (samples, keys):
+        marks = marks.reshape(samples, 1, 1, keys)
+    elif marks.shape == (samples, queries, keys):
+        marks = marks.reshape(samples, 1, queries, keys)
+    else:
+        raise NoForm(f"a mask of shape {list(marks.shape)}")
+    return np.where(marks.astype(bool), 0.0, away)
+
+
+def _multi_head(
+    node: Node,
+    q: Value,
+    k: Value | None = None,
+    v: Value | None = None,
+    bias: Value | None = None,
+    padding: Value | None = None,
+    more: Value | None = None,
+    past_k: Value | None = None,
+    past_v: Value | None = None,
+    *rest: Value | None,
+) -> list[Value]:
+    """Queries, keys and values that are projected already; keys and values may come by head."""
+    if any(each is not None for each in rest):
+        raise NoForm("a cache of keys that is written in place")
+    if k is None or v is None or as_tensor(q).ndim != 3:
+        raise NoForm("queries, keys and values packed in one tensor")
+    heads = int(node.attr("num_heads"))
+    added = [None] * 3 if bias is None else _bias_parts(bias, as_tensor(q).shape[-1], as_tensor(v).shape[-1])
+    query = as_heads(_with_bias(q, added[0]), heads)
+    key, value = (
+        as_tensor(each) if as_tensor(each).ndim == 4 else as_heads(_with_bias(each, part), heads)
+        for each, part in zip((k, v), added[1:], strict=True)
+    )
+    if past_k is not None and past_v is not None:
+        key = af.concat([as_tensor(past_k), key], axis=2)
+        value = af.concat([as_tensor(past_v), value], axis=2)
+    found = as_line(_attended(node, query, key, value, padding, more))
+    results: list[Value] = [found, key, value]
+    return results[: max(1, node.outputs)]
+
+
+def _bias_parts(bias: Value, queries: int, values: int) -> list[Any]:
+    sizes = [queries, queries, values]
+    if isinstance(bias, Tensor):
+        return forms.parts(bias, 0, sizes)
+    return np.split(np.asarray(bias), np.cumsum(sizes)[:-1])
+
+
+def _group_query(
+    node: Node,
+    q: Value,
+    k: Value | None,
+    v: Value | None,
+    past_k: Value | None = None,
+    past_v: Value | None = None,
+    lengths: Value | None = None,
+    total: Value | None = None,
+    cos: Value | None = None,
+    sin: Value | None = None,
+    *rest: Value | None,
+) -> list[Value]:
+    """Each place looks back; the past has a length that is known when the file is read."""
+    if any(each is not None for each in rest) or node.attr("smooth_softmax", 0):
+        raise NoForm("grouped attention with positions, biases or sinks of its own")
+    heads, own = int(node.attr("num_heads")), int(node.attr("kv_num_heads"))
+    query, key, value = _unpacked(as_tensor(q), k, v, heads, own)
+    new = query.shape[2]
+    all_ = _known_total(lengths, total)
+    before = all_ - new
+    if before < 0:
+        raise NoForm(f"{all_} places, {new} of them new: padded prompts have no fixed form")
+    if node.attr("do_rotary", 0):
+        if cos is None or sin is None:
+            raise NoForm("rotary positions without their angles")
+        places = np.arange(before, all_)[None]
+        turned = bool(node.attr("rotary_interleaved", 0))
+        size = 2 * cos.shape[-1]
+        query, key = (rotary(each, cos, sin, places, interleaved=turned, size=size) for each in (query, key))
+    seen, present = _with_past(key, value, past_k, past_v, before)
+    window, softcap = int(node.attr("local_window_size", -1)), float(node.attr("softcap", 0.0))
+    scale = float(node.attr("scale", 0.0)) or None
+    plain = before == 0 and window <= 0
+    mask = None if plain or (new == 1 and window <= 0) else causal_mask(new, all_, before, max(window, 0))
+    causal = plain and new > 1
+    found = attention(query, *seen, scale=scale, mask=mask, causal=causal, softcap=softcap)
+    results: list[Value] = [as_line(found), *present]
+    return results[: max(1, node.outputs)]
+
+
+def _unpacked(q: Tensor, k: Value | None, v: Value | None, heads: int, own: int) -> tuple[Tensor, Tensor, Tensor]:
+    if k is None or v is None:
+        size = q.shape[-1] // (heads + 2 * own)
+        q, k, v = forms.parts(q, 2, [heads * size, own * size, own * size])
+    return as_heads(q, heads), as_heads(as_tensor(k), own), as_heads(as_tensor(v), own)
+
+
+def _known_total(lengths: Value | None, total: Value | None) -> int:
+    """How many places there are with the new ones: the last index of each sample, which must agree."""
+    if lengths is None:
+        return whole_numbers(total, "the number of places")[0]
+    found = {each + 1 for each in whole_numbers(lengths, "the lengths of the sequences")}
+    if len(found) != 1:
+        raise NoForm(f"samples of different lengths {sorted(found)}")
+    return found.pop()
+
+
+def _with_past(
+    key: Tensor, value: Tensor, past_k: Value | None, past_v: Value | None, before: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Keys and values that are looked at, and what is handed on: a longer past is a buffer that is written into."""
+    new = [key, value]
+    if past_k is None or past_v is None:
+        if before:
+            raise NoForm(f"{before} places before the first, and no past")
+        return new, new
+    past = [as_tensor(past_k), as_tensor(past_v)]
+    room, more = past[0].shape[2], key.shape[2]
+    if room < before:
+        raise NoForm(f"a past of {room} places where {before} are needed")
+    cut = [forms.sliced(each, 2, 0, before) if before else None for each in past]
+    seen = [two if one is None else af.concat([one, two], axis=2) for one, two in zip(cut, new, strict=True)]
+    if room <= before or room < before + more:
+        return seen, seen
+    rest = [forms.sliced(each, 2, before + more, room) if room > before + more else None for each in past]
+    present = [two if one is None else af.concat([two, one], axis=2) for one, two in zip(rest, seen, strict=True)]
+    return seen, present
+
+
+RULES: dict[str, Rule] = {"SimplifiedLayerNormalization": _rms_norm}
+"""Ops that ONNX Runtime adds to the standard's own domain."""
+
+CONTRIB: dict[str, Rule] = {
+    "Attention": _attention,
+    "BiasGelu": _bias_gelu,
+    "FastGelu": _fast_gelu,
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
+    "FusedMatMul": _fused_matmul,
+    "Gelu": _bias_gelu,
+    "GroupNorm": _group_norm,
+    "GroupQueryAttention": _group_query,
+    "MultiHeadAttention": _multi_head,
+    "NhwcConv": _nhwc_conv,
+    "NhwcFusedConv": _nhwc_conv,
+    "QuickGelu": _quick_gelu,
+    "RotaryEmbedding": _rotary,
+    "SimplifiedLayerNormalization": _rms_norm,
+    "SkipLayerNormalization": _skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _skip_rms_norm,
+    "Trilu": elementwise.RULES["Trilu"],
+}
+"""By op, for the domain com.microsoft."""

@@ -1,0 +1,143 @@
+"""Elements picked, replaced, sorted and marked: what the engine does at places that are fixed, and in order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends import forms
+from aneforge.frontends.forms.reductions import EXACT
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.values import NoForm, as_tensor, axis_of, known, number, whole_numbers
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+
+def _gather(node: Node, x: Value, indices: Value) -> Tensor:
+    given = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+    places = known(indices, "what is gathered")
+    if places.size and (places.min() < -given.shape[axis] or places.max() >= given.shape[axis]):
+        raise LoadError(f"places outside an axis of {given.shape[axis]}")
+    return forms.gathered(given, axis, places)
+
+
+def _gather_elements(node: Node, x: Value, indices: Value) -> Tensor:
+    given = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+    return forms.gathered_elements(given, axis, known(indices, "what is gathered"))
+
+
+def _gather_nd(node: Node, x: Value, indices: Value) -> Tensor:
+    return forms.gathered_nd(as_tensor(x), known(indices, "what is gathered"), int(node.attr("batch_dims", 0)))
+
+
+def _scatter_elements(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
+    given = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+    places = known(indices, "where elements are replaced")
+    return forms.scattered_elements(given, axis, places, updates, node.attr("reduction", "none"))
+
+
+def _scatter_nd(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
+    places = known(indices, "where elements are replaced")
+    return forms.scattered_nd(as_tensor(x), places, updates, node.attr("reduction", "none"))
+
+
+def _tensor_scatter(node: Node, cache: Value, update: Value, places: Value | None = None) -> Tensor:
+    """A cache whose lines from a place on are replaced, for each sample from its own place."""
+    past, new = as_tensor(cache), as_tensor(update)
+    axis = axis_of(int(node.attr("axis", -2)), past.ndim)
+    begins = [0] * past.shape[0] if places is None else whole_numbers(places, "where the cache is written")
+    size, length = past.shape[axis], new.shape[axis]
+    named = np.array(begins)[:, None] + np.arange(length)
+    named = named % size if node.attr("mode", "linear") == "circular" else named
+    shape = [past.shape[0] if i == 0 else length if i == axis else 1 for i in range(past.ndim)]
+    indices = np.broadcast_to(named.reshape(shape), new.shape)
+    return forms.scattered_elements(past, axis, indices, new)
+
+
+def _compress(node: Node, x: Value, condition: Value) -> Tensor:
+    given = as_tensor(x)
+    kept = np.flatnonzero(known(condition, "what is kept").reshape(-1))
+    if not len(kept):
+        raise NoForm("nothing is kept")
+    if node.attr("axis") is None:
+        return af.gather(given.reshape(given.size), kept, axis=0)
+    return af.gather(given, kept, axis=axis_of(int(node.attr("axis")), given.ndim))
+
+
+def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
+    axes = {"seq_axis": int(node.attr("time_axis", 0)), "batch_axis": int(node.attr("batch_axis", 1))}
+    return af.reverse_sequence(as_tensor(x), whole_numbers(lengths, "the lengths"), **axes)
+
+
+def _lines(x: Tensor, axis: int) -> tuple[Tensor, list[int]]:
+    """The lines along an axis as rows, and the order of the axes that leads back."""
+    order = [*(i for i in range(x.ndim) if i != axis), axis]
+    moved = x if axis == x.ndim - 1 else x.transpose(order)
+    return moved.reshape(-1, x.shape[axis]), order
+
+
+def _from_lines(rows: Tensor, x: Tensor, order: list[int]) -> Tensor:
+    shape = [x.shape[i] for i in order[:-1]]
+    found = rows.reshape(*shape, rows.shape[1])
+    return found if order == sorted(order) else found.transpose([order.index(i) for i in range(x.ndim)])
+
+
+def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
+    """The elements are one layer of the engine, their positions a sort."""
+    given = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", -1)), given.ndim)
+    k = int(node.attr("k", 0)) if count is None else int(number(count, "how many are picked"))
+    largest = bool(node.attr("largest", 1))
+    rows, order = _lines(given, axis)
+    found = [_from_lines(af.topk(rows, k, largest), given, order)]
+    if node.outputs > 1:
+        if given.shape[axis] - 1 > EXACT:
+            raise NoForm(f"a position among {given.shape[axis]}: fp16 holds whole numbers up to {EXACT}")
+        positions = af.sort(rows, descending=largest, return_indices=True)
+        found.append(_from_lines(positions.slice_by_size([0, 0], [rows.shape[0], k]), given, order))
+    return found
+
+
+def _hardmax(node: Node, x: Value) -> Tensor:
+    """1 at the first of the largest elements of each line, 0 elsewhere."""
+    given = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", -1 if node.opset >= 13 else 1)), given.ndim)
+    if node.opset < 13:  # everything behind the axis is one line
+        flat = given.reshape(int(np.prod(given.shape[:axis], dtype=int)), -1)
+        return af.one_hot(flat.argmax(-1).reshape(flat.shape[0]), flat.shape[1]).reshape(*given.shape)
+    rows, order = _lines(given, axis)
+    marks = af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1])
+    return _from_lines(marks, given, order)
+
+
+def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
+    """Computed whole numbers as marks on a new axis; those below zero count from the end."""
+    given, size = as_tensor(indices), int(number(depth, "how many places there are"))
+    off, on = (float(each) for each in known(values, "the marks").reshape(-1))
+    counted = af.where(given.less(0.0), given + float(size), given)
+    found = af.one_hot(counted, size, on, off)
+    axis = axis_of(int(node.attr("axis", -1)), found.ndim)
+    order = list(range(found.ndim - 1))
+    order.insert(axis, found.ndim - 1)
+    return found if axis == found.ndim - 1 else found.transpose(order)
+
+
+RULES: dict[str, Rule] = {
+    "Compress": _compress,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Hardmax": _hardmax,
+    "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "TensorScatter": _tensor_scatter,
+    "TopK": _topk,
+}

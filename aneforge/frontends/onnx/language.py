@@ -1,0 +1,343 @@
+# pyright: reportMissingImports=false
+"""ONNX's language: what the standard says of a node, its own evaluator for known values, and its definitions of ops
+by other ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aneforge.errors import AneforgeError, LoadError, first_line
+from aneforge.frontends.folding import onnx_cost
+from aneforge.frontends.importer.importer import Importer
+from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
+from aneforge.frontends.onnx.control import CONTROL, INITIALIZER
+from aneforge.frontends.onnx.file import StoredWeights
+from aneforge.frontends.onnx.host import Typed, alone, hosted, result_types
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.onnx.types import element_number, element_type
+from aneforge.frontends.records import Block, Operation, TensorType, Type, is_whole
+from aneforge.frontends.values import NoForm
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.tensor import Tensor
+
+if TYPE_CHECKING:
+    from aneforge.frontends.onnx.adapter import Records
+
+__all__ = ["Onnx"]
+
+_MOST_NUMBER = 1 << 31
+_STANDARD = ("", "ai.onnx")
+_CONTRIB = "com.microsoft"
+_OF_SHAPES = ("Shape", "Size")  # what they read of a tensor is known, whatever it holds
+_CHANGES_TYPE = frozenset(("ArgMax", "ArgMin", "Cast", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "TopK"))
+
+
+class Onnx(Language):
+    remedy = "check the file with onnx.checker"
+    forgets = True
+
+    def __init__(self, onnx: Any, records: Records, weights: StoredWeights) -> None:
+        from aneforge.frontends.onnx import tables
+
+        self.onnx, self.records, self.weights, self.tables = onnx, records, weights, tables
+        self.importer: Importer | None = None
+
+    def release(self) -> None:
+        self.weights.release()
+
+    # One node.
+
+    def control_for(self, operation: Operation) -> Control | None:
+        if operation.kind != INITIALIZER:
+            proto, _ = operation.source
+            if (proto.domain, proto.op_type) in self.records.functions:
+                return self._call
+        return CONTROL.get(operation.kind)
+
+    def _call(self, importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
+        """The nodes of a function of the file in place of its call."""
+        proto, opsets = operation.source
+        body = self.records.functions[proto.domain, proto.op_type]
+        return importer.inline(operation.label, self.records.function(body, proto, opsets), None, *_padded(op, body))
+
+    def bind(self, importer: Importer, operation: Operation, scope: Scope) -> Node:
+        self.importer = importer
+        if operation.kind == INITIALIZER:
+            return Node(operation.kind, operation.label, 0)
+        proto, _ = operation.source
+        self._check_numbers(proto)
+        inputs = [importer.bound(binding, scope) for binding in operation.inputs[""]]
+        types = [importer.types.get(name) for name in proto.input]
+        node = Node(proto.op_type, operation.label, operation.version, {}, len(proto.output), inputs, types, operation)
+        if (proto.domain, proto.op_type) not in self.records.functions:
+            self._check_attributes(operation)
+            node.attrs = {each.name: self._attribute(each) for each in proto.attribute if not each.HasField("g")}
+        return node
+
+    def _check_numbers(self, proto: Any) -> None:
+        """Numbers that the onnx package's own inference does not survive are refused before it sees them."""
+        for each in proto.attribute:
+            beyond = [number for number in (each.i, *each.ints) if abs(number) >= _MOST_NUMBER]
+            if beyond and each.name not in ("starts", "ends"):  # a slice to the end is often written so
+                raise LoadError(f"attribute {each.name!r} is {beyond[0]}; the limit is {_MOST_NUMBER - 1:,}")
+            if proto.op_type == "Split" and each.name == "num_outputs" and each.i != len(proto.output):
+                raise LoadError(f"num_outputs is {each.i}, but the node has {len(proto.output)} outputs")
+
+    def _check_attributes(self, operation: Operation) -> None:
+        """What the standard says: each attribute once, of its type and finite; inputs and outputs by their number."""
+        proto, _ = operation.source
+        schema = self._schema(operation)
+        types = self.onnx.AttributeProto.AttributeType
+        seen: set[str] = set()
+        for each in proto.attribute:
+            if each.name in seen:
+                raise LoadError(f"attribute {each.name!r} is given twice")
+            seen.add(each.name)
+            if each.ref_attr_name:
+                raise LoadError(f"attribute {each.name!r} refers to a function's, outside of a function")
+            wanted = schema.attributes.get(each.name) if schema is not None else None
+            if wanted is not None and int(wanted.type.value) != each.type:
+                held = types.Name(each.type) if each.type in types.values() else f"type {each.type}"
+                raise LoadError(f"attribute {each.name!r} is {held}; ONNX wants {wanted.type.name}")
+            bound = each.name.startswith("value") or each.name in ("min", "max")  # these may well be infinite
+            if not bound and not np.isfinite([each.f, *each.floats]).all():
+                raise LoadError(f"attribute {each.name!r} is not finite")
+        if schema is None:
+            return
+        for what, count, least, most in (
+            ("inputs", len(proto.input), schema.min_input, schema.max_input),
+            ("outputs", len(proto.output), schema.min_output, schema.max_output),
+        ):
+            if not least <= count <= most:
+                span = f"{least}" if least == most else f"{least} to {most}" if most < 1 << 30 else f"{least} or more"
+                raise LoadError(f"{count} {what}; ONNX wants {span}")
+
+    def _attribute(self, proto: Any) -> Any:
+        try:
+            value = self.onnx.helper.get_attribute_value(proto)
+        except ValueError:
+            raise LoadError(f"attribute {proto.name!r} has no type; the file is damaged") from None
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if proto.type == self.onnx.AttributeProto.TENSOR:
+            return self.weights.array(value)
+        return value
+
+    def _schema(self, operation: Operation) -> Any:
+        proto, opsets = operation.source
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        try:
+            return self.onnx.defs.get_schema(proto.op_type, opsets.get(domain, 1), proto.domain)
+        except self.onnx.defs.SchemaError:
+            return None
+
+    # Known values.
+
+    def fold(self, op: Node) -> Sequence[Any]:
+        assert op.operation is not None
+        assert self.importer is not None
+        proto, _ = op.operation.source
+        self._check_domain(op)
+        if op.kind in self.tables.DRAWN and proto.domain in _STANDARD:
+            raise LoadError("draws new random numbers in every run; make them an input of the model")
+        size, work = onnx_cost(op.kind, op.inputs, op.attrs)
+        self.importer.folding.charge(size, work, self.importer.where(op.operation))
+        if op.kind in self.tables.STATIC_RULES:
+            try:
+                return _listed(self.tables.STATIC_RULES[op.kind](op, *op.inputs))
+            except AneforgeError:
+                pass  # the standard's own evaluator computes the plain numbers
+        return self._evaluated(op)
+
+    def _evaluated(self, op: Node) -> list[np.ndarray]:
+        """A node of known inputs, computed by the reference evaluator."""
+        from onnx.reference import ReferenceEvaluator
+
+        assert op.operation is not None
+        proto, opsets = op.operation.source
+        helper = self.onnx.helper
+        arrays = {name: _plain(value) for name, value in zip(proto.input, op.inputs, strict=True) if value is not None}
+        ports = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in arrays.items()
+        ]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in proto.output if name]
+        model = helper.make_model(
+            helper.make_graph([proto], "folded", ports, outputs), opset_imports=self._imports(opsets)
+        )
+        try:
+            results = iter(ReferenceEvaluator(model).run(None, arrays))
+        except Exception as error:
+            raise LoadError(f"a known value could not be computed: {first_line(error)}") from None
+        return [np.asarray(next(results)) if name else np.zeros(0) for name in proto.output]
+
+    def _imports(self, opsets: Any) -> list[Any]:
+        return [self.onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+
+    # Rules, definitions, the host.
+
+    def _check_domain(self, op: Node) -> None:
+        assert op.operation is not None
+        proto, _ = op.operation.source
+        if proto.domain not in (*_STANDARD, _CONTRIB) and self._schema(op.operation) is None:
+            raise LoadError(f"the domain {proto.domain!r} is not supported")
+
+    def why_on_host(self, op: Node) -> str | None:
+        """Computing with integers is the host's; to move some that fp16 holds is no computation."""
+        if op.kind in _OF_SHAPES:
+            return None
+        for value, kind in zip(op.inputs, op.types, strict=True):
+            if isinstance(value, Tensor):
+                whole = isinstance(kind, TensorType) and is_whole(kind.dtype)
+                if value.dtype == "int32" or (whole and op.kind not in self.tables.MOVES):
+                    return INTEGERS
+        return None
+
+    def rule(self, op: Node) -> Callable[[Node], Any] | None:
+        assert op.operation is not None
+        self._check_domain(op)
+        proto, _ = op.operation.source
+        standard = proto.domain in _STANDARD
+        if standard and op.kind in self.tables.PREFERRED:
+            preferred = self.tables.PREFERRED[op.kind]
+            try:
+                made = _listed(preferred(op, *op.inputs))
+                return lambda node: made
+            except AneforgeError:
+                pass  # the standard's own definition says the rest
+        rules = self.tables.RULES if standard else self.tables.CONTRIB if proto.domain == _CONTRIB else {}
+        rule = rules.get(op.kind)
+        if rule is None:
+            return None
+        if op.kind not in self.tables.SCALAR_RULES and any(op.is_single(place) for place in range(len(op.inputs))):
+            return _of_single_numbers
+        return lambda node: _tried(rule, node)
+
+    def definition(self, op: Node) -> tuple[Block, list[Any], list[Type | None]] | None:
+        """The standard's own definition of an op as a function, where it has one."""
+        assert op.operation is not None
+        proto, opsets = op.operation.source
+        schema = self._schema(op.operation)
+        if schema is None:
+            return None
+        full = self._with_defaults(proto, schema)
+        if schema.has_function:
+            body = schema.function_body
+        elif schema.has_context_dependent_function:
+            types = [self._type(value).SerializeToString() for value in op.inputs]
+            body = self.onnx.FunctionProto()
+            body.ParseFromString(schema.get_context_dependent_function(full.SerializeToString(), types))
+            if not body.node:
+                return None
+        else:
+            return None
+        return (self.records.function(body, full, opsets), *_padded(op, body))
+
+    def _with_defaults(self, proto: Any, schema: Any) -> Any:
+        """The node with the attributes that it leaves to the standard, which a function's nodes refer to."""
+        full = self.onnx.NodeProto()
+        full.CopyFrom(proto)
+        stated = {each.name for each in proto.attribute}
+        for name, each in schema.attributes.items():
+            if name not in stated and each.default_value.name:
+                full.attribute.add().CopyFrom(each.default_value)
+        return full
+
+    def _type(self, value: Value | None) -> Any:
+        helper = self.onnx.helper
+        if value is None:
+            return self.onnx.TypeProto()
+        truths = isinstance(value, Tensor) and value.dtype == "bool"
+        kind = value.dtype if isinstance(value, np.ndarray) else np.dtype(bool if truths else np.float32)
+        element = self.onnx.TensorProto.BOOL if kind.kind == "b" else helper.np_dtype_to_tensor_dtype(kind)
+        return helper.make_tensor_type_proto(element, value.shape)
+
+    def refusal(self, op: Node) -> str:
+        return "the engine has no form for this op"
+
+    def on_host(self, op: Node, reason: str) -> Sequence[Any] | None:
+        assert op.operation is not None
+        assert self.importer is not None
+        proto, opsets = op.operation.source
+        if proto.domain not in _STANDARD or op.operation.blocks:
+            return None
+        results = hosted(self.onnx, proto, self._typed(op), self._imports(opsets), reason)
+        if results is None:
+            return None
+        self.importer.returned_types = [TensorType(element_type(self.onnx, r.element), r.shape) for r in results]
+        return [result.value for result in results]
+
+    def _typed(self, op: Node) -> dict[str, Typed]:
+        """The inputs with the element types and shapes that the file gives them."""
+        assert op.operation is not None
+        proto, _ = op.operation.source
+        typed: dict[str, Typed] = {}
+        for name, value, kind in zip(proto.input, op.inputs, op.types, strict=True):
+            if value is None:
+                continue
+            stated = kind if isinstance(kind, TensorType) else None
+            if isinstance(value, np.ndarray):
+                element, shape = int(self.onnx.helper.np_dtype_to_tensor_dtype(value.dtype)), tuple(value.shape)
+            else:
+                held = "fp16" if isinstance(value, Encoded) else value.dtype
+                default = {"bool": "bool", "int32": "int64"}.get(held, "fp32")
+                element = element_number(self.onnx, default if stated is None else stated.dtype)
+                shape = () if stated is not None and stated.shape == () else tuple(value.shape)
+            typed[name] = Typed(value, element, shape)
+        return typed
+
+    def result_types(self, op: Node, results: Sequence[Any]) -> Sequence[Type | None]:
+        """Which results are single numbers in the file, or integers: asked of the standard where it matters."""
+        assert op.operation is not None
+        if op.operation.kind == INITIALIZER:
+            return []
+        proto, opsets = op.operation.source
+        lines = [isinstance(value, Tensor) and value.op != "host" and value.shape == (1,) for value in results]
+        if not op.computed or proto.domain not in _STANDARD or not (any(lines) or op.kind in _CHANGES_TYPE):
+            return [_type_of_input(op, value) for value in results]
+        model, _ = alone(self.onnx, proto, self._typed(op), self._imports(opsets))
+        inferred = result_types(self.onnx, model) or {}
+        return [
+            TensorType(element_type(self.onnx, inferred[name][0]), inferred[name][1]) if name in inferred else None
+            for name in proto.output
+        ]
+
+
+def _type_of_input(op: Node, value: Any) -> Type | None:
+    """An op that hands on one of its inputs, as a dropout does, hands on its type."""
+    for given, kind in zip(op.inputs, op.types, strict=True):
+        if given is value and isinstance(value, Tensor):
+            return kind
+    return None
+
+
+def _padded(op: Node, body: Any) -> tuple[list[Any], list[Type | None]]:
+    """The inputs of a call; those that it leaves out are missing inside too."""
+    missing = len(body.input) - len(op.inputs)
+    return [*op.inputs, *[None] * missing], [*op.types, *[None] * missing]
+
+
+def _of_single_numbers(node: Node) -> Any:
+    raise NoForm("its input is a single number, where the engine has only tensors")
+
+
+def _tried(rule: Rule, node: Node) -> list[Value]:
+    """What a rule makes. What the graph language refuses, the standard may still allow: then the host computes it."""
+    try:
+        return _listed(rule(node, *node.inputs))
+    except LoadError:
+        raise
+    except AneforgeError as error:
+        raise NoForm(first_line(error)) from None
+
+
+def _listed(made: Any) -> list[Value]:
+    return [made] if isinstance(made, (np.ndarray, Tensor, Encoded)) else list(made)
+
+
+def _plain(value: Value) -> np.ndarray:
+    """A known value as numbers, whatever form it is stored in."""
+    return value.decoded().astype(np.float32) if isinstance(value, Encoded) else np.asarray(value)

@@ -1,0 +1,104 @@
+"""Truth values: comparisons, choices, and casts between them and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aneforge.frontends.forms import LARGEST, are_truths, as_number, chosen, compared, truncated, truth
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.values import NoForm
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES", "is_whole"]
+
+_FLOATS = (1, 10, 11, 16)
+_WHOLE = (2, 3, 4, 5, 6, 7, 12, 13)
+_BOOL = 9
+
+
+def is_whole(*given: Value | None) -> bool:
+    """Whether a known operand says that the op computes whole numbers: all its operands are of one type."""
+    return any(isinstance(each, np.ndarray) and each.dtype.kind in "iu" for each in given)
+
+
+def _compared(name: str) -> Rule:
+    return lambda node, a, b: compared(name, a, b)
+
+
+def _joined(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
+    return lambda node, a, b: function(truth(a), truth(b))
+
+
+def _where(node: Node, condition: Value, a: Value, b: Value) -> Tensor:
+    return chosen(condition, a, b, are_truths(a, b))
+
+
+def _cast(node: Node, x: Value, *_: Value) -> Tensor:
+    """Every number is fp16 here; a cast to whole numbers cuts the fraction off."""
+    return _as_type(x, int(node.attr("to", 1)))
+
+
+def _as_type(x: Value, to: int) -> Tensor:
+    if to == _BOOL:
+        return truth(x)
+    given = as_number(x)
+    if to in _FLOATS:
+        return given
+    if to not in _WHOLE:
+        raise NoForm("a cast to a type of fewer bits rounds as the engine's fp16 does not")
+    plain = isinstance(x, Tensor) and x.dtype == "bool"
+    return given if plain else truncated(given)
+
+
+def _cast_like(node: Node, x: Value, like: Value, *_: Value) -> Value:
+    """The type is that of another value."""
+    if isinstance(like, Tensor):
+        to = _BOOL if like.dtype == "bool" else 1
+        if isinstance(x, np.ndarray):
+            return x.astype(bool if to == _BOOL else np.float32)
+        return _as_type(x, to)
+    kind = np.asarray(like).dtype
+    if kind.kind == "b":
+        return _as_type(x, _BOOL)
+    if kind.name in ("float16", "float32", "float64", "bfloat16"):
+        return _as_type(x, 1)
+    if kind.name.removeprefix("u") in ("int8", "int16", "int32", "int64"):
+        return _as_type(x, 7)
+    raise NoForm(f"a cast to {kind.name} rounds as the engine's fp16 does not")
+
+
+def _is_endless(node: Node, x: Value) -> Tensor:
+    """Beyond the largest number, on the sides that are asked for."""
+    given = as_number(x)
+    above, below = bool(node.attr("detect_positive", 1)), bool(node.attr("detect_negative", 1))
+    if above and below:
+        return given.abs().greater(LARGEST)
+    if above or below:
+        return given.greater(LARGEST) if above else given.less(-LARGEST)
+    return given.abs().less(-1.0)  # on neither: nothing is
+
+
+def _is_nan(node: Node, x: Value) -> Tensor:
+    given = as_number(x)
+    return given.not_equal(given)
+
+
+RULES: dict[str, Rule] = {
+    "And": _joined(af.logical_and),
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Equal": _compared("equal"),
+    "Greater": _compared("greater"),
+    "GreaterOrEqual": _compared("greater_equal"),
+    "IsInf": _is_endless,
+    "IsNaN": _is_nan,
+    "Less": _compared("less"),
+    "LessOrEqual": _compared("less_equal"),
+    "Not": lambda node, x: truth(x).logical_not(),
+    "Or": _joined(af.logical_or),
+    "Where": _where,
+    "Xor": _joined(af.logical_xor),
+}

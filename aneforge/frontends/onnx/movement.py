@@ -1,0 +1,200 @@
+"""Shapes, slices and what else moves numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends import forms
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.values import NoForm, as_tensor, axis_of, number, whole_numbers, without_axes
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+Array = np.ndarray
+
+_MOST_ELEMENTS = 1 << 24  # of what is made when a file is read
+
+
+def _reshape(node: Node, x: Value, shape: Value) -> Tensor:
+    given = as_tensor(x)
+    wanted = whole_numbers(shape, "the shape")
+    if not node.attr("allowzero", 0):
+        wanted = [given.shape[i] if extent == 0 else extent for i, extent in enumerate(wanted)]
+    return forms.reshaped(given, wanted)
+
+
+def _flatten(node: Node, x: Value) -> Tensor:
+    given = as_tensor(x)
+    axis = int(node.attr("axis", 1))
+    axis = axis + given.ndim if axis < 0 else axis
+    return forms.reshaped(given, [int(np.prod(given.shape[:axis], dtype=int)), -1])
+
+
+def _transpose(node: Node, x: Value) -> Tensor:
+    given = as_tensor(x)
+    return forms.transposed(given, node.attr("perm", list(range(given.ndim))[::-1]))
+
+
+def _squeeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
+    given = as_tensor(x)
+    told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
+    along = [i for i, extent in enumerate(given.shape) if extent == 1] if told is None else told
+    return forms.reshaped(given, without_axes(given.shape, [axis_of(int(each), given.ndim) for each in along]))
+
+
+def _unsqueeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
+    given = as_tensor(x)
+    told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
+    rank = given.ndim + len(told)
+    places = {axis_of(int(each), rank) for each in told}
+    if len(places) != len(told):
+        raise LoadError(f"axes {list(told)} name one twice")
+    left = iter(given.shape)
+    return forms.reshaped(given, [1 if place in places else next(left) for place in range(rank)])
+
+
+def _concat(node: Node, *given: Value) -> Tensor:
+    """Known parts that hold nothing fall away; truth values are joined as such where all are."""
+    kept = [each for each in given if isinstance(each, Tensor) or each.size]
+    truths = any(isinstance(each, Tensor) and each.dtype == "bool" for each in kept)
+    parts = [forms.truth(each) if truths else as_tensor(each) for each in kept]
+    axis = axis_of(int(node.attr("axis", 1)), parts[0].ndim)
+    return parts[0] if len(parts) == 1 else af.concat(parts, axis=axis)
+
+
+def _split(node: Node, x: Value, sizes: Value | None = None) -> list[Value]:
+    given = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+    told = node.attr("split") if sizes is None else whole_numbers(sizes, "the sizes")
+    if told is None:
+        whole = -(-given.shape[axis] // node.outputs)
+        told = [min(whole, given.shape[axis] - i * whole) for i in range(node.outputs)]
+    if sum(told) != given.shape[axis]:
+        raise LoadError(f"parts of {list(told)} of an axis of {given.shape[axis]}")
+    found = iter(forms.parts(given, axis, [size for size in told if size]))
+    return [next(found) if size else _nothing(given, axis) for size in told]
+
+
+def _nothing(x: Tensor, axis: int) -> Array:
+    """A part without elements: known, since there is nothing to compute."""
+    return np.zeros(tuple(0 if i == axis else extent for i, extent in enumerate(x.shape)), np.float32)
+
+
+def _slice(
+    node: Node,
+    x: Value,
+    starts: Value | None = None,
+    ends: Value | None = None,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    given = as_tensor(x)
+    first = node.attr("starts") if starts is None else whole_numbers(starts, "the starts")
+    last = node.attr("ends") if ends is None else whole_numbers(ends, "the ends")
+    along = node.attr("axes", range(len(first))) if axes is None else whole_numbers(axes, "the axes")
+    stride = [1] * len(first) if steps is None else whole_numbers(steps, "the steps")
+    found = given
+    for begin, end, axis, step in zip(first, last, along, stride, strict=True):
+        place = axis_of(int(axis), given.ndim)
+        if not len(range(given.shape[place])[slice(int(begin), int(end), int(step))]):
+            return _nothing(found, place)
+        found = forms.sliced(found, place, int(begin), int(end), int(step))
+    return found
+
+
+def _expand(node: Node, x: Value, shape: Value) -> Tensor:
+    return forms.broadcast_to(as_tensor(x), whole_numbers(shape, "the shape"))
+
+
+def _tile(node: Node, x: Value, repeats: Value) -> Tensor:
+    given, times = as_tensor(x), whole_numbers(repeats, "the repeats")
+    if node.opset < 6 or any(each < 1 for each in times):
+        raise NoForm(f"{times} copies along the axes")
+    return given.tile(times)
+
+
+def _pad(
+    node: Node, x: Value, pads: Value | None = None, value: Value | None = None, axes: Value | None = None
+) -> Tensor:
+    given = as_tensor(x)
+    told = list(node.attr("pads")) if pads is None else whole_numbers(pads, "the widths")
+    along = (
+        list(range(given.ndim))
+        if axes is None
+        else [axis_of(each, given.ndim) for each in whole_numbers(axes, "the axes")]
+    )
+    widths = [(0, 0)] * given.ndim
+    for place, axis in enumerate(along):
+        widths[axis] = (told[place], told[place + len(along)])
+    fill = float(node.attr("value", 0.0)) if value is None else number(value, "the fill")
+    modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "wrap"}
+    mode = modes.get(node.attr("mode", "constant"))
+    if mode is None:
+        raise NoForm(f"padding by {node.attr('mode')!r}")
+    if given.dtype == "bool":
+        return forms.truth(forms.padded(given.cast(), widths, mode, fill))
+    return forms.padded(given, widths, mode, fill)
+
+
+def _same(node: Node, x: Value, *_: Value) -> Value:
+    return x
+
+
+def _dropout(node: Node, x: Value, ratio: Value | None = None, training: Value | None = None) -> list[Value]:
+    """Nothing is dropped in inference, and the mask says so."""
+    share = float(node.attr("ratio", 0.5)) if ratio is None else number(ratio, "the share that is dropped")
+    if training is not None and number(training, "whether this is a training run") and share > 0:
+        raise NoForm("elements dropped at random: export the model for inference")
+    return [x, np.broadcast_to(np.True_, x.shape)][: node.outputs]
+
+
+def _eye_like(node: Node, x: Value) -> Array:
+    shape = as_tensor(x).shape
+    if len(shape) != 2 or shape[0] * shape[1] > _MOST_ELEMENTS:
+        raise NoForm(f"a diagonal of {list(shape)}")
+    return np.eye(shape[0], shape[1], int(node.attr("k", 0)), np.float32)
+
+
+def _center_crop_pad(node: Node, x: Value, shape: Value) -> Tensor:
+    """Cut off, or zeros added, on both sides of some axes; an odd one at the end."""
+    given, wanted = as_tensor(x), whole_numbers(shape, "the shape")
+    axes = [axis_of(int(each), given.ndim) for each in node.attr("axes", range(given.ndim))]
+    widths = [(0, 0)] * given.ndim
+    for axis, extent in zip(axes, wanted, strict=True):
+        more = extent - given.shape[axis]
+        before = more // 2 if more >= 0 else -(-more // 2)
+        widths[axis] = (before, more - before)
+    return forms.padded(given, widths)
+
+
+def _shape(node: Node, x: Value) -> Array:
+    shape = np.array(as_tensor(x).shape, np.int64)
+    return shape[slice(node.attr("start", 0), node.attr("end"))]
+
+
+def _size(node: Node, x: Value) -> Array:
+    return np.array(as_tensor(x).size, np.int64)
+
+
+RULES: dict[str, Rule] = {
+    "CenterCropPad": _center_crop_pad,
+    "Concat": _concat,
+    "Dropout": _dropout,
+    "Expand": _expand,
+    "EyeLike": _eye_like,
+    "Flatten": _flatten,
+    "Identity": _same,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}

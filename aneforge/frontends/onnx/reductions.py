@@ -1,0 +1,56 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aneforge.frontends import forms
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.values import as_tensor, axis_of, whole_numbers
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+
+def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
+    def rule(node: Node, x: Value, axes: Value | None = None) -> Tensor:
+        given = forms.as_number(x)
+        told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
+        if told is None or len(told) == 0:
+            if node.attr("noop_with_empty_axes", 0):
+                return given
+            told = range(given.ndim)
+        along = [axis_of(int(each), given.ndim) for each in told]
+        found = forms.reduced(given, function, along, bool(node.attr("keepdims", 1)))
+        return forms.truth(found) if isinstance(x, Tensor) and x.dtype == "bool" else found
+
+    return rule
+
+
+def _product_of(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return x.prod(axes)
+
+
+def _position(largest: bool) -> Rule:
+    def rule(node: Node, x: Value) -> Tensor:
+        given, last = as_tensor(x), bool(node.attr("select_last_index", 0))
+        axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+        return forms.position(given, axis, bool(node.attr("keepdims", 1)), largest, last)
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "ArgMax": _position(True),
+    "ArgMin": _position(False),
+    "ReduceL1": _reduction(lambda x, axes: x.l1_norm(axes)),
+    "ReduceL2": _reduction(lambda x, axes: x.sum_square(axes).sqrt()),
+    "ReduceLogSum": _reduction(lambda x, axes: x.log_sum(axes)),
+    "ReduceLogSumExp": _reduction(lambda x, axes: x.reduce_log_sum_exp(axes)),
+    "ReduceMax": _reduction(lambda x, axes: x.amax(axes)),
+    "ReduceMean": _reduction(lambda x, axes: x.mean(axes)),
+    "ReduceMin": _reduction(lambda x, axes: x.amin(axes)),
+    "ReduceProd": _reduction(_product_of),
+    "ReduceSum": _reduction(lambda x, axes: x.sum(axes)),
+    "ReduceSumSquare": _reduction(lambda x, axes: x.sum_square(axes)),
+}

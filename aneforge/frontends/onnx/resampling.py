@@ -1,0 +1,125 @@
+"""Resizes, grids and regions: numbers taken at places between pixels that are known when the file is read."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from aneforge.errors import LoadError
+from aneforge.frontends import forms
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.values import NoForm, as_tensor, axis_of, known, whole_numbers
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+Array = np.ndarray
+
+
+def _resize(
+    node: Node, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None
+) -> Tensor:
+    """Each axis on its own, by the op of the engine that means the same or by a product with known weights."""
+    given = as_tensor(x)
+    if node.opset < 11:
+        roi, scales, sizes = None, roi if node.attr("scales") is None else np.array(node.attr("scales")), None
+    axes = [axis_of(int(each), given.ndim) for each in node.attr("axes", range(given.ndim))]
+    extents = [given.shape[axis] for axis in axes]
+    factors, out = _extents(node, extents, scales, sizes)
+    how = _sampling(node)
+    regions = _regions(node, roi, len(axes))
+    weights: dict[int, Array] = {}
+    cover = np.ones((1,) * given.ndim)
+    for place, axis in enumerate(axes):
+        if out[place] == extents[place] and factors[place] == 1.0 and regions[place] in (None, (0.0, 1.0)):
+            continue
+        matrix, outside = forms.resize_weights(extents[place], out[place], factors[place], how, regions[place])
+        weights[axis] = matrix
+        if outside.any():
+            cover = cover * (~outside).reshape([-1 if i == axis else 1 for i in range(given.ndim)])
+    found = forms.resampled(given, weights)
+    fill = float(node.attr("extrapolation_value", 0.0))
+    return found if fill == 0.0 or cover.all() else found + af.const((1 - cover) * fill)
+
+
+def _extents(
+    node: Node, extents: list[int], scales: Value | None, sizes: Value | None
+) -> tuple[list[float], list[int]]:
+    """How much each axis is stretched, and how long it becomes."""
+    if sizes is not None and known(sizes, "the sizes").size:
+        wanted = whole_numbers(sizes, "the sizes")
+        each = [size / extent for size, extent in zip(wanted, extents, strict=True)]
+        policy = node.attr("keep_aspect_ratio_policy", "stretch")
+        if policy == "stretch":
+            return each, wanted
+        factor = min(each) if policy == "not_larger" else max(each)
+        return [factor] * len(each), [math.floor(factor * extent + 0.5) for extent in extents]
+    told = known(scales, "the scales").reshape(-1)
+    if told.size != len(extents):
+        raise LoadError(f"{told.size} scales for {len(extents)} axes")
+    factors = [float(each) for each in told]
+    if not all(0 < each < 1e6 for each in factors):
+        raise LoadError(f"scales of {factors}")
+    return factors, [math.floor(factor * extent) for factor, extent in zip(factors, extents, strict=True)]
+
+
+def _sampling(node: Node) -> forms.Sampling:
+    old = node.opset < 11
+    return forms.Sampling(
+        node.attr("mode", "nearest"),
+        node.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel"),
+        node.attr("nearest_mode", "floor" if old else "round_prefer_floor"),
+        float(node.attr("cubic_coeff_a", -0.75)),
+        bool(node.attr("exclude_outside", 0)),
+        bool(node.attr("antialias", 0)),
+    )
+
+
+def _regions(node: Node, roi: Value | None, count: int) -> list[tuple[float, float] | None]:
+    if node.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return [None] * count
+    ends = known(roi, "the region").reshape(-1)
+    if ends.size != 2 * count:
+        raise LoadError(f"a region of {ends.size} numbers for {count} axes")
+    return [(float(ends[i]), float(ends[i + count])) for i in range(count)]
+
+
+def _grid_sample(node: Node, x: Value, grid: Value) -> Tensor:
+    told, padding = str(node.attr("mode", "linear")), node.attr("padding_mode", "zeros")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(told, told)
+    if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
+        raise NoForm(f"a grid sampled by {told!r} with padding {padding!r}")
+    places = known(grid, "the grid")
+    corners = bool(node.attr("align_corners", 0))
+    return forms.grid_sample(as_tensor(x), places, mode, padding, corners)
+
+
+def _affine_grid(node: Node, theta: Value, size: Value) -> Tensor:
+    return forms.affine_grid(as_tensor(theta), whole_numbers(size, "the size"), bool(node.attr("align_corners", 0)))
+
+
+def _roi_align(node: Node, x: Value, regions: Value, samples: Value) -> Tensor:
+    if node.attr("mode", "avg") != "avg":
+        raise NoForm("the largest of the points in a cell: the engine has their mean")
+    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    out = int(node.attr("output_height", 1)), int(node.attr("output_width", 1))
+    return forms.roi_align(
+        as_tensor(x),
+        known(regions, "the regions"),
+        known(samples, "the samples of the regions"),
+        out,
+        int(node.attr("sampling_ratio", 0)),
+        float(node.attr("spatial_scale", 1.0)),
+        node.attr("coordinate_transformation_mode", default) == "half_pixel",
+    )
+
+
+RULES: dict[str, Rule] = {
+    "AffineGrid": _affine_grid,
+    "GridSample": _grid_sample,
+    "Resize": _resize,
+    "RoiAlign": _roi_align,
+    "Upsample": _resize,
+}

@@ -1,0 +1,33 @@
+"""What each ONNX op becomes: a rule takes the node and its inputs, tensors or known arrays, and gives tensors.
+
+Layouts and paddings that the graph language lacks become equivalent graphs here. What has no static meaning in fp16 on
+this engine raises ``LoadError`` with the reason.
+"""
+
+from __future__ import annotations
+
+from aneforge.frontends.onnx import (
+    attention,
+    contrib,
+    elementwise,
+    indexing,
+    movement,
+    norms,
+    products,
+    recurrent,
+    reductions,
+    refusals,
+    resampling,
+    signal,
+    spatial,
+)
+from aneforge.frontends.onnx.node import Rule
+
+__all__ = ["RULES"]
+
+_ROOMS = (
+    *(elementwise, products, norms, spatial, resampling, reductions, movement, indexing, signal, recurrent),
+    *(attention, contrib, refusals),
+)
+
+RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}

@@ -1,0 +1,100 @@
+"""Fourier transforms as products with known matrices; complex numbers are pairs on the last axis."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from aneforge.frontends import forms
+from aneforge.frontends.onnx.node import Node, Rule, Value
+from aneforge.frontends.values import NoForm, as_tensor, axis_of, known, number
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+Array = np.ndarray
+
+_MOST_WEIGHTS = 1 << 24
+_MOST_SLICES = 32
+
+
+def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Tensor:
+    given = as_tensor(x)
+    told = int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "the axis"))
+    place = axis_of(told, given.ndim)
+    if place == given.ndim - 1:
+        raise NoForm("a transform along the pairs of complex numbers")
+    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+    extent, parts = given.shape[place], given.shape[-1]
+    size = 2 * (extent - 1) if inverse and onesided else extent
+    size = size if length is None else int(number(length, "the length of the transform"))
+    matrix = _matrix(size, extent, parts, inverse, onesided)
+    order = [*(i for i in range(given.ndim - 1) if i != place), place, given.ndim - 1]
+    lines = given if order == sorted(order) else given.transpose(order)
+    lead = lines.shape[:-2]
+    flat = lines.reshape(math.prod(lead), extent * parts).linear(matrix.reshape(matrix.shape[0] * matrix.shape[1], -1))
+    found = flat.reshape(*lead, *matrix.shape[:2])
+    return found if order == sorted(order) else found.transpose([order.index(i) for i in range(given.ndim)])
+
+
+def _matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -> Array:
+    """[out, out parts, in, in parts]; a line shorter or longer than the transform is filled up or cut off."""
+    if parts not in (1, 2):
+        raise NoForm(f"numbers of {parts} parts: real ones have one, complex ones two")
+    if 4 * size * extent > _MOST_WEIGHTS:
+        raise NoForm(f"a transform of {size} places: its matrix would be too large")
+    turn = np.exp((2j if inverse else -2j) * np.pi / size * np.outer(np.arange(size), np.arange(extent)))
+    turn[:, size:] = 0.0
+    turn = turn / size if inverse else turn
+    if inverse and onesided:  # the half that is left out mirrors the one that is there; only real numbers result
+        turn = np.where((np.arange(extent) == 0) | (2 * np.arange(extent) == size), 1.0, 2.0) * turn
+        turn[:, size // 2 + 1 :] = 0.0
+    elif onesided:
+        turn = turn[: size // 2 + 1]
+    real, imaginary = np.real(turn), np.imag(turn)
+    rows = [[real, -imaginary], [imaginary, real]]
+    rows = rows[:1] if inverse and onesided else rows
+    return np.stack([np.stack(row[:parts], axis=-1) for row in rows], axis=1)
+
+
+def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, length: Value | None = None) -> Tensor:
+    """Frames of a signal, weighed and transformed by one product. A convolution would say the same, with kernels wider
+    than the engine's."""
+    given = as_tensor(signal)
+    weights = None if window is None else known(window, "the window").reshape(-1)
+    if length is not None:
+        size = int(number(length, "the length of a frame"))
+    elif weights is not None:
+        size = weights.size
+    else:
+        raise NoForm("frames without a length")
+    raised = given if given.ndim == 3 else given.reshape(*given.shape, 1)
+    matrix = _matrix(size, size, raised.shape[2], False, bool(node.attr("onesided", 1)))
+    matrix = matrix if weights is None else matrix * weights[:, None]
+    frames = _framed(raised, size, int(number(step, "the step between frames")))
+    found = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
+    return found.reshape(*found.shape[:2], matrix.shape[0], 2)
+
+
+def _framed(x: Tensor, size: int, step: int) -> Tensor:
+    """[samples, places, parts] as [samples, frames, size * parts]: shifted blocks of what size and step share."""
+    samples, places, parts = x.shape
+    if not 0 < size <= places or step < 1:
+        raise NoForm(f"frames of {size} places, {step} apart, in a signal of {places}")
+    frames, block = (places - size) // step + 1, math.gcd(size, step)
+    if size // block > _MOST_SLICES:
+        if frames * size > _MOST_WEIGHTS // 16:
+            raise NoForm(f"{frames} frames of {size} places, {step} apart: they are named one by one")
+        named = np.arange(frames)[:, None] * step + np.arange(size)
+        return forms.gathered(x, 1, named).reshape(samples, frames, size * parts)
+    whole = forms.sliced(x, 1, 0, places // block * block)
+    blocks = whole.reshape(samples, places // block, block * parts)
+    stride = step // block
+    reach = (frames - 1) * stride + 1
+    taps = [blocks[:, tap : tap + reach : stride] for tap in range(size // block)]
+    return taps[0] if len(taps) == 1 else af.concat(taps, axis=2)
+
+
+RULES: dict[str, Rule] = {"DFT": _dft, "STFT": _stft}

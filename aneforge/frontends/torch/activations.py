@@ -1,0 +1,111 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import LoadError, forms
+from aneforge.frontends.forms import scaled
+from aneforge.frontends.torch.node import Node, Rule
+from aneforge.frontends.torch.values import axes_of, numeric
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+_STRAIGHT = 10.0  # here the curve of softplus is 5e-5 above its line
+
+
+def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
+    return lambda node, x, *rest: function(numeric(x))
+
+
+def _gelu(node: Node, x: Any) -> Tensor:
+    return forms.gelu(numeric(x), node.options.get("approximate", "none"))
+
+
+def _elu(node: Node, x: Any, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0) -> Tensor:
+    """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    given, a, s, inner = numeric(x), float(alpha), float(scale), float(input_scale)
+    if inner == 1.0:
+        return scaled(forms.elu(given, a), s)
+    return scaled(given.relu() + af.minimum(scaled(scaled(given, inner).exp() - 1.0, a), 0.0), s)
+
+
+def _softplus(node: Node, x: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Tensor:
+    """Above the threshold PyTorch takes the straight line, which the curve has met long before."""
+    given, slope = numeric(x), float(beta)
+    if float(threshold) < _STRAIGHT:
+        raise LoadError(f"a softplus that turns straight at {float(threshold):g}, before the curve has met the line")
+    return forms.softplus(given, 1 / slope, slope)
+
+
+def _prelu(node: Node, x: Any, slope: Any) -> Tensor:
+    """One slope, or one for each channel."""
+    given = numeric(x)
+    if isinstance(slope, (np.ndarray, Tensor)) and slope.ndim == 1 and given.ndim > 1:
+        slope = slope.reshape(1, slope.size, *(1,) * (given.ndim - 2))
+    return forms.prelu(given, slope)
+
+
+def _glu(node: Node, x: Any, dim: Any = -1) -> Tensor:
+    given = numeric(x)
+    first, second = af.split(given, 2, axis=axes_of(dim, given.ndim)[0])
+    return first * second.sigmoid()
+
+
+def _rrelu(node: Node, x: Any, lower: Any = 1 / 8, upper: Any = 1 / 3, training: Any = False, *_: Any) -> Tensor:
+    if training:
+        raise LoadError("a random slope: call module.eval() before exporting")
+    return forms.leaky_relu(numeric(x), (float(lower) + float(upper)) / 2)
+
+
+def _dropout(node: Node, x: Any, p: Any, train: Any) -> Any:
+    if train and float(p or 0.0) > 0:
+        raise LoadError("dropout that drops: call module.eval() before exporting")
+    return x
+
+
+def _native_dropout(node: Node, x: Any, p: Any, train: Any) -> Any:
+    kept = _dropout(node, x, p, train)
+    return [kept, np.ones(node.shape, bool)]
+
+
+RULES: dict[str, Rule] = {
+    **{
+        name: _unary(function)
+        for name, function in {
+            "hardsigmoid": forms.hard_sigmoid,
+            "hardswish": forms.hard_swish,
+            "log_sigmoid": lambda x: -(-x).softplus(),
+            "mish": forms.mish,
+            "relu": Tensor.relu,
+            "relu6": Tensor.relu6,
+            "sigmoid": Tensor.sigmoid,
+            "silu": Tensor.silu,
+            "softsign": Tensor.softsign,
+            "tanh": Tensor.tanh,
+            "tanhshrink": lambda x: x - x.tanh(),
+        }.items()
+    },
+    "alpha_dropout": _dropout,
+    "celu": lambda node, x, alpha=1.0: forms.celu(numeric(x), float(alpha)),
+    "dropout": _dropout,
+    "elu": _elu,
+    "feature_dropout": _dropout,
+    "gelu": _gelu,
+    "glu": _glu,
+    "hardshrink": lambda node, x, limit=0.5: forms.shrink(numeric(x), float(limit), 0.0),
+    "hardtanh": lambda node, x, low=-1.0, high=1.0: forms.clamped(numeric(x), float(low), float(high)),
+    "leaky_relu": lambda node, x, slope=0.01: forms.leaky_relu(numeric(x), float(slope)),
+    "native_dropout": _native_dropout,
+    "prelu": _prelu,
+    "rrelu": _rrelu,
+    "selu": lambda node, x: forms.selu(numeric(x)),
+    "softplus": _softplus,
+    "softshrink": lambda node, x, limit=0.5: forms.shrink(numeric(x), float(limit), float(limit)),
+    "threshold": lambda node, x, limit, value: forms.threshold(numeric(x), float(limit), float(value)),
+}

@@ -1,0 +1,141 @@
+# pyright: reportMissingImports=false
+"""PyTorch: a module or an exported program, walked op by op.
+
+``torch.export`` gives the program; ops that have a rule stay as they are, the others are decomposed
+by PyTorch itself. A node whose inputs are all known is computed by the ATen op itself, so shape computations and
+folded constants need no rules here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aneforge.errors import AneforgeError
+from aneforge.frontends import LoadError
+from aneforge.graph.graph import Graph
+from aneforge.process import quiet_warnings
+
+__all__ = ["coverage", "from_exported", "from_torch", "read"]
+
+_HOW = "torch.export.export(module, inputs) itself says more"
+
+
+def from_torch(
+    module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    dynamic: Any = None,
+    fixed: Mapping[str, Any] | None = None,
+    names: Sequence[str] | Mapping[str, str] | None = None,
+) -> Graph:
+    """The graph of a module, as it runs on inputs of the sizes of the examples.
+
+    ``dynamic`` is handed to ``torch.export`` as its dynamic shapes, for a module that is exported in no other way; the
+    sizes are still those of the examples. ``fixed`` gives whole inputs that are the same for every run, by name.
+    ``names`` renames: the outputs in order, or any input or output by its name. Buffers that the module writes to (a
+    cache of keys and values) become states: inputs and outputs of the graph.
+    """
+    torch = _torch()
+    if not isinstance(module, torch.nn.Module):
+        raise LoadError(f"a torch.nn.Module was expected, not a {type(module).__name__} object")
+    examples = tuple(example_inputs) if isinstance(example_inputs, (list, tuple)) else (example_inputs,)
+    what = type(module).__name__
+    with quiet_warnings():
+        try:
+            program = torch.export.export(module, examples, dict(example_kwargs or {}), dynamic_shapes=dynamic)
+        except Exception as error:  # tracing runs the user's own code
+            raise LoadError(f"{what}: torch.export cannot trace it ({_line(error)}); {_HOW}") from None
+    sizes = _example_sizes(torch, program, examples, dict(example_kwargs or {}))
+    return _graph(program, what, sizes, fixed or {}, names)
+
+
+def from_exported(
+    program: Any,
+    dims: Mapping[str, int] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    names: Sequence[str] | Mapping[str, str] | None = None,
+) -> Graph:
+    """The graph of an exported program. ``dims`` gives sizes to its symbolic dimensions: ``{"x[0]": 4}``."""
+    torch = _torch()
+    if not isinstance(program, torch.export.ExportedProgram):
+        raise LoadError(f"a torch.export.ExportedProgram was expected, not a {type(program).__name__} object")
+    return _graph(program, "exported program", dims or {}, fixed or {}, names)
+
+
+def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
+    """The graph of a ``.pt2`` file that ``torch.export.save`` wrote."""
+    _torch(f"{file.name}: ")
+    from aneforge.frontends.torch.archive import program_in
+
+    with quiet_warnings():
+        program, let_go = program_in(file)
+    return _graph(program, file.name, dims, fixed, None, let_go)
+
+
+def coverage() -> list[tuple[str, str, str]]:
+    """(op, what it becomes, why) for every core ATen op and every other op that has a rule."""
+    from aneforge.frontends.torch.coverage import coverage as listed
+
+    return listed()
+
+
+def _torch(where: str = "") -> Any:
+    try:
+        import torch
+        import torch.export
+    except ImportError:
+        raise LoadError(f"{where}reading PyTorch needs the torch package: pip install 'aneforge[torch]'") from None
+    return torch
+
+
+def _line(error: BaseException) -> str:
+    text = next((line for line in str(error).splitlines() if line.strip()), "no message")
+    return f"{type(error).__name__}: {text.strip()[:200]}"
+
+
+def _graph(
+    program: Any,
+    what: str,
+    dims: Mapping[str, int],
+    fixed: Mapping[str, Any],
+    names: Sequence[str] | Mapping[str, str] | None,
+    let_go: Callable[[], None] | None = None,
+) -> Graph:
+    from aneforge.frontends.torch.program import import_program
+
+    with quiet_warnings():
+        try:
+            lowered = program.run_decompositions(_decompositions())
+        except AneforgeError:
+            raise
+        except Exception as error:
+            raise LoadError(f"{what}: PyTorch cannot decompose the program ({_line(error)}); {_HOW}") from None
+        return import_program(lowered, what, dims, fixed, names, let_go)
+
+
+def _decompositions() -> Any:
+    """PyTorch's own, less those of ops that have a rule here: these are kept whole."""
+    import torch
+
+    from aneforge.frontends.torch.rules import HOSTED, plain_name, rule_for
+
+    table = torch.export.default_decompositions()
+    for op in list(table.keys()):
+        kind = str(op)
+        if rule_for(kind) is not None or plain_name(kind)[0] in HOSTED:
+            table.pop(op)
+    return table
+
+
+def _example_sizes(torch: Any, program: Any, args: Any, kwargs: Any) -> dict[str, int]:
+    """The sizes of the examples, by input and axis, for programs that leave them open."""
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    names = program.graph_signature.user_inputs
+    sizes = {}
+    for name, leaf in zip(names, leaves, strict=False):
+        if isinstance(leaf, torch.Tensor):
+            sizes |= {f"{name}[{axis}]": int(extent) for axis, extent in enumerate(leaf.shape)}
+    return {"": 0} | sizes if sizes else {}

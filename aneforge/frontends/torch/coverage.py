@@ -1,0 +1,98 @@
+# pyright: reportMissingImports=false
+"""Which ATen ops are read, and as what: for the page that people look things up in."""
+
+from __future__ import annotations
+
+from aneforge.frontends import LoadError
+from aneforge.frontends.torch.hosted import RANDOM
+from aneforge.frontends.torch.rules import HOSTED, REFUSED, RULES
+
+__all__ = ["NATIVE", "coverage"]
+
+CONSTANT = frozenset(
+    (
+        *("_local_scalar_dense", "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace"),
+        *("ones", "scalar_tensor", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride", "zeros"),
+    )
+)
+"""Ops of known values only: the op itself computes them."""
+
+NATIVE = frozenset(
+    (
+        *("_native_batch_norm_legit_no_training", "_softmax", "abs", "absolute", "acos", "acosh", "add"),
+        *("amax", "amin", "asin", "asinh", "atan", "atan2", "atanh", "avg_pool2d", "batch_norm"),
+        *("bmm", "cat", "ceil", "clamp", "concat", "constant_pad_nd", "conv2d", "conv_transpose2d"),
+        *("convolution", "cos", "cosh", "deg2rad", "div", "elu", "eq", "erf", "exp", "exp2"),
+        *("expand", "flip", "floor", "floor_divide", "gather", "ge", "gelu", "gt", "hardsigmoid", "hardtanh"),
+        *("index_select", "isnan", "layer_norm", "le", "leaky_relu", "linear", "log", "log1p", "logical_and"),
+        *("logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "matmul", "max_pool2d", "maximum"),
+        *("mean", "minimum", "mm", "mul", "native_layer_norm", "ne", "neg", "permute", "pixel_shuffle"),
+        *("pixel_unshuffle", "pow", "prelu", "prod", "rad2deg", "reciprocal", "reflection_pad1d"),
+        *("reflection_pad2d", "relu", "relu6", "remainder", "repeat", "replication_pad1d", "replication_pad2d"),
+        *("reshape", "rms_norm", "round", "rsqrt", "scaled_dot_product_attention", "select", "sgn", "sigmoid"),
+        *("sign", "signbit", "silu", "sin", "sinh", "slice", "softmax", "softplus", "softsign"),
+        *("sqrt", "square", "squeeze", "stack", "sub", "sum", "tan", "tanh"),
+        *("tile", "transpose", "unsqueeze", "upsample_bilinear2d", "upsample_nearest2d", "view"),
+        *("where", "quantized_decomposed.dequantize_per_tensor", "quantized_decomposed.quantize_per_tensor"),
+    )
+)
+"""Ops that one op of the graph language says, a view beside it at most; the others become several."""
+
+HOST_WHEN: dict[str, str] = {
+    **dict.fromkeys(
+        ("embedding", "gather", "index", "index_select", "take"), "on the host when the index is computed"
+    ),
+    **dict.fromkeys(
+        ("index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce"),
+        "on the host when the places are computed",
+    ),
+    **dict.fromkeys(
+        ("index_copy", "index_put"), "a computed place is marked by the host, and the engine chooses by the marks"
+    ),
+    **dict.fromkeys(
+        ("max_pool2d_with_indices", "max_pool3d_with_indices"), "on the host when somebody reads the indices"
+    ),
+}
+
+_KNOWN = "its value hangs on nothing that the graph computes: it is worked out while the model is read"
+
+
+def coverage() -> list[tuple[str, str, str]]:
+    """(op, ``native form`` | ``equivalent`` | ``host`` | ``refused``, why), for every core ATen op and every rule."""
+    names = {name.split(".")[0] if not name.startswith("quantized") else name for name in RULES}
+    names |= set(HOSTED) | set(REFUSED) | _core() | set(RANDOM)
+    return [(name, *_form(name)) for name in sorted(names)]
+
+
+def _core() -> set[str]:
+    try:
+        import torch
+    except ImportError:
+        raise LoadError("listing the core ATen ops needs the torch package: pip install 'aneforge[torch]'") from None
+    aten = torch.ops.aten
+    packets = (getattr(aten, name) for name in dir(aten))
+    return {
+        packet._qualified_op_name.split("::")[1]
+        for packet in packets
+        if hasattr(packet, "overloads")
+        and any(torch.Tag.core in getattr(packet, overload).tags for overload in packet.overloads())
+    }
+
+
+def _form(name: str) -> tuple[str, str]:
+    if name in REFUSED:
+        return "refused", REFUSED[name]
+    if RULES.get(name) is RULES["nonzero"]:
+        return "refused", "the size of its result follows from the data, unless that is known"
+    if name == "median":
+        return "host", "takes the middle of a sorted line, and where it stood"
+    if name in RANDOM:
+        return "refused", "random numbers, which every run would draw anew: pass them as an input"
+    if name in HOSTED:
+        return "host", HOSTED[name]
+    if name in CONSTANT:
+        return "equivalent", _KNOWN
+    ruled = name in RULES or any(each.startswith(f"{name}.") for each in RULES)
+    if not ruled:
+        return "refused", "no rule for this op; it is not read"
+    return "native form" if name in NATIVE else "equivalent", HOST_WHEN.get(name, "")

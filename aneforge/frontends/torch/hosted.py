@@ -1,0 +1,87 @@
+"""Ops that only the host can compute, and why."""
+
+from __future__ import annotations
+
+from aneforge.frontends.importer.reasons import INTEGERS
+
+__all__ = ["HOSTED", "RANDOM", "REFUSED"]
+
+_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
+_SPECIAL = "is a function that no engine has, and no short form of those it has gives it"
+_SAMPLES = "reads elements at computed places; the engine takes fixed ones only (C42)"
+_RUNNING = "runs along an axis keeping what is largest or smallest, step by step"
+_ALGEBRA = "is linear algebra with steps that hang on the data"
+
+HOSTED: dict[str, str] = {
+    "_embedding_bag": _INDEX,
+    "_embedding_bag_forward_only": _INDEX,
+    "_pdist_forward": "gives the distances of pairs of rows, each pair once",
+    "bincount": INTEGERS,
+    "bitwise_left_shift": INTEGERS,
+    "bitwise_right_shift": INTEGERS,
+    "bucketize": _INDEX,
+    "cummax": _RUNNING,
+    "cummin": _RUNNING,
+    "cumprod": "multiplies along an axis, step by step",
+    "digamma": _SPECIAL,
+    "erfinv": _SPECIAL,
+    "grid_sampler_2d": _SAMPLES,
+    "grid_sampler_3d": _SAMPLES,
+    "histc": INTEGERS,
+    "i0": _SPECIAL,
+    "igamma": _SPECIAL,
+    "igammac": _SPECIAL,
+    "kthvalue": "picks one element of a sorted line, and where it stood",
+    "lgamma": _SPECIAL,
+    "linalg_cholesky_ex": _ALGEBRA,
+    "linalg_det": _ALGEBRA,
+    "linalg_inv_ex": _ALGEBRA,
+    "linalg_qr": _ALGEBRA,
+    "linalg_solve_ex": _ALGEBRA,
+    "logcumsumexp": "sums exponentials along an axis, step by step",
+    "masked_scatter": "writes to places that the graph computes; the engine takes fixed indices only (C42)",
+    "max_unpool2d": "writes to places that the graph computes; the engine takes fixed indices only (C42)",
+    "max_unpool3d": "writes to places that the graph computes; the engine takes fixed indices only (C42)",
+    "mode": "finds the most frequent element of a line",
+    "mvlgamma": _SPECIAL,
+    "nextafter": "steps to the next number of float32",
+    "one_hot": INTEGERS,
+    "polygamma": _SPECIAL,
+    "searchsorted": _INDEX,
+    "special_entr": _SPECIAL,
+    "special_erfcx": _SPECIAL,
+    "special_i0e": _SPECIAL,
+    "special_i1": _SPECIAL,
+    "special_i1e": _SPECIAL,
+    "special_log_ndtr": _SPECIAL,
+    "special_ndtri": _SPECIAL,
+    "special_zeta": _SPECIAL,
+    "tril_indices": INTEGERS,
+    "triu_indices": INTEGERS,
+}
+"""By op: its result has a fixed shape, so the model still loads; the reason is what the user reads."""
+
+_TRAINING = "belongs to training; export the module after .eval(), without gradients"
+
+REFUSED: dict[str, str] = {
+    "_adaptive_avg_pool2d_backward": _TRAINING,
+    "_fft_c2r": "complex numbers; the engine has none",
+    "_fft_r2c": "complex numbers; the engine has none",
+    "_fft_c2c": "complex numbers; the engine has none",
+    "avg_pool2d_backward": _TRAINING,
+    "convolution_backward": _TRAINING,
+    "embedding_dense_backward": _TRAINING,
+    "max_pool2d_with_indices_backward": _TRAINING,
+    "native_group_norm_backward": _TRAINING,
+    "native_layer_norm_backward": _TRAINING,
+    "view_as_complex": "complex numbers; write the rotation with sines and cosines",
+    "view_as_real": "complex numbers; write the rotation with sines and cosines",
+    "complex": "complex numbers; the engine has none",
+    "polar": "complex numbers; write the rotation with sines and cosines",
+}
+"""Ops that have no meaning here, each with its reason."""
+
+RANDOM = (
+    *("bernoulli", "multinomial", "normal_functional", "rand", "rand_like", "randint", "randint_like", "randn"),
+    *("randn_like", "randperm", "uniform"),
+)

@@ -1,0 +1,315 @@
+"""Elements picked and written by index: known places become gathers, joins and scatters of the graph; a computed
+place becomes a mark, which the engine can choose by, or is left to the host."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import LoadError
+from aneforge.frontends.forms import broadcast_to, gathered, sliced, truth
+from aneforge.frontends.torch.movement import moved
+from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.values import axes_of, numeric, shaped
+from aneforge.frontends.values import NoForm
+from aneforge.graph import builders as af
+from aneforge.graph.ops.host import host
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+_MOST_PLACES = 1 << 18  # a list of places is an attribute of the node, and printed with it
+_BY_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
+_WRITES = "writes to places that the graph computes; the engine takes fixed indices only (C42)"
+
+
+def _places(value: Any) -> np.ndarray:
+    """Known places; a mask gives the places where it holds."""
+    if isinstance(value, Tensor):
+        raise NoForm(_BY_INDEX)
+    return np.asarray(value)
+
+
+def _picked(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """Elements of the flattened tensor, in the shape of the result."""
+    if places.size > _MOST_PLACES:
+        raise NoForm(f"picks {places.size} elements one by one")
+    return shaped(af.gather(x.reshape(x.size), places.reshape(-1), axis=0), shape)
+
+
+# Reading.
+
+
+def _index(node: Node, x: Any, indices: Sequence[Any]) -> Any:
+    """Advanced indexing, as NumPy has it."""
+    given = moved(x)
+    if any(isinstance(each, Tensor) for each in indices):
+        raise NoForm(_BY_INDEX)
+    known = [None if each is None else _places(each) for each in indices]
+    used = [axis for axis, each in enumerate(known) if each is not None]
+    if len(used) == 1 and known[used[0]].dtype != bool:  # type: ignore[union-attr]
+        return _along(given, used[0], known[used[0]], node.shape)  # type: ignore[arg-type]
+    key = tuple(slice(None) if each is None else each for each in known)
+    return _picked(given, _numbered(given)[key], node.shape)
+
+
+def _numbered(x: Tensor) -> np.ndarray:
+    if x.size > 1 << 24:
+        raise NoForm("picks single elements of a large tensor")
+    return np.arange(x.size).reshape(x.shape)
+
+
+def _along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """Known places along one axis; a run of them is a slice."""
+    size = x.shape[axis]
+    flat = np.where(places < 0, places + size, places).reshape(-1).astype(int)
+    outside = flat[(flat < 0) | (flat >= size)]
+    if outside.size:
+        raise LoadError(f"index {int(outside[0])} of an axis of {size}")
+    if flat.size and (np.diff(flat) == 1).all():
+        return shaped(sliced(x, axis, int(flat[0]), int(flat[-1]) + 1), shape)
+    return shaped(af.gather(x, flat, axis=axis), shape)
+
+
+def _index_select(node: Node, x: Any, dim: int, index: Any) -> Any:
+    given = moved(x)
+    return _along(given, axes_of(dim, given.ndim)[0], _places(index), node.shape)
+
+
+def _embedding(node: Node, table: Any, indices: Any, *_: Any) -> Any:
+    if isinstance(indices, Tensor):
+        raise NoForm("looks up rows of a table by a computed index; the engine takes fixed indices only (C42)")
+    return shaped(gathered(moved(table), 0, np.asarray(indices).reshape(-1)), node.shape)
+
+
+def _gather(node: Node, x: Any, dim: int, index: Any, *_: Any) -> Any:
+    """One place for each element of the result."""
+    given, places = moved(x), _places(index)
+    axis = axes_of(dim, given.ndim)[0]
+    flat = _numbered(given)
+    window = tuple(slice(0, extent) if i != axis else slice(None) for i, extent in enumerate(places.shape))
+    return _picked(given, np.take_along_axis(flat[window], places, axis), node.shape)
+
+
+def _take(node: Node, x: Any, index: Any) -> Any:
+    given = moved(x)
+    return _picked(given, _numbered(given).reshape(-1)[_places(index)], node.shape)
+
+
+def _diagonal(node: Node, x: Any, offset: int = 0, first: int = 0, second: int = 1) -> Any:
+    given = moved(x)
+    return _picked(given, np.diagonal(_numbered(given), int(offset), int(first), int(second)), node.shape)
+
+
+def _as_strided(node: Node, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
+    """Places in memory, for a tensor that lies there in order."""
+    given = moved(x)
+    packed = tuple(math.prod(given.shape[i + 1 :]) for i in range(given.ndim))
+    lies = node.operand_strides[0] if node.operand_strides else packed
+    if held(tuple(lies)) != packed:
+        raise LoadError("a view by strides of a tensor that does not lie in order")
+    steps = [np.arange(int(n)) * int(s) for n, s in zip(size, stride, strict=True)]
+    places = np.asarray(int(offset or 0))
+    for axis, step in enumerate(steps):
+        places = places + step.reshape((-1,) + (1,) * (len(steps) - 1 - axis))
+    return _picked(given, np.broadcast_to(places, node.shape), node.shape)
+
+
+# Writing to known places.
+
+
+def _select_scatter(node: Node, x: Any, source: Any, dim: int, index: int) -> Tensor:
+    axis = axes_of(dim, len(node.shape))[0]
+    place = int(index) % node.shape[axis]
+    return _slice_scatter(node, x, source, dim, place, place + 1)
+
+
+def _slice_scatter(
+    node: Node, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Tensor:
+    """What stands before, the new part, what stands after."""
+    axis = axes_of(dim, len(node.shape))[0]
+    extent = node.shape[axis]
+    chosen = range(extent)[slice(0 if start is None else int(start), extent if end is None else int(end), int(step))]
+    base, new = (truth(x), truth(source)) if node.gives_bool else (numeric(x), numeric(source))
+    wanted = tuple(len(chosen) if i == axis else each for i, each in enumerate(node.shape))
+    new = _under(new, *wanted) if new.size == math.prod(wanted) else broadcast_to(new, wanted)
+    if not len(chosen):
+        return base
+    if step != 1:
+        return af.scatter(base, list(chosen), new, axis)
+    before = [sliced(base, axis, 0, chosen[0])] if chosen[0] else []
+    after = [sliced(base, axis, chosen[-1] + 1, extent)] if chosen[-1] + 1 < extent else []
+    return af.concat([*before, new, *after], axis=axis) if before or after else new
+
+
+def _written(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
+    """Values put at places of the flattened tensor."""
+    base = numeric(x)
+    flat = places.reshape(-1)
+    if flat.size > 4096:
+        raise NoForm(f"writes {flat.size} elements one by one")
+    lines = values.reshape(values.size) if values.size == flat.size else broadcast_to(values, places.shape)
+    lines = lines.reshape(lines.size)
+    if not add and len(set(flat.tolist())) != flat.size:
+        last = {place: at for at, place in enumerate(flat.tolist())}  # of equal places the last one stays
+        lines, flat = af.gather(lines, list(last.values())), np.array(list(last))
+    found = af.scatter(base.reshape(base.size), flat.tolist(), lines, 0, mode="add" if add else "set")
+    return found.reshape(*base.shape)
+
+
+def _index_put(node: Node, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
+    used = [axis for axis, each in enumerate(indices) if each is not None]
+    if len(used) == 1 and not accumulate and (choice := _chosen(node, x, indices[used[0]], values)) is not None:
+        return choice
+    if any(isinstance(each, Tensor) for each in indices):
+        if len(used) == 1 and not accumulate and not node.gives_bool:
+            return _marked_write(node, x, used[0], indices[used[0]], numeric(values))
+        raise NoForm(_WRITES)
+    known = [None if each is None else np.asarray(each) for each in indices]
+    if len(used) == 1 and known[used[0]].ndim == 1 and known[used[0]].dtype != bool:  # type: ignore[union-attr]
+        return _put_along(node, x, used[0], known[used[0]], numeric(values), accumulate)  # type: ignore[arg-type]
+    base = numeric(x)
+    key = tuple(slice(None) if each is None else each for each in known)
+    return _written(node, x, _numbered(base)[key], numeric(values), accumulate)
+
+
+def _chosen(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
+    """A mask over leading axes and one value: a choice. None where it is something else."""
+    is_mask = index.dtype == "bool" if isinstance(index, Tensor) else np.asarray(index).dtype == bool
+    if not is_mask:
+        return None
+    if math.prod(getattr(values, "shape", ()) or (1,)) != 1:
+        return None
+    mask = truth(index)
+    wanted = (*mask.shape, *(1,) * (len(node.shape) - mask.ndim))
+    mask = mask.reshape(*wanted) if wanted != mask.shape else mask
+    return af.where(mask, numeric(values).reshape(*(1,) * len(node.shape)), numeric(x))
+
+
+def _put_along(node: Node, x: Any, axis: int, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
+    base = numeric(x)
+    size = base.shape[axis]
+    flat = [int(each) % size for each in places.reshape(-1)]
+    wanted = (*base.shape[:axis], len(flat), *base.shape[axis + 1 :])
+    new = values if values.shape == wanted else broadcast_to(values, wanted)
+    if not add and flat == list(range(flat[0], flat[0] + len(flat))):
+        return _slice_scatter(node, x, new, axis, flat[0], flat[0] + len(flat))
+    if not add and len(set(flat)) != len(flat):
+        last = {place: at for at, place in enumerate(flat)}
+        new, flat = af.gather(new, list(last.values()), axis=axis), list(last)
+    return af.scatter(base, flat, new, axis, mode="add" if add else "set")
+
+
+def _index_copy(node: Node, x: Any, dim: int, index: Any, source: Any) -> Tensor:
+    axis = axes_of(dim, len(node.shape))[0]
+    if isinstance(index, Tensor):
+        return _marked_write(node, x, axis, index, numeric(source))
+    return _put_along(node, x, axis, np.asarray(index), numeric(source), False)
+
+
+def _index_add(node: Node, x: Any, dim: int, index: Any, source: Any) -> Tensor:
+    axis = axes_of(dim, len(node.shape))[0]
+    if isinstance(index, Tensor):
+        raise NoForm(_WRITES)
+    factor = float(node.options.get("alpha", 1))
+    new = numeric(source) if factor == 1.0 else numeric(source) * factor
+    return _put_along(node, x, axis, np.asarray(index), new, True)
+
+
+def _index_fill(node: Node, x: Any, dim: int, index: Any, value: Any) -> Tensor:
+    if isinstance(index, Tensor):
+        raise NoForm(_WRITES)
+    axis = axes_of(dim, len(node.shape))[0]
+    return _put_along(node, x, axis, np.asarray(index), numeric(value).reshape(*(1,) * len(node.shape)), False)
+
+
+def _marked_write(node: Node, x: Any, axis: int, index: Tensor, values: Tensor) -> Tensor:
+    """Places that are computed, along one axis: the host marks them, and the engine chooses by the marks. A cache of
+    keys and values so stays on the engine; only a line of marks crosses."""
+    base = numeric(x)
+    count, size = index.size, base.shape[axis]
+    wanted = (*base.shape[:axis], count, *base.shape[axis + 1 :])
+    new = values if values.size == math.prod(wanted) else broadcast_to(values, wanted)
+    cover = _marks(node, index, size, (size,), 1)
+    before, after = math.prod(base.shape[:axis]), math.prod(base.shape[axis + 1 :])
+    lines = _under(new, before, count, after)
+    if count > 1:
+        lines = _marks(node, index, size, (size, count), 0) @ lines
+    found = af.where(cover.reshape(1, size, 1), lines, _under(base, before, size, after))
+    return _under(found, *base.shape)
+
+
+def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output: int) -> Tensor:
+    """Made once for all that is written to the same places, as the caches of all layers are."""
+    key = ("marks", index.uid, size, output)
+    if key not in node.shared:
+        node.shared[key] = host(
+            [index],
+            language="torch",
+            kind="aneforge.marks",
+            body=json.dumps({"size": size}),
+            shape=shape,
+            dtype="bool" if output else "fp16",
+            output=output,
+            reason="turns computed places into marks; the engine chooses by them where to write",
+        )
+    return node.shared[key]
+
+
+def _under(x: Tensor, *shape: int) -> Tensor:
+    return x if x.shape == shape else x.reshape(*shape)
+
+
+def _scatter(node: Node, x: Any, dim: int, index: Any, source: Any, add: bool = False) -> Tensor:
+    """One place for each element that is written."""
+    if isinstance(index, Tensor):
+        raise NoForm(_WRITES)
+    if node.options.get("reduce") not in (None, "add"):
+        raise NoForm(f"writes with {node.options['reduce']!r}")
+    base, places = numeric(x), np.asarray(index)
+    axis = axes_of(dim, base.ndim)[0]
+    flat = _numbered(base)
+    window = tuple(slice(0, extent) if i != axis else slice(None) for i, extent in enumerate(places.shape))
+    where = np.take_along_axis(flat[window], places, axis)
+    new = numeric(source)
+    if new.ndim == places.ndim and new.shape != places.shape:
+        new = new.slice_by_size([0] * new.ndim, places.shape)
+    return _written(node, x, where, new, add or node.options.get("reduce") == "add")
+
+
+def _scatter_reduce(
+    node: Node, x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
+) -> Tensor:
+    if reduce == "sum" and node.options.get("include_self", include_self):
+        return _scatter(node, x, dim, index, source, add=True)
+    raise NoForm(f"gathers what falls on one place by {reduce!r}")
+
+
+def _masked_select(node: Node, *_: Any) -> Tensor:
+    raise LoadError("how many elements the result has follows from the data; the engine needs fixed sizes")
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("index", "_unsafe_index"), _index),
+    **dict.fromkeys(("index_put", "_unsafe_index_put", "_index_put_impl"), _index_put),
+    **dict.fromkeys(("as_strided", "as_strided_copy"), _as_strided),
+    **dict.fromkeys(("diagonal", "diagonal_copy"), _diagonal),
+    **dict.fromkeys(("masked_select", "nonzero", "unique_consecutive", "_unique2", "unique_dim"), _masked_select),
+    "embedding": _embedding,
+    "gather": _gather,
+    "index_add": _index_add,
+    "index_copy": _index_copy,
+    "index_fill": _index_fill,
+    "index_select": _index_select,
+    "scatter": _scatter,
+    "scatter_add": lambda node, x, dim, index, source: _scatter(node, x, dim, index, source, add=True),
+    "scatter_reduce": _scatter_reduce,
+    "select_scatter": _select_scatter,
+    "slice_scatter": _slice_scatter,
+    "take": _take,
+}

@@ -1,0 +1,413 @@
+# pyright: reportMissingImports=false
+"""The language of exported programs: ATen ops with the shapes and types that PyTorch gives them.
+
+Known values are PyTorch tensors, so that ATen itself computes with them; rules see them as arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from aneforge.errors import LoadError, first_line
+from aneforge.frontends.forms import truth
+from aneforge.frontends.importer.importer import Importer
+from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
+from aneforge.frontends.records import Block, Operation, Ref
+from aneforge.frontends.torch.calls import arrays, host_nodes, in_fp16, numbers_of, ordered
+from aneforge.frontends.torch.deep import Deep
+from aneforge.frontends.torch.naming import Names
+from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.quantised import ENCODES
+from aneforge.frontends.torch.rules import (
+    DEEP_RULES,
+    HOSTED,
+    MOVES,
+    REFUSED,
+    activations,
+    elementwise,
+    indexing,
+    plain_name,
+    rule_for,
+)
+from aneforge.frontends.torch.sizes import Sizes
+from aneforge.frontends.values import NoForm
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.node import MAX_RANK
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["Torch"]
+
+Operand = tuple[Any, str, tuple[int, ...]]
+"""A value, and the type and shape that PyTorch gives it."""
+
+_LARGE = 1 << 18
+_CHECKS = ("_assert", "sym_constrain_range")
+_FREE = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
+_FREE += ("contiguous", "lift")
+"""Ops that read no numbers: they may be asked of an integer too."""
+
+
+@dataclass
+class _Call:
+    """One call of an op with its arguments bound."""
+
+    fx: Any
+    args: Any
+    kwargs: Any
+    node: Node | None
+    operands: list[Operand]
+
+    @property
+    def computed(self) -> bool:
+        leaves = tree_leaves((self.args, self.kwargs), is_leaf=lambda leaf: isinstance(leaf, Deep))
+        return any(isinstance(leaf, (Tensor, Deep)) for leaf in leaves)
+
+
+class Torch(Language):
+    names_inner_ops = True
+
+    def __init__(self, sizes: Sizes, names: Names, release: Callable[[], None] | None) -> None:
+        self.sizes, self.names, self._release = sizes, names, release
+        self.shared: dict[Any, Any] = {}
+        self.importer: Importer | None = None
+        self.output_names: list[str] = []
+        self.renamed: dict[str, str] = {}
+
+    def release(self) -> None:
+        if self._release is not None:
+            self._release()
+
+    # Records.
+
+    def block(self, module: Any) -> Block:
+        """The calls of a graph. What takes results apart becomes a name of the result."""
+        self.names.look_at(module.graph.nodes)
+        operations: list[Operation] = []
+        outputs: list[str] = []
+        inputs: list[tuple[str, Any]] = []
+        for fx in module.graph.nodes:
+            if fx.op == "placeholder":
+                inputs.append((fx.name, None))
+            elif fx.op == "get_attr":
+                value = operator.attrgetter(fx.target)(module)
+                constant = value.detach() if isinstance(value, torch.Tensor) else value
+                operations.append(Operation("get_attr", {}, [(fx.name, None)], name=fx.name, source=constant))
+            elif fx.op == "output":
+                results = fx.args[0] if isinstance(fx.args[0], (list, tuple)) else [fx.args[0]]
+                for place, result in enumerate(results):
+                    if isinstance(result, torch.fx.Node):
+                        outputs.append(_key(result))
+                    else:  # a number or nothing
+                        name = f"{fx.name}.{place}"
+                        operations.append(Operation("get_attr", {}, [(name, None)], name=name, source=result))
+                        outputs.append(name)
+            elif fx.op != "call_function":
+                raise LoadError(f"{fx.name} ({fx.op}): not a call of an op")
+            elif fx.target is not operator.getitem and (
+                fx.users or fx.target is torch.ops.aten._local_scalar_dense.default
+            ):
+                reads: list[Any] = [Ref(_key(node)) for node in fx.all_input_nodes]
+                names = [(name, None) for name in _result_keys(fx)]
+                operations.append(Operation(str(fx.target), {"": reads}, list(names), name=fx.name, source=fx))
+        return Block(inputs, outputs, operations)
+
+    # Binding, and what is settled at once.
+
+    def bind(self, importer: Importer, operation: Operation, scope: Scope) -> _Call:
+        self.importer = importer
+        if operation.kind == "get_attr":
+            return _Call(None, (), {}, None, [])
+        fx = operation.source
+
+        def value(node: Any) -> Any:
+            keys = _result_keys(node) if node.target is not operator.getitem else [_key(node)]
+            found = [scope[key] for key in keys]
+            return found if isinstance(node.meta.get("val"), (list, tuple)) and len(keys) != 1 else found[0]
+
+        args, kwargs = map_arg((fx.args, fx.kwargs), value)
+        call = _Call(fx, args, kwargs, None, [])
+        encodes = isinstance(fx.target, torch._ops.OpOverload) and plain_name(str(fx.target))[0] in ENCODES
+        if (call.computed or encodes) and self.control_for(operation) is None:
+            if fx.target is torch.ops.aten.index.Tensor:
+                self._count_picked(fx, args)
+            operation.name = self.names.of(fx)
+            call.node = self._node(fx, operation.name)
+            for each in fx.all_input_nodes:
+                shape, kind = self.sizes.results(each.meta.get("val"))[0]
+                call.operands.append((value(each), kind, shape))
+        return call
+
+    def control_for(self, operation: Operation) -> Control | None:
+        if operation.kind == "get_attr":
+            return lambda importer, operation, op, scope: [operation.source]
+        fx = operation.source
+        if isinstance(fx.target, torch._ops.HigherOrderOperator):
+            return self._inline
+        if self.sizes.value(fx.meta.get("val")) is not None:
+            return lambda importer, operation, op, scope: [self.sizes.value(fx.meta.get("val"))]
+        if not isinstance(fx.target, torch._ops.OpOverload):
+            return _arithmetic
+        if plain_name(str(fx.target))[0].startswith(_CHECKS):
+            return lambda importer, operation, op, scope: [None] * len(operation.outputs)
+        if fx.target is torch.ops.aten._local_scalar_dense.default:
+            return self._read_out
+        return None
+
+    def _read_out(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
+        """A tensor's only number, as a size or an index."""
+        if isinstance(op.args[0], (Tensor, Deep)):
+            raise LoadError(
+                "turns a computed number into a size or an index, and the engine needs fixed ones; fix the input that "
+                "it comes from (fixed={...}), or index with a tensor or a mask"
+            )
+        number = numbers_of(op.args[0]).reshape(-1)[0].item()
+        self.sizes.bind(op.fx.meta.get("val"), number)
+        return [number]
+
+    def _inline(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
+        """A wrapped piece of a program (no_grad, autocast), or the branch of a choice that is known."""
+        name, args = str(op.fx.target), op.args
+        modules = [place for place, each in enumerate(args) if isinstance(each, torch.nn.Module)]
+        if name == "cond" and not isinstance(args[0], Tensor):
+            chosen, operands = args[1] if bool(args[0]) else args[2], args[3]
+        elif name.startswith("wrap") and len(modules) == 1:
+            chosen, operands = args[modules[0]], args[modules[0] + 1 :]
+        else:
+            raise LoadError("the data decide which part runs; the engine runs a fixed program")
+        return importer.inline("", self.block(chosen), None, list(operands))
+
+    def _count_picked(self, fx: Any, args: Any) -> None:
+        """A known mask picks a known number of elements, which the program leaves open."""
+        masks = [each for each in args[1] if isinstance(each, torch.Tensor) and each.dtype == torch.bool]
+        extents = getattr(fx.meta.get("val"), "shape", ())
+        if masks and not any(isinstance(each, (Tensor, Deep)) for each in args[1]):
+            count = int(torch.stack([each.sum() for each in masks]).max())
+            for extent in extents:
+                if self.sizes.value(extent) is None:
+                    self.sizes.bind(extent, count)
+
+    def _node(self, fx: Any, name: str) -> Node:
+        results = self.sizes.results(fx.meta.get("val"))
+        several = isinstance(fx.meta.get("val"), (tuple, list))
+        read = {each.args[1] for each in fx.users if each.target is operator.getitem and each.users}
+        inputs = [each.meta.get("val") for each in fx.all_input_nodes]
+        tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+        return Node(
+            kind=str(fx.target),
+            name=name,
+            shapes=[shape for shape, _ in results],
+            dtypes=[kind for _, kind in results],
+            operand_dtypes=[str(each.dtype).removeprefix("torch.") for each in tensors],
+            operand_strides=[self.sizes.shape(each.stride()) for each in tensors[:1]],
+            wanted=frozenset(read) if several else frozenset([0]),
+            shared=self.shared,
+        )
+
+    # Known values.
+
+    def is_known(self, op: _Call) -> bool:
+        return op.node is None
+
+    def fold(self, op: _Call) -> Sequence[Any]:
+        """A node of known inputs, computed by the op itself on the CPU."""
+        target, args = op.fx.target, op.args
+        if torch.Tag.nondeterministic_seeded in target.tags and "dropout" not in str(target):
+            raise LoadError("draws new random numbers in every run; make them an input of the model")
+        if args and isinstance(args[0], Encoded) and (kept := _turned(plain_name(str(target))[0], *args)) is not None:
+            return [kept]
+        self._charge(op.fx)
+        plain = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
+        plain, named = tree_map_only(
+            torch.device, lambda _: torch.device("cpu"), (plain, {**op.kwargs, "pin_memory": None})
+        )
+        if "pin_memory" not in op.kwargs:
+            del named["pin_memory"]
+        try:
+            with torch.no_grad():
+                computed = target(*plain, **named)
+        except Exception as error:
+            raise LoadError(f"a known value could not be computed: {first_line(error)}") from None
+        return list(computed) if isinstance(op.fx.meta.get("val"), (tuple, list)) else [computed]
+
+    def _charge(self, fx: Any) -> None:
+        assert self.importer is not None
+        if not fx.target.is_view:
+            count = sum(math.prod(shape) for shape, _ in self.sizes.results(fx.meta.get("val")))
+            self.importer.folding.charge(count, count, f"{self.importer.file}: {fx.name} ({fx.target})")
+
+    # Rules and the host.
+
+    def rule(self, op: _Call) -> Callable[[_Call], Any]:
+        return self._made
+
+    def _made(self, op: _Call) -> Any:
+        node = op.node
+        assert node is not None
+        base, full = plain_name(node.kind)
+        operands = op.operands
+        if base in REFUSED:
+            raise LoadError(REFUSED[base])
+        if any("complex" in kind for kind in (*node.dtypes, *(kind for _, kind, _ in operands))):
+            raise LoadError("the engine has no complex numbers")
+        before, after = ordered(op.fx.target, op.args, op.kwargs)
+        node.options = arrays(after)
+        if any(isinstance(value, Deep) for value, _, _ in operands):
+            return self._deep(node, base, full, before)
+        rule = rule_for(node.kind)
+        if rule is not None and base not in HOSTED and base not in indexing.RULES and _computes_floats(node, operands):
+            before = [self._in_fp16(argument) for argument in before]
+            operands = [(self._in_fp16(value), kind, shape) for value, kind, shape in operands]
+        reason = _why_on_host(base, node, operands) if rule is not None or base in HOSTED else None
+        try:
+            if reason is None and rule is None:
+                raise LoadError(f"op {node.kind!r} is not supported")
+            if reason is None and rule is not None:
+                return rule(node, *arrays(before))
+        except NoForm as no_form:
+            reason = str(no_form)
+        finally:
+            if any(math.prod(shape) > _LARGE for _, _, shape in operands):
+                self.release()
+        kinds: Mapping[int, Sequence[Any]] = {id(value): rest for value, *rest in operands}
+        return host_nodes(node, before, after, kinds, str(reason))
+
+    def _in_fp16(self, value: Any) -> Any:
+        """Integers beside floats become floats, which only the host can do; the op itself stays on the engine."""
+        if isinstance(value, (list, tuple)):
+            return [self._in_fp16(each) for each in value]
+        if not isinstance(value, Tensor) or value.dtype != "int32":
+            return value
+        if ("fp16", value.uid) not in self.shared:
+            self.shared["fp16", value.uid] = in_fp16(value)
+        return self.shared["fp16", value.uid]
+
+    def _deep(self, node: Node, base: str, full: str, args: Sequence[Any]) -> Any:
+        """An operand of more axes than an engine has: moves are known, and what works on each element by itself."""
+        rule: Rule | None = DEEP_RULES.get(full) or DEEP_RULES.get(base)
+        given = arrays(args)
+        if rule is not None:
+            return rule(node, *given)
+        deep = [each for each in given if isinstance(each, Deep)]
+        pointwise = {**elementwise.RULES, **activations.RULES}
+        function = pointwise.get(full) or pointwise.get(base)
+        alone = len(deep) == 1 and not any(isinstance(each, (Tensor, np.ndarray, list)) for each in given)
+        if function is None or not alone:
+            axes = deep[0].ndim if deep else MAX_RANK + 1
+            raise LoadError(f"works on a tensor of {axes} axes; no engine takes more than {MAX_RANK}")
+        made = function(node, *(each.flat if isinstance(each, Deep) else each for each in given))
+        return Deep(made, deep[0].stored, deep[0].order)
+
+    def checked(self, op: _Call, place: int, value: Any) -> Any:
+        """What a rule gave, of the shape and type that PyTorch states."""
+        node = op.node
+        if node is None or value is None or isinstance(value, Encoded):
+            return value
+        if isinstance(value, np.ndarray):
+            return torch.from_numpy(np.array(value))
+        wanted, kind = node.shapes[place], node.dtypes[place]
+        if value.shape != held(wanted):
+            if isinstance(value, Deep) or value.size != math.prod(held(wanted)) or len(wanted) > MAX_RANK:
+                raise LoadError(
+                    f"gives shape {list(value.shape)}, not {list(wanted)}; this is a bug: please report it"
+                )
+            value = value.reshape(*held(wanted))
+        if isinstance(value, Deep):
+            assert self.importer is not None
+            self.importer.tell(value.flat, node.name)
+        elif (kind == "bool") != (value.dtype == "bool"):
+            value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
+        return value
+
+    def result_label(self, op: _Call, label: str, place: int) -> str:
+        node = op.node
+        only = node is None or len(node.shapes) == 1 or node.wanted == frozenset([0])
+        return label if only else f"{label}.{place}"
+
+    # Results.
+
+    def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
+        """A result under the name that the user asked for, or under its own."""
+        if isinstance(value, Deep):
+            raise LoadError(
+                f"{importer.file}: output {place} has {value.ndim} axes; no engine gives more than {MAX_RANK}"
+            )
+        if not isinstance(value, Tensor):
+            value = np.asarray(numbers_of(value), np.float64)
+        name = value.name if isinstance(value, Tensor) else None
+        wanted = self.output_names[place] if place < len(self.output_names) else self.renamed.get(name or "")
+        if wanted and wanted != name:
+            return self.names.unique(wanted), value
+        leaf = not isinstance(value, Tensor) or value.definition.leaf
+        return (self.names.unique(f"output_{place}") if leaf or not name else name), value
+
+
+def _result_keys(fx: Any) -> list[str]:
+    """The names of the results of a call."""
+    value = fx.meta.get("val")
+    return [f"{fx.name}.{place}" for place in range(len(value))] if isinstance(value, (list, tuple)) else [fx.name]
+
+
+def _key(fx: Any) -> str:
+    """The name of a value: of a call, or of one of its results."""
+    if fx.op == "call_function" and fx.target is operator.getitem:
+        source, place = fx.args
+        return f"{_key(source)}.{place}"
+    return fx.name
+
+
+def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
+    """On sizes, which are known numbers."""
+    if any(isinstance(each, Tensor) for each in op.args):
+        raise LoadError("computes with what the graph computes, outside ATen; use a PyTorch op")
+    try:
+        return [op.fx.target(*op.args, **op.kwargs)]
+    except Exception as error:
+        raise LoadError(first_line(error)) from None
+
+
+def _turned(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
+    """A stored weight with its axes turned keeps its codes; None where the op does something else."""
+    order = list(range(weight.ndim))
+    if base in ("alias", "clone", "detach"):
+        return weight
+    if base == "t":
+        return weight.transpose(order[::-1])
+    if base == "permute":
+        return weight.transpose([order[axis] for axis in rest[0]])
+    if base == "transpose":
+        a, b = order[rest[0]], order[rest[1]]
+        order[a], order[b] = order[b], order[a]
+        return weight.transpose(order)
+    return None
+
+
+def _computes_floats(node: Node, operands: Sequence[Operand]) -> bool:
+    """Whether an op of mixed operands works on floats: it gives them, or compares with them."""
+    kinds = [kind for value, kind, _ in operands if isinstance(value, Tensor)]
+    mixed = any("float" in kind for kind in kinds)
+    return ("float" in node.dtypes[0] and plain_name(node.kind)[0] != "_to_copy") or (mixed and node.gives_bool)
+
+
+def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | None:
+    """Whether an op is the host's by what it is or by what it works on, and the reason."""
+    if base in HOSTED:
+        return HOSTED[base]
+    if base.startswith(_FREE) or base.startswith("quantized_decomposed"):
+        return None
+    read = operands[:1] if base in indexing.RULES else operands  # the others of an indexing op are places
+    data = [(value, kind) for value, kind, _ in read if isinstance(value, Tensor)]
+    if any(value.dtype == "int32" for value, _ in data):
+        return INTEGERS
+    whole = any("int" in kind and value.dtype == "fp16" for value, kind in data)
+    if whole and base not in MOVES and any("int" in kind for kind in node.dtypes):
+        return INTEGERS
+    return None

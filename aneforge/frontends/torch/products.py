@@ -1,0 +1,244 @@
+"""Matrix products, attention and convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import LoadError
+from aneforge.frontends.forms import convolution, cumulative_sum, linear, matmul, same_pads, scaled
+from aneforge.frontends.forms import transposed_convolution as turned_convolution
+from aneforge.frontends.forms.attention import attention, causal_mask
+from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.values import axes_of, numeric, pair_of
+from aneforge.graph import builders as af
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES", "stored"]
+
+
+def stored(value: Any) -> Any:
+    """A weight as it is: known ones stay known, so that they are stored and not computed."""
+    if value is None or isinstance(value, (Tensor, Encoded)):
+        return value
+    return np.asarray(value) if np.asarray(value).dtype.kind == "f" else np.asarray(value, np.float64)
+
+
+def _product(a: Any, b: Any) -> Tensor:
+    left, right = stored(a), stored(b)
+    if (left.ndim if hasattr(left, "ndim") else 0) == 1 and right.ndim == 1:
+        return (numeric(a) * numeric(b)).sum((0,))
+    return matmul(numeric(a) if isinstance(a, Tensor) else left, numeric(b) if isinstance(b, Tensor) else right)
+
+
+def _matmul(node: Node, a: Any, b: Any) -> Tensor:
+    return _product(a, b)
+
+
+def _linear(node: Node, x: Any, weight: Any, bias: Any = None) -> Tensor:
+    given = numeric(x)
+    if given.ndim == 1:
+        return linear(given.reshape(1, given.shape[0]), stored(weight), stored(bias)).reshape(*held(node.shape))
+    return linear(given, stored(weight), stored(bias))
+
+
+def _added(node: Node, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * x + alpha * a @ b; a known matrix with a known line beside it is one linear op."""
+    first, second = float(node.options.get("beta", beta)), float(node.options.get("alpha", alpha))
+    weight, bias = stored(b), stored(x)
+    if first == second == 1.0 and not isinstance(weight, Tensor) and isinstance(a, Tensor) and weight.ndim == 2:
+        line = isinstance(bias, np.ndarray) and bias.shape == (weight.shape[1],)
+        if line:
+            return linear(numeric(a), weight.T, bias)
+    product = scaled(_product(a, b), second)
+    return product if first == 0.0 else scaled(numeric(x), first) + product
+
+
+def _outer(node: Node, a: Any, b: Any) -> Tensor:
+    left, right = numeric(a), numeric(b)
+    return left.reshape(left.size, 1) * right.reshape(1, right.size)
+
+
+def _dot(node: Node, a: Any, b: Any) -> Tensor:
+    return (numeric(a) * numeric(b)).sum((0,))
+
+
+def _einsum(node: Node, equation: str, tensors: Sequence[Any], *_: Any) -> Tensor:
+    given = [numeric(each) for each in tensors]
+    text = equation.replace(" ", "")
+    terms, arrow, output = text.partition("->")
+    letters = [each for each in terms if each.isalpha()]
+    kept = output if arrow else "".join(sorted(each for each in set(letters) if letters.count(each) == 1))
+    if "." in text and len(given) > 2:
+        raise LoadError(f"the einsum {equation!r} of {len(given)} tensors with '...'")
+    parts = terms.split(",")
+    while len(given) > 2:  # two at a time, keeping what the rest still names
+        rest = set(kept) | set("".join(parts[2:]))
+        middle = "".join(dict.fromkeys(each for each in parts[0] + parts[1] if each in rest))
+        given = [af.einsum(f"{parts[0]},{parts[1]}->{middle}", *given[:2]), *given[2:]]
+        parts = [middle, *parts[2:]]
+    if not kept and "." not in text:
+        product = af.einsum(f"{','.join(parts)}->{parts[0]}", *given) if len(given) == 2 else given[0]
+        return product.sum(tuple(range(product.ndim)))
+    return af.einsum(f"{','.join(parts)}->{kept}" if arrow or "." not in text else text, *given)
+
+
+def _cumsum(node: Node, x: Any, dim: int) -> Tensor:
+    given = numeric(x)
+    return cumulative_sum(given, axes_of(dim, given.ndim)[0])
+
+
+def _bilinear(node: Node, a: Any, b: Any, weight: Any, bias: Any = None) -> Tensor:
+    """out[k] = a' W[k] b."""
+    left, right, cube = numeric(a), numeric(b), numeric(weight)
+    rows = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
+    mixed = rows[0] @ cube.transpose([1, 0, 2]).reshape(cube.shape[1], -1)
+    lines = mixed.reshape(rows[0].shape[0], cube.shape[0], cube.shape[2])
+    found = (lines * rows[1].reshape(rows[1].shape[0], 1, rows[1].shape[1])).sum((2,)).reshape(*held(node.shape))
+    return found if bias is None else found + numeric(bias)
+
+
+def _distance(node: Node, a: Any, b: Any, p: Any = 2.0, *_: Any) -> Tensor:
+    """Between every row of one and every row of the other."""
+    left, right = numeric(a), numeric(b)
+    gap = left.reshape(*left.shape[:-1], 1, left.shape[-1]) - right.reshape(*right.shape[:-2], 1, *right.shape[-2:])
+    last, power = (gap.ndim - 1,), float(p)
+    if power == 2.0:
+        found = gap.sum_square(last).sqrt()
+    elif power == 1.0:
+        found = gap.l1_norm(last)
+    elif power == math.inf:
+        found = gap.abs().amax(last)
+    else:
+        raise LoadError(f"a distance by the norm of order {power:g}")
+    return found.reshape(*held(node.shape))
+
+
+# Attention.
+
+
+def _attention(
+    node: Node,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    dropout: Any = 0.0,
+    causal: bool = False,
+) -> Tensor:
+    """The fused layer where it fits (one sample, one plane of mask); else its parts."""
+    if float(dropout or 0.0) > 0:
+        raise LoadError("attention with dropout: call module.eval() before exporting")
+    query, key, value = numeric(q), numeric(k), numeric(v)
+    scale, queries, keys = node.options.get("scale"), query.shape[-2], key.shape[-2]
+    if causal and queries != keys:  # PyTorch counts from the first query, whatever the keys are
+        mask, causal = causal_mask(queries, keys), False
+    return attention(query, key, value, scale=None if scale is None else float(scale), mask=mask, causal=causal)
+
+
+def _fused_attention(node: Node, q: Any, k: Any, v: Any, dropout: Any = 0.0, causal: bool = False) -> list[Any]:
+    """The form that a decomposition for the CPU gives; its second result serves training."""
+    mask = node.options.get("attn_mask")
+    return [_attention(node, q, k, v, mask, dropout, causal), None]
+
+
+# Convolutions.
+
+
+def _pads(padding: Any, x: Tensor, size: Sequence[int], stride: Any, dilation: Any) -> list[tuple[int, int]]:
+    rank = len(size)
+    if padding == "valid":
+        return [(0, 0)] * rank
+    if padding == "same":
+        return same_pads(x.shape[2:], size, [1] * rank, pair_of(dilation, rank))
+    return [(each, each) for each in pair_of(padding, rank)]
+
+
+def _batched(x: Any, rank: int) -> tuple[Tensor, bool]:
+    """PyTorch allows a single sample without its axis."""
+    given = numeric(x)
+    return (given.reshape(1, *given.shape), True) if given.ndim == rank + 1 else (given, False)
+
+
+def _convolve(
+    node: Node, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, *rest: Any
+) -> Tensor:
+    kernel = stored(weight)
+    rank = kernel.ndim - 2
+    given, single = _batched(x, rank)
+    found = convolution(
+        given,
+        kernel,
+        stored(bias),
+        stride=pair_of(stride, rank),
+        pads=_pads(padding, given, kernel.shape[2:], stride, dilation),
+        dilation=pair_of(dilation, rank),
+        groups=int(rest[0]) if rest else 1,
+    )
+    return found.reshape(*found.shape[1:]) if single else found
+
+
+def _convolve_turned(
+    node: Node,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    kernel = stored(weight)
+    rank = kernel.ndim - 2
+    given, single = _batched(x, rank)
+    found = turned_convolution(
+        given,
+        kernel,
+        stored(bias),
+        stride=pair_of(stride, rank),
+        pads=[(each, each) for each in pair_of(padding, rank)],
+        dilation=pair_of(dilation, rank),
+        groups=int(groups),
+        output_padding=pair_of(output_padding, rank),
+    )
+    return found.reshape(*found.shape[1:]) if single else found
+
+
+def _convolution(
+    node: Node,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Tensor:
+    if transposed:
+        return _convolve_turned(node, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _convolve(node, x, weight, bias, stride, padding, dilation, groups)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("bmm", "linalg_matmul", "matmul", "mm", "mv"), _matmul),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolve),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolve_turned),
+    **dict.fromkeys(("outer", "ger"), _outer),
+    **dict.fromkeys(("dot", "vdot"), _dot),
+    **dict.fromkeys(("_cdist_forward", "cdist"), _distance),
+    "_scaled_dot_product_flash_attention_for_cpu": _fused_attention,
+    "bilinear": _bilinear,
+    "convolution": _convolution,
+    "cumsum": _cumsum,
+    "einsum": _einsum,
+    "linear": _linear,
+    "scaled_dot_product_attention": _attention,
+}

@@ -1,0 +1,89 @@
+"""Quantised models: stored codes stay stored codes, and a quantised activation is its own rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aneforge.frontends import LoadError, forms
+from aneforge.frontends.torch.node import Node, Rule
+from aneforge.frontends.torch.values import numeric
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+
+def _step(scale: Any, zero: Any) -> tuple[float, int]:
+    """The scale and the zero point of a whole tensor."""
+    if isinstance(scale, Tensor) or isinstance(zero, Tensor):
+        raise LoadError("a scale or a zero point that the graph computes")
+    numbers = np.asarray(scale, np.float64), np.asarray(zero, np.float64)
+    if numbers[0].size != 1 or numbers[1].size != 1:
+        raise LoadError(f"{numbers[0].size} scales and {numbers[1].size} zero points for a whole tensor")
+    return float(numbers[0].reshape(-1)[0]), int(numbers[1].reshape(-1)[0])
+
+
+def _kind(low: Any, high: Any) -> str:
+    """The type of codes, by the ends that every call gives."""
+    return "int8" if int(low) < 0 else "uint8"
+
+
+def _dequantise(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Any:
+    """(code - zero point) * scale."""
+    factor, offset = _step(scale, zero)
+    if not isinstance(codes, Tensor):
+        return Encoded.affine(codes, factor, offset, bits=_bits(low, high))
+    if int(high) - int(low) > 255:
+        raise LoadError(f"codes from {int(low)} to {int(high)}; the engine has those of 8 bits")
+    return forms.dequantised(numeric(codes), factor, offset, _kind(low, high))
+
+
+def _bits(low: Any, high: Any) -> int:
+    """Four-bit weights come as bytes within a range of sixteen."""
+    return 4 if int(high) - int(low) < 16 else 8
+
+
+def _dequantise_channels(
+    node: Node, codes: Any, scale: Any, zero: Any, axis: int, low: Any, high: Any, *_: Any
+) -> Any:
+    if any(isinstance(each, Tensor) for each in (codes, scale, zero)):
+        raise LoadError("quantised by channel, but not a stored weight")
+    points = None if zero is None or not np.any(zero) else np.asarray(zero)
+    return Encoded.affine(codes, np.asarray(scale), points, axis=int(axis), bits=_bits(low, high))
+
+
+def _dequantise_groups(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Any:
+    """One scale for each group of neighbours along the last axis."""
+    if any(isinstance(each, Tensor) for each in (codes, scale, zero)):
+        raise LoadError("quantised by group, but not a stored weight")
+    points = None if zero is None or not np.any(zero) else np.asarray(zero).reshape(np.shape(scale))
+    return Encoded.blockwise(codes, np.asarray(scale), points, bits=_bits(low, high))
+
+
+def _quantise(node: Node, x: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Tensor:
+    return forms.quantised(numeric(x), *_step(scale, zero), _kind(low, high), ends=(int(low), int(high)))
+
+
+def _fake_quantise(node: Node, x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Tensor:
+    return forms.fake_quantised(numeric(x), *_step(scale, zero), (int(low), int(high)))
+
+
+def _fake_quantise_channels(node: Node, x: Any, scale: Any, zero: Any, axis: int, low: Any, high: Any) -> Tensor:
+    if isinstance(scale, Tensor) or isinstance(zero, Tensor):
+        raise LoadError("a scale or a zero point that the graph computes")
+    ends = (int(low), int(high))
+    return forms.fake_quantised(numeric(x), np.asarray(scale), np.asarray(zero), ends, int(axis))
+
+
+RULES: dict[str, Rule] = {
+    "quantized_decomposed.dequantize_per_channel": _dequantise_channels,
+    "quantized_decomposed.dequantize_per_channel_group": _dequantise_groups,
+    "quantized_decomposed.dequantize_per_tensor": _dequantise,
+    "quantized_decomposed.quantize_per_tensor": _quantise,
+    "fake_quantize_per_channel_affine": _fake_quantise_channels,
+    "fake_quantize_per_tensor_affine": _fake_quantise,
+}
+ENCODES = frozenset(name for name in RULES if "dequantize" in name)
+"""Rules that see their node even when everything is known, so that the weight keeps its codes."""

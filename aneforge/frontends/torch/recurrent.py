@@ -1,0 +1,73 @@
+"""LSTM, GRU and RNN of PyTorch: all layers and directions, and their last states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aneforge.errors import LoadError
+from aneforge.frontends.forms.recurrent import Cell, by_gate, recurrence
+from aneforge.frontends.torch.node import Node, Rule
+from aneforge.frontends.torch.products import stored
+from aneforge.frontends.torch.values import numeric
+from aneforge.frontends.values import NoForm
+from aneforge.graph import builders as af
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["RULES"]
+
+_ORDER = {"RNN": "n", "GRU": "rzn", "LSTM": "ifgo"}
+
+
+def _layer(kind: str, activations: Sequence[Callable[[Tensor], Tensor]], usual: bool = True) -> Rule:
+    states = 2 if kind == "LSTM" else 1
+
+    def cell(weights: Sequence[Any], start: Sequence[Tensor]) -> Cell:
+        if any(isinstance(weight, Tensor) for weight in weights):
+            raise NoForm("the graph computes the weights of a recurrent layer")
+        gates = [by_gate(stored(weight), _ORDER[kind]) for weight in weights]
+        b, c = gates[2:4] if len(gates) == 4 else ({}, {})
+        return Cell(kind, gates[0], gates[1], start, activations, b, c, usual=usual, reset_after=True)
+
+    def rule(
+        node: Node,
+        x: Any,
+        start: Any,
+        weights: Sequence[Any],
+        biases: bool,
+        layers: int,
+        dropout: Any,
+        train: bool,
+        both: bool,
+        batch_first: bool = False,
+    ) -> list[Any]:
+        starts = [numeric(state) for state in (start if isinstance(start, (list, tuple)) else [start])]
+        ways, width = 2 if both else 1, 4 if biases else 2
+        if len(starts) != states or len(weights) != int(layers) * ways * width:
+            raise NoForm("a packed sequence or a projected state of a recurrent layer")
+        if train and float(dropout or 0.0) > 0:
+            raise LoadError("dropout between layers: call module.eval() before exporting")
+        series = numeric(x).transpose([1, 0, 2]) if batch_first else numeric(x)
+        lasts: list[list[Tensor]] = [[] for _ in starts]
+        for layer in range(int(layers)):
+            outputs = []
+            for way in range(ways):
+                place = layer * ways + way
+                own = cell(weights[place * width : (place + 1) * width], [state[place] for state in starts])
+                whole, ends = recurrence(own, series, backwards=bool(way))
+                outputs.append(whole)
+                for last, end in zip(lasts, ends, strict=True):
+                    last.append(end)
+            series = outputs[0] if len(outputs) == 1 else af.concat(outputs, axis=2)
+        ends = [af.stack(last, axis=0) if k + 1 in node.wanted else None for k, last in enumerate(lasts)]
+        return [series.transpose([1, 0, 2]) if batch_first else series, *ends]
+
+    return rule
+
+
+RULES: dict[str, Rule] = {
+    "gru.input": _layer("GRU", [Tensor.sigmoid, Tensor.tanh]),
+    "lstm.input": _layer("LSTM", [Tensor.sigmoid, Tensor.tanh, Tensor.tanh]),
+    "rnn_relu.input": _layer("RNN", [Tensor.relu], usual=False),
+    "rnn_tanh.input": _layer("RNN", [Tensor.tanh]),
+}

@@ -1,0 +1,43 @@
+"""What each ATen op becomes: a rule takes the node and its arguments, tensors or known arrays, and gives tensors.
+
+A rule is found by the op's name with its overload (``max.dim``), else without (``max``). What has no form on the
+engine raises ``NoForm``, what has no meaning here ``LoadError``, each with the reason.
+"""
+
+from __future__ import annotations
+
+from aneforge.frontends.torch import (
+    activations,
+    elementwise,
+    indexing,
+    movement,
+    norms,
+    products,
+    quantised,
+    recurrent,
+    reductions,
+    spatial,
+)
+from aneforge.frontends.torch.hosted import HOSTED, REFUSED
+from aneforge.frontends.torch.movement import DEEP_RULES
+from aneforge.frontends.torch.node import Rule
+
+__all__ = ["DEEP_RULES", "HOSTED", "MOVES", "REFUSED", "RULES", "plain_name", "rule_for"]
+
+_ROOMS = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
+RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}
+MOVES = frozenset((*movement.RULES, "embedding", "gather", "index", "index_select", "diagonal", "as_strided", "take"))
+"""Ops that compute nothing: whole numbers that fp16 holds may pass through them on the engine."""
+
+
+def plain_name(kind: str) -> tuple[str, str]:
+    """``aten.max.dim`` as (``max``, ``max.dim``); another namespace stays in front."""
+    space, _, rest = kind.partition(".")
+    base = rest.rpartition(".")[0] or rest
+    lead = "" if space == "aten" else f"{space}."
+    return f"{lead}{base}", f"{lead}{rest}"
+
+
+def rule_for(kind: str) -> Rule | None:
+    base, full = plain_name(kind)
+    return RULES.get(full) or RULES.get(base)
