@@ -1,12 +1,12 @@
 # Two commands set everything up on a machine with Python 3.10+ and make:
-#   make demo    install and run the main job
+#   make demo    install, and show the first minute on one model file
 #   make test    install what the tests need, check style and types, run the tests
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-torch test-long test-search lint types docs docs-models bench bench-peer clean
+.PHONY: demo tour test test-torch test-long test-search lint types docs docs-models bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -32,8 +32,17 @@ $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable '.[bench]'
 	@touch $@ $(VENV)/.installed
 
-demo: $(VENV)/.installed
+# The demo reads an ONNX file.
+$(VENV)/.installed-onnx: pyproject.toml $(wildcard aneforge/sim/native/*.c aneforge/sim/native/*.h) | $(BIN)/python
+	$(PIP) install --editable '.[onnx]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed-onnx
 	@$(BIN)/python examples/demo.py
+
+# Every part of the package on larger models: some hundred lines.
+tour: $(VENV)/.installed
+	@$(BIN)/python examples/tour.py
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
@@ -44,7 +53,7 @@ test-torch: $(VENV)/.installed-torch
 
 # Measured facts on large tensors, and a soak that looks for two answers: minutes, not seconds.
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py
+	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py tests/test_docs_demo.py
 
 # The property tests on examples that no run has drawn before. Give PROPERTIES to search some files only.
 PROPERTIES ?= $(shell grep -l '@given' tests/test_*.py)
@@ -58,8 +67,10 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/python -m pyright
 
-docs: $(VENV)/.installed
+# The pages of docs/reference/ that need no other package, and the outputs shown in the written pages.
+docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/write_docs.py
+	$(BIN)/python tools/write_docs.py --outputs
 
 # The pages that need the packages of other formats: the standard's tests, PyTorch's list of ops.
 docs-models: $(VENV)/.installed-torch

@@ -2,7 +2,7 @@
 
 A file is a stranger's, and a few hundred bytes can describe terabytes. Each limit has a name, a default far above what
 real models need, and two ways to raise it: the environment variable ``ANEFORGE_MAX_<NAME>`` (``512M`` and ``8G`` are
-understood), and ``with budgets.allow(name=value):`` around the load. docs/budgets.md lists them.
+understood), and ``with budgets.allow(name=value):`` around the load. docs/guide/budgets.md lists them.
 """
 
 from __future__ import annotations

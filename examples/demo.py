@@ -1,63 +1,74 @@
-"""What ``make demo`` runs: the questions a model engineer asks first, answered without a Mac.
+"""The first minute, ``make demo``: one model file, six chips, and the questions in the order people ask them.
 
-Each block prints the command that gives the same answer from a shell.
+Each part runs the command that it shows, and prints the paragraphs of the answer that matter first, with long lines
+wrapped. ``make tour`` shows more.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MODEL, CLIP = "examples/detector.onnx", "examples/clip.npz"
+WIDTH = 100
+FOUND = 1  # the exit status of a check that found something
 
 
-def command(*words: str, allowed: tuple[int, ...] = (0,)) -> None:
-    """Run one command of the package and show it as a user would type it; a refusal among targets is status 1."""
-    shown = " ".join(f'"{word}"' if " " in word else word for word in words)
-    print(f"\n$ aneforge {shown}", flush=True)
-    done = subprocess.run([sys.executable, "-m", "aneforge", *words], check=False, cwd=ROOT)  # noqa: S603
-    if done.returncode not in allowed:
-        sys.exit(f"aneforge {shown} ended with status {done.returncode}")
+def printed(words: list[str], folder: str, status: int) -> str:
+    """What a command prints on standard output; another exit status than the expected one ends the demo."""
+    placed = [f"{folder}/{word}" if word.endswith(".aneforge") else word for word in words]
+    run = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "aneforge", *placed], check=False, cwd=ROOT, capture_output=True, text=True
+    )
+    if run.returncode != status:
+        sys.exit(f"aneforge {' '.join(words)} ended with status {run.returncode}\n{run.stdout}{run.stderr}")
+    return run.stdout.replace(f"{folder}/", "")
+
+
+def wrapped(line: str, column: int) -> list[str]:
+    """A line in pieces that fit; the pieces of a row of a table go on in its last column."""
+    indented = len(line) - len(line.lstrip())
+    indent = " " * (indented or column)
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent) if len(line) > WIDTH else [line]
+
+
+def is_rule(line: str) -> bool:
+    return bool(line) and set(line) <= {"-", " "}
+
+
+def part(question: str, command: str, folder: str, keep: tuple[str, ...], status: int = 0) -> None:
+    """A question, the command that answers it, and the paragraphs of its answer that begin with one of ``keep``."""
+    print(f"\n{question}\n$ aneforge {command}")
+    paragraphs = printed(command.split(), folder, status).strip().split("\n\n")
+    for start in keep:
+        shown = next((paragraph for paragraph in paragraphs if paragraph.startswith(start)), None)
+        if shown is None:
+            sys.exit(f"aneforge {command} prints no paragraph that begins with {start!r}")
+        lines = shown.splitlines()
+        rule = next((line for line in lines if is_rule(line)), "")
+        print("\n".join(piece for line in lines if not is_rule(line) for piece in wrapped(line, rule.rfind(" ") + 1)))
 
 
 def main() -> None:
-    print("aneforge: what every Apple Neural Engine will do with a model, with the evidence behind each answer.")
-    print("\nA U-Net block with bilinear upsampling and sines, on every chip:")
-    command("check", "examples/unet_block.py")
-    print("\nThe compiler tells the same story: the rewrite that check names is the one it applies.")
-    command("compile", "examples/unet_block.py", "--target", "m1", "--explain", "upsample_bilinear_0")
-    print("\nA vision transformer with 16 x 16 patches. Which chips take the kernel, and what can be done?")
-    command("check", "examples/vit.py", "--target", "m1,m3,m5,m6", "--fail-on", "none")
-    print("\nResNet-18 through all phases of the compiler, for every target of the vendor's compiler:")
-    command("compile", "examples/resnet.py", "--target", "all", allowed=(0, 1))
-    print("\nThe program for an M1, from the user's nodes to addresses:")
-    command("compile", "examples/resnet.py", "--target", "m1")
-    print("\nWhy did this node become what it is?")
-    command("compile", "examples/resnet.py", "--target", "m1", "--explain", "batch_norm_10")
-    print("\nThe same numbers in: what do an M1, an M2, an M5 and an M6 give, and where do they part?")
-    command("run", "examples/unet_block.py", "--target", "m1,m2,m5,m6")
-    print("\nA detector that works on an M5 and is wrong on an M1. Which layer, why, and what to write instead?")
-    command("risks", "examples/breaks_on_m1.py", "--target", "m1", allowed=(1,))
-    command("diverges", "examples/breaks_on_m1.py", "--target", "m1,m5")
-    print("\nHow long does a call take on each chip, and what does that rest on?")
-    command("estimate", "examples/resnet.py", "--target", "all")
-    print("\nWhich form of it is fastest on an M5, if its results may be off by five per cent?")
-    command("tune", "examples/resnet.py", "--target", "m5", "--target-error", "0.05")
-    print("\nHow do we know? What people read off real chips, beside what the simulator gives:")
-    command("probe", "--target", "m1")
-    print("\nAll targets and the chips that carry them:")
-    command("targets")
-    print("\nWhich operations change between an M1, an M2 and an M5?")
-    command("ops", "--target", "m1,m2,m5", "--differ")
-    print("\nWhy is sine not native on an M1, and on whose word?")
-    command("ops", "sin", "--target", "m1,m3")
-    print("\nOne compiler builds every chip; this is all that differs between these two:")
-    command("hal", "M1", "--diff", "M5 Pro")
-    print("\nAnd one cell, down to the function that reads it:")
-    command("hal", "h13", "0x1b8")
-    print("\nSources disagree about the M2. Who wins, and why?")
-    command("explain", "C03")
+    print(f"{MODEL} detects events in sound. Will it work on the Neural Engine of an M1 to M6?")
+    with tempfile.TemporaryDirectory() as folder:
+        part("1. Which chips run all of it? What is refused?", f"check {MODEL}", folder, ("chips", "reject"), FOUND)
+        part("2. What runs where on the M1?", f"partition {MODEL} --target m1", folder, ("region",))
+        part("3. How long does a call take, in microseconds?", f"estimate {MODEL} --target m2..m6", folder, ("chip",))
+        compare = f"--input {CLIP} --target m5,m2"
+        part("4. Do an M5 and an M2 give the same numbers?", f"compare {MODEL} {compare}", folder, ("m2", "chip"))
+        risks = f"risks {MODEL} --target m2 --max-abs 16000 --out fixed.aneforge"
+        part("5. Why is the M2 wrong, and what is the cure?", risks, folder, ("",), FOUND)
+        part("6. Is the M2 right now?", f"compare fixed.aneforge {compare}", folder, ("m2", "chip"))
+    print(
+        "\nWhat to do: for the M1, compute TopK outside the model; for M1 and M2, slice as fixed.aneforge does.\n"
+        "Read more: docs/tutorial/ has a page for each question, docs/index.md lists all pages,\n"
+        "aneforge --help lists the commands, and make tour shows them on larger models."
+    )
 
 
 if __name__ == "__main__":

@@ -409,7 +409,7 @@ def test_completion_is_on():
 # What the pages say.
 
 ROOT = EXAMPLES.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *EXAMPLES.glob("*.py")]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *EXAMPLES.glob("*.py")]
 PAGES += [*(EXAMPLES / "ci").glob("*.yml")]
 FENCED = re.compile(r"^ *```[a-z]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 LINE = re.compile(r"^(?:\$ )?\s*(?:- )?(?:run: )?(aneforge [a-z-].*)$", re.MULTILINE)

@@ -741,20 +741,3 @@ def test_records_are_what_they_say():
     assert weak.basis == "assumed"
     assert isinstance(one_node().outputs[0], OutputDifference)
     assert Distance(float("inf"), 1.0, 0).to_json()["relative"] == "inf"
-
-
-def test_the_page_says_what_is_so():
-    from test_readme import same
-
-    page = (Path(__file__).resolve().parents[1] / "docs" / "compare.md").read_text(encoding="utf-8")
-    block = page.partition("```python\n")[2].partition("```")[0]
-    scope: dict = {}
-    checked = 0
-    for line in block.splitlines():
-        code, _, comment = (part.strip() for part in line.partition("  #"))
-        if comment:
-            assert same(comment, eval(code, scope)), line  # noqa: S307
-            checked += 1
-        else:
-            exec(code, scope)  # noqa: S102
-    assert checked == 6

@@ -544,7 +544,7 @@ def test_budgets_are_set_from_outside(monkeypatch):
 
 
 def test_the_page_lists_every_budget():
-    page = (Path(__file__).parents[1] / "docs" / "budgets.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "guide" / "budgets.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert rows == [f"| `{name}` | {each.default} | {each.counts} |" for name, each in budgets.LIMITS.items()]
 

@@ -5,7 +5,8 @@ Attribute kinds: ``i`` whole number, ``f`` real number, ``s`` word, ``u`` flag t
 of N whole numbers, ``i*`` a list of any length, ``s*`` a list of words, ``p`` a list of pairs. An attribute with ``?``
 may be left out; ``?=`` gives the value that it then has, and a flag that is left out is False. Names are the
 compiler's where a source gives them (listing 22.2, layers.json ``anec_attribute_schema``); axes are positions in
-NDCHW. Floor and engine come from the target data, not from here. ``docs/adding-a-backend-op.md`` walks through one.
+NDCHW. Floor and engine come from the target data, not from here. ``docs/develop/adding-a-backend-op.md``
+walks through one.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Fact(Generic[T]):
     def require(self) -> T:
         """The value, or an error that says what is not published."""
         if self.value is None:
-            raise UnknownValueError(f"{self.about or 'this value'} is not published; see docs/unknowns.md")
+            raise UnknownValueError(f"{self.about or 'this value'} is not published; see docs/reference/unknowns.md")
         return self.value
 
     def label(self) -> str:

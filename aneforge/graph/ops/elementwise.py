@@ -372,16 +372,19 @@ where = select
 
 @entry
 def logical_and(a: Tensor, b: Tensor) -> Tensor:
+    """True where both truth values are."""
     return make(LOGICAL["logical_and"], (a, b))
 
 
 @entry
 def logical_or(a: Tensor, b: Tensor) -> Tensor:
+    """True where at least one of two truth values is."""
     return make(LOGICAL["logical_or"], (a, b))
 
 
 @entry
 def logical_xor(a: Tensor, b: Tensor) -> Tensor:
+    """True where exactly one of two truth values is."""
     return make(LOGICAL["logical_xor"], (a, b))
 
 
