@@ -490,3 +490,14 @@ def test_the_network_that_breaks_on_an_m1(tmp_path):
     assert np.array_equal(fixed, right)
     assert np.abs(broken - right).max() > 0.1
     assert run("diverges", model, "--target", "m1").returncode == 2
+
+
+def test_data_do_not_hide_what_a_chip_loses():
+    """A run on the M2 makes these slices infinite: the ranges that the data show must not say that it cannot."""
+    x = af.input((1, 1, 1, 64), name="x")
+    cut = x.slice_by_size([0, 0, 0, 3], [1, 1, 1, 32]).named("cut")
+    out = (cut - 1.0).named("less")
+    report = str(af.diverges(out, "m2,m5", inputs={"x": np.full((1, 1, 1, 64), 9000.0)}))
+    assert [line.split()[2] for line in report.splitlines() if line.startswith(("cut", "less"))] == ["lost", "lost"]
+    safe = str(af.diverges(out, "m2,m5", inputs={"x": np.full((1, 1, 1, 64), 900.0)}))
+    assert "lost" not in safe

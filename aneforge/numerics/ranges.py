@@ -100,13 +100,15 @@ def calibrate(
 ) -> dict[str, tuple[float, float]]:
     """Ranges of inputs and nodes as samples show them on some chips, wider by a margin.
 
-    What rests on them holds for data like these, not for all data: that is what makes deep graphs say something.
+    What rests on them holds for data like these, not for all data: that is what makes deep graphs say something. A node
+    that was not finite on one of the chips has no range: what can become of it follows from its inputs alone.
     """
     if not samples or not targets:
         raise AneforgeError("samples: calibrate needs at least one target and one sample (inputs by name).")
     if not margin >= 1:
         raise AneforgeError(f"margin: {margin!r} is not a factor of 1 or more.")
     seen: dict[str, tuple[float, float]] = {}
+    lost: set[str] = set()
     for chip in targets:
         model = build(out, chip)
         for sample in samples:
@@ -114,8 +116,10 @@ def calibrate(
                 _widen(seen, name, np.asarray(array, np.float64))
             values = NodeValues(model.program, model.run(dict(sample), trace=True))
             for node in (node for node in values if node not in sample):
-                _widen(seen, node, values[node].astype(np.float64))
-    return {name: _with_margin(low, high, margin) for name, (low, high) in seen.items()}
+                numbers = values[node].astype(np.float64)
+                _widen(seen, node, numbers)
+                lost |= set() if np.isfinite(numbers).all() else {node}
+    return {name: _with_margin(*ends, margin) for name, ends in seen.items() if name not in lost}
 
 
 def _widen(seen: dict[str, tuple[float, float]], name: str, numbers: np.ndarray) -> None:

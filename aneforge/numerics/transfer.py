@@ -77,8 +77,11 @@ def walk(
 
 
 def _within(derived: Value, stated: Value) -> Value:
+    """The narrower of two intervals. A stated range rules out an overflow of fp16, but not a limit below it that the
+    chip has of its own, as for the data of a crop."""
     low, high = max(derived.low, stated.low), min(derived.high, stated.high)
-    return replace(derived, low=min(low, high), high=max(low, high), special=derived.special and stated.special)
+    special = derived.special and (stated.special or derived.size < LARGEST)
+    return replace(derived, low=min(low, high), high=max(low, high), special=special)
 
 
 def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], ports: Mapping[str, Value]) -> Value:
