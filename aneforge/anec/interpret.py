@@ -114,7 +114,7 @@ def _feeds_by_name(module: Module, feeds: Mapping[str, Array] | Sequence[Array])
         return dict(zip(names, feeds, strict=True))
     missing = [name for name in names if name not in feeds]
     if missing:
-        raise AnecError(f"no value was passed for input {', '.join(missing)}; the program has {', '.join(names)}")
+        raise AnecError(f"input {', '.join(missing)} has no value; the program takes {', '.join(names)}")
     return dict(feeds)
 
 

@@ -115,7 +115,7 @@ def _deconvolution(op: Op, x: Array, weight: Array, bias: Array | None = None, *
 def _matrix(x: Array, turned: bool) -> Array:
     """N and H as batch, C as rows, W as columns (listing 22.1); the flag exchanges C and W."""
     if x.shape[1] != 1:
-        raise AnecError("depth > 1 is not supported for MatMult")
+        raise AnecError("the depth of a product must be 1; the compiler says: depth > 1 is not supported for MatMult")
     rows = x[:, 0].transpose(0, 2, 1, 3)
     return rows.swapaxes(2, 3) if turned else rows
 

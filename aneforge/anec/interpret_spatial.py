@@ -54,7 +54,7 @@ def sample_positions(size: int, out: int, mode: str) -> Array:
         return np.clip((steps + 0.5) * (max(1, size - 1) / out), 0, size - 1)
     if mode == "Default":
         return np.clip(steps * size / out, 0, size - 1)
-    raise AnecError(f"sampling mode {mode!r} is not supported; its meaning is not published")
+    raise AnecError(f"sampling mode {mode!r} is not supported, since its meaning is not published; use another mode")
 
 
 def _line(x: Array, axis: int, positions: Array, method: str, mode: str) -> Array:

@@ -317,7 +317,7 @@ def _specs() -> dict[str, OpSpec]:
     names = [op.name.removeprefix("anec.") for op in backend_ops()]
     missing = [name for name in names if name not in OPS]
     if missing:
-        raise AnecError(f"ops of the target data are not declared: {', '.join(missing)}; declare them in OPS")
+        raise AnecError(f"ops of the target data are not declared: {', '.join(missing)}; add them to OPS")
     table = {f"anec.{name}": _parse(name, OPS[name]) for name in names}
     return {**table, **{f"anec.{name}": _parse(name, declared) for name, declared in STRUCTURAL.items()}}
 

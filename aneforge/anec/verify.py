@@ -22,7 +22,7 @@ def verify(module: Module, after: str | None = None) -> Module:
     if broken:
         blame = f" after pass {after!r}" if after else ""
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-        raise AnecError(f"invalid backend code{blame}: {broken[0]}{more}")
+        raise AnecError(f"backend code is invalid{blame}: {broken[0]}{more}")
     return module
 
 

@@ -157,7 +157,7 @@ def checked_order(names: Sequence[str], ensured: Sequence[str] = ()) -> list[Pas
         if step is None:
             near = ", ".join(nearest(name, PASSES))
             hint = f"nearest: {near}" if near else "'aneforge opt' lists them"
-            raise UnknownNameError(f"no pass {name!r}; {hint}")
+            raise UnknownNameError(f"{name!r} is not a pass; {hint}")
         missing = step.requires - available
         if missing:
             raise AnecError(f"pass {name!r} requires {', '.join(sorted(missing))}, which no pass before it ensures")

@@ -102,7 +102,10 @@ class Encoded:
         """The numbers where the mask is set, in order; zeros elsewhere."""
         kept, places = np.asarray(values).reshape(-1), np.asarray(mask).astype(bool)
         if int(places.sum()) != kept.size:
-            raise GraphError(f"the mask sets {int(places.sum())} places, but there are {kept.size} values")
+            raise GraphError(
+                f"the mask sets {int(places.sum())} places, but there are {kept.size} values; "
+                "give one value for each place"
+            )
         return cls("sparse", 16, places.shape, kept, mask=places)
 
     def _checked(self) -> Encoded:
@@ -119,7 +122,7 @@ class Encoded:
                 )
             if self.codes.size and int(self.codes.max()) >= self.table.shape[-2]:
                 raise GraphError(
-                    f"index {int(self.codes.max())} is outside the look-up table of {self.table.shape[-2]} entries"
+                    f"index {int(self.codes.max())} is outside the look-up table; it has {self.table.shape[-2]} entries"
                 )
         return self
 

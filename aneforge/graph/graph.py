@@ -289,7 +289,7 @@ def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded] | None) -> 
     if not isinstance(document, dict) or document.get("aneforge_graph") != FORMAT:
         version = document.get("aneforge_graph") if isinstance(document, dict) else type(document).__name__
         raise GraphError(
-            f"not an aneforge graph of format {FORMAT} (found {version!r}); write it again with Graph.save"
+            f"the file is not an aneforge graph of format {FORMAT} (found {version!r}); write it again with Graph.save"
         )
     if weights is None:
         stored = document.get("weights", {})
@@ -303,7 +303,10 @@ def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded] | None) -> 
     for number, record in enumerate(records):
         nodes.append(_read_node(number, record, nodes, weights))
     if not all(_points_into(index, len(nodes)) for index in outputs):
-        raise GraphError(f"outputs {outputs} are not all among the {len(nodes)} nodes of the graph")
+        raise GraphError(
+            f"outputs {outputs} are not all among the {len(nodes)} nodes of the graph; "
+            "write the file again with Graph.save"
+        )
     states = document.get("states", {})
     if not isinstance(states, dict) or not all(isinstance(new_name, str) for new_name in states.values()):
         raise GraphError("'states' must map names of inputs to names of outputs")
@@ -351,5 +354,5 @@ def _read_weight(key: Any, name: str, weights: Mapping[str, Any]) -> Weight | No
     if not has_weight:
         raise GraphError("the op cannot have a weight; only constants and parameters do")
     if not isinstance(key, str) or key not in weights:
-        raise GraphError(f"weight {key} is missing from the file")
+        raise GraphError(f"weight {key} is missing from the file; write it again with Graph.save")
     return intern_weight(weights[key], f"weight {key}")

@@ -80,12 +80,14 @@ def _feed(graph: Graph, feeds: Mapping[Any, Any] | Sequence[Any]) -> dict[int, n
         except Exception:  # ragged lists, and whatever another library's array raises
             array = np.asarray("")
         if array.dtype.kind not in "fiub":
-            raise GraphError(f"input {port!r}: {type(value).__name__} values are not real numbers")
+            raise GraphError(
+                f"input {port!r}: {type(value).__name__} values are not real numbers; give an array of numbers"
+            )
         array = array.astype(np.float64, copy=False)
         if array.shape != port.shape:
             raise GraphError(f"input {port!r}: the value has shape {list(array.shape)}")
         values[port.uid] = array
     missing = [repr(port) for port in inputs if port.uid not in values]
     if missing:
-        raise GraphError(f"no value was passed for {', '.join(missing)}")
+        raise GraphError(f"{', '.join(missing)}: no value was passed; give an array for each input")
     return values

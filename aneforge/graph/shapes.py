@@ -74,13 +74,13 @@ def number(value: Any, what: str) -> float:
     try:
         result = float(value)
     except OverflowError:
-        raise GraphError(f"{what} is beyond the fp16 range of 65504") from None
+        raise GraphError(f"{what} is beyond the fp16 limit of 65504") from None
     except (TypeError, ValueError):
         raise GraphError(f"{what} must be a number, not {value!r}") from None
     if math.isnan(result):
-        raise GraphError(f"{what} is NaN")
+        raise GraphError(f"{what} is NaN; give a number")
     if math.isfinite(result) and abs(result) > 65504.0:
-        raise GraphError(f"{what} is {result:g}, beyond the fp16 range of 65504")
+        raise GraphError(f"{what} is {result:g}, beyond the fp16 limit of 65504")
     return result
 
 

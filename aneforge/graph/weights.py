@@ -214,7 +214,7 @@ def _as_fp16(values: Any, what: str) -> np.ndarray:
             f"{what} holds {array.dtype} values; the engine's weights are fp16. Pass {what}.astype(np.float16)"
         )
     if array.dtype.kind not in "fiub":
-        raise GraphError(f"{what} holds {array.dtype} values, not real numbers")
+        raise GraphError(f"{what} holds {array.dtype} values, not real numbers; give an array of numbers")
     if array.size == 0:
         raise GraphError(f"{what} of shape {list(array.shape)} is empty; every axis needs at least one element")
     if array.dtype == np.float16:

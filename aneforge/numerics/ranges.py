@@ -100,8 +100,8 @@ def calibrate(
 ) -> dict[str, tuple[float, float]]:
     """Ranges of inputs and nodes as samples show them on some chips, wider by a margin.
 
-    What rests on them holds for data like these, not for all data: that is what makes deep graphs say something. A node
-    that was not finite on one of the chips has no range: what can become of it follows from its inputs alone.
+    What rests on them holds for data like these, not for all data: that is what makes deep graphs say something. A
+    node that was not finite on one of the chips has no range: what can become of it follows from its inputs alone.
     """
     if not samples or not targets:
         raise AneforgeError("samples: calibrate needs at least one target and one sample (inputs by name).")

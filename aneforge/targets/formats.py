@@ -115,4 +115,4 @@ def image_formats(target: Target) -> FormatSet:
             formats = tuple(image_format(tag) for tag in row["tags"])
             count = fact(row, key="count", about=f"image formats of {target.name}")
             return FormatSet(tier, count, formats, row["unlisted"], tuple(row.get("without", ())))
-    raise UnknownNameError(f"{target.name}: no image formats are published for this target")
+    raise UnknownNameError(f"{target.name}: no image formats are published for this target; choose another one")

@@ -86,7 +86,9 @@ def _range(part: str, option: str) -> list[str]:
     first, last = (end.strip() for end in part.split("..", 1))
     start, end = _END.fullmatch(first), _END.fullmatch(last)
     if start is None or end is None or not _alike(start, end):
-        raise AneforgeError(f"{option}: {part!r} is not a range; both ends are names that differ in a number: m1..m6")
+        raise AneforgeError(
+            f"{option}: {part!r} is not a range; both ends must be names that differ in a number, as in m1..m6"
+        )
     low, high = int(start[2]), int(end[2])
     if low > high or high - low > _MOST:
         wrong = "runs backwards" if low > high else f"is longer than {_MOST} chips"

@@ -36,7 +36,9 @@ def _heads(x: Tensor, n_heads: int) -> Tensor:
     """[S, D] to [heads, S, D / heads]."""
     rows, features = x.shape
     if features % n_heads:
-        raise GraphError(f"{features} features do not divide into {n_heads} heads")
+        raise GraphError(
+            f"{features} features do not divide into {n_heads} heads; the number of heads must divide the features"
+        )
     return x.reshape(rows, n_heads, features // n_heads).transpose([1, 0, 2])
 
 
@@ -129,7 +131,7 @@ def conv2d(x: Tensor, weight: Tensor, stride: int = 1, pad: Any = 0) -> Tensor:
     if x.ndim != 4 or x.shape[1] != channels:
         raise GraphError(f"conv2d: takes [N, {channels}, H, W], not {list(x.shape)}")
     if whole_number(stride, "stride") != 1:
-        raise GraphError("conv2d: only stride 1 is trainable")
+        raise GraphError("conv2d: stride must be 1 where the weight is trained")
     top, bottom, left, right = pads(pad)
     padded = x.pad(((0, 0), (0, 0), (top, bottom), (left, right))) if any((top, bottom, left, right)) else x
     n, _, height, width = padded.shape
@@ -152,7 +154,9 @@ def group_norm_train(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: f
     """Group norm from primitives, any batch; gamma and beta are [1, C, 1, 1] and trainable."""
     n, channels, height, width = x.shape
     if channels % positive(groups, "groups"):
-        raise GraphError(f"group_norm_train: channels {channels} are not divisible by {groups} groups")
+        raise GraphError(
+            f"group_norm_train: channels {channels} are not divisible by {groups} groups; groups must divide them"
+        )
     folded = x.reshape(n, groups, (channels // groups) * height * width)
     centred = folded - folded.mean(2)
     normal = centred * centred.square().mean(2).rsqrt(eps)
@@ -175,7 +179,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         term, x = prepared[0]
         return _arrange(_summed(term, x, output), output)
     if len(prepared) != 2:
-        raise GraphError(f"einsum: {len(prepared)} operands; chain the products two at a time")
+        raise GraphError(f"einsum: {len(prepared)} operands; give one or two, and chain the products")
     (a_term, a), (b_term, b) = prepared
     (a_term, a), (b_term, b) = _unstretched(a_term, a, b_term, b), _unstretched(b_term, b, a_term, a)
     a_term, a = _summed(a_term, a, output + b_term)
@@ -224,12 +228,14 @@ def _parse(equation: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
     if not arrow:
         output = dots + "".join(sorted(label for label in set(every) - set(dots) if every.count(label) == 1))
     if arrow and hidden and "..." not in output:
-        raise GraphError(f"einsum: {equation!r} names no place in the output for the axes of '...'")
+        raise GraphError(
+            f"einsum: {equation!r} names no place in the output for the axes of '...'; write '...' behind the arrow"
+        )
     output = output.replace("...", dots)
     if len(set(output)) != len(output) or not set(output) <= set(every):
         raise GraphError(f"einsum: output {output!r} must name operand axes, each once")
     if not all(label.isalpha() for label in every):
-        raise GraphError(f"einsum: {equation!r} may hold letters, commas, '->' and '...'")
+        raise GraphError(f"einsum: {equation!r} must hold only letters, commas, '->' and '...'")
     return spelled, output
 
 
@@ -240,7 +246,9 @@ def _without_diagonals(term: str, x: Tensor) -> tuple[str, Tensor]:
             first = term.index(label)
             second = term.index(label, first + 1)
             if x.shape[first] != x.shape[second]:
-                raise GraphError(f"einsum: the diagonal of {list(x.shape)} along {label!r} is not square")
+                raise GraphError(
+                    f"einsum: the diagonal of {list(x.shape)} along {label!r} is not square; both axes must be equal"
+                )
             shape = [1] * x.ndim
             shape[first], shape[second] = x.shape[first], x.shape[second]
             eye = np.eye(x.shape[first]).reshape(shape)

@@ -256,7 +256,7 @@ def pads(value: Any) -> Pads:
     """One number for all sides, or (top, bottom, left, right)."""
     if isinstance(value, (tuple, list)):
         if len(value) != 4:
-            raise GraphError(f"pad is one number or (top, bottom, left, right), not {len(value)} numbers")
+            raise GraphError(f"pad has {len(value)} numbers; expected one number or (top, bottom, left, right)")
         top, bottom, left, right = (extent(side, "pad") for side in value)
         return top, bottom, left, right
     side = extent(value, "pad")

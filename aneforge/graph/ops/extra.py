@@ -102,7 +102,7 @@ class REVERSE_SEQUENCE:
     @staticmethod
     def shape(x, lengths, seq_axis, batch_axis):
         if seq_axis == batch_axis:
-            raise GraphError("the sequence and the batch are on one axis")
+            raise GraphError("the sequence and the batch are on one axis; they must be on two")
         if len(lengths) != x[batch_axis]:
             raise GraphError(f"needs one length per sequence ({x[batch_axis]}), not {len(lengths)}")
         if any(not 0 <= n <= x[seq_axis] for n in lengths):
@@ -276,7 +276,7 @@ def dropout(x: Tensor, rate: float = 0.5, seed: int = 0) -> Tensor:
     """Zero elements at random with probability ``rate`` and scale the rest."""
     share = number(rate, "rate")
     if not 0 <= share < 1:
-        raise GraphError(f"dropout: rate {share:g} is outside 0 <= rate < 1")
+        raise GraphError(f"dropout: rate is {share:g}; it must be at least 0 and below 1")
     return make(DROPOUT, (x,), {"rate": share, "seed": whole_number(seed, "seed")})
 
 

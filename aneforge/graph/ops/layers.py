@@ -117,7 +117,7 @@ class CROSS_PRODUCT:
     @staticmethod
     def shape(a, b):
         if count(a) != 3 or count(b) != 3:
-            raise GraphError("both operands hold exactly three elements")
+            raise GraphError("both operands must hold exactly three elements")
         return (3,)
 
     @staticmethod
@@ -189,7 +189,7 @@ class FPS:
     def shape(points, k):
         _points(points, "points")
         if k > points[0]:
-            raise GraphError(f"k is {k}, but there are only {points[0]} points")
+            raise GraphError(f"k is {k}, but there are only {points[0]} points; k must be that many at most")
         return k, 3
 
     @staticmethod

@@ -53,7 +53,7 @@ class CAST:
     @staticmethod
     def shape(x: Shape, dtype: str) -> Shape:
         if dtype != "fp16":
-            raise GraphError(f"cannot cast to {dtype!r}: the engine computes in fp16 only")
+            raise GraphError(f"a cast to {dtype!r} is not possible: the engine computes in fp16 only; use 'fp16'")
         return x
 
     @staticmethod

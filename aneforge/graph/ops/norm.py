@@ -148,7 +148,9 @@ class GROUP_NORM:
     def shape(x, gamma, beta, num_groups, eps):
         channels = _channels(x)
         if channels % num_groups:
-            raise GraphError(f"channels {channels} are not divisible by {num_groups} groups")
+            raise GraphError(
+                f"channels {channels} are not divisible by {num_groups} groups; the number of groups must divide them"
+            )
         return _affine(x, channels, "channel", gamma=gamma, beta=beta)
 
     @staticmethod
@@ -302,7 +304,7 @@ def batch_norm(x: Tensor, gamma: Any, beta: Any, mean: Any, var: Any, eps: float
     operands = [as_tensor(value, name) for name, value in vectors.items()]
     variance = operands[3].weight
     if variance is not None and float(variance.array.min()) < 0:
-        raise GraphError("batch_norm: var holds a negative variance")
+        raise GraphError("batch_norm: var holds a negative variance; variances must be 0 or more")
     return make(BATCH_NORM, (x, *operands), {"eps": epsilon(eps)})
 
 

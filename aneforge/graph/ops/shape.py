@@ -24,7 +24,10 @@ class RESHAPE:
     @staticmethod
     def shape(x, to):
         if count(x) != count(to):
-            raise GraphError(f"cannot reshape {count(x)} elements to {list(to)}, which holds {count(to)}")
+            raise GraphError(
+                f"{count(x)} elements cannot be reshaped to {list(to)}, which holds {count(to)}; "
+                "both must hold as many"
+            )
         return to
 
     @staticmethod
@@ -293,7 +296,7 @@ class CROP:
     def shape(x, top, bottom, left, right):
         rank_is(x, 4, "input")
         if top + bottom >= x[2] or left + right >= x[3]:
-            raise GraphError(f"nothing is left of {x[2]} x {x[3]} after cropping")
+            raise GraphError(f"cropping leaves nothing of {x[2]} x {x[3]}; crop less than that")
         return x[0], x[1], x[2] - top - bottom, x[3] - left - right
 
     @staticmethod
@@ -356,7 +359,7 @@ def _tensors(tensors: Any, what: str) -> list[Tensor]:
         raise GraphError(f"{what}: pass a list of tensors")
     listed = [as_tensor(item) for item in tensors]
     if not listed:
-        raise GraphError(f"{what}: the list of tensors is empty")
+        raise GraphError(f"{what}: the list of tensors is empty; give at least one")
     return listed
 
 
