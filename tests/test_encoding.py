@@ -100,7 +100,7 @@ def test_bytes_as_they_are_stored():
         (lambda: Encoded.blockwise(np.zeros((2, 4), np.int8), np.ones((2, 2)), bits=5), "5 bits"),
         (
             lambda: Encoded.palette(np.full((2, 2), 4, np.uint8), np.zeros(4), 2),
-            "index 4 is outside the look-up table of 4 entries",
+            "index 4 is outside the look-up table; it has 4 entries",
         ),
         (lambda: Encoded.sparse(np.ones((2, 2), bool), np.zeros(3)), "the mask sets 4 places, but there are 3 values"),
         (lambda: af.const(Encoded.affine(np.full((2, 2), 127, np.int8), 1e6)), "beyond the fp16 range"),

@@ -129,7 +129,7 @@ CASES = [
     ),
     ("conv2d without parameter", lambda: af.conv2d(IMAGE, w(4, 4, 3, 3)), "conv2d", "conv_param"),
     ("conv2d window", lambda: af.conv2d(IMAGE, af.conv_param(w(4, 4, 9, 9))), "conv2d", "does not fit 8 x 8"),
-    ("conv2d stride", lambda: af.conv2d(IMAGE, af.conv_param(w(4, 4, 3, 3)), stride=2), "conv2d", "stride 1"),
+    ("conv2d stride", lambda: af.conv2d(IMAGE, af.conv_param(w(4, 4, 3, 3)), stride=2), "conv2d", "stride must be 1"),
     ("conv_param of a matrix", lambda: af.conv_param(w(4, 4)), "conv_param", "[Cout, Cin, kH, kW]"),
     # Products.
     ("inner extents", lambda: X @ w(4, 2), "matmul", "3 columns|4 rows|[2, 3], [4, 2]"),
@@ -269,7 +269,7 @@ CASES = [
     ("window of zero", lambda: af.local_response_norm(IMAGE, 0), "local_response_norm", "size must be at least 1"),
     ("l2 axis", lambda: X.l2_norm(4), "l2_norm", "axis 4"),
     # Shape.
-    ("reshape count", lambda: X.reshape(4, 2), "reshape", "6 elements to [4, 2], which holds 8"),
+    ("reshape count", lambda: X.reshape(4, 2), "reshape", "6 elements cannot be reshaped to [4, 2], which holds 8"),
     ("reshape open", lambda: X.reshape(-1, -1), "reshape", "more than one axis open"),
     ("reshape rest", lambda: X.reshape(-1, 4), "reshape", "do not divide"),
     ("reshape zero", lambda: X.reshape(0, 6), "reshape", "below one"),
@@ -312,7 +312,7 @@ CASES = [
     ("pad negative", lambda: X.pad([(-1, 0), (0, 0)]), "pad", "(before, after)"),
     ("pad mode", lambda: X.pad([(1, 1), (0, 0)], "wrap"), "pad", "mode 'wrap' is unknown; choose one: constant"),
     ("pad reflect", lambda: X.pad([(2, 0), (0, 0)], "reflect"), "pad", "cannot be reflected by 2"),
-    ("crop all", lambda: af.crop(IMAGE, 4, 4, 0, 0), "crop", "nothing is left|[1, 4, 8, 8]"),
+    ("crop all", lambda: af.crop(IMAGE, 4, 4, 0, 0), "crop", "cropping leaves nothing of 8 x 8|[1, 4, 8, 8]"),
     ("index range", lambda: X[2], "getitem", "index 2 is out of range for axis 0 of 2"),
     ("index too many", lambda: X[0, 0, 0], "getitem", "more axes than [2, 3]"),
     ("index empty", lambda: X[1:1], "getitem", "selects nothing"),
@@ -369,7 +369,7 @@ CASES = [
     ),
     ("scaled shapes", lambda: af.scaled_elementwise(X, V), "scaled_elementwise", "one shape, not [2, 3] and [4]"),
     # Ops that no engine has, and blocks.
-    ("dropout rate", lambda: af.dropout(X, 1.0), "dropout", "0 <= rate < 1"),
+    ("dropout rate", lambda: af.dropout(X, 1.0), "dropout", "rate is 1; it must be at least 0 and below 1"),
     ("random bounds", lambda: af.random_uniform((2,), 1, 0), "random_uniform", "low 1 is above high 0"),
     ("one_hot depth", lambda: af.one_hot(X, 0), "one_hot", "at least 1"),
     ("band of a vector", lambda: af.band_part(V, 0, 0), "band_part", "matrices"),

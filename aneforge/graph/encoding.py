@@ -121,9 +121,8 @@ class Encoded:
                     f"look-up table of shape {list(self.table.shape)} does not divide indices {list(self.codes.shape)}"
                 )
             if self.codes.size and int(self.codes.max()) >= self.table.shape[-2]:
-                raise GraphError(
-                    f"index {int(self.codes.max())} is outside the look-up table; it has {self.table.shape[-2]} entries"
-                )
+                index, entries = int(self.codes.max()), self.table.shape[-2]
+                raise GraphError(f"index {index} is outside the look-up table; it has {entries} entries")
         return self
 
     # Properties that arrays have too.

@@ -179,7 +179,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         term, x = prepared[0]
         return _arrange(_summed(term, x, output), output)
     if len(prepared) != 2:
-        raise GraphError(f"einsum: {len(prepared)} operands; give one or two, and chain the products")
+        raise GraphError(f"einsum: {len(prepared)} operands; give one or two; chain products two at a time")
     (a_term, a), (b_term, b) = prepared
     (a_term, a), (b_term, b) = _unstretched(a_term, a, b_term, b), _unstretched(b_term, b, a_term, a)
     a_term, a = _summed(a_term, a, output + b_term)

@@ -296,7 +296,7 @@ class CROP:
     def shape(x, top, bottom, left, right):
         rank_is(x, 4, "input")
         if top + bottom >= x[2] or left + right >= x[3]:
-            raise GraphError(f"cropping leaves nothing of {x[2]} x {x[3]}; crop less than that")
+            raise GraphError(f"cropping leaves nothing of {x[2]} x {x[3]}; leave at least one row and column")
         return x[0], x[1], x[2] - top - bottom, x[3] - left - right
 
     @staticmethod
