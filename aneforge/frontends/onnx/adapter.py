@@ -79,7 +79,7 @@ class Records:
     def __init__(self, onnx: Any, model: Any, name: str) -> None:
         self.onnx, self.model, self.name = onnx, model, name
         self.opsets = _opsets(model.opset_import)
-        self.functions = {(each.domain, each.name): each for each in model.functions}
+        self.functions = {(function.domain, function.name): function for function in model.functions}
         newest = onnx.defs.onnx_opset_version()
         if "" not in self.opsets:
             domains = ", ".join(sorted(self.opsets)) or "none"
@@ -122,11 +122,13 @@ class Records:
 
     def _check_names(self, graph: Any) -> None:
         """What the standard asks of names: they are text, and each value is made once."""
-        made = [port.name for port in graph.input] + [name for node in graph.node for name in node.output if name]
-        for name in (*made, *(each.name for each in (*graph.initializer, *graph.output))):
+        value_names = [port.name for port in graph.input] + [
+            name for node in graph.node for name in node.output if name
+        ]
+        for name in (*value_names, *(tensor.name for tensor in (*graph.initializer, *graph.output))):
             if not isinstance(name, str):
                 raise LoadError(f"{self.name}: the name {name!r} is not text (UTF-8); the file is damaged")
-        for what, names in (("value", made), ("output", [port.name for port in graph.output])):
+        for what, names in (("value", value_names), ("output", [port.name for port in graph.output])):
             repeated = [name for name, count in Counter(names).items() if count > 1]
             if repeated:
                 raise LoadError(
@@ -145,7 +147,9 @@ class Records:
             raise LoadError(f"{self.name}: node {place}: a name in it is not text; the file is damaged")
         kind = node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
         inputs: list[Binding] = [Ref(name) if name else None for name in node.input]
-        blocks = {each.name: self.block(each.g, opsets) for each in node.attribute if each.HasField("g")}
+        blocks = {
+            attribute.name: self.block(attribute.g, opsets) for attribute in node.attribute if attribute.HasField("g")
+        }
         return Operation(
             kind,
             {"": inputs},
@@ -165,12 +169,12 @@ class Records:
 
     def function(self, body: Any, call: Any, opsets: Mapping[str, int]) -> Block:
         """The nodes of a function, with the attributes of one call of it."""
-        attributes = {each.name: each for each in (*body.attribute_proto, *call.attribute)}
+        attributes = {attribute.name: attribute for attribute in (*body.attribute_proto, *call.attribute)}
         nodes = []
         for node in body.node:
             copy = self.onnx.NodeProto()
             copy.CopyFrom(node)
-            _hand_over(copy, attributes)
+            _bind_attributes(copy, attributes)
             nodes.append(copy)
         inputs: list[tuple[str, Type | None]] = [(name, None) for name in body.input]
         outputs = [name if asked else "" for name, asked in zip(body.output, call.output, strict=False)]
@@ -178,22 +182,22 @@ class Records:
 
 
 def _opsets(imports: Sequence[Any]) -> dict[str, int]:
-    return {"" if each.domain == "ai.onnx" else each.domain: each.version for each in imports}
+    return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in imports}
 
 
-def _hand_over(node: Any, attributes: Mapping[str, Any]) -> None:
+def _bind_attributes(node: Any, attributes: Mapping[str, Any]) -> None:
     """Attributes of a function's node that stand for those of the call; one that the call lacks is left out."""
     kept = []
-    for each in node.attribute:
-        if not each.ref_attr_name:
-            if each.HasField("g"):
-                for inner in each.g.node:
-                    _hand_over(inner, attributes)
-            kept.append(each)
-        elif each.ref_attr_name in attributes:
-            given = type(each)()
-            given.CopyFrom(attributes[each.ref_attr_name])
-            given.name = each.name
-            kept.append(given)
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            if attribute.HasField("g"):
+                for inner in attribute.g.node:
+                    _bind_attributes(inner, attributes)
+            kept.append(attribute)
+        elif attribute.ref_attr_name in attributes:
+            copy = type(attribute)()
+            copy.CopyFrom(attributes[attribute.ref_attr_name])
+            copy.name = attribute.name
+            kept.append(copy)
     del node.attribute[:]
     node.attribute.extend(kept)

@@ -42,12 +42,12 @@ def _body(operation: Operation, name: str) -> Block:
     return block
 
 
-def _round(importer: Importer, name: str, body: Block, scope: Scope, operands: Results) -> Results:
+def _run_round(importer: Importer, name: str, body: Block, scope: Scope, operands: Results) -> Results:
     results = importer.inline(name, body, scope, [value for value, _ in operands], [kind for _, kind in operands])
     return list(zip(results, importer.returned_types or [], strict=True))
 
 
-def _give(importer: Importer, state: Results, lines: Sequence[Results], axes: Sequence[int]) -> list[Any]:
+def _loop_results(importer: Importer, state: Results, lines: Sequence[Results], axes: Sequence[int]) -> list[Any]:
     """The last state, then the results of all rounds joined."""
     joined = [
         stack([value for value, _ in line], axis, any(_is_single(kind) for _, kind in line))
@@ -73,13 +73,13 @@ def _loop(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
     while going and done < rounds:
         spend_round(done + 1)
         counted: Results = [(np.array(done, np.int64), None), (np.array(True), None)]
-        results = _round(importer, f"{operation.label}/{done}", body, scope, counted + state)
+        results = _run_round(importer, f"{operation.label}/{done}", body, scope, counted + state)
         going = is_true(results[0][0], "whether the loop goes on")
         state = results[1 : 1 + len(state)]
         for line, result in zip(lines, results[1 + len(state) :], strict=True):
             line.append(result)
         done += 1
-    return _give(importer, state, lines, [0] * len(lines))
+    return _loop_results(importer, state, lines, [0] * len(lines))
 
 
 def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
@@ -105,13 +105,13 @@ def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
             (take(value, axis, place), TensorType("fp32", ()) if value is not None and value.ndim == 1 else None)
             for value, axis, place in zip(series, axes, places, strict=True)
         ]
-        results = _round(importer, f"{operation.label}/{done}", body, scope, state + parts)
+        results = _run_round(importer, f"{operation.label}/{done}", body, scope, state + parts)
         state = results[: len(state)]
         for line, result in zip(lines, results[len(state) :], strict=True):
             line.append(result)
     turned = op.attr("scan_output_directions") or [0] * len(lines)
     ordered = [line[::-1] if flipped else line for line, flipped in zip(lines, turned, strict=True)]
-    return _give(importer, state, ordered, [int(a) for a in op.attr("scan_output_axes") or [0] * len(lines)])
+    return _loop_results(importer, state, ordered, [int(a) for a in op.attr("scan_output_axes") or [0] * len(lines)])
 
 
 CONTROL: dict[str, Control] = {INITIALIZER: _initializer, "If": _if, "Loop": _loop, "Scan": _scan}

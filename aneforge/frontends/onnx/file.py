@@ -31,9 +31,9 @@ _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 def open_model(onnx: Any, file: Path) -> Any:
     """The model of a file; large weights lie in the file still."""
     try:
-        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             model = onnx.ModelProto()
-            model.ParseFromString(_without_weights(whole, file.name))
+            model.ParseFromString(_strip_weights(data, file.name))
     except Exception as error:
         raise LoadError(f"{file.name}: not an ONNX model ({type(error).__name__}: {first_line(error)})") from None
     if not model.HasField("graph") or not model.graph.output:
@@ -74,7 +74,7 @@ def _varint(data: Any, place: int) -> tuple[int, int]:
     raise ValueError(f"a number of more than {_VARINT_BYTES} bytes at byte {place - _VARINT_BYTES}")
 
 
-def _as_varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -83,10 +83,10 @@ def _as_varint(value: int) -> bytes:
 
 
 def _message(number: int, content: bytes) -> bytes:
-    return _as_varint(number << 3 | _BYTES) + _as_varint(len(content)) + content
+    return _encode_varint(number << 3 | _BYTES) + _encode_varint(len(content)) + content
 
 
-def _without_weights(data: Any, name: str) -> bytes:
+def _strip_weights(data: Any, name: str) -> bytes:
     pieces = []
     for number, kind, start, body, end in _fields(data, 0, len(data)):
         if number == _MODEL_GRAPH and kind == _BYTES:
@@ -111,10 +111,10 @@ def _outside(data: Any, begin: int, end: int, name: str) -> bytes:
         return data[begin:end]
     (first, last), *_ = raw
     kept = [data[start:stop] for number, _, start, _, stop in fields if number != _TENSOR_RAW]
-    told = {"location": name, "offset": str(first), "length": str(last - first)}
-    for key, value in told.items():
+    entries = {"location": name, "offset": str(first), "length": str(last - first)}
+    for key, value in entries.items():
         kept.append(_message(_TENSOR_EXTERNAL, _message(1, key.encode()) + _message(2, value.encode())))
-    return b"".join([*kept, _as_varint(_TENSOR_LOCATION << 3), b"\x01"])
+    return b"".join([*kept, _encode_varint(_TENSOR_LOCATION << 3), b"\x01"])
 
 
 class StoredWeights:
@@ -135,23 +135,23 @@ class StoredWeights:
             raise LoadError(f"{where}: {first_line(error)}") from None
 
     def _outside(self, tensor: Any, where: str) -> np.ndarray:
-        told = {entry.key: entry.value for entry in tensor.external_data}
-        place = self._inside_folder(told.get("location", ""), where)
-        begin = int(told.get("offset", 0))
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        place = self._inside_folder(entries.get("location", ""), where)
+        begin = int(entries.get("offset", 0))
         kind = np.dtype(self._onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
         count = int(np.prod([int(extent) for extent in tensor.dims], dtype=object))
         packed = tensor.data_type not in _WHOLE_BYTES
         size = -(-count // 2) if packed else count * kind.itemsize
-        held = self._mapped(place, where)
-        if begin < 0 or begin + size > len(held):
+        data = self._mapped(place, where)
+        if begin < 0 or begin + size > len(data):
             raise LoadError(
-                f"{where} lies in {place.name!r} from byte {begin} to {begin + size}, which has {len(held)} bytes"
+                f"{where} lies in {place.name!r} from byte {begin} to {begin + size}, which has {len(data)} bytes"
             )
         if packed:  # sub-byte types: the onnx package knows how they lie
-            whole = self._onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
-            whole.raw_data = held[begin : begin + size]
-            return self._onnx.numpy_helper.to_array(whole)
-        return np.frombuffer(held, kind, count, begin).reshape(tuple(tensor.dims)) if count else np.zeros(0, kind)
+            inline = self._onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
+            inline.raw_data = data[begin : begin + size]
+            return self._onnx.numpy_helper.to_array(inline)
+        return np.frombuffer(data, kind, count, begin).reshape(tuple(tensor.dims)) if count else np.zeros(0, kind)
 
     def _inside_folder(self, location: str, where: str) -> Path:
         if self._folder is None:
@@ -177,5 +177,5 @@ class StoredWeights:
     def release(self) -> None:
         """Give back the memory of what was looked at; it comes from the file again if somebody asks."""
         if hasattr(mmap, "MADV_DONTNEED"):
-            for each in self._maps.values():
-                each.madvise(mmap.MADV_DONTNEED)
+            for mapping in self._maps.values():
+                mapping.madvise(mmap.MADV_DONTNEED)

@@ -16,18 +16,18 @@ __all__ = ["RULES"]
 
 
 def _gather(node: Node, x: Value, indices: Value) -> Tensor:
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
     places = known(indices, "what is gathered")
-    if places.size and (places.min() < -given.shape[axis] or places.max() >= given.shape[axis]):
-        raise LoadError(f"places outside an axis of {given.shape[axis]}")
-    return forms.gathered(given, axis, places)
+    if places.size and (places.min() < -tensor.shape[axis] or places.max() >= tensor.shape[axis]):
+        raise LoadError(f"places outside an axis of {tensor.shape[axis]}")
+    return forms.gathered(tensor, axis, places)
 
 
 def _gather_elements(node: Node, x: Value, indices: Value) -> Tensor:
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-    return forms.gathered_elements(given, axis, known(indices, "what is gathered"))
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
+    return forms.gathered_elements(tensor, axis, known(indices, "what is gathered"))
 
 
 def _gather_nd(node: Node, x: Value, indices: Value) -> Tensor:
@@ -35,10 +35,10 @@ def _gather_nd(node: Node, x: Value, indices: Value) -> Tensor:
 
 
 def _scatter_elements(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
     places = known(indices, "where elements are replaced")
-    return forms.scattered_elements(given, axis, places, updates, node.attr("reduction", "none"))
+    return forms.scattered_elements(tensor, axis, places, updates, node.attr("reduction", "none"))
 
 
 def _scatter_nd(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
@@ -60,13 +60,13 @@ def _tensor_scatter(node: Node, cache: Value, update: Value, places: Value | Non
 
 
 def _compress(node: Node, x: Value, condition: Value) -> Tensor:
-    given = as_tensor(x)
+    tensor = as_tensor(x)
     kept = np.flatnonzero(known(condition, "what is kept").reshape(-1))
     if not len(kept):
         raise NoForm("nothing is kept")
     if node.attr("axis") is None:
-        return af.gather(given.reshape(given.size), kept, axis=0)
-    return af.gather(given, kept, axis=axis_of(int(node.attr("axis")), given.ndim))
+        return af.gather(tensor.reshape(tensor.size), kept, axis=0)
+    return af.gather(tensor, kept, axis=axis_of(int(node.attr("axis")), tensor.ndim))
 
 
 def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
@@ -76,34 +76,34 @@ def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
 
 def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
     """The elements are one layer of the engine, their positions a sort."""
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", -1)), given.ndim)
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", -1)), tensor.ndim)
     k = int(node.attr("k", 0)) if count is None else int(number(count, "how many are picked"))
     largest = bool(node.attr("largest", 1))
-    values = topk(given, axis, k, largest)
-    return [values, argsort(given, axis, largest, k)] if node.outputs > 1 else [values]
+    values = topk(tensor, axis, k, largest)
+    return [values, argsort(tensor, axis, largest, k)] if node.outputs > 1 else [values]
 
 
 def _hardmax(node: Node, x: Value) -> Tensor:
     """1 at the first of the largest elements of each line, 0 elsewhere."""
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", -1 if node.opset >= 13 else 1)), given.ndim)
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", -1 if node.opset >= 13 else 1)), tensor.ndim)
     if node.opset < 13:  # everything behind the axis is one line
-        flat = given.reshape(int(np.prod(given.shape[:axis], dtype=int)), -1)
-        return af.one_hot(flat.argmax(-1).reshape(flat.shape[0]), flat.shape[1]).reshape(*given.shape)
-    return in_rows(given, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))
+        flat = tensor.reshape(int(np.prod(tensor.shape[:axis], dtype=int)), -1)
+        return af.one_hot(flat.argmax(-1).reshape(flat.shape[0]), flat.shape[1]).reshape(*tensor.shape)
+    return in_rows(tensor, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))
 
 
 def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
     """Computed whole numbers as marks on a new axis; those below zero count from the end."""
-    given, size = as_tensor(indices), int(number(depth, "how many places there are"))
-    off, on = (float(each) for each in known(values, "the marks").reshape(-1))
-    counted = af.where(given.less(0.0), given + float(size), given)
-    found = af.one_hot(counted, size, on, off)
-    axis = axis_of(int(node.attr("axis", -1)), found.ndim)
-    order = list(range(found.ndim - 1))
-    order.insert(axis, found.ndim - 1)
-    return found if axis == found.ndim - 1 else found.transpose(order)
+    places, size = as_tensor(indices), int(number(depth, "how many places there are"))
+    off, on = (float(mark) for mark in known(values, "the marks").reshape(-1))
+    counted = af.where(places.less(0.0), places + float(size), places)
+    marks = af.one_hot(counted, size, on, off)
+    axis = axis_of(int(node.attr("axis", -1)), marks.ndim)
+    order = list(range(marks.ndim - 1))
+    order.insert(axis, marks.ndim - 1)
+    return marks if axis == marks.ndim - 1 else marks.transpose(order)
 
 
 RULES: dict[str, Rule] = {

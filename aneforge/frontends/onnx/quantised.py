@@ -32,7 +32,7 @@ def _bits(codes: Array) -> int:
     return int("".join(letter for letter in codes.dtype.name if letter.isdigit()))
 
 
-def _whole(codes: Array) -> Array:
+def _as_integers(codes: Array) -> Array:
     """Codes in a type that NumPy computes with: sub-byte types come in one of their own."""
     low, _ = forms.range_of(codes.dtype.name) if codes.dtype.name in _CODES else (0, 0)
     return codes if codes.dtype.kind in "iu" else codes.astype(np.int8 if low < 0 else np.uint8)
@@ -41,24 +41,24 @@ def _whole(codes: Array) -> Array:
 # What is known when the file is read.
 
 
-def _stored(node: Node, codes: Value, scale: Value, zero: Value | None = None) -> Encoded | Array:
+def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | None = None) -> Encoded | Array:
     """A stored weight with its scale: one for all, one for each place along an axis, or one for each block.
 
     A line of whole numbers is a bias, which quantisers store as int32 with the scale of the sums it is added to: it
     is decoded, since the engine adds it as a number.
     """
-    held, factor = known(codes, "the codes"), known(scale, "the scale")
+    array, factor = known(codes, "the codes"), known(scale, "the scale")
     axis, offset = int(node.attr("axis", 1)), None if zero is None else known(zero, "the zero point")
-    if held.dtype.name in _CODES and held.ndim > 1:
-        return encoded(held, factor, offset, axis)
-    if held.dtype.kind not in "iu" and held.dtype.name not in _CODES:
-        raise NoForm(f"codes of type {held.dtype.name}")
-    numbers = _whole(held).astype(np.float64)
-    numbers = numbers if offset is None else numbers - _beside(_whole(offset), held, axis)
-    return (numbers * _beside(factor, held, axis)).astype(np.float32)
+    if array.dtype.name in _CODES and array.ndim > 1:
+        return encoded(array, factor, offset, axis)
+    if array.dtype.kind not in "iu" and array.dtype.name not in _CODES:
+        raise NoForm(f"codes of type {array.dtype.name}")
+    numbers = _as_integers(array).astype(np.float64)
+    numbers = numbers if offset is None else numbers - _align(_as_integers(offset), array, axis)
+    return (numbers * _align(factor, array, axis)).astype(np.float32)
 
 
-def _beside(values: Array, codes: Array, axis: int) -> Array:
+def _align(values: Array, codes: Array, axis: int) -> Array:
     """A scale or zero point as it meets the codes: one number, one along an axis, or one for each block."""
     numbers = values.astype(np.float64)
     if numbers.size == 1:
@@ -71,24 +71,24 @@ def _beside(values: Array, codes: Array, axis: int) -> Array:
     return numbers
 
 
-def _stored_codes(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Array:
+def _quantize_stored(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Array:
     """Weights that the file itself quantises: the standard rounds ties to even, and nothing of it is left to the
     engine."""
-    given = known(x, "the weight").astype(np.float64)
-    kind, offset = _kind(node, zero), None if zero is None else _whole(known(zero, "the zero point"))
+    weight = known(x, "the weight").astype(np.float64)
+    kind, offset = _kind(node, zero), None if zero is None else _as_integers(known(zero, "the zero point"))
     low, high = forms.range_of(kind)
     axis = int(node.attr("axis", 1))
-    codes = np.rint(given / _beside(known(scale, "the scale"), given, axis))
-    codes = codes if offset is None else codes + _beside(offset, given, axis)
+    codes = np.rint(weight / _align(known(scale, "the scale"), weight, axis))
+    codes = codes if offset is None else codes + _align(offset, weight, axis)
     return np.clip(codes, low, high).astype(known(zero, "").dtype if zero is not None else kind)
 
 
 def encoded(codes: Array, scale: Array, zero: Array | None, axis: int) -> Encoded:
-    bits, whole = _bits(codes), _whole(codes)
-    shift = None if zero is None or not np.any(zero.astype(np.int64)) else _whole(zero)
-    if scale.ndim == whole.ndim and scale.size > 1:
-        return Encoded.blockwise(whole, scale, shift, bits)
-    return Encoded.affine(whole, scale, shift, axis_of(axis, whole.ndim), bits)
+    bits, integers = _bits(codes), _as_integers(codes)
+    shift = None if zero is None or not np.any(zero.astype(np.int64)) else _as_integers(zero)
+    if scale.ndim == integers.ndim and scale.size > 1:
+        return Encoded.blockwise(integers, scale, shift, bits)
+    return Encoded.affine(integers, scale, shift, axis_of(axis, integers.ndim), bits)
 
 
 # Activations.
@@ -98,8 +98,8 @@ def _kind(node: Node, zero: Value | None) -> str:
     """The type of a quantiser's codes: that of its zero point, or what the node says."""
     if zero is not None:
         return known(zero, "the zero point").dtype.name
-    told = int(node.attr("output_dtype", 0))
-    return {0: "uint8", 2: "uint8", 3: "int8", 21: "uint4", 22: "int4"}.get(told, f"number {told} of the standard")
+    stated = int(node.attr("output_dtype", 0))
+    return {0: "uint8", 2: "uint8", 3: "int8", 21: "uint4", 22: "int4"}.get(stated, f"number {stated} of the standard")
 
 
 def dequantised(x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Tensor:
@@ -107,15 +107,15 @@ def dequantised(x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Te
     if zero is None:
         return forms.dequantised(as_tensor(x), factor, None, "", axis)
     offset = known(zero, "the zero point")
-    return forms.dequantised(as_tensor(x), factor, _whole(offset), offset.dtype.name, axis)
+    return forms.dequantised(as_tensor(x), factor, _as_integers(offset), offset.dtype.name, axis)
 
 
 def quantised(x: Tensor, scale: Value, zero: Value | None, kind: str, axis: int = 1) -> Tensor:
-    offset = None if zero is None else _whole(known(zero, "the zero point"))
+    offset = None if zero is None else _as_integers(known(zero, "the zero point"))
     return forms.quantised(x, known(scale, "the scale"), offset, kind, axis)
 
 
-def _quantised_like(x: Tensor, scale: Value, zero: Value | None) -> Tensor:
+def _quantise_like(x: Tensor, scale: Value, zero: Value | None) -> Tensor:
     return quantised(x, scale, zero, "uint8" if zero is None else known(zero, "the zero point").dtype.name)
 
 
@@ -129,22 +129,22 @@ def _dequantize(node: Node, x: Value, scale: Value, zero: Value | None = None) -
     return dequantised(x, scale, zero, int(node.attr("axis", 1)))
 
 
-def _kernel(weight: Value, scale: Value, zero: Value | None, axis: int) -> Encoded:
-    held = known(weight, "the kernel")
-    return encoded(held, known(scale, "the scale"), None if zero is None else known(zero, "the zero point"), axis)
+def _encode_kernel(weight: Value, scale: Value, zero: Value | None, axis: int) -> Encoded:
+    codes = known(weight, "the kernel")
+    return encoded(codes, known(scale, "the scale"), None if zero is None else known(zero, "the zero point"), axis)
 
 
-def _bias(bias: Value | None, *scales: Value) -> Array | None:
+def _decode_bias(bias: Value | None, *scales: Value) -> Array | None:
     """A bias of whole numbers, in steps of the product of both scales."""
     if bias is None:
         return None
     factor = np.ones(1)
-    for each in scales:
-        factor = factor * known(each, "the scale").astype(np.float64).reshape(-1)
+    for scale in scales:
+        factor = factor * known(scale, "the scale").astype(np.float64).reshape(-1)
     return known(bias, "the bias").astype(np.float64).reshape(-1) * factor
 
 
-def _linear_conv(
+def _qlinear_conv(
     node: Node,
     x: Value,
     x_scale: Value,
@@ -157,19 +157,19 @@ def _linear_conv(
     bias: Value | None = None,
 ) -> Tensor:
     """Codes to numbers, the convolution with the kernel as it is stored, numbers to codes."""
-    given = dequantised(x, x_scale, x_zero)
-    found = forms.convolution(
-        given,
-        _kernel(weight, w_scale, w_zero, 0),
-        _bias(bias, x_scale, w_scale),
+    image = dequantised(x, x_scale, x_zero)
+    result = forms.convolution(
+        image,
+        _encode_kernel(weight, w_scale, w_zero, 0),
+        _decode_bias(bias, x_scale, w_scale),
         groups=int(node.attr("group", 1)),
         dilation=node.attr("dilations"),
-        **window_settings(node, given, weight.shape[2:]),
+        **window_settings(node, image, weight.shape[2:]),
     )
-    return _quantised_like(found, y_scale, y_zero)
+    return _quantise_like(result, y_scale, y_zero)
 
 
-def _linear_matmul(
+def _qlinear_matmul(
     node: Node,
     a: Value,
     a_scale: Value,
@@ -184,14 +184,14 @@ def _linear_matmul(
     if isinstance(b, Tensor):
         right: Value = dequantised(b, b_scale, b_zero, -1)
     else:
-        right = _kernel(b, b_scale, b_zero, -1)
-    return _quantised_like(forms.matmul(left, right), y_scale, y_zero)
+        right = _encode_kernel(b, b_scale, b_zero, -1)
+    return _quantise_like(forms.matmul(left, right), y_scale, y_zero)
 
 
 # Ops of com.microsoft that ONNX Runtime's quantiser writes: each is its float form between codes.
 
 
-def _gemm(
+def _qgemm(
     node: Node,
     a: Value,
     a_scale: Value,
@@ -203,20 +203,20 @@ def _gemm(
     y_scale: Value | None = None,
     y_zero: Value | None = None,
 ) -> Tensor:
-    right = dequantised(b, b_scale, b_zero) if isinstance(b, Tensor) else _kernel(b, b_scale, b_zero, -1)
+    right = dequantised(b, b_scale, b_zero) if isinstance(b, Tensor) else _encode_kernel(b, b_scale, b_zero, -1)
     if number(a_scale, "the scale") <= 0:
         raise LoadError("a scale that is not above zero")
-    bias = _bias(c, a_scale, b_scale)
+    bias = _decode_bias(c, a_scale, b_scale)
     alpha = float(node.attr("alpha", 1.0))
-    found = products.RULES["Gemm"](node, dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None)
-    assert isinstance(found, Tensor)
+    product = products.RULES["Gemm"](node, dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None)
+    assert isinstance(product, Tensor)
     if bias is not None and alpha != 1.0:
-        found = found + as_tensor(bias * alpha)  # its steps are those of the scaled product
-    return found if y_scale is None else _quantised_like(found, y_scale, y_zero)
+        product = product + as_tensor(bias * alpha)  # its steps are those of the scaled product
+    return product if y_scale is None else _quantise_like(product, y_scale, y_zero)
 
 
-def _of_two(rule: Rule) -> Rule:
-    def made(
+def _binary(rule: Rule) -> Rule:
+    def rule_on_codes(
         node: Node,
         a: Value,
         a_scale: Value,
@@ -227,43 +227,45 @@ def _of_two(rule: Rule) -> Rule:
         y_scale: Value,
         y_zero: Value | None = None,
     ) -> Tensor:
-        return _quantised_like(
-            _tensor(rule(node, dequantised(a, a_scale, a_zero), dequantised(b, b_scale, b_zero))), y_scale, y_zero
+        return _quantise_like(
+            _as_one_tensor(rule(node, dequantised(a, a_scale, a_zero), dequantised(b, b_scale, b_zero))),
+            y_scale,
+            y_zero,
         )
 
-    return made
+    return rule_on_codes
 
 
-def _of_one(rule: Rule) -> Rule:
-    def made(
+def _unary(rule: Rule) -> Rule:
+    def rule_on_codes(
         node: Node, x: Value, scale: Value, zero: Value | None, y_scale: Value, y_zero: Value | None = None
     ) -> Tensor:
         if node.attr("channels_last", 0):
             raise NoForm("channels on the last axis")
-        return _quantised_like(_tensor(rule(node, dequantised(x, scale, zero))), y_scale, y_zero)
+        return _quantise_like(_as_one_tensor(rule(node, dequantised(x, scale, zero))), y_scale, y_zero)
 
-    return made
+    return rule_on_codes
 
 
 def _concat(node: Node, y_scale: Value, y_zero: Value | None, *parts: Value | None) -> Tensor:
     """Triples of codes, scale and zero point."""
-    each = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
-    numbers = [dequantised(_there(x), _there(scale), zero) for x, scale, zero in each]
-    return _quantised_like(_tensor(movement.RULES["Concat"](node, *numbers)), y_scale, y_zero)
+    triples = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
+    numbers = [dequantised(_required(x), _required(scale), zero) for x, scale, zero in triples]
+    return _quantise_like(_as_one_tensor(movement.RULES["Concat"](node, *numbers)), y_scale, y_zero)
 
 
-def _there(value: Value | None) -> Value:
+def _required(value: Value | None) -> Value:
     if value is None:
         raise LoadError("an input that it needs is missing")
     return value
 
 
-def _tensor(made: object) -> Tensor:
-    assert isinstance(made, Tensor)
-    return made
+def _as_one_tensor(result: object) -> Tensor:
+    assert isinstance(result, Tensor)
+    return result
 
 
-def _few_bits(node: Node, a: Value, packed: Value, scales: Value, *more: Value | None) -> Tensor:
+def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *more: Value | None) -> Tensor:
     """MatMulNBits: a weight [N, K] of 2, 4 or 8 bits in blocks along K, packed into bytes, low bits first."""
     zeros, groups, bias = (*more, None, None, None)[:3]
     if groups is not None:
@@ -273,12 +275,12 @@ def _few_bits(node: Node, a: Value, packed: Value, scales: Value, *more: Value |
     if bits not in (2, 4, 8):
         raise NoForm(f"codes of {bits} bits")
     count = -(-columns // block)
-    codes = _unpacked(known(packed, "the codes"), bits).reshape(rows, -1)[:, : count * block]
+    codes = _unpack(known(packed, "the codes"), bits).reshape(rows, -1)[:, : count * block]
     scale = known(scales, "the scales").reshape(rows, count)
     if zeros is None:
         zero: Array = np.full((rows, count), 1 << (bits - 1), np.uint8)
     elif known(zeros, "the zero points").dtype == np.uint8:
-        zero = _unpacked(known(zeros, "the zero points").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
+        zero = _unpack(known(zeros, "the zero points").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
     else:
         raise NoForm("zero points that are not whole numbers")
     if columns != count * block:
@@ -287,7 +289,7 @@ def _few_bits(node: Node, a: Value, packed: Value, scales: Value, *more: Value |
     return forms.linear(as_tensor(a), weight, None if bias is None else known(bias, "the bias"))
 
 
-def _unpacked(packed: Array, bits: int) -> Array:
+def _unpack(packed: Array, bits: int) -> Array:
     """Bytes as codes, the low bits first."""
     if bits == 8:
         return packed
@@ -296,38 +298,38 @@ def _unpacked(packed: Array, bits: int) -> Array:
     return np.stack(places, -1).reshape(*packed.shape[:-1], -1)
 
 
-def _turned(node: Node, x: Value) -> Encoded:
+def _transpose_encoded(node: Node, x: Value) -> Encoded:
     if not isinstance(x, Encoded):
         raise NoForm("a plain array")
     return x.transpose(list(node.attr("perm", range(x.ndim)[::-1])))
 
 
 STATIC_RULES: dict[str, Rule] = {
-    "DequantizeLinear": _stored,
-    "QuantizeLinear": _stored_codes,
-    "Transpose": _turned,
+    "DequantizeLinear": _dequantize_stored,
+    "QuantizeLinear": _quantize_stored,
+    "Transpose": _transpose_encoded,
 }
 """For nodes whose inputs are all known: they keep the form in which a weight is stored."""
 
 
 RULES: dict[str, Rule] = {
     "DequantizeLinear": _dequantize,
-    "QLinearConv": _linear_conv,
-    "QLinearMatMul": _linear_matmul,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
     "QuantizeLinear": _quantize,
 }
 
 CONTRIB: dict[str, Rule] = {
     "DequantizeLinear": _dequantize,
-    "MatMulNBits": _few_bits,
-    "QGemm": _gemm,
-    "QLinearAdd": _of_two(elementwise.RULES["Add"]),
-    "QLinearAveragePool": _of_one(spatial.RULES["AveragePool"]),
+    "MatMulNBits": _matmul_nbits,
+    "QGemm": _qgemm,
+    "QLinearAdd": _binary(elementwise.RULES["Add"]),
+    "QLinearAveragePool": _unary(spatial.RULES["AveragePool"]),
     "QLinearConcat": _concat,
-    "QLinearGlobalAveragePool": _of_one(spatial.RULES["GlobalAveragePool"]),
-    "QLinearLeakyRelu": _of_one(elementwise.RULES["LeakyRelu"]),
-    "QLinearMul": _of_two(elementwise.RULES["Mul"]),
-    "QLinearSigmoid": _of_one(elementwise.RULES["Sigmoid"]),
-    "QLinearSoftmax": _of_one(norms.RULES["Softmax"]),
+    "QLinearGlobalAveragePool": _unary(spatial.RULES["GlobalAveragePool"]),
+    "QLinearLeakyRelu": _unary(elementwise.RULES["LeakyRelu"]),
+    "QLinearMul": _binary(elementwise.RULES["Mul"]),
+    "QLinearSigmoid": _unary(elementwise.RULES["Sigmoid"]),
+    "QLinearSoftmax": _unary(norms.RULES["Softmax"]),
     "QuantizeLinear": _quantize,
 }

@@ -46,10 +46,12 @@ def _recurrence(node: Node, x: Value, w: Value, r: Value, b: Value | None = None
     starts = [_start(state, samples_first) for state in (first, *([cell_state] if node.kind == "LSTM" else []))]
     runs = []
     for place in range(w.shape[0]):
-        cell = _cell(node, place, [_own(value, place) for value in (w, r, b, peepholes)], starts, series.shape[1])
+        cell = _cell(
+            node, place, [_direction_part(value, place) for value in (w, r, b, peepholes)], starts, series.shape[1]
+        )
         backwards = node.attr("direction", "forward") == "reverse" or place == 1
         runs.append(recurrence(cell, series, backwards, known_lengths))
-    outputs = af.stack([whole for whole, _ in runs], axis=1)
+    outputs = af.stack([states for states, _ in runs], axis=1)
     last = [af.stack([states[i] for _, states in runs], axis=0) for i in range(min(len(starts), node.outputs - 1))]
     if samples_first:
         outputs, last = outputs.transpose([2, 0, 1, 3]), [state.transpose([1, 0, 2]) for state in last]
@@ -62,7 +64,7 @@ def _start(value: Value | None, samples_first: bool) -> Tensor | None:
     return as_tensor(value).transpose([1, 0, 2]) if samples_first else as_tensor(value)
 
 
-def _own(value: Value | None, place: int) -> Any:
+def _direction_part(value: Value | None, place: int) -> Any:
     """The part of one direction."""
     if value is None:
         return None
@@ -106,8 +108,8 @@ def _activations(node: Node, place: int) -> tuple[list[Activation], list[str]]:
         settings = {key: float(numbers[key].pop(0)) for key in _SETTINGS.get(name, "") if numbers[key]}
         function = _ACTIVATIONS[name]
         functions.append(lambda x, function=function, settings=settings: function(x, **settings))
-    own = slice(len(usual) * place, len(usual) * (place + 1))
-    return functions[own], names[own]
+    direction = slice(len(usual) * place, len(usual) * (place + 1))
+    return functions[direction], names[direction]
 
 
 RULES: dict[str, Rule] = {"GRU": _recurrence, "LSTM": _recurrence, "RNN": _recurrence}

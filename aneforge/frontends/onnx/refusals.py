@@ -50,11 +50,11 @@ REASONS: dict[str, str] = {
 }
 
 
-def _refused(reason: str) -> Rule:
-    def rule(node: Node, *given: Value | None) -> Tensor:
+def _refusing_rule(reason: str) -> Rule:
+    def rule(node: Node, *operands: Value | None) -> Tensor:
         raise NoForm(reason)
 
     return rule
 
 
-RULES: dict[str, Rule] = {kind: _refused(reason) for kind, reason in REASONS.items()}
+RULES: dict[str, Rule] = {kind: _refusing_rule(reason) for kind, reason in REASONS.items()}

@@ -22,26 +22,26 @@ def _resize(
     node: Node, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None
 ) -> Tensor:
     """Each axis on its own, by the op of the engine that means the same or by a product with known weights."""
-    given = as_tensor(x)
+    image = as_tensor(x)
     if node.opset < 11:
         roi, scales, sizes = None, roi if node.attr("scales") is None else np.array(node.attr("scales")), None
-    axes = [axis_of(int(each), given.ndim) for each in node.attr("axes", range(given.ndim))]
-    extents = [given.shape[axis] for axis in axes]
+    axes = [axis_of(int(axis), image.ndim) for axis in node.attr("axes", range(image.ndim))]
+    extents = [image.shape[axis] for axis in axes]
     factors, out = _extents(node, extents, scales, sizes)
     how = _sampling(node)
     regions = _regions(node, roi, len(axes))
     weights: dict[int, Array] = {}
-    cover = np.ones((1,) * given.ndim)
+    cover = np.ones((1,) * image.ndim)
     for place, axis in enumerate(axes):
         if out[place] == extents[place] and factors[place] == 1.0 and regions[place] in (None, (0.0, 1.0)):
             continue
         matrix, outside = forms.resize_weights(extents[place], out[place], factors[place], how, regions[place])
         weights[axis] = matrix
         if outside.any():
-            cover = cover * (~outside).reshape([-1 if i == axis else 1 for i in range(given.ndim)])
-    found = forms.resampled(given, weights)
+            cover = cover * (~outside).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
+    result = forms.resampled(image, weights)
     fill = float(node.attr("extrapolation_value", 0.0))
-    return found if fill == 0.0 or cover.all() else found + af.const((1 - cover) * fill)
+    return result if fill == 0.0 or cover.all() else result + af.const((1 - cover) * fill)
 
 
 def _extents(
@@ -50,17 +50,17 @@ def _extents(
     """How much each axis is stretched, and how long it becomes."""
     if sizes is not None and known(sizes, "the sizes").size:
         wanted = whole_numbers(sizes, "the sizes")
-        each = [size / extent for size, extent in zip(wanted, extents, strict=True)]
+        ratios = [size / extent for size, extent in zip(wanted, extents, strict=True)]
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
-            return each, wanted
-        factor = min(each) if policy == "not_larger" else max(each)
-        return [factor] * len(each), [math.floor(factor * extent + 0.5) for extent in extents]
-    told = known(scales, "the scales").reshape(-1)
-    if told.size != len(extents):
-        raise LoadError(f"{told.size} scales for {len(extents)} axes")
-    factors = [float(each) for each in told]
-    if not all(0 < each < 1e6 for each in factors):
+            return ratios, wanted
+        factor = min(ratios) if policy == "not_larger" else max(ratios)
+        return [factor] * len(ratios), [math.floor(factor * extent + 0.5) for extent in extents]
+    stated = known(scales, "the scales").reshape(-1)
+    if stated.size != len(extents):
+        raise LoadError(f"{stated.size} scales for {len(extents)} axes")
+    factors = [float(scale) for scale in stated]
+    if not all(0 < factor < 1e6 for factor in factors):
         raise LoadError(f"scales of {factors}")
     return factors, [math.floor(factor * extent) for factor, extent in zip(factors, extents, strict=True)]
 
@@ -87,10 +87,10 @@ def _regions(node: Node, roi: Value | None, count: int) -> list[tuple[float, flo
 
 
 def _grid_sample(node: Node, x: Value, grid: Value) -> Tensor:
-    told, padding = str(node.attr("mode", "linear")), node.attr("padding_mode", "zeros")
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(told, told)
+    stated, padding = str(node.attr("mode", "linear")), node.attr("padding_mode", "zeros")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(stated, stated)
     if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
-        raise NoForm(f"a grid sampled by {told!r} with padding {padding!r}")
+        raise NoForm(f"a grid sampled by {stated!r} with padding {padding!r}")
     places = known(grid, "the grid")
     corners = bool(node.attr("align_corners", 0))
     return forms.grid_sample(as_tensor(x), places, mode, padding, corners)

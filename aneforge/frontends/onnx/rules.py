@@ -25,9 +25,9 @@ from aneforge.frontends.onnx.node import Rule
 
 __all__ = ["RULES"]
 
-_ROOMS = (
+_MODULES = (
     *(elementwise, products, norms, spatial, resampling, reductions, movement, indexing, signal, recurrent),
     *(attention, contrib, refusals),
 )
 
-RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}
+RULES: dict[str, Rule] = {name: rule for room in _MODULES for name, rule in room.RULES.items()}

@@ -21,25 +21,25 @@ _MOST_SLICES = 32
 
 
 def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Tensor:
-    given = as_tensor(x)
-    told = int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "the axis"))
-    place = axis_of(told, given.ndim)
-    if place == given.ndim - 1:
+    signal = as_tensor(x)
+    stated = int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "the axis"))
+    place = axis_of(stated, signal.ndim)
+    if place == signal.ndim - 1:
         raise NoForm("a transform along the pairs of complex numbers")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
-    extent, parts = given.shape[place], given.shape[-1]
+    extent, parts = signal.shape[place], signal.shape[-1]
     size = 2 * (extent - 1) if inverse and onesided else extent
     size = size if length is None else int(number(length, "the length of the transform"))
-    matrix = _matrix(size, extent, parts, inverse, onesided)
-    order = [*(i for i in range(given.ndim - 1) if i != place), place, given.ndim - 1]
-    lines = given if order == sorted(order) else given.transpose(order)
+    matrix = _dft_matrix(size, extent, parts, inverse, onesided)
+    order = [*(i for i in range(signal.ndim - 1) if i != place), place, signal.ndim - 1]
+    lines = signal if order == sorted(order) else signal.transpose(order)
     lead = lines.shape[:-2]
     flat = lines.reshape(math.prod(lead), extent * parts).linear(matrix.reshape(matrix.shape[0] * matrix.shape[1], -1))
-    found = flat.reshape(*lead, *matrix.shape[:2])
-    return found if order == sorted(order) else found.transpose([order.index(i) for i in range(given.ndim)])
+    spectrum = flat.reshape(*lead, *matrix.shape[:2])
+    return spectrum if order == sorted(order) else spectrum.transpose([order.index(i) for i in range(signal.ndim)])
 
 
-def _matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -> Array:
+def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -> Array:
     """[out, out parts, in, in parts]; a line shorter or longer than the transform is filled up or cut off."""
     if parts not in (1, 2):
         raise NoForm(f"numbers of {parts} parts: real ones have one, complex ones two")
@@ -62,7 +62,7 @@ def _matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -
 def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, length: Value | None = None) -> Tensor:
     """Frames of a signal, weighed and transformed by one product. A convolution would say the same, with kernels wider
     than the engine's."""
-    given = as_tensor(signal)
+    samples = as_tensor(signal)
     weights = None if window is None else known(window, "the window").reshape(-1)
     if length is not None:
         size = int(number(length, "the length of a frame"))
@@ -70,15 +70,15 @@ def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, l
         size = weights.size
     else:
         raise NoForm("frames without a length")
-    raised = given if given.ndim == 3 else given.reshape(*given.shape, 1)
-    matrix = _matrix(size, size, raised.shape[2], False, bool(node.attr("onesided", 1)))
+    raised = samples if samples.ndim == 3 else samples.reshape(*samples.shape, 1)
+    matrix = _dft_matrix(size, size, raised.shape[2], False, bool(node.attr("onesided", 1)))
     matrix = matrix if weights is None else matrix * weights[:, None]
-    frames = _framed(raised, size, int(number(step, "the step between frames")))
-    found = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
-    return found.reshape(*found.shape[:2], matrix.shape[0], 2)
+    frames = _split_frames(raised, size, int(number(step, "the step between frames")))
+    spectrum = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
+    return spectrum.reshape(*spectrum.shape[:2], matrix.shape[0], 2)
 
 
-def _framed(x: Tensor, size: int, step: int) -> Tensor:
+def _split_frames(x: Tensor, size: int, step: int) -> Tensor:
     """[samples, places, parts] as [samples, frames, size * parts]: shifted blocks of what size and step share."""
     samples, places, parts = x.shape
     if not 0 < size <= places or step < 1:
@@ -89,8 +89,8 @@ def _framed(x: Tensor, size: int, step: int) -> Tensor:
             raise NoForm(f"{frames} frames of {size} places, {step} apart: they are named one by one")
         named = np.arange(frames)[:, None] * step + np.arange(size)
         return forms.gathered(x, 1, named).reshape(samples, frames, size * parts)
-    whole = forms.sliced(x, 1, 0, places // block * block)
-    blocks = whole.reshape(samples, places // block, block * parts)
+    full = forms.sliced(x, 1, 0, places // block * block)
+    blocks = full.reshape(samples, places // block, block * parts)
     stride = step // block
     reach = (frames - 1) * stride + 1
     taps = [blocks[:, tap : tap + reach : stride] for tap in range(size // block)]

@@ -19,7 +19,7 @@ from aneforge.process import quiet_warnings
 
 __all__ = ["coverage", "from_exported", "from_torch", "read"]
 
-_HOW = "torch.export.export(module, inputs) itself says more"
+_HINT = "torch.export.export(module, inputs) itself says more"
 
 
 def from_torch(
@@ -47,7 +47,7 @@ def from_torch(
         try:
             program = torch.export.export(module, examples, dict(example_kwargs or {}), dynamic_shapes=dynamic)
         except Exception as error:  # tracing runs the user's own code
-            raise LoadError(f"{what}: torch.export cannot trace it ({_line(error)}); {_HOW}") from None
+            raise LoadError(f"{what}: torch.export cannot trace it ({_line(error)}); {_HINT}") from None
     sizes = _example_sizes(torch, program, examples, dict(example_kwargs or {}))
     return _graph(program, what, sizes, fixed or {}, names)
 
@@ -71,8 +71,8 @@ def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph
     from aneforge.frontends.torch.archive import program_in
 
     with quiet_warnings():
-        program, let_go = program_in(file)
-    return _graph(program, file.name, dims, fixed, None, let_go)
+        program, release = program_in(file)
+    return _graph(program, file.name, dims, fixed, None, release)
 
 
 def coverage() -> list[tuple[str, str, str]]:
@@ -102,7 +102,7 @@ def _graph(
     dims: Mapping[str, int],
     fixed: Mapping[str, Any],
     names: Sequence[str] | Mapping[str, str] | None,
-    let_go: Callable[[], None] | None = None,
+    release: Callable[[], None] | None = None,
 ) -> Graph:
     from aneforge.frontends.torch.program import import_program
 
@@ -112,8 +112,8 @@ def _graph(
         except AneforgeError:
             raise
         except Exception as error:
-            raise LoadError(f"{what}: PyTorch cannot decompose the program ({_line(error)}); {_HOW}") from None
-        return import_program(lowered, what, dims, fixed, names, let_go)
+            raise LoadError(f"{what}: PyTorch cannot decompose the program ({_line(error)}); {_HINT}") from None
+        return import_program(lowered, what, dims, fixed, names, release)
 
 
 def _decompositions() -> Any:

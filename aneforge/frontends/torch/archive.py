@@ -63,35 +63,35 @@ def program_in(file: Path) -> tuple[Any, Callable[[], None]]:
 
 
 def _program(file: Path, archive: zipfile.ZipFile) -> tuple[Any, Callable[[], None]]:
-    entries = {name.partition("/")[2]: info for name, info in _listed(archive).items()}
-    _look_over(file, entries)
-    text = _text(file, archive, entries["models/model.json"])
+    entries = {name.partition("/")[2]: info for name, info in _entries(archive).items()}
+    _check_entries(file, entries)
+    text = _read_text(file, archive, entries["models/model.json"])
     program = json.loads(text)
-    _look_through(file, program)
-    whole = np.memmap(file, np.uint8, "c")
-    weights = _tensors(file, archive, entries, "data/weights/model_weights_config.json", whole)
-    constants = _tensors(file, archive, entries, "data/constants/model_constants_config.json", whole)
+    _check_program(file, program)
+    data = np.memmap(file, np.uint8, "c")
+    weights = _tensors(file, archive, entries, "data/weights/model_weights_config.json", data)
+    constants = _tensors(file, archive, entries, "data/constants/model_constants_config.json", data)
 
-    def let_go() -> None:
+    def release() -> None:
         if hasattr(mmap, "MADV_DONTNEED"):
-            whole._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+            data._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
-    return _deserialised(file, json.dumps(program).encode(), weights, constants), let_go
+    return _deserialise(file, json.dumps(program).encode(), weights, constants), release
 
 
-def _listed(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return {info.filename: info for info in archive.infolist()}
 
 
-def _look_over(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
+def _check_entries(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
     """What other archives of PyTorch are, and what this one may not hold."""
     if "models/model.json" in entries:
         if any(name.startswith("data/aotinductor/") for name in entries):
             raise LoadError(f"{file.name}: holds compiled code, which is not run; save the program without it")
         return
     if any(name.startswith("models/") for name in entries):
-        held = ", ".join(sorted(name[7:-5] for name in entries if name.startswith("models/")))
-        raise LoadError(f"{file.name}: holds the programs {held}, none of them 'model': save each by itself")
+        programs = ", ".join(sorted(name[7:-5] for name in entries if name.startswith("models/")))
+        raise LoadError(f"{file.name}: holds the programs {programs}, none of them 'model': save each by itself")
     if "serialized_exported_program.json" in entries or any("serialized_" in name for name in entries):
         kind = "an exported program in the form of PyTorch 2.7 and before: load and save it with a newer one"
     elif any(name.startswith("code/") for name in entries) or "constants.pkl" in entries:
@@ -106,13 +106,13 @@ def _look_over(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
     raise LoadError(f"{file.name}: {kind}")
 
 
-def _text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+def _read_text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     if info.file_size > _MOST_TEXT or info.file_size > max(1, info.compress_size) * _MOST_RATIO:
         raise LoadError(f"{file.name}: {info.filename} claims {info.file_size:,} bytes")
     return archive.read(info)
 
 
-def _look_through(file: Path, program: Any) -> None:
+def _check_program(file: Path, program: Any) -> None:
     """Nothing in a program is run or looked up but ops of ATen and arithmetic on sizes.
 
     PyTorch evaluates the expressions of sizes, runs the code of guards, writes names into code that it runs, and
@@ -122,20 +122,20 @@ def _look_through(file: Path, program: Any) -> None:
     if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
         raise LoadError(f"{file.name}: models/model.json is no exported program")
     program["guards_code"] = []
-    open_: list[Any] = [program]
-    while open_:
-        each = open_.pop()
-        if isinstance(each, dict):
-            each.pop("stack_trace", None)
-            for key, value in each.items():
+    pending: list[Any] = [program]
+    while pending:
+        record = pending.pop()
+        if isinstance(record, dict):
+            record.pop("stack_trace", None)
+            for key, value in record.items():
                 if isinstance(value, str):
-                    _check_text(file, each, key, value)
-            open_.extend(value for value in each.values() if isinstance(value, (dict, list)))
-            names = each.get("forward_arg_names") or []
+                    _check_text(file, record, key, value)
+            pending.extend(value for value in record.values() if isinstance(value, (dict, list)))
+            names = record.get("forward_arg_names") or []
             if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
                 raise LoadError(f"{file.name}: the program names an input that is no name")
         else:
-            open_.extend(value for value in each if isinstance(value, (dict, list)))
+            pending.extend(value for value in record if isinstance(value, (dict, list)))
 
 
 def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> None:
@@ -152,7 +152,7 @@ def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> Non
 
 
 def _tensors(
-    file: Path, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], config: str, whole: np.ndarray
+    file: Path, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], config: str, data: np.ndarray
 ) -> dict[str, Any]:
     """Weights by name, their bytes where they lie."""
     import torch
@@ -162,34 +162,34 @@ def _tensors(
         if any(name.startswith(folder) and name.endswith(".pt") for name in entries):
             raise LoadError(f"{file.name}: holds pickled weights (an older form): save the program again")
         raise LoadError(f"{file.name}: {config} is missing")
-    found, buffers = {}, {}
-    for name, record in json.loads(_text(file, archive, entries[config]))["config"].items():
+    tensors, buffers = {}, {}
+    for name, record in json.loads(_read_text(file, archive, entries[config]))["config"].items():
         where, meta = record["path_name"], record["tensor_meta"]
         if record.get("use_pickle") or meta is None or folder + where not in entries:
             lies = "pickled, which would run what it holds" if folder + where in entries else "not in the archive"
             raise LoadError(f"{file.name}: {name!r} is {lies}; save the program with plain tensors")
         if where not in buffers:
-            buffers[where] = _bytes(file, archive, entries[folder + where], whole)
-        found[name] = _tensor(torch, buffers[where], meta, bool(record.get("is_param")))
-    return found
+            buffers[where] = _read_bytes(file, archive, entries[folder + where], data)
+        tensors[name] = _tensor(torch, buffers[where], meta, bool(record.get("is_param")))
+    return tensors
 
 
-def _bytes(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: np.ndarray) -> np.ndarray:
+def _read_bytes(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, data: np.ndarray) -> np.ndarray:
     """The bytes of an entry; stored ones are mapped, not read."""
     if info.compress_type != zipfile.ZIP_STORED:
-        return np.frombuffer(bytearray(_text(file, archive, info)), np.uint8)
-    name, extra = struct.unpack("<HH", whole[info.header_offset + 26 : info.header_offset + 30].tobytes())
+        return np.frombuffer(bytearray(_read_text(file, archive, info)), np.uint8)
+    name, extra = struct.unpack("<HH", data[info.header_offset + 26 : info.header_offset + 30].tobytes())
     offset = info.header_offset + 30 + name + extra
-    if offset + info.file_size > whole.size:
+    if offset + info.file_size > data.size:
         raise ValueError(f"{info.filename} ends behind the file")
-    return whole[offset : offset + info.file_size]
+    return data[offset : offset + info.file_size]
 
 
 def _tensor(torch: Any, raw: np.ndarray, meta: dict[str, Any], parameter: bool) -> Any:
     from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE
 
     kind = _SERIALIZE_TO_TORCH_DTYPE[meta["dtype"]]
-    sizes, strides = ([int(each["as_int"]) for each in meta[key]] for key in ("sizes", "strides"))
+    sizes, strides = ([int(number["as_int"]) for number in meta[key]] for key in ("sizes", "strides"))
     offset = int(meta["storage_offset"]["as_int"])
     if min((*sizes, *strides, offset), default=0) < 0:
         raise ValueError("a tensor of negative sizes")
@@ -197,11 +197,11 @@ def _tensor(torch: Any, raw: np.ndarray, meta: dict[str, Any], parameter: bool) 
     reach = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
     if all(sizes) and reach > flat.numel():
         raise ValueError(f"a tensor of {sizes} in {raw.size} bytes")
-    made = torch.as_strided(flat, sizes, strides, offset)
-    return torch.nn.Parameter(made, requires_grad=False) if parameter and kind.is_floating_point else made
+    tensor = torch.as_strided(flat, sizes, strides, offset)
+    return torch.nn.Parameter(tensor, requires_grad=False) if parameter and kind.is_floating_point else tensor
 
 
-def _deserialised(file: Path, text: bytes, weights: dict[str, Any], constants: dict[str, Any]) -> Any:
+def _deserialise(file: Path, text: bytes, weights: dict[str, Any], constants: dict[str, Any]) -> Any:
     from torch._export.serde import schema
     from torch._export.serde.serialize import ExportedProgramDeserializer, _bytes_to_dataclass
 

@@ -12,20 +12,20 @@ import torch
 from aneforge.frontends import LoadError
 from aneforge.frontends.torch.deep import Deep
 from aneforge.frontends.torch.host import body_of, inlined
-from aneforge.frontends.torch.node import Node, held
+from aneforge.frontends.torch.node import Node, graph_shape
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.host import host
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["arrays", "host_nodes", "in_fp16", "numbers_of", "ordered"]
+__all__ = ["as_arrays", "host_nodes", "in_fp16", "numbers_of", "order_arguments"]
 
 _INLINE = 4096
 _MOST_INLINE = 1 << 20
 _WIDE = ("float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
-def ordered(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def order_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments by place with what was left out filled in, and those that go by name only."""
     before: list[Any] = []
     after: dict[str, Any] = {}
@@ -50,12 +50,12 @@ def numbers_of(value: Any) -> np.ndarray:
     return plain.resolve_conj().resolve_neg().numpy()
 
 
-def arrays(value: Any) -> Any:
+def as_arrays(value: Any) -> Any:
     """Arguments as a rule takes them: known tensors as arrays, types as their names, places of memory as nothing."""
     if isinstance(value, dict):
-        return {name: arrays(each) for name, each in value.items()}
+        return {name: as_arrays(argument) for name, argument in value.items()}
     if isinstance(value, (list, tuple)):
-        return [arrays(each) for each in value]
+        return [as_arrays(argument) for argument in value]
     if isinstance(value, torch.Tensor):
         return numbers_of(value)
     if isinstance(value, torch.dtype):
@@ -72,38 +72,38 @@ class _Arguments:
         self.kinds = kinds
         self.operands: list[Tensor] = []
 
-    def told(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return [self.told(each) for each in value]
+            return [self.encode(element) for element in value]
         if isinstance(value, torch.dtype):
-            return {"dtype": _wide(str(value).removeprefix("torch."))}
+            return {"dtype": _host_dtype(str(value).removeprefix("torch."))}
         if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
             return None
         if isinstance(value, Deep):
             raise LoadError(f"works on a tensor of {value.ndim} axes; no engine takes more than 5")
         if isinstance(value, Tensor):
             kind, shape = self.kinds.get(id(value), ("float32", value.shape))
-            return self._operand(value, "bool" if value.dtype == "bool" else _wide(kind), shape)
+            return self._add_operand(value, "bool" if value.dtype == "bool" else _host_dtype(kind), shape)
         if isinstance(value, (Encoded, torch.Tensor)):
             return self._known(value)
         return value
 
-    def _operand(self, tensor: Tensor, kind: str, shape: Sequence[int]) -> dict[str, Any]:
+    def _add_operand(self, tensor: Tensor, kind: str, shape: Sequence[int]) -> dict[str, Any]:
         self.operands.append(tensor)
         return {"operand": len(self.operands) - 1, "dtype": kind, "shape": list(shape)}
 
     def _known(self, value: Any) -> dict[str, Any]:
         """Few numbers are part of the text; a table is a weight of the graph."""
         if isinstance(value, Encoded):
-            return self._operand(const(value), "float32", value.shape)
+            return self._add_operand(const(value), "float32", value.shape)
         if value.dtype.is_floating_point and value.numel() > _INLINE:
-            return self._operand(const(numbers_of(value)), "float32", value.shape)
+            return self._add_operand(const(numbers_of(value)), "float32", value.shape)
         if value.numel() > _MOST_INLINE:
             raise LoadError(f"the host would need {value.numel():,} known whole numbers")
         return inlined(value.to(torch.float32) if value.dtype.is_floating_point else value)
 
 
-def _wide(kind: str) -> str:
+def _host_dtype(kind: str) -> str:
     """The host computes in float32."""
     return "float32" if kind in _WIDE else kind
 
@@ -113,9 +113,9 @@ def host_nodes(
 ) -> list[Any]:
     """The results of an op that the host computes; those that nobody reads are left out."""
     arguments = _Arguments(kinds)
-    listed = [arguments.told(each) for each in before]
-    named = {name: arguments.told(each) for name, each in after.items() if each is not None}
-    body = body_of(listed, {name: each for name, each in named.items() if each is not None})
+    listed = [arguments.encode(argument) for argument in before]
+    named = {name: arguments.encode(argument) for name, argument in after.items() if argument is not None}
+    body = body_of(listed, {name: argument for name, argument in named.items() if argument is not None})
     results: list[Any] = []
     for place, (shape, kind) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
         if place not in node.wanted:
@@ -128,7 +128,7 @@ def host_nodes(
                 language="torch",
                 kind=node.kind,
                 body=body,
-                shape=held(shape),
+                shape=graph_shape(shape),
                 dtype=holds,
                 output=place,
                 reason=reason,
@@ -139,12 +139,12 @@ def host_nodes(
 
 def in_fp16(value: Tensor) -> Tensor:
     """Whole numbers as the engine can take them."""
-    told = {"operand": 0, "dtype": "int64", "shape": list(value.shape)}
+    operand = {"operand": 0, "dtype": "int64", "shape": list(value.shape)}
     return host(
         [value],
         language="torch",
         kind="aten._to_copy.default",
-        body=body_of([told], {"dtype": {"dtype": "float32"}}),
+        body=body_of([operand], {"dtype": {"dtype": "float32"}}),
         shape=value.shape,
         reason="turns whole numbers into fp16, which is what the engine computes in",
     )

@@ -92,7 +92,7 @@ def _form(name: str) -> tuple[str, str]:
         return "host", HOSTED[name]
     if name in CONSTANT:
         return "equivalent", _KNOWN
-    ruled = name in RULES or any(each.startswith(f"{name}.") for each in RULES)
+    ruled = name in RULES or any(rule.startswith(f"{name}.") for rule in RULES)
     if not ruled:
         return "refused", "no rule for this op; it is not read"
     return "native form" if name in NATIVE else "equivalent", HOST_WHEN.get(name, "")

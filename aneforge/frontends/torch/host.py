@@ -23,13 +23,13 @@ def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int) -> n
     if kind == "aneforge.marks":
         return _marks(operands[0], json.loads(body)["size"], output)
     torch = _torch()
-    told = json.loads(body)
+    arguments = json.loads(body)
     with torch.no_grad():
-        found = _op(kind)(
-            *(_argument(each, operands) for each in told["args"]),
-            **{name: _argument(each, operands) for name, each in told["kwargs"].items()},
+        results = _op(kind)(
+            *(_argument(argument, operands) for argument in arguments["args"]),
+            **{name: _argument(argument, operands) for name, argument in arguments["kwargs"].items()},
         )
-    result = found[output] if isinstance(found, (list, tuple)) else found
+    result = results[output] if isinstance(results, (list, tuple)) else results
     numbers = np.asarray(result.detach().numpy() if isinstance(result, torch.Tensor) else result)
     return numbers if numbers.ndim else numbers.reshape(1)
 
@@ -68,21 +68,21 @@ def _op(kind: str) -> Any:
     return getattr(packet, overload)
 
 
-def _argument(told: Any, operands: Sequence[np.ndarray]) -> Any:
+def _argument(record: Any, operands: Sequence[np.ndarray]) -> Any:
     torch = _torch()
-    if isinstance(told, list):
-        return [_argument(each, operands) for each in told]
-    if not isinstance(told, dict):
-        return told
-    if "dtype" in told and len(told) == 1:
-        return getattr(torch, told["dtype"])
-    kind, shape = getattr(torch, told["dtype"]), tuple(told["shape"])
-    if "operand" in told:
-        numbers = np.asarray(operands[told["operand"]])
-        if "int" in told["dtype"] and numbers.dtype.kind == "f":
+    if isinstance(record, list):
+        return [_argument(element, operands) for element in record]
+    if not isinstance(record, dict):
+        return record
+    if "dtype" in record and len(record) == 1:
+        return getattr(torch, record["dtype"])
+    kind, shape = getattr(torch, record["dtype"]), tuple(record["shape"])
+    if "operand" in record:
+        numbers = np.asarray(operands[record["operand"]])
+        if "int" in record["dtype"] and numbers.dtype.kind == "f":
             numbers = np.rint(numbers).astype(np.int64)
         return torch.from_numpy(np.array(numbers)).to(kind).reshape(shape)
-    raw = bytearray(base64.b64decode(told["bytes"]))
+    raw = bytearray(base64.b64decode(record["bytes"]))
     return torch.frombuffer(raw, dtype=kind).reshape(shape) if raw else torch.empty(shape, dtype=kind)
 
 
@@ -93,7 +93,7 @@ def body_of(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
 
 def inlined(tensor: Any) -> dict[str, Any]:
     """A small known tensor with all its numbers."""
-    whole = tensor.detach().contiguous().cpu()
-    text = base64.b64encode(whole.reshape(-1).view(_torch().uint8).numpy().tobytes()) if whole.numel() else b""
-    kind = str(whole.dtype).removeprefix("torch.")
-    return {"bytes": text.decode("ascii"), "dtype": kind, "shape": list(whole.shape)}
+    array = tensor.detach().contiguous().cpu()
+    text = base64.b64encode(array.reshape(-1).view(_torch().uint8).numpy().tobytes()) if array.numel() else b""
+    kind = str(array.dtype).removeprefix("torch.")
+    return {"bytes": text.decode("ascii"), "dtype": kind, "shape": list(array.shape)}

@@ -12,8 +12,8 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import broadcast_to, gathered, sliced, truth
-from aneforge.frontends.torch.movement import moved
-from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.movement import typed_tensor
+from aneforge.frontends.torch.node import Node, Rule, graph_shape
 from aneforge.frontends.torch.values import axes_of, numeric, shaped
 from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
@@ -27,14 +27,14 @@ _BY_INDEX = "picks elements by a computed index; the engine takes fixed indices 
 _WRITES = "writes to places that the graph computes; the engine takes fixed indices only (C42)"
 
 
-def _places(value: Any) -> np.ndarray:
+def _known_places(value: Any) -> np.ndarray:
     """Known places; a mask gives the places where it holds."""
     if isinstance(value, Tensor):
         raise NoForm(_BY_INDEX)
     return np.asarray(value)
 
 
-def _picked(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
+def _pick(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
     """Elements of the flattened tensor, in the shape of the result."""
     if places.size > _MOST_PLACES:
         raise NoForm(f"picks {places.size} elements one by one")
@@ -46,24 +46,24 @@ def _picked(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
 
 def _index(node: Node, x: Any, indices: Sequence[Any]) -> Any:
     """Advanced indexing, as NumPy has it."""
-    given = moved(x)
-    if any(isinstance(each, Tensor) for each in indices):
+    tensor = typed_tensor(x)
+    if any(isinstance(index, Tensor) for index in indices):
         raise NoForm(_BY_INDEX)
-    known = [None if each is None else _places(each) for each in indices]
-    used = [axis for axis, each in enumerate(known) if each is not None]
+    known = [None if index is None else _known_places(index) for index in indices]
+    used = [axis for axis, index in enumerate(known) if index is not None]
     if len(used) == 1 and known[used[0]].dtype != bool:  # type: ignore[union-attr]
-        return _along(given, used[0], known[used[0]], node.shape)  # type: ignore[arg-type]
-    key = tuple(slice(None) if each is None else each for each in known)
-    return _picked(given, _numbered(given)[key], node.shape)
+        return _pick_along(tensor, used[0], known[used[0]], node.shape)  # type: ignore[arg-type]
+    key = tuple(slice(None) if index is None else index for index in known)
+    return _pick(tensor, _element_numbers(tensor)[key], node.shape)
 
 
-def _numbered(x: Tensor) -> np.ndarray:
+def _element_numbers(x: Tensor) -> np.ndarray:
     if x.size > 1 << 24:
         raise NoForm("picks single elements of a large tensor")
     return np.arange(x.size).reshape(x.shape)
 
 
-def _along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]) -> Any:
+def _pick_along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]) -> Any:
     """Known places along one axis; a run of them is a slice."""
     size = x.shape[axis]
     flat = np.where(places < 0, places + size, places).reshape(-1).astype(int)
@@ -76,47 +76,47 @@ def _along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]) -> 
 
 
 def _index_select(node: Node, x: Any, dim: int, index: Any) -> Any:
-    given = moved(x)
-    return _along(given, axes_of(dim, given.ndim)[0], _places(index), node.shape)
+    tensor = typed_tensor(x)
+    return _pick_along(tensor, axes_of(dim, tensor.ndim)[0], _known_places(index), node.shape)
 
 
 def _embedding(node: Node, table: Any, indices: Any, *_: Any) -> Any:
     if isinstance(indices, Tensor):
         raise NoForm("looks up rows of a table by a computed index; the engine takes fixed indices only (C42)")
-    return shaped(gathered(moved(table), 0, np.asarray(indices).reshape(-1)), node.shape)
+    return shaped(gathered(typed_tensor(table), 0, np.asarray(indices).reshape(-1)), node.shape)
 
 
 def _gather(node: Node, x: Any, dim: int, index: Any, *_: Any) -> Any:
     """One place for each element of the result."""
-    given, places = moved(x), _places(index)
-    axis = axes_of(dim, given.ndim)[0]
-    flat = _numbered(given)
+    tensor, places = typed_tensor(x), _known_places(index)
+    axis = axes_of(dim, tensor.ndim)[0]
+    flat = _element_numbers(tensor)
     window = tuple(slice(0, extent) if i != axis else slice(None) for i, extent in enumerate(places.shape))
-    return _picked(given, np.take_along_axis(flat[window], places, axis), node.shape)
+    return _pick(tensor, np.take_along_axis(flat[window], places, axis), node.shape)
 
 
 def _take(node: Node, x: Any, index: Any) -> Any:
-    given = moved(x)
-    return _picked(given, _numbered(given).reshape(-1)[_places(index)], node.shape)
+    tensor = typed_tensor(x)
+    return _pick(tensor, _element_numbers(tensor).reshape(-1)[_known_places(index)], node.shape)
 
 
 def _diagonal(node: Node, x: Any, offset: int = 0, first: int = 0, second: int = 1) -> Any:
-    given = moved(x)
-    return _picked(given, np.diagonal(_numbered(given), int(offset), int(first), int(second)), node.shape)
+    tensor = typed_tensor(x)
+    return _pick(tensor, np.diagonal(_element_numbers(tensor), int(offset), int(first), int(second)), node.shape)
 
 
 def _as_strided(node: Node, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
     """Places in memory, for a tensor that lies there in order."""
-    given = moved(x)
-    packed = tuple(math.prod(given.shape[i + 1 :]) for i in range(given.ndim))
+    tensor = typed_tensor(x)
+    packed = tuple(math.prod(tensor.shape[i + 1 :]) for i in range(tensor.ndim))
     lies = node.operand_strides[0] if node.operand_strides else packed
-    if held(tuple(lies)) != packed:
+    if graph_shape(tuple(lies)) != packed:
         raise LoadError("a view by strides of a tensor that does not lie in order")
     steps = [np.arange(int(n)) * int(s) for n, s in zip(size, stride, strict=True)]
     places = np.asarray(int(offset or 0))
     for axis, step in enumerate(steps):
         places = places + step.reshape((-1,) + (1,) * (len(steps) - 1 - axis))
-    return _picked(given, np.broadcast_to(places, node.shape), node.shape)
+    return _pick(tensor, np.broadcast_to(places, node.shape), node.shape)
 
 
 # Writing to known places.
@@ -136,8 +136,8 @@ def _slice_scatter(
     extent = node.shape[axis]
     chosen = range(extent)[slice(0 if start is None else int(start), extent if end is None else int(end), int(step))]
     base, new = (truth(x), truth(source)) if node.gives_bool else (numeric(x), numeric(source))
-    wanted = tuple(len(chosen) if i == axis else each for i, each in enumerate(node.shape))
-    new = _under(new, *wanted) if new.size == math.prod(wanted) else broadcast_to(new, wanted)
+    wanted = tuple(len(chosen) if i == axis else length for i, length in enumerate(node.shape))
+    new = _in_shape(new, *wanted) if new.size == math.prod(wanted) else broadcast_to(new, wanted)
     if not len(chosen):
         return base
     if step != 1:
@@ -147,7 +147,7 @@ def _slice_scatter(
     return af.concat([*before, new, *after], axis=axis) if before or after else new
 
 
-def _written(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
+def _write(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
     """Values put at places of the flattened tensor."""
     base = numeric(x)
     flat = places.reshape(-1)
@@ -158,27 +158,27 @@ def _written(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) 
     if not add and len(set(flat.tolist())) != flat.size:
         last = {place: at for at, place in enumerate(flat.tolist())}  # of equal places the last one stays
         lines, flat = af.gather(lines, list(last.values())), np.array(list(last))
-    found = af.scatter(base.reshape(base.size), flat.tolist(), lines, 0, mode="add" if add else "set")
-    return found.reshape(*base.shape)
+    result = af.scatter(base.reshape(base.size), flat.tolist(), lines, 0, mode="add" if add else "set")
+    return result.reshape(*base.shape)
 
 
 def _index_put(node: Node, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
-    used = [axis for axis, each in enumerate(indices) if each is not None]
-    if len(used) == 1 and not accumulate and (choice := _chosen(node, x, indices[used[0]], values)) is not None:
+    used = [axis for axis, index in enumerate(indices) if index is not None]
+    if len(used) == 1 and not accumulate and (choice := _masked_choice(node, x, indices[used[0]], values)) is not None:
         return choice
-    if any(isinstance(each, Tensor) for each in indices):
+    if any(isinstance(index, Tensor) for index in indices):
         if len(used) == 1 and not accumulate and not node.gives_bool:
             return _marked_write(node, x, used[0], indices[used[0]], numeric(values))
         raise NoForm(_WRITES)
-    known = [None if each is None else np.asarray(each) for each in indices]
+    known = [None if index is None else np.asarray(index) for index in indices]
     if len(used) == 1 and known[used[0]].ndim == 1 and known[used[0]].dtype != bool:  # type: ignore[union-attr]
         return _put_along(node, x, used[0], known[used[0]], numeric(values), accumulate)  # type: ignore[arg-type]
     base = numeric(x)
-    key = tuple(slice(None) if each is None else each for each in known)
-    return _written(node, x, _numbered(base)[key], numeric(values), accumulate)
+    key = tuple(slice(None) if index is None else index for index in known)
+    return _write(node, x, _element_numbers(base)[key], numeric(values), accumulate)
 
 
-def _chosen(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
+def _masked_choice(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
     """A mask over leading axes and one value: a choice. None where it is something else."""
     is_mask = index.dtype == "bool" if isinstance(index, Tensor) else np.asarray(index).dtype == bool
     if not is_mask:
@@ -194,7 +194,7 @@ def _chosen(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
 def _put_along(node: Node, x: Any, axis: int, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
     base = numeric(x)
     size = base.shape[axis]
-    flat = [int(each) % size for each in places.reshape(-1)]
+    flat = [int(place) % size for place in places.reshape(-1)]
     wanted = (*base.shape[:axis], len(flat), *base.shape[axis + 1 :])
     new = values if values.shape == wanted else broadcast_to(values, wanted)
     if not add and flat == list(range(flat[0], flat[0] + len(flat))):
@@ -237,11 +237,11 @@ def _marked_write(node: Node, x: Any, axis: int, index: Tensor, values: Tensor) 
     new = values if values.size == math.prod(wanted) else broadcast_to(values, wanted)
     cover = _marks(node, index, size, (size,), 1)
     before, after = math.prod(base.shape[:axis]), math.prod(base.shape[axis + 1 :])
-    lines = _under(new, before, count, after)
+    lines = _in_shape(new, before, count, after)
     if count > 1:
         lines = _marks(node, index, size, (size, count), 0) @ lines
-    found = af.where(cover.reshape(1, size, 1), lines, _under(base, before, size, after))
-    return _under(found, *base.shape)
+    result = af.where(cover.reshape(1, size, 1), lines, _in_shape(base, before, size, after))
+    return _in_shape(result, *base.shape)
 
 
 def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output: int) -> Tensor:
@@ -261,7 +261,7 @@ def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output:
     return node.shared[key]
 
 
-def _under(x: Tensor, *shape: int) -> Tensor:
+def _in_shape(x: Tensor, *shape: int) -> Tensor:
     return x if x.shape == shape else x.reshape(*shape)
 
 
@@ -273,13 +273,13 @@ def _scatter(node: Node, x: Any, dim: int, index: Any, source: Any, add: bool = 
         raise NoForm(f"writes with {node.options['reduce']!r}")
     base, places = numeric(x), np.asarray(index)
     axis = axes_of(dim, base.ndim)[0]
-    flat = _numbered(base)
+    flat = _element_numbers(base)
     window = tuple(slice(0, extent) if i != axis else slice(None) for i, extent in enumerate(places.shape))
     where = np.take_along_axis(flat[window], places, axis)
     new = numeric(source)
     if new.ndim == places.ndim and new.shape != places.shape:
         new = new.slice_by_size([0] * new.ndim, places.shape)
-    return _written(node, x, where, new, add or node.options.get("reduce") == "add")
+    return _write(node, x, where, new, add or node.options.get("reduce") == "add")
 
 
 def _scatter_reduce(

@@ -22,10 +22,10 @@ from aneforge.frontends.forms import truth
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.records import Block, Operation, Ref
-from aneforge.frontends.torch.calls import arrays, host_nodes, in_fp16, numbers_of, ordered
+from aneforge.frontends.torch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
 from aneforge.frontends.torch.deep import Deep
 from aneforge.frontends.torch.naming import Names
-from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.node import Node, Rule, graph_shape
 from aneforge.frontends.torch.quantised import ENCODES
 from aneforge.frontends.torch.rules import (
     DEEP_RULES,
@@ -90,7 +90,7 @@ class Torch(Language):
 
     def block(self, module: Any) -> Block:
         """The calls of a graph. What takes results apart becomes a name of the result."""
-        self.names.look_at(module.graph.nodes)
+        self.names.record_last_ops(module.graph.nodes)
         operations: list[Operation] = []
         outputs: list[str] = []
         inputs: list[tuple[str, Any]] = []
@@ -130,8 +130,8 @@ class Torch(Language):
 
         def value(node: Any) -> Any:
             keys = _result_keys(node) if node.target is not operator.getitem else [_key(node)]
-            found = [scope[key] for key in keys]
-            return found if isinstance(node.meta.get("val"), (list, tuple)) and len(keys) != 1 else found[0]
+            results = [scope[key] for key in keys]
+            return results if isinstance(node.meta.get("val"), (list, tuple)) and len(keys) != 1 else results[0]
 
         args, kwargs = map_arg((fx.args, fx.kwargs), value)
         call = _Call(fx, args, kwargs, None, [])
@@ -141,9 +141,9 @@ class Torch(Language):
                 self._count_picked(fx, args)
             operation.name = self.names.of(fx)
             call.node = self._node(fx, operation.name)
-            for each in fx.all_input_nodes:
-                shape, kind = self.sizes.results(each.meta.get("val"))[0]
-                call.operands.append((value(each), kind, shape))
+            for operand in fx.all_input_nodes:
+                shape, kind = self.sizes.results(operand.meta.get("val"))[0]
+                call.operands.append((value(operand), kind, shape))
         return call
 
     def control_for(self, operation: Operation) -> Control | None:
@@ -159,10 +159,10 @@ class Torch(Language):
         if plain_name(str(fx.target))[0].startswith(_CHECKS):
             return lambda importer, operation, op, scope: [None] * len(operation.outputs)
         if fx.target is torch.ops.aten._local_scalar_dense.default:
-            return self._read_out
+            return self._read_number
         return None
 
-    def _read_out(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
+    def _read_number(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
         """A tensor's only number, as a size or an index."""
         if isinstance(op.args[0], (Tensor, Deep)):
             raise LoadError(
@@ -176,7 +176,7 @@ class Torch(Language):
     def _inline(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
         """A wrapped piece of a program (no_grad, autocast), or the branch of a choice that is known."""
         name, args = str(op.fx.target), op.args
-        modules = [place for place, each in enumerate(args) if isinstance(each, torch.nn.Module)]
+        modules = [place for place, argument in enumerate(args) if isinstance(argument, torch.nn.Module)]
         if name == "cond" and not isinstance(args[0], Tensor):
             chosen, operands = args[1] if bool(args[0]) else args[2], args[3]
         elif name.startswith("wrap") and len(modules) == 1:
@@ -187,10 +187,10 @@ class Torch(Language):
 
     def _count_picked(self, fx: Any, args: Any) -> None:
         """A known mask picks a known number of elements, which the program leaves open."""
-        masks = [each for each in args[1] if isinstance(each, torch.Tensor) and each.dtype == torch.bool]
+        masks = [index for index in args[1] if isinstance(index, torch.Tensor) and index.dtype == torch.bool]
         extents = getattr(fx.meta.get("val"), "shape", ())
-        if masks and not any(isinstance(each, (Tensor, Deep)) for each in args[1]):
-            count = int(torch.stack([each.sum() for each in masks]).max())
+        if masks and not any(isinstance(index, (Tensor, Deep)) for index in args[1]):
+            count = int(torch.stack([mask.sum() for mask in masks]).max())
             for extent in extents:
                 if self.sizes.value(extent) is None:
                     self.sizes.bind(extent, count)
@@ -198,16 +198,16 @@ class Torch(Language):
     def _node(self, fx: Any, name: str) -> Node:
         results = self.sizes.results(fx.meta.get("val"))
         several = isinstance(fx.meta.get("val"), (tuple, list))
-        read = {each.args[1] for each in fx.users if each.target is operator.getitem and each.users}
-        inputs = [each.meta.get("val") for each in fx.all_input_nodes]
-        tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+        read = {user.args[1] for user in fx.users if user.target is operator.getitem and user.users}
+        inputs = [operand.meta.get("val") for operand in fx.all_input_nodes]
+        tensors = [operand for operand in inputs if isinstance(operand, torch.Tensor)]
         return Node(
             kind=str(fx.target),
             name=name,
             shapes=[shape for shape, _ in results],
             dtypes=[kind for _, kind in results],
-            operand_dtypes=[str(each.dtype).removeprefix("torch.") for each in tensors],
-            operand_strides=[self.sizes.shape(each.stride()) for each in tensors[:1]],
+            operand_dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
+            operand_strides=[self.sizes.shape(tensor.stride()) for tensor in tensors[:1]],
             wanted=frozenset(read) if several else frozenset([0]),
             shared=self.shared,
         )
@@ -222,7 +222,11 @@ class Torch(Language):
         target, args = op.fx.target, op.args
         if torch.Tag.nondeterministic_seeded in target.tags and "dropout" not in str(target):
             raise LoadError("draws new random numbers in every run; make them an input of the model")
-        if args and isinstance(args[0], Encoded) and (kept := _turned(plain_name(str(target))[0], *args)) is not None:
+        if (
+            args
+            and isinstance(args[0], Encoded)
+            and (kept := _transpose_weight(plain_name(str(target))[0], *args)) is not None
+        ):
             return [kept]
         self._charge(op.fx)
         plain = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
@@ -247,9 +251,9 @@ class Torch(Language):
     # Rules and the host.
 
     def rule(self, op: _Call) -> Callable[[_Call], Any]:
-        return self._made
+        return self._apply_rule
 
-    def _made(self, op: _Call) -> Any:
+    def _apply_rule(self, op: _Call) -> Any:
         node = op.node
         assert node is not None
         base, full = plain_name(node.kind)
@@ -258,10 +262,10 @@ class Torch(Language):
             raise LoadError(REFUSED[base])
         if any("complex" in kind for kind in (*node.dtypes, *(kind for _, kind, _ in operands))):
             raise LoadError("the engine has no complex numbers")
-        before, after = ordered(op.fx.target, op.args, op.kwargs)
-        node.options = arrays(after)
+        before, after = order_arguments(op.fx.target, op.args, op.kwargs)
+        node.options = as_arrays(after)
         if any(isinstance(value, Deep) for value, _, _ in operands):
-            return self._deep(node, base, full, before)
+            return self._apply_deep_rule(node, base, full, before)
         rule = rule_for(node.kind)
         if rule is not None and base not in HOSTED and base not in indexing.RULES and _computes_floats(node, operands):
             before = [self._in_fp16(argument) for argument in before]
@@ -271,7 +275,7 @@ class Torch(Language):
             if reason is None and rule is None:
                 raise LoadError(f"op {node.kind!r} is not supported")
             if reason is None and rule is not None:
-                return rule(node, *arrays(before))
+                return rule(node, *as_arrays(before))
         except NoForm as no_form:
             reason = str(no_form)
         finally:
@@ -283,28 +287,30 @@ class Torch(Language):
     def _in_fp16(self, value: Any) -> Any:
         """Integers beside floats become floats, which only the host can do; the op itself stays on the engine."""
         if isinstance(value, (list, tuple)):
-            return [self._in_fp16(each) for each in value]
+            return [self._in_fp16(element) for element in value]
         if not isinstance(value, Tensor) or value.dtype != "int32":
             return value
         if ("fp16", value.uid) not in self.shared:
             self.shared["fp16", value.uid] = in_fp16(value)
         return self.shared["fp16", value.uid]
 
-    def _deep(self, node: Node, base: str, full: str, args: Sequence[Any]) -> Any:
+    def _apply_deep_rule(self, node: Node, base: str, full: str, args: Sequence[Any]) -> Any:
         """An operand of more axes than an engine has: moves are known, and what works on each element by itself."""
         rule: Rule | None = DEEP_RULES.get(full) or DEEP_RULES.get(base)
-        given = arrays(args)
+        arguments = as_arrays(args)
         if rule is not None:
-            return rule(node, *given)
-        deep = [each for each in given if isinstance(each, Deep)]
+            return rule(node, *arguments)
+        deep = [argument for argument in arguments if isinstance(argument, Deep)]
         pointwise = {**elementwise.RULES, **activations.RULES}
         function = pointwise.get(full) or pointwise.get(base)
-        alone = len(deep) == 1 and not any(isinstance(each, (Tensor, np.ndarray, list)) for each in given)
-        if function is None or not alone:
+        one_operand = len(deep) == 1 and not any(
+            isinstance(argument, (Tensor, np.ndarray, list)) for argument in arguments
+        )
+        if function is None or not one_operand:
             axes = deep[0].ndim if deep else MAX_RANK + 1
             raise LoadError(f"works on a tensor of {axes} axes; no engine takes more than {MAX_RANK}")
-        made = function(node, *(each.flat if isinstance(each, Deep) else each for each in given))
-        return Deep(made, deep[0].stored, deep[0].order)
+        result = function(node, *(argument.flat if isinstance(argument, Deep) else argument for argument in arguments))
+        return Deep(result, deep[0].stored, deep[0].order)
 
     def checked(self, op: _Call, place: int, value: Any) -> Any:
         """What a rule gave, of the shape and type that PyTorch states."""
@@ -314,12 +320,12 @@ class Torch(Language):
         if isinstance(value, np.ndarray):
             return torch.from_numpy(np.array(value))
         wanted, kind = node.shapes[place], node.dtypes[place]
-        if value.shape != held(wanted):
-            if isinstance(value, Deep) or value.size != math.prod(held(wanted)) or len(wanted) > MAX_RANK:
+        if value.shape != graph_shape(wanted):
+            if isinstance(value, Deep) or value.size != math.prod(graph_shape(wanted)) or len(wanted) > MAX_RANK:
                 raise LoadError(
                     f"gives shape {list(value.shape)}, not {list(wanted)}; this is a bug: please report it"
                 )
-            value = value.reshape(*held(wanted))
+            value = value.reshape(*graph_shape(wanted))
         if isinstance(value, Tensor) and (kind == "bool") != (value.dtype == "bool"):
             value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
         return value
@@ -366,7 +372,7 @@ def _key(fx: Any) -> str:
 
 def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
     """On sizes, which are known numbers."""
-    if any(isinstance(each, Tensor) for each in op.args):
+    if any(isinstance(argument, Tensor) for argument in op.args):
         raise LoadError("computes with what the graph computes, outside ATen; use a PyTorch op")
     try:
         return [op.fx.target(*op.args, **op.kwargs)]
@@ -374,7 +380,7 @@ def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scop
         raise LoadError(first_line(error)) from None
 
 
-def _turned(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
+def _transpose_weight(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
     """A stored weight with its axes turned keeps its codes; None where the op does something else."""
     order = list(range(weight.ndim))
     if base in ("alias", "clone", "detach"):
@@ -407,7 +413,7 @@ def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | No
     data = [(value, kind) for value, kind, _ in read if isinstance(value, Tensor)]
     if any(value.dtype == "int32" for value, _ in data):
         return INTEGERS
-    whole = any("int" in kind and value.dtype == "fp16" for value, kind in data)
-    if whole and base not in MOVES and any("int" in kind for kind in node.dtypes):
+    integers = any("int" in kind and value.dtype == "fp16" for value, kind in data)
+    if integers and base not in MOVES and any("int" in kind for kind in node.dtypes):
         return INTEGERS
     return None

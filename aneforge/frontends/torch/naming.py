@@ -20,7 +20,7 @@ class Names:
         self.used: set[str] = set()
         self.last: dict[str, Any] = {}
 
-    def look_at(self, nodes: Any) -> None:
+    def record_last_ops(self, nodes: Any) -> None:
         """Which op is the last of each call of a module; ops that take results apart do not count."""
         for node in nodes:
             if node.op == "call_function" and "getitem" not in str(node.target):
@@ -33,12 +33,12 @@ class Names:
         return self.unique(path if ends else f"{path}.{base}" if path else base)
 
     def unique(self, name: str) -> str:
-        found, number = name, 0
-        while found in self.used:
+        candidate, number = name, 0
+        while candidate in self.used:
             number += 1
-            found = f"{name}_{number}"
-        self.used.add(found)
-        return found
+            candidate = f"{name}_{number}"
+        self.used.add(candidate)
+        return candidate
 
 
 def _stack(node: Any) -> list[tuple[str, Any]]:

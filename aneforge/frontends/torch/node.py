@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Node", "Rule", "held"]
+__all__ = ["Node", "Rule", "graph_shape"]
 
 Shape = tuple[int, ...]
 Rule = Callable[..., Any]
@@ -42,6 +42,6 @@ class Node:
         return self.dtypes[0] == "bool"
 
 
-def held(shape: Shape) -> Shape:
+def graph_shape(shape: Shape) -> Shape:
     """How the graph holds a tensor of this shape: it has no rank 0, so a single number is a line of one."""
     return shape or (1,)

@@ -60,11 +60,11 @@ class _Program:
         module, signature = self.program.graph_module, self.program.graph_signature
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         user = [node for node in placeholders if node.name in signature.user_inputs]
-        self.sizes.learn([(node.name, node.meta.get("val")) for node in user])
+        self.sizes.bind_inputs([(node.name, node.meta.get("val")) for node in user])
         absent = [name for name in self.fixed if name not in {node.name for node in user}]
         if absent:
-            there = ", ".join(node.name for node in user) or "none"
-            raise LoadError(f"{self.what}: no input {absent[0]!r} to fix; the inputs are {there}")
+            inputs = ", ".join(node.name for node in user) or "none"
+            raise LoadError(f"{self.what}: no input {absent[0]!r} to fix; the inputs are {inputs}")
         for node, spec in zip(placeholders, signature.input_specs, strict=True):
             self._leaf(node, spec)
         block = self.language.block(module)

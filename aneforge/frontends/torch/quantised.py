@@ -15,7 +15,7 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["RULES"]
 
 
-def _step(scale: Any, zero: Any) -> tuple[float, int]:
+def _scale_and_zero(scale: Any, zero: Any) -> tuple[float, int]:
     """The scale and the zero point of a whole tensor."""
     if isinstance(scale, Tensor) or isinstance(zero, Tensor):
         raise LoadError("a scale or a zero point that the graph computes")
@@ -32,7 +32,7 @@ def _kind(low: Any, high: Any) -> str:
 
 def _dequantise(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Any:
     """(code - zero point) * scale."""
-    factor, offset = _step(scale, zero)
+    factor, offset = _scale_and_zero(scale, zero)
     if not isinstance(codes, Tensor):
         return Encoded.affine(codes, factor, offset, bits=_bits(low, high))
     if int(high) - int(low) > 255:
@@ -48,7 +48,7 @@ def _bits(low: Any, high: Any) -> int:
 def _dequantise_channels(
     node: Node, codes: Any, scale: Any, zero: Any, axis: int, low: Any, high: Any, *_: Any
 ) -> Any:
-    if any(isinstance(each, Tensor) for each in (codes, scale, zero)):
+    if any(isinstance(operand, Tensor) for operand in (codes, scale, zero)):
         raise LoadError("quantised by channel, but not a stored weight")
     points = None if zero is None or not np.any(zero) else np.asarray(zero)
     return Encoded.affine(codes, np.asarray(scale), points, axis=int(axis), bits=_bits(low, high))
@@ -56,18 +56,18 @@ def _dequantise_channels(
 
 def _dequantise_groups(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Any:
     """One scale for each group of neighbours along the last axis."""
-    if any(isinstance(each, Tensor) for each in (codes, scale, zero)):
+    if any(isinstance(operand, Tensor) for operand in (codes, scale, zero)):
         raise LoadError("quantised by group, but not a stored weight")
     points = None if zero is None or not np.any(zero) else np.asarray(zero).reshape(np.shape(scale))
     return Encoded.blockwise(codes, np.asarray(scale), points, bits=_bits(low, high))
 
 
 def _quantise(node: Node, x: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Tensor:
-    return forms.quantised(numeric(x), *_step(scale, zero), _kind(low, high), ends=(int(low), int(high)))
+    return forms.quantised(numeric(x), *_scale_and_zero(scale, zero), _kind(low, high), ends=(int(low), int(high)))
 
 
 def _fake_quantise(node: Node, x: Any, scale: Any, zero: Any, low: Any, high: Any) -> Tensor:
-    return forms.fake_quantised(numeric(x), *_step(scale, zero), (int(low), int(high)))
+    return forms.fake_quantised(numeric(x), *_scale_and_zero(scale, zero), (int(low), int(high)))
 
 
 def _fake_quantise_channels(node: Node, x: Any, scale: Any, zero: Any, axis: int, low: Any, high: Any) -> Tensor:

@@ -53,9 +53,9 @@ def _layer(kind: str, activations: Sequence[Callable[[Tensor], Tensor]], usual: 
             outputs = []
             for way in range(ways):
                 place = layer * ways + way
-                own = cell(weights[place * width : (place + 1) * width], [state[place] for state in starts])
-                whole, ends = recurrence(own, series, backwards=bool(way))
-                outputs.append(whole)
+                layer_cell = cell(weights[place * width : (place + 1) * width], [state[place] for state in starts])
+                output, ends = recurrence(layer_cell, series, backwards=bool(way))
+                outputs.append(output)
                 for last, end in zip(lasts, ends, strict=True):
                     last.append(end)
             series = outputs[0] if len(outputs) == 1 else af.concat(outputs, axis=2)

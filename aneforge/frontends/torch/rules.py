@@ -24,8 +24,8 @@ from aneforge.frontends.torch.node import Rule
 
 __all__ = ["DEEP_RULES", "HOSTED", "MOVES", "REFUSED", "RULES", "plain_name", "rule_for"]
 
-_ROOMS = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
-RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}
+_MODULES = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
+RULES: dict[str, Rule] = {name: rule for room in _MODULES for name, rule in room.RULES.items()}
 MOVES = frozenset((*movement.RULES, "embedding", "gather", "index", "index_select", "diagonal", "as_strided", "take"))
 """Ops that compute nothing: whole numbers that fp16 holds may pass through them on the engine."""
 

@@ -24,7 +24,7 @@ class Sizes:
         self.dims = {name: int(size) for name, size in dims.items() if name}
         self.symbols: dict[Any, Any] = {}
 
-    def learn(self, inputs: Sequence[tuple[str, Any]]) -> None:
+    def bind_inputs(self, inputs: Sequence[tuple[str, Any]]) -> None:
         """Values for the symbols in the shapes of the inputs, from what the user gave."""
         asked: set[str] = set()
         for name, example in inputs:
@@ -32,13 +32,13 @@ class Sizes:
                 continue
             for axis, extent in enumerate(example.shape):
                 if isinstance(extent, torch.SymInt):
-                    self._learn_one(f"{name}[{axis}]", extent, asked)
+                    self._bind_axis(f"{name}[{axis}]", extent, asked)
         unknown = [name for name in self.dims if name not in asked]
         if unknown and not self.lenient:
             known = ", ".join(sorted(asked)) or "none"
             raise LoadError(f"{self.what}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
 
-    def _learn_one(self, name: str, extent: Any, asked: set[str]) -> None:
+    def _bind_axis(self, name: str, extent: Any, asked: set[str]) -> None:
         symbol = extent.node.expr
         asked |= {name, str(symbol)}
         size = self.dims.get(name, self.dims.get(str(symbol)))
@@ -67,18 +67,18 @@ class Sizes:
         """A size as a number."""
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
-        found = value.node.expr.subs(self.symbols)
-        if found.free_symbols:
+        size = value.node.expr.subs(self.symbols)
+        if size.free_symbols:
             raise LoadError(
-                f"{self.what}: a size ({found}) follows from the data; the engine needs fixed ones: fix the input "
+                f"{self.what}: a size ({size}) follows from the data; the engine needs fixed ones: fix the input "
                 "that it comes from (fixed={...})"
             )
         return (
-            bool(found)
+            bool(size)
             if isinstance(value, torch.SymBool)
-            else float(found)
+            else float(size)
             if "Float" in type(value).__name__
-            else int(found)
+            else int(size)
         )
 
     def value(self, meta: Any) -> Any:
@@ -90,7 +90,7 @@ class Sizes:
         return None
 
     def shape(self, extents: Sequence[Any]) -> Shape:
-        return tuple(int(self.number(each)) for each in extents)
+        return tuple(int(self.number(extent)) for extent in extents)
 
     def dtype(self, meta: Any) -> str:
         return str(meta.dtype).removeprefix("torch.") if isinstance(meta, torch.Tensor) else ""
@@ -99,6 +99,6 @@ class Sizes:
         """Shape and type of each result."""
         listed = meta if isinstance(meta, (tuple, list)) else [meta]
         return [
-            (self.shape(each.shape), self.dtype(each)) if isinstance(each, torch.Tensor) else ((), "")
-            for each in listed
+            (self.shape(example.shape), self.dtype(example)) if isinstance(example, torch.Tensor) else ((), "")
+            for example in listed
         ]

@@ -9,7 +9,7 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number
 from aneforge.frontends.torch.deep import MOST_AXES, Deep
-from aneforge.frontends.torch.node import Shape, held
+from aneforge.frontends.torch.node import Shape, graph_shape
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["axes_of", "numeric", "pair_of", "scalar", "shaped"]
@@ -33,7 +33,7 @@ def numeric(value: Any) -> Tensor:
 
 def shaped(x: Tensor, shape: Shape) -> Tensor | Deep:
     """The same elements under another shape, whatever its rank."""
-    wanted = held(shape)
+    wanted = graph_shape(shape)
     if len(wanted) > MOST_AXES:
         return Deep.of(x, wanted)
     return x if x.shape == wanted else x.reshape(*wanted)
@@ -43,15 +43,15 @@ def axes_of(dim: Any, rank: int) -> list[int]:
     """Axes as PyTorch gives them: a number, a list, or nothing for all of them."""
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(max(rank, 1)))
-    given = dim if isinstance(dim, (list, tuple)) else [dim]
+    axes = dim if isinstance(dim, (list, tuple)) else [dim]
     size = max(rank, 1)
-    for axis in given:
+    for axis in axes:
         if not -size <= int(axis) < size:
             raise LoadError(f"axis {axis} of a tensor of rank {rank}")
-    return sorted({int(axis) % size for axis in given})
+    return sorted({int(axis) % size for axis in axes})
 
 
 def pair_of(value: Any, rank: int) -> list[int]:
     """One number for all spatial axes, or one each."""
-    given = [int(value)] if isinstance(value, int) else [int(each) for each in value]
-    return given * rank if len(given) == 1 else given
+    numbers = [int(value)] if isinstance(value, int) else [int(number) for number in value]
+    return numbers * rank if len(numbers) == 1 else numbers
