@@ -84,19 +84,19 @@ class Records:
         if "" not in self.opsets:
             domains = ", ".join(sorted(self.opsets)) or "none"
             raise LoadError(
-                f"{name}: imports no ops of the ONNX standard, only of {domains}; nothing runs on the engine"
+                f"{name}: the opset imports are {domains}; a model needs ops of the ONNX standard (domain '')"
             )
         if not _FIRST_OPSET <= self.opsets[""] <= newest:
             raise LoadError(
                 f"{name}: opset {self.opsets['']} is not supported; onnx {onnx.__version__} reads {_FIRST_OPSET} to "
-                f"{newest}: convert the model, or install a newer onnx"
+                f"{newest}. Convert the model, or install a newer onnx"
             )
 
     def main(self) -> Function:
         graph = self.model.graph
         self._check_names(graph)
         if graph.sparse_initializer:
-            raise LoadError(f"{self.name}: sparse weights are not supported: store them densely")
+            raise LoadError(f"{self.name}: sparse weights are not supported; save them as dense tensors")
         stored = {tensor.name for tensor in graph.initializer}
         inputs = [(port.name, self._type(port)) for port in graph.input if port.name not in stored]
         outputs = [port.name for port in graph.output]
@@ -112,8 +112,8 @@ class Records:
 
     def _type(self, port: Any) -> TensorType:
         if not port.type.HasField("tensor_type"):
-            kind = port.type.WhichOneof("value") or "of no type"
-            raise LoadError(f"{self.name}: input {port.name!r} is {kind}; programs of the engine take tensors")
+            kind = port.type.WhichOneof("value") or "without a type"
+            raise LoadError(f"{self.name}: input {port.name!r} is {kind}; the engine takes tensors only")
         kind = port.type.tensor_type
         if not kind.HasField("shape"):
             raise LoadError(f"{self.name}: input {port.name!r} has no shape; the engine needs fixed shapes")
@@ -132,8 +132,8 @@ class Records:
             repeated = [name for name, count in Counter(names).items() if count > 1]
             if repeated:
                 raise LoadError(
-                    f"{self.name}: {what} {repeated[0]!r} is defined more than once; ONNX wants each name once: "
-                    "rename one of them"
+                    f"{self.name}: {what} {repeated[0]!r} is defined more than once; names must be unique. "
+                    "Rename one of them"
                 )
 
     # Nodes.
@@ -144,7 +144,7 @@ class Records:
     def _operation(self, node: Any, place: int, opsets: Mapping[str, int]) -> Operation:
         words = (node.op_type, node.domain, node.name, *node.input, *node.output)
         if not all(isinstance(word, str) for word in words):
-            raise LoadError(f"{self.name}: node {place}: a name in it is not text; the file is damaged")
+            raise LoadError(f"{self.name}: node {place} has a name that is not text (UTF-8); the file is damaged")
         kind = node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
         inputs: list[Binding] = [Ref(name) if name else None for name in node.input]
         blocks = {
@@ -177,7 +177,7 @@ class Records:
             _bind_attributes(copy, attributes)
             nodes.append(copy)
         inputs: list[tuple[str, Type | None]] = [(name, None) for name in body.input]
-        outputs = [name if asked else "" for name, asked in zip(body.output, call.output, strict=False)]
+        outputs = [name if used else "" for name, used in zip(body.output, call.output, strict=False)]
         return Block(inputs, outputs, self._operations(nodes, {**opsets, **_opsets(body.opset_import)}))
 
 
@@ -187,17 +187,17 @@ def _opsets(imports: Sequence[Any]) -> dict[str, int]:
 
 def _bind_attributes(node: Any, attributes: Mapping[str, Any]) -> None:
     """Attributes of a function's node that stand for those of the call; one that the call lacks is left out."""
-    kept = []
+    bound = []
     for attribute in node.attribute:
         if not attribute.ref_attr_name:
             if attribute.HasField("g"):
                 for inner in attribute.g.node:
                     _bind_attributes(inner, attributes)
-            kept.append(attribute)
+            bound.append(attribute)
         elif attribute.ref_attr_name in attributes:
             copy = type(attribute)()
             copy.CopyFrom(attributes[attribute.ref_attr_name])
             copy.name = attribute.name
-            kept.append(copy)
+            bound.append(copy)
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(bound)

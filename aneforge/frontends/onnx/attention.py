@@ -15,23 +15,23 @@ __all__ = ["PREFERRED", "RULES"]
 
 def _rotary(node: Node, x: Value, cos: Value, sin: Value, places: Value | None = None) -> Tensor:
     tensor, heads = as_tensor(x), int(node.attr("num_heads", 0))
-    named = None if places is None else known(places, "the positions").astype(int)
+    positions = None if places is None else known(places, "the positions").astype(int)
     if tensor.ndim == 3 and not heads:
-        raise NoForm("rotary positions of heads side by side, without their number")
+        raise NoForm("num_heads is missing; an input of rank 3 needs it")
     split = as_heads(tensor, heads) if tensor.ndim == 3 else tensor
-    turned, size = bool(node.attr("interleaved", 0)), int(node.attr("rotary_embedding_dim", 0))
-    result = rotary(split, cos, sin, named, interleaved=turned, size=size)
+    interleaved, size = bool(node.attr("interleaved", 0)), int(node.attr("rotary_embedding_dim", 0))
+    result = rotary(split, cos, sin, positions, interleaved=interleaved, size=size)
     return as_line(result) if tensor.ndim == 3 else result
 
 
 def _attention(
-    node: Node, q: Value, k: Value, v: Value, mask: Value | None = None, *rest: Value | None
+    node: Node, q: Value, k: Value, v: Value, mask: Value | None = None, *unsupported: Value | None
 ) -> Tensor | list[Tensor]:
     """Plain attention as the engine's layer. What it leaves out, the standard's own definition says."""
-    if any(operand is not None for operand in rest) or node.outputs > 1:
-        raise NoForm("attention with a past or further results")
+    if any(operand is not None for operand in unsupported) or node.outputs > 1:
+        raise NoForm("a past or further results are not supported; export keys and values apart")
     if any(int(node.attr(name, -1)) >= 0 for name in ("left_window_size", "right_window_size")):
-        raise NoForm("attention within a window")
+        raise NoForm("left_window_size and right_window_size are not supported; use a mask")
     operands = [as_tensor(operand) for operand in (q, k, v)]
     flat = operands[0].ndim == 3
     if flat:
@@ -40,9 +40,12 @@ def _attention(
     queries, keys = operands[0].shape[2], operands[1].shape[2]
     causal, scale = bool(node.attr("is_causal", 0)), node.attr("scale")
     if causal and queries != keys:
-        raise NoForm("attention that looks back from other places than its keys have")
+        raise NoForm(f"is_causal with {queries} queries and {keys} keys is not supported; both counts must be equal")
     if mask is not None and (mask.shape[-1] != keys or causal):
-        raise NoForm("a mask of another length")
+        raise NoForm(
+            f"a mask of shape {list(mask.shape)} is not supported; its last axis must have {keys} elements, one for "
+            "each key"
+        )
     added = None if mask is None else _added(mask)
     settings = {"scale": None if scale is None else float(scale), "softcap": float(node.attr("softcap", 0.0))}
     result = attention(operands[0], operands[1], operands[2], mask=added, causal=causal, **settings)
@@ -54,11 +57,13 @@ def _added(mask: Value) -> Value:
     cannot say."""
     if isinstance(mask, Tensor):
         if mask.dtype == "bool":
-            raise NoForm("computed truth values, which may leave nothing to look at")
+            raise NoForm(
+                "a computed boolean mask is not supported; a row of it may exclude every key. Use a mask of numbers"
+            )
         return mask
     array = np.asarray(mask)
     if ((~array).all(axis=-1) if array.dtype == bool else array.max(axis=-1) <= -LARGEST).any():
-        raise NoForm("a row of the mask leaves nothing to look at")
+        raise NoForm("a row of the mask excludes every key; each query needs at least one key")
     return added_mask(array)
 
 

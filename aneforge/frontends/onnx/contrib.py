@@ -23,7 +23,7 @@ __all__ = ["CONTRIB", "RULES"]
 
 def _fused_matmul(node: Node, a: Value, b: Value) -> Tensor:
     if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
-        raise NoForm("a product whose batch is turned")
+        raise NoForm("transBatchA and transBatchB are not supported; use a Transpose node")
     left = as_tensor(a).mT if node.attr("transA", 0) else as_tensor(a)
     right: Value = b
     if node.attr("transB", 0):
@@ -63,16 +63,18 @@ _ACTIVATIONS: dict[str, Callable[[Tensor, list[float]], Tensor]] = {
 def _activate(node: Node, x: Tensor) -> Tensor:
     kind = str(node.attr("activation", ""))
     if kind not in _ACTIVATIONS:
-        raise NoForm(f"a fused activation {kind!r}")
+        raise NoForm(
+            f"fused activation {kind!r} is not supported; the reader has {', '.join(filter(None, _ACTIVATIONS))}"
+        )
     settings = [float(setting) for setting in node.attr("activation_params", [])]
     separate = [node.attr("activation_alpha"), node.attr("activation_beta")]
     return _ACTIVATIONS[kind](x, settings or [float(setting) for setting in separate if setting is not None])
 
 
-def _fused_conv(node: Node, x: Value, weight: Value, bias: Value | None = None, more: Value | None = None) -> Tensor:
+def _fused_conv(node: Node, x: Value, weight: Value, bias: Value | None = None, addend: Value | None = None) -> Tensor:
     result = spatial.RULES["Conv"](node, x, weight, bias)
     assert isinstance(result, Tensor)
-    return _activate(node, result if more is None else result + as_tensor(more))
+    return _activate(node, result if addend is None else result + as_tensor(addend))
 
 
 def _fused_gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
@@ -122,7 +124,7 @@ def _skip_rms_norm(node: Node, x: Value, skip: Value, gamma: Value, bias: Value 
 def _rms_norm(node: Node, x: Value, gamma: Value) -> Tensor:
     tensor = as_tensor(x)
     if node.outputs > 1:
-        raise NoForm("the deviation of a norm, besides the norm")
+        raise NoForm("a second output is not supported; the engine gives the norm only. Remove the output")
     axis = int(node.attr("axis", -1)) % tensor.ndim
     return forms.rms_norm(tensor, tuple(range(axis, tensor.ndim)), gamma, float(node.attr("epsilon", 1e-5)))
 
@@ -131,11 +133,11 @@ def _group_norm(node: Node, x: Value, gamma: Value, beta: Value) -> Tensor:
     """Channels last unless it says otherwise; a swish may follow."""
     tensor = as_tensor(x)
     inner, outer = _channel_orders(tensor.ndim)
-    last = bool(node.attr("channels_last", 1))
-    first = tensor.transpose(inner) if last else tensor
-    result = forms.group_norm(first, int(node.attr("groups")), gamma, beta, float(node.attr("epsilon", 1e-5)))
+    channels_last = bool(node.attr("channels_last", 1))
+    channels_first = tensor.transpose(inner) if channels_last else tensor
+    result = forms.group_norm(channels_first, int(node.attr("groups")), gamma, beta, float(node.attr("epsilon", 1e-5)))
     result = result.silu() if node.attr("activation", 0) else result
-    return result.transpose(outer) if last else result
+    return result.transpose(outer) if channels_last else result
 
 
 # Attention.
@@ -143,15 +145,15 @@ def _group_norm(node: Node, x: Value, gamma: Value, beta: Value) -> Tensor:
 
 def _rotary(node: Node, x: Value, places: Value, cos: Value, sin: Value) -> Tensor:
     tensor, heads = as_tensor(x), int(node.attr("num_heads", 0))
-    named = known(places, "the positions").astype(int)
+    positions = known(places, "the positions").astype(int)
     length = tensor.shape[1] if tensor.ndim == 3 else tensor.shape[2]
-    if named.size == 1:  # where the first place is; the others follow
-        named = np.arange(length)[None] + int(named.reshape(-1)[0])
+    if positions.size == 1:  # where the first place is; the others follow
+        positions = np.arange(length)[None] + int(positions.reshape(-1)[0])
     size = int(node.attr("rotary_embedding_dim", 0))
     if tensor.ndim == 3 and not heads:
         heads = tensor.shape[2] // (size or 2 * cos.shape[-1])
     split = as_heads(tensor, heads) if tensor.ndim == 3 else tensor
-    result = rotary(split, cos, sin, named, interleaved=bool(node.attr("interleaved", 0)), size=size)
+    result = rotary(split, cos, sin, positions, interleaved=bool(node.attr("interleaved", 0)), size=size)
     return as_line(result) if tensor.ndim == 3 else result
 
 
@@ -162,31 +164,34 @@ def _attention(
     bias: Value | None = None,
     mask: Value | None = None,
     past: Value | None = None,
-    more: Value | None = None,
-    *rest: Value | None,
+    scores_bias: Value | None = None,
+    *unsupported: Value | None,
 ) -> list[Value]:
     """One product for queries, keys and values, then attention."""
-    if past is not None or any(operand is not None for operand in rest) or node.attr("do_rotary", 0):
-        raise NoForm("attention with a past in one tensor: export keys and values apart")
+    if past is not None or any(operand is not None for operand in unsupported) or node.attr("do_rotary", 0):
+        raise NoForm(
+            "a past in one tensor, do_rotary and inputs after the sixth are not supported; export keys and values "
+            "apart"
+        )
     tensor, heads = as_tensor(x), int(node.attr("num_heads"))
     stored = weight.T if not isinstance(weight, Tensor) else weight.transpose([1, 0])
     lines = forms.linear(tensor, stored, bias)
     width = lines.shape[-1] // 3
     sizes = [int(size) for size in node.attr("qkv_hidden_sizes", [width] * 3)]
     q, k, v = (as_heads(part, heads) for part in forms.parts(lines, 2, sizes))
-    result = _masked_attention(node, q, k, v, mask, more)
+    result = _masked_attention(node, q, k, v, mask, scores_bias)
     present = [] if node.outputs < 2 else [af.stack([k, v], axis=0)]
     return [as_line(result), *present]
 
 
 def _masked_attention(
-    node: Node, q: Tensor, k: Tensor, v: Tensor, padding: Value | None, more: Value | None
+    node: Node, q: Tensor, k: Tensor, v: Tensor, padding: Value | None, scores_bias: Value | None
 ) -> Tensor:
     """With what is added to the scores, and places of keys that do not count."""
     scale = float(node.attr("scale", 0.0)) or None
     causal = bool(node.attr("unidirectional", 0))
     queries, keys = q.shape[2], k.shape[2]
-    mask: Value | None = more
+    mask: Value | None = scores_bias
     if padding is not None:
         mask = _add_masks(mask, _padding_mask(node, padding, q.shape[0], queries, keys))
     if causal and mask is not None:
@@ -206,7 +211,7 @@ def _add_masks(a: Value | None, b: Value) -> Value:
 def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: int) -> np.ndarray:
     """Known lengths [samples], or known marks [samples, keys], [samples, queries, keys]."""
     marks = known(padding, "which places count")
-    away = float(node.attr("mask_filter_value", -10000.0))
+    excluded = float(node.attr("mask_filter_value", -10000.0))
     if marks.shape == (samples,):
         marks = np.arange(keys)[None] < marks.reshape(-1, 1)
     if marks.shape == (samples, keys):
@@ -214,8 +219,11 @@ def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: 
     elif marks.shape == (samples, queries, keys):
         marks = marks.reshape(samples, 1, queries, keys)
     else:
-        raise NoForm(f"a mask of shape {list(marks.shape)}")
-    return np.where(marks.astype(bool), 0.0, away)
+        raise NoForm(
+            f"a mask of shape {list(marks.shape)} is not supported; expected [{samples}], [{samples}, {keys}] or "
+            f"[{samples}, {queries}, {keys}]"
+        )
+    return np.where(marks.astype(bool), 0.0, excluded)
 
 
 def _multi_head(
@@ -225,16 +233,16 @@ def _multi_head(
     v: Value | None = None,
     bias: Value | None = None,
     padding: Value | None = None,
-    more: Value | None = None,
+    scores_bias: Value | None = None,
     past_k: Value | None = None,
     past_v: Value | None = None,
-    *rest: Value | None,
+    *unsupported: Value | None,
 ) -> list[Value]:
     """Queries, keys and values that are projected already; keys and values may come by head."""
-    if any(operand is not None for operand in rest):
-        raise NoForm("a cache of keys that is written in place")
+    if any(operand is not None for operand in unsupported):
+        raise NoForm("a cache that is written in place is not supported; export the past as inputs and outputs")
     if k is None or v is None or as_tensor(q).ndim != 3:
-        raise NoForm("queries, keys and values packed in one tensor")
+        raise NoForm("packed queries, keys and values are not supported; export three tensors of rank 3")
     heads = int(node.attr("num_heads"))
     added = [None] * 3 if bias is None else _bias_parts(bias, as_tensor(q).shape[-1], as_tensor(v).shape[-1])
     query = as_heads(_add_bias(q, added[0]), heads)
@@ -245,7 +253,7 @@ def _multi_head(
     if past_k is not None and past_v is not None:
         key = af.concat([as_tensor(past_k), key], axis=2)
         value = af.concat([as_tensor(past_v), value], axis=2)
-    result = as_line(_masked_attention(node, query, key, value, padding, more))
+    result = as_line(_masked_attention(node, query, key, value, padding, scores_bias))
     results: list[Value] = [result, key, value]
     return results[: max(1, node.outputs)]
 
@@ -268,32 +276,42 @@ def _group_query(
     total: Value | None = None,
     cos: Value | None = None,
     sin: Value | None = None,
-    *rest: Value | None,
+    *unsupported: Value | None,
 ) -> list[Value]:
     """Each place looks back; the past has a length that is known when the file is read."""
-    if any(operand is not None for operand in rest) or node.attr("smooth_softmax", 0):
-        raise NoForm("grouped attention with positions, biases or sinks of its own")
+    if any(operand is not None for operand in unsupported) or node.attr("smooth_softmax", 0):
+        raise NoForm(
+            "position_ids, attention_bias, head_sink and smooth_softmax are not supported; export the model without "
+            "them"
+        )
     heads, kv_heads = int(node.attr("num_heads")), int(node.attr("kv_num_heads"))
     query, key, value = _split_heads(as_tensor(q), k, v, heads, kv_heads)
-    new = query.shape[2]
+    queries = query.shape[2]
     length = _total_length(lengths, total)
-    before = length - new
-    if before < 0:
-        raise NoForm(f"{length} places, {new} of them new: padded prompts have no fixed form")
+    past_length = length - queries
+    if past_length < 0:
+        raise NoForm(
+            f"the sequence has {length} positions, fewer than the {queries} new ones; padded prompts are not "
+            "supported. Use a prompt without padding"
+        )
     if node.attr("do_rotary", 0):
         if cos is None or sin is None:
-            raise NoForm("rotary positions without their angles")
-        places = np.arange(before, length)[None]
-        turned = bool(node.attr("rotary_interleaved", 0))
+            raise NoForm("do_rotary is set, but cos_cache or sin_cache is missing; both must be given")
+        places = np.arange(past_length, length)[None]
+        interleaved = bool(node.attr("rotary_interleaved", 0))
         size = 2 * cos.shape[-1]
-        query, key = (rotary(part, cos, sin, places, interleaved=turned, size=size) for part in (query, key))
-    seen, present = _join_past(key, value, past_k, past_v, before)
+        query, key = (rotary(part, cos, sin, places, interleaved=interleaved, size=size) for part in (query, key))
+    keys_and_values, present = _join_past(key, value, past_k, past_v, past_length)
     window, softcap = int(node.attr("local_window_size", -1)), float(node.attr("softcap", 0.0))
     scale = float(node.attr("scale", 0.0)) or None
-    plain = before == 0 and window <= 0
-    mask = None if plain or (new == 1 and window <= 0) else causal_mask(new, length, before, max(window, 0))
-    causal = plain and new > 1
-    result = attention(query, *seen, scale=scale, mask=mask, causal=causal, softcap=softcap)
+    whole_prompt = past_length == 0 and window <= 0
+    mask = (
+        None
+        if whole_prompt or (queries == 1 and window <= 0)
+        else causal_mask(queries, length, past_length, max(window, 0))
+    )
+    causal = whole_prompt and queries > 1
+    result = attention(query, *keys_and_values, scale=scale, mask=mask, causal=causal, softcap=softcap)
     results: list[Value] = [as_line(result), *present]
     return results[: max(1, node.outputs)]
 
@@ -313,30 +331,35 @@ def _total_length(lengths: Value | None, total: Value | None) -> int:
         return whole_numbers(total, "the number of places")[0]
     totals = {last + 1 for last in whole_numbers(lengths, "the lengths of the sequences")}
     if len(totals) != 1:
-        raise NoForm(f"samples of different lengths {sorted(totals)}")
+        raise NoForm(f"the samples have different lengths {sorted(totals)}; all samples must have the same length")
     return totals.pop()
 
 
 def _join_past(
-    key: Tensor, value: Tensor, past_k: Value | None, past_v: Value | None, before: int
+    key: Tensor, value: Tensor, past_k: Value | None, past_v: Value | None, past_length: int
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Keys and values that are looked at, and what is handed on: a longer past is a buffer that is written into."""
     new = [key, value]
     if past_k is None or past_v is None:
-        if before:
-            raise NoForm(f"{before} places before the first, and no past")
+        if past_length:
+            raise NoForm(
+                f"the sequence has {past_length} past positions, but past_key or past_value is missing; both must be "
+                "given"
+            )
         return new, new
-    past = [as_tensor(past_k), as_tensor(past_v)]
-    room, more = past[0].shape[2], key.shape[2]
-    if room < before:
-        raise NoForm(f"a past of {room} places where {before} are needed")
-    cut = [forms.sliced(cache, 2, 0, before) if before else None for cache in past]
-    seen = [two if one is None else af.concat([one, two], axis=2) for one, two in zip(cut, new, strict=True)]
-    if room <= before or room < before + more:
-        return seen, seen
-    rest = [forms.sliced(cache, 2, before + more, room) if room > before + more else None for cache in past]
-    present = [two if one is None else af.concat([two, one], axis=2) for one, two in zip(rest, seen, strict=True)]
-    return seen, present
+    caches = [as_tensor(past_k), as_tensor(past_v)]
+    room, added = caches[0].shape[2], key.shape[2]
+    if room < past_length:
+        raise NoForm(f"the past has {room} positions; the sequence needs at least {past_length}")
+    cut = [forms.sliced(cache, 2, 0, past_length) if past_length else None for cache in caches]
+    joined = [two if one is None else af.concat([one, two], axis=2) for one, two in zip(cut, new, strict=True)]
+    if room <= past_length or room < past_length + added:
+        return joined, joined
+    unused = [
+        forms.sliced(cache, 2, past_length + added, room) if room > past_length + added else None for cache in caches
+    ]
+    present = [two if one is None else af.concat([two, one], axis=2) for one, two in zip(unused, joined, strict=True)]
+    return joined, present
 
 
 RULES: dict[str, Rule] = {"SimplifiedLayerNormalization": _rms_norm}

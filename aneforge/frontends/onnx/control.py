@@ -63,8 +63,8 @@ def _is_single(kind: Type | None) -> bool:
 
 def _loop(importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
     """A loop of known length, written out round by round."""
-    most, condition, *_ = op.inputs
-    rounds = sys.maxsize if most is None else int(known(most, "the number of rounds").reshape(-1)[0])
+    limit, condition, *_ = op.inputs
+    rounds = sys.maxsize if limit is None else int(known(limit, "the number of rounds").reshape(-1)[0])
     going = condition is None or is_true(condition, "the condition")
     body = _body(operation, "body")
     state: Results = [(v, k) for v, k in zip(op.inputs[2:], op.types[2:], strict=True) if v is not None]
@@ -85,7 +85,7 @@ def _loop(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
 def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
     """A loop over the places along an axis of some inputs, whose results are joined along one."""
     if operation.version < 9:
-        raise LoadError("Scan of opset 8 is not supported: convert the model to opset 9 or later")
+        raise LoadError("opset 8 is not supported for Scan; the model needs opset 9 or later. Convert it")
     body, count = _body(operation, "body"), int(op.attr("num_scan_inputs", 0))
     if not 1 <= count <= len(op.inputs):
         raise LoadError(f"num_scan_inputs is {count}; expected 1 to {len(op.inputs)}, the number of inputs")
@@ -100,7 +100,7 @@ def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
     length = next(value.shape[axis] for value, axis in zip(series, axes, strict=True) if value is not None)
     spend_round(length)
     for done in range(length):
-        places = [length - 1 - done if turned else done for turned in backwards]
+        places = [length - 1 - done if backward else done for backward in backwards]
         parts: Results = [
             (take(value, axis, place), TensorType("fp32", ()) if value is not None and value.ndim == 1 else None)
             for value, axis, place in zip(series, axes, places, strict=True)
@@ -109,8 +109,8 @@ def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
         state = results[: len(state)]
         for line, result in zip(lines, results[len(state) :], strict=True):
             line.append(result)
-    turned = op.attr("scan_output_directions") or [0] * len(lines)
-    ordered = [line[::-1] if flipped else line for line, flipped in zip(lines, turned, strict=True)]
+    output_directions = op.attr("scan_output_directions") or [0] * len(lines)
+    ordered = [line[::-1] if flipped else line for line, flipped in zip(lines, output_directions, strict=True)]
     return _loop_results(importer, state, ordered, [int(a) for a in op.attr("scan_output_axes") or [0] * len(lines)])
 
 

@@ -37,7 +37,7 @@ def open_model(onnx: Any, file: Path) -> Any:
     except Exception as error:
         raise LoadError(f"{file.name}: not an ONNX model ({type(error).__name__}: {first_line(error)})") from None
     if not model.HasField("graph") or not model.graph.output:
-        raise LoadError(f"{file.name}: not an ONNX model: it has no graph with outputs")
+        raise LoadError(f"{file.name}: not an ONNX model; it must have a graph with outputs")
     return model
 
 
@@ -57,7 +57,7 @@ def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int, in
         elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
             body, place = place, place + (8 if kind == _EIGHT_BYTES else 4)
         else:
-            raise ValueError(f"a field of wire type {kind}")
+            raise ValueError(f"a field has wire type {kind}, which protobuf does not use here")
         if place > end:
             raise ValueError("the file is cut off")
         yield tag >> 3, kind, start, body, place
@@ -71,7 +71,7 @@ def _varint(data: Any, place: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-    raise ValueError(f"a number of more than {_VARINT_BYTES} bytes at byte {place - _VARINT_BYTES}")
+    raise ValueError(f"the number at byte {place - _VARINT_BYTES} has more than {_VARINT_BYTES} bytes")
 
 
 def _encode_varint(value: int) -> bytes:
@@ -110,11 +110,11 @@ def _outside(data: Any, begin: int, end: int, name: str) -> bytes:
     if len(raw) != 1 or not set(kinds) <= _WHOLE_BYTES:
         return data[begin:end]
     (first, last), *_ = raw
-    kept = [data[start:stop] for number, _, start, _, stop in fields if number != _TENSOR_RAW]
+    pieces = [data[start:stop] for number, _, start, _, stop in fields if number != _TENSOR_RAW]
     entries = {"location": name, "offset": str(first), "length": str(last - first)}
     for key, value in entries.items():
-        kept.append(_message(_TENSOR_EXTERNAL, _message(1, key.encode()) + _message(2, value.encode())))
-    return b"".join([*kept, _encode_varint(_TENSOR_LOCATION << 3), b"\x01"])
+        pieces.append(_message(_TENSOR_EXTERNAL, _message(1, key.encode()) + _message(2, value.encode())))
+    return b"".join([*pieces, _encode_varint(_TENSOR_LOCATION << 3), b"\x01"])
 
 
 class StoredWeights:
@@ -145,7 +145,7 @@ class StoredWeights:
         data = self._mapped(place, where)
         if begin < 0 or begin + size > len(data):
             raise LoadError(
-                f"{where} lies in {place.name!r} from byte {begin} to {begin + size}, which has {len(data)} bytes"
+                f"{where} needs bytes {begin} to {begin + size} of {place.name!r}, which has {len(data)} bytes"
             )
         if packed:  # sub-byte types: the onnx package knows how they lie
             inline = self._onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
@@ -156,21 +156,21 @@ class StoredWeights:
     def _inside_folder(self, location: str, where: str) -> Path:
         if self._folder is None:
             raise LoadError(
-                f"{where} is in another file ({location!r}), and a model in memory has no folder; name the one that "
-                "holds it: af.onnx_to_tensor(model, folder=...), or load the model from its file"
+                f"{where} is in another file ({location!r}), and a model in memory has no folder; name the folder: "
+                "af.onnx_to_tensor(model, folder=...), or load the model from its file"
             )
         place = (self._folder / location).resolve()
         if not location or not place.is_relative_to(self._folder):
-            raise LoadError(f"{where} points outside the model's folder, which is refused: {location!r}")
+            raise LoadError(f"{where} points outside the model's folder, which is not allowed: {location!r}")
         if not place.exists():
-            raise LoadError(f"{where} lies in {place.name!r}, which is not there")
-        return regular_file(place, f"{where} lies in {place.name!r}")
+            raise LoadError(f"{where} needs the file {place.name!r}, which does not exist")
+        return regular_file(place, f"{where} needs the file {place.name!r}")
 
     def _mapped(self, place: Path, where: str) -> mmap.mmap:
         if place not in self._maps:
             with place.open("rb") as stream:
                 if not place.stat().st_size:
-                    raise LoadError(f"{where} lies in {place.name!r}, which is empty")
+                    raise LoadError(f"{where} needs the file {place.name!r}, which is empty")
                 self._maps[place] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         return self._maps[place]
 

@@ -18,55 +18,59 @@ __all__ = ["RULES"]
 def _gather(node: Node, x: Value, indices: Value) -> Tensor:
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
-    places = known(indices, "what is gathered")
+    places = known(indices, "the indices")
     if places.size and (places.min() < -tensor.shape[axis] or places.max() >= tensor.shape[axis]):
-        raise LoadError(f"places outside an axis of {tensor.shape[axis]}")
+        extent = tensor.shape[axis]
+        outside = places.max() if places.max() >= extent else places.min()
+        raise LoadError(
+            f"index {outside} is out of range for axis {axis} of {extent} elements; expected {-extent} to {extent - 1}"
+        )
     return forms.gathered(tensor, axis, places)
 
 
 def _gather_elements(node: Node, x: Value, indices: Value) -> Tensor:
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
-    return forms.gathered_elements(tensor, axis, known(indices, "what is gathered"))
+    return forms.gathered_elements(tensor, axis, known(indices, "the indices"))
 
 
 def _gather_nd(node: Node, x: Value, indices: Value) -> Tensor:
-    return forms.gathered_nd(as_tensor(x), known(indices, "what is gathered"), int(node.attr("batch_dims", 0)))
+    return forms.gathered_nd(as_tensor(x), known(indices, "the indices"), int(node.attr("batch_dims", 0)))
 
 
 def _scatter_elements(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
-    places = known(indices, "where elements are replaced")
+    places = known(indices, "the indices")
     return forms.scattered_elements(tensor, axis, places, updates, node.attr("reduction", "none"))
 
 
 def _scatter_nd(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
-    places = known(indices, "where elements are replaced")
+    places = known(indices, "the indices")
     return forms.scattered_nd(as_tensor(x), places, updates, node.attr("reduction", "none"))
 
 
 def _tensor_scatter(node: Node, cache: Value, update: Value, places: Value | None = None) -> Tensor:
     """A cache whose lines from a place on are replaced, for each sample from its own place."""
-    past, new = as_tensor(cache), as_tensor(update)
-    axis = axis_of(int(node.attr("axis", -2)), past.ndim)
-    begins = [0] * past.shape[0] if places is None else whole_numbers(places, "where the cache is written")
-    size, length = past.shape[axis], new.shape[axis]
-    named = np.array(begins)[:, None] + np.arange(length)
-    named = named % size if node.attr("mode", "linear") == "circular" else named
-    shape = [past.shape[0] if i == 0 else length if i == axis else 1 for i in range(past.ndim)]
-    indices = np.broadcast_to(named.reshape(shape), new.shape)
-    return forms.scattered_elements(past, axis, indices, new)
+    cached, new = as_tensor(cache), as_tensor(update)
+    axis = axis_of(int(node.attr("axis", -2)), cached.ndim)
+    begins = [0] * cached.shape[0] if places is None else whole_numbers(places, "write_indices")
+    size, length = cached.shape[axis], new.shape[axis]
+    positions = np.array(begins)[:, None] + np.arange(length)
+    positions = positions % size if node.attr("mode", "linear") == "circular" else positions
+    shape = [cached.shape[0] if i == 0 else length if i == axis else 1 for i in range(cached.ndim)]
+    indices = np.broadcast_to(positions.reshape(shape), new.shape)
+    return forms.scattered_elements(cached, axis, indices, new)
 
 
 def _compress(node: Node, x: Value, condition: Value) -> Tensor:
     tensor = as_tensor(x)
-    kept = np.flatnonzero(known(condition, "what is kept").reshape(-1))
-    if not len(kept):
-        raise NoForm("nothing is kept")
+    places = np.flatnonzero(known(condition, "the condition").reshape(-1))
+    if not len(places):
+        raise NoForm("condition keeps no element; empty tensors are not supported. Keep at least one")
     if node.attr("axis") is None:
-        return af.gather(tensor.reshape(tensor.size), kept, axis=0)
-    return af.gather(tensor, kept, axis=axis_of(int(node.attr("axis")), tensor.ndim))
+        return af.gather(tensor.reshape(tensor.size), places, axis=0)
+    return af.gather(tensor, places, axis=axis_of(int(node.attr("axis")), tensor.ndim))
 
 
 def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
@@ -78,7 +82,7 @@ def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
     """The elements are one layer of the engine, their positions a sort."""
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", -1)), tensor.ndim)
-    k = int(node.attr("k", 0)) if count is None else int(number(count, "how many are picked"))
+    k = int(node.attr("k", 0)) if count is None else int(number(count, "k"))
     largest = bool(node.attr("largest", 1))
     values = topk(tensor, axis, k, largest)
     return [values, argsort(tensor, axis, largest, k)] if node.outputs > 1 else [values]
@@ -96,8 +100,8 @@ def _hardmax(node: Node, x: Value) -> Tensor:
 
 def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
     """Computed whole numbers as marks on a new axis; those below zero count from the end."""
-    places, size = as_tensor(indices), int(number(depth, "how many places there are"))
-    off, on = (float(mark) for mark in known(values, "the marks").reshape(-1))
+    places, size = as_tensor(indices), int(number(depth, "the depth"))
+    off, on = (float(mark) for mark in known(values, "the values").reshape(-1))
     counted = af.where(places.less(0.0), places + float(size), places)
     marks = af.one_hot(counted, size, on, off)
     axis = axis_of(int(node.attr("axis", -1)), marks.ndim)

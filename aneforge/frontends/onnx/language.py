@@ -100,20 +100,23 @@ class Onnx(Language):
         seen: set[str] = set()
         for attribute in proto.attribute:
             if attribute.name in seen:
-                raise LoadError(f"attribute {attribute.name!r} is given twice")
+                raise LoadError(f"attribute {attribute.name!r} is given twice; remove one")
             seen.add(attribute.name)
             if attribute.ref_attr_name:
-                raise LoadError(f"attribute {attribute.name!r} refers to a function's, outside of a function")
-            wanted = schema.attributes.get(attribute.name) if schema is not None else None
-            if wanted is not None and int(wanted.type.value) != attribute.type:
+                raise LoadError(
+                    f"attribute {attribute.name!r} refers to an attribute of a function (ref_attr_name), but the node "
+                    "is not in one; give it a value"
+                )
+            declared = schema.attributes.get(attribute.name) if schema is not None else None
+            if declared is not None and int(declared.type.value) != attribute.type:
                 stated = types.Name(attribute.type) if attribute.type in types.values() else f"type {attribute.type}"
-                raise LoadError(f"attribute {attribute.name!r} is {stated}; ONNX wants {wanted.type.name}")
+                raise LoadError(f"attribute {attribute.name!r} is {stated}; expected {declared.type.name}")
             bound = attribute.name.startswith("value") or attribute.name in (
                 "min",
                 "max",
             )  # these may well be infinite
             if not bound and not np.isfinite([attribute.f, *attribute.floats]).all():
-                raise LoadError(f"attribute {attribute.name!r} is not finite")
+                raise LoadError(f"attribute {attribute.name!r} is not finite; it must be a finite number")
         if schema is None:
             return
         for what, count, least, most in (
@@ -122,7 +125,7 @@ class Onnx(Language):
         ):
             if not least <= count <= most:
                 span = f"{least}" if least == most else f"{least} to {most}" if most < 1 << 30 else f"{least} or more"
-                raise LoadError(f"{count} {what}; ONNX wants {span}")
+                raise LoadError(f"the node has {count} {what}; expected {span}")
 
     def _attribute(self, proto: Any) -> Any:
         try:
@@ -194,7 +197,9 @@ class Onnx(Language):
         assert op.operation is not None
         proto, _ = op.operation.source
         if proto.domain not in (*_STANDARD, _CONTRIB) and self._schema(op.operation) is None:
-            raise LoadError(f"the domain {proto.domain!r} is not supported")
+            raise LoadError(
+                f"op domain {proto.domain!r} is not supported; the reader has the ONNX standard and {_CONTRIB}"
+            )
 
     def why_on_host(self, op: Node) -> str | None:
         """Computing with integers is the host's; to move some that fp16 holds is no computation."""
@@ -267,7 +272,7 @@ class Onnx(Language):
         return helper.make_tensor_type_proto(element, value.shape)
 
     def refusal(self, op: Node) -> str:
-        return "the engine has no form for this op"
+        return "this op is not supported; the engine has no form for it"
 
     def on_host(self, op: Node, reason: str) -> Sequence[Any] | None:
         assert op.operation is not None
@@ -332,7 +337,7 @@ def _call_inputs(op: Node, body: Any) -> tuple[list[Any], list[Type | None]]:
 
 
 def _refuse_single_number(node: Node) -> Any:
-    raise NoForm("its input is a single number, where the engine has only tensors")
+    raise NoForm("the input is a single number (rank 0); the engine takes tensors only")
 
 
 def _apply_rule(rule: Rule, node: Node) -> list[Value]:

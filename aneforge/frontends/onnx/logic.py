@@ -42,9 +42,9 @@ def _as_type(x: Value, to: int) -> Tensor:
     if to in _FLOATS:
         return numbers
     if to not in _WHOLE:
-        raise NoForm("a cast to a type of fewer bits rounds as the engine's fp16 does not")
-    plain = isinstance(x, Tensor) and x.dtype == "bool"
-    return numbers if plain else truncated(numbers)
+        raise NoForm("a cast to a type of fewer bits is not supported; the engine has fp16 rounding only")
+    from_bool = isinstance(x, Tensor) and x.dtype == "bool"
+    return numbers if from_bool else truncated(numbers)
 
 
 def _cast_like(node: Node, x: Value, like: Value, *_: Value) -> Value:
@@ -61,7 +61,7 @@ def _cast_like(node: Node, x: Value, like: Value, *_: Value) -> Value:
         return _as_type(x, 1)
     if kind.name.removeprefix("u") in ("int8", "int16", "int32", "int64"):
         return _as_type(x, 7)
-    raise NoForm(f"a cast to {kind.name} rounds as the engine's fp16 does not")
+    raise NoForm(f"a cast to {kind.name} is not supported; the engine has fp16 rounding only")
 
 
 def _is_infinite(node: Node, x: Value) -> Tensor:

@@ -20,10 +20,10 @@ _MOST_ELEMENTS = 1 << 24  # of what is made when a file is read
 
 def _reshape(node: Node, x: Value, shape: Value) -> Tensor:
     tensor = as_tensor(x)
-    wanted = whole_numbers(shape, "the shape")
+    extents = whole_numbers(shape, "the shape")
     if not node.attr("allowzero", 0):
-        wanted = [tensor.shape[i] if extent == 0 else extent for i, extent in enumerate(wanted)]
-    return forms.reshaped(tensor, wanted)
+        extents = [tensor.shape[i] if extent == 0 else extent for i, extent in enumerate(extents)]
+    return forms.reshaped(tensor, extents)
 
 
 def _flatten(node: Node, x: Value) -> Tensor:
@@ -41,8 +41,8 @@ def _transpose(node: Node, x: Value) -> Tensor:
 def _squeeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
     tensor = as_tensor(x)
     stated = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
-    along = [i for i, extent in enumerate(tensor.shape) if extent == 1] if stated is None else stated
-    return forms.reshaped(tensor, without_axes(tensor.shape, [axis_of(int(axis), tensor.ndim) for axis in along]))
+    squeezed = [i for i, extent in enumerate(tensor.shape) if extent == 1] if stated is None else stated
+    return forms.reshaped(tensor, without_axes(tensor.shape, [axis_of(int(axis), tensor.ndim) for axis in squeezed]))
 
 
 def _unsqueeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
@@ -51,16 +51,16 @@ def _unsqueeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
     rank = tensor.ndim + len(stated)
     places = {axis_of(int(axis), rank) for axis in stated}
     if len(places) != len(stated):
-        raise LoadError(f"axes {list(stated)} name one twice")
+        raise LoadError(f"axes {list(stated)} name an axis twice; axes must be unique")
     left = iter(tensor.shape)
     return forms.reshaped(tensor, [1 if place in places else next(left) for place in range(rank)])
 
 
 def _concat(node: Node, *operands: Value) -> Tensor:
     """Known parts that hold nothing fall away; truth values are joined as such where all are."""
-    kept = [operand for operand in operands if isinstance(operand, Tensor) or operand.size]
-    truths = any(isinstance(operand, Tensor) and operand.dtype == "bool" for operand in kept)
-    parts = [forms.truth(operand) if truths else as_tensor(operand) for operand in kept]
+    full = [operand for operand in operands if isinstance(operand, Tensor) or operand.size]
+    truths = any(isinstance(operand, Tensor) and operand.dtype == "bool" for operand in full)
+    parts = [forms.truth(operand) if truths else as_tensor(operand) for operand in full]
     axis = axis_of(int(node.attr("axis", 1)), parts[0].ndim)
     return parts[0] if len(parts) == 1 else af.concat(parts, axis=axis)
 
@@ -73,7 +73,9 @@ def _split(node: Node, x: Value, sizes: Value | None = None) -> list[Value]:
         longest = -(-tensor.shape[axis] // node.outputs)
         lengths = [min(longest, tensor.shape[axis] - i * longest) for i in range(node.outputs)]
     if sum(lengths) != tensor.shape[axis]:
-        raise LoadError(f"parts of {list(lengths)} of an axis of {tensor.shape[axis]}")
+        raise LoadError(
+            f"split {list(lengths)} adds up to {sum(lengths)}; axis {axis} has {tensor.shape[axis]} elements"
+        )
     pieces = iter(forms.parts(tensor, axis, [size for size in lengths if size]))
     return [next(pieces) if size else _empty_part(tensor, axis) for size in lengths]
 
@@ -92,12 +94,12 @@ def _slice(
     steps: Value | None = None,
 ) -> Value:
     tensor = as_tensor(x)
-    first = node.attr("starts") if starts is None else whole_numbers(starts, "the starts")
-    last = node.attr("ends") if ends is None else whole_numbers(ends, "the ends")
-    along = node.attr("axes", range(len(first))) if axes is None else whole_numbers(axes, "the axes")
-    stride = [1] * len(first) if steps is None else whole_numbers(steps, "the steps")
+    begins = node.attr("starts") if starts is None else whole_numbers(starts, "the starts")
+    stops = node.attr("ends") if ends is None else whole_numbers(ends, "the ends")
+    sliced_axes = node.attr("axes", range(len(begins))) if axes is None else whole_numbers(axes, "the axes")
+    strides = [1] * len(begins) if steps is None else whole_numbers(steps, "the steps")
     result = tensor
-    for begin, end, axis, step in zip(first, last, along, stride, strict=True):
+    for begin, end, axis, step in zip(begins, stops, sliced_axes, strides, strict=True):
         place = axis_of(int(axis), tensor.ndim)
         if not len(range(tensor.shape[place])[slice(int(begin), int(end), int(step))]):
             return _empty_part(result, place)
@@ -112,7 +114,9 @@ def _expand(node: Node, x: Value, shape: Value) -> Tensor:
 def _tile(node: Node, x: Value, repeats: Value) -> Tensor:
     tensor, times = as_tensor(x), whole_numbers(repeats, "the repeats")
     if node.opset < 6 or any(count < 1 for count in times):
-        raise NoForm(f"{times} copies along the axes")
+        raise NoForm(
+            f"repeats {times} are not supported; each must be 1 or more, and the model needs opset 6 or later"
+        )
     return tensor.tile(times)
 
 
@@ -120,20 +124,20 @@ def _pad(
     node: Node, x: Value, pads: Value | None = None, value: Value | None = None, axes: Value | None = None
 ) -> Tensor:
     tensor = as_tensor(x)
-    stated = list(node.attr("pads")) if pads is None else whole_numbers(pads, "the widths")
-    along = (
+    stated = list(node.attr("pads")) if pads is None else whole_numbers(pads, "pads")
+    padded_axes = (
         list(range(tensor.ndim))
         if axes is None
         else [axis_of(axis, tensor.ndim) for axis in whole_numbers(axes, "the axes")]
     )
     widths = [(0, 0)] * tensor.ndim
-    for place, axis in enumerate(along):
-        widths[axis] = (stated[place], stated[place + len(along)])
-    fill = float(node.attr("value", 0.0)) if value is None else number(value, "the fill")
+    for place, axis in enumerate(padded_axes):
+        widths[axis] = (stated[place], stated[place + len(padded_axes)])
+    fill = float(node.attr("value", 0.0)) if value is None else number(value, "constant_value")
     modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "wrap"}
     mode = modes.get(node.attr("mode", "constant"))
     if mode is None:
-        raise NoForm(f"padding by {node.attr('mode')!r}")
+        raise NoForm(f"mode {node.attr('mode')!r} is not supported; choose one: {', '.join(modes)}")
     if tensor.dtype == "bool":
         return forms.truth(forms.padded(tensor.cast(), widths, mode, fill))
     return forms.padded(tensor, widths, mode, fill)
@@ -145,28 +149,31 @@ def _identity(node: Node, x: Value, *_: Value) -> Value:
 
 def _dropout(node: Node, x: Value, ratio: Value | None = None, training: Value | None = None) -> list[Value]:
     """Nothing is dropped in inference, and the mask says so."""
-    share = float(node.attr("ratio", 0.5)) if ratio is None else number(ratio, "the share that is dropped")
-    if training is not None and number(training, "whether this is a training run") and share > 0:
-        raise NoForm("elements dropped at random: export the model for inference")
+    share = float(node.attr("ratio", 0.5)) if ratio is None else number(ratio, "the ratio")
+    if training is not None and number(training, "training_mode") and share > 0:
+        raise NoForm("training_mode drops elements at random; export the model for inference")
     return [x, np.broadcast_to(np.True_, x.shape)][: node.outputs]
 
 
 def _eye_like(node: Node, x: Value) -> Array:
     shape = as_tensor(x).shape
     if len(shape) != 2 or shape[0] * shape[1] > _MOST_ELEMENTS:
-        raise NoForm(f"a diagonal of {list(shape)}")
+        raise NoForm(
+            f"an input of shape {list(shape)} is not supported; expected rank 2 and at most {_MOST_ELEMENTS:,} "
+            "elements"
+        )
     return np.eye(shape[0], shape[1], int(node.attr("k", 0)), np.float32)
 
 
 def _center_crop_pad(node: Node, x: Value, shape: Value) -> Tensor:
     """Cut off, or zeros added, on both sides of some axes; an odd one at the end."""
-    tensor, wanted = as_tensor(x), whole_numbers(shape, "the shape")
+    tensor, extents = as_tensor(x), whole_numbers(shape, "the shape")
     axes = [axis_of(int(axis), tensor.ndim) for axis in node.attr("axes", range(tensor.ndim))]
     widths = [(0, 0)] * tensor.ndim
-    for axis, extent in zip(axes, wanted, strict=True):
-        more = extent - tensor.shape[axis]
-        before = more // 2 if more >= 0 else -(-more // 2)
-        widths[axis] = (before, more - before)
+    for axis, extent in zip(axes, extents, strict=True):
+        growth = extent - tensor.shape[axis]
+        before = growth // 2 if growth >= 0 else -(-growth // 2)
+        widths[axis] = (before, growth - before)
     return forms.padded(tensor, widths)
 
 

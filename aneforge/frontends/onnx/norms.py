@@ -52,10 +52,10 @@ def _batch_norm(node: Node, x: Value, *stats: Value) -> Tensor | list[Tensor]:
     spread = (tensor - centre).square().mean(axes)
     scale, shift = (as_tensor(parameter).reshape(*shape) for parameter in (gamma, beta))
     result = (tensor - centre) * spread.rsqrt(eps) * scale + shift
-    old = float(node.attr("momentum", 0.9))
+    momentum = float(node.attr("momentum", 0.9))
     moved = [
-        as_tensor(past) * old + now.reshape(tensor.shape[1]) * (1 - old)
-        for past, now in ((mean, centre), (variance, spread))
+        as_tensor(running) * momentum + batch.reshape(tensor.shape[1]) * (1 - momentum)
+        for running, batch in ((mean, centre), (variance, spread))
     ]
     return [result, *moved][: node.outputs]
 

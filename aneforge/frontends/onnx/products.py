@@ -19,10 +19,10 @@ def _gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
     if isinstance(b, (np.ndarray, Encoded)):
         weight = b if alpha == 1.0 else np.asarray(b, np.float64) * alpha
         weight = weight if node.attr("transB", 0) else weight.T
-        plain = c is None or (isinstance(c, np.ndarray) and c.size == weight.shape[0])
-        bias = None if c is None or not plain else np.asarray(c, np.float64).reshape(-1) * beta
+        by_column = c is None or (isinstance(c, np.ndarray) and c.size == weight.shape[0])
+        bias = None if c is None or not by_column else np.asarray(c, np.float64).reshape(-1) * beta
         product = forms.linear(left, weight, bias)
-        return product if plain or c is None else product + as_tensor(c) * beta
+        return product if by_column or c is None else product + as_tensor(c) * beta
     right = as_tensor(b).transpose([1, 0]) if node.attr("transB", 0) else as_tensor(b)
     product = left @ right
     product = product if alpha == 1.0 else product * alpha
@@ -39,15 +39,15 @@ def _cumulative_product(node: Node, x: Value, axis: Value) -> Tensor:
     """Each round multiplies what lies twice as far behind as in the round before."""
     tensor = as_tensor(x)
     place = axis_of(int(number(axis, "the axis")), tensor.ndim)
-    turned = bool(node.attr("reverse", 0))
-    products = tensor.reverse([place]) if turned else tensor
+    backwards = bool(node.attr("reverse", 0))
+    products = tensor.reverse([place]) if backwards else tensor
     if node.attr("exclusive", 0):
         products = _shift(products, place, 1)
     reach = 1
     while reach < tensor.shape[place]:
         products = products * _shift(products, place, reach)
         reach *= 2
-    return products.reverse([place]) if turned else products
+    return products.reverse([place]) if backwards else products
 
 
 def _shift(x: Tensor, axis: int, distance: int) -> Tensor:

@@ -28,7 +28,7 @@ ON_CODES = frozenset(("MaxPool",))
 def _bits(codes: Array) -> int:
     """Of a code, from the type that a file gives it."""
     if codes.dtype.name not in _CODES:
-        raise NoForm(f"codes of type {codes.dtype.name}")
+        raise NoForm(f"codes of type {codes.dtype.name} are not supported; choose one: {', '.join(_CODES)}")
     return int("".join(letter for letter in codes.dtype.name if letter.isdigit()))
 
 
@@ -52,7 +52,7 @@ def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | Non
     if array.dtype.name in _CODES and array.ndim > 1:
         return encoded(array, factor, offset, axis)
     if array.dtype.kind not in "iu" and array.dtype.name not in _CODES:
-        raise NoForm(f"codes of type {array.dtype.name}")
+        raise NoForm(f"codes of type {array.dtype.name} are not supported; they must be integers")
     numbers = _as_integers(array).astype(np.float64)
     numbers = numbers if offset is None else numbers - _align(_as_integers(offset), array, axis)
     return (numbers * _align(factor, array, axis)).astype(np.float32)
@@ -66,8 +66,8 @@ def _align(values: Array, codes: Array, axis: int) -> Array:
     if numbers.ndim == 1:
         place = axis_of(axis if codes.ndim > 1 else 0, codes.ndim)
         return numbers.reshape([-1 if i == place else 1 for i in range(codes.ndim)])
-    for place, (have, want) in enumerate(zip(numbers.shape, codes.shape, strict=True)):
-        numbers = np.repeat(numbers, want // max(have, 1), place) if have != want else numbers
+    for place, (count, extent) in enumerate(zip(numbers.shape, codes.shape, strict=True)):
+        numbers = np.repeat(numbers, extent // max(count, 1), place) if count != extent else numbers
     return numbers
 
 
@@ -99,7 +99,7 @@ def _kind(node: Node, zero: Value | None) -> str:
     if zero is not None:
         return known(zero, "the zero point").dtype.name
     stated = int(node.attr("output_dtype", 0))
-    return {0: "uint8", 2: "uint8", 3: "int8", 21: "uint4", 22: "int4"}.get(stated, f"number {stated} of the standard")
+    return {0: "uint8", 2: "uint8", 3: "int8", 21: "uint4", 22: "int4"}.get(stated, f"type {stated} of TensorProto")
 
 
 def dequantised(x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Tensor:
@@ -125,7 +125,7 @@ def _quantize(node: Node, x: Value, scale: Value, zero: Value | None = None) -> 
 
 def _dequantize(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Tensor:
     if not isinstance(x, Tensor):
-        raise NoForm("a stored weight whose scale is computed")
+        raise NoForm("the scale of a stored weight is computed; the engine needs a fixed value")
     return dequantised(x, scale, zero, int(node.attr("axis", 1)))
 
 
@@ -205,7 +205,7 @@ def _qgemm(
 ) -> Tensor:
     right = dequantised(b, b_scale, b_zero) if isinstance(b, Tensor) else _encode_kernel(b, b_scale, b_zero, -1)
     if number(a_scale, "the scale") <= 0:
-        raise LoadError("a scale that is not above zero")
+        raise LoadError("a_scale is not above 0; scales must be positive")
     bias = _decode_bias(c, a_scale, b_scale)
     alpha = float(node.attr("alpha", 1.0))
     product = products.RULES["Gemm"](node, dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None)
@@ -241,7 +241,7 @@ def _unary(rule: Rule) -> Rule:
         node: Node, x: Value, scale: Value, zero: Value | None, y_scale: Value, y_zero: Value | None = None
     ) -> Tensor:
         if node.attr("channels_last", 0):
-            raise NoForm("channels on the last axis")
+            raise NoForm("channels_last is not supported; export the model with channels on axis 1")
         return _quantise_like(_as_one_tensor(rule(node, dequantised(x, scale, zero))), y_scale, y_zero)
 
     return rule_on_codes
@@ -256,7 +256,7 @@ def _concat(node: Node, y_scale: Value, y_zero: Value | None, *parts: Value | No
 
 def _required(value: Value | None) -> Value:
     if value is None:
-        raise LoadError("an input that it needs is missing")
+        raise LoadError("a required input is missing; each part needs codes and a scale")
     return value
 
 
@@ -265,15 +265,15 @@ def _as_one_tensor(result: object) -> Tensor:
     return result
 
 
-def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *more: Value | None) -> Tensor:
+def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *optional: Value | None) -> Tensor:
     """MatMulNBits: a weight [N, K] of 2, 4 or 8 bits in blocks along K, packed into bytes, low bits first."""
-    zeros, groups, bias = (*more, None, None, None)[:3]
+    zeros, groups, bias = (*optional, None, None, None)[:3]
     if groups is not None:
-        raise NoForm("columns in an order of their own (g_idx)")
+        raise NoForm("g_idx is not supported; the columns of a block must be neighbours")
     bits, block = int(node.attr("bits", 4)), int(node.attr("block_size"))
     columns, rows = int(node.attr("K")), int(node.attr("N"))
     if bits not in (2, 4, 8):
-        raise NoForm(f"codes of {bits} bits")
+        raise NoForm(f"codes of {bits} bits are not supported; choose one: 2, 4, 8")
     count = -(-columns // block)
     codes = _unpack(known(packed, "the codes"), bits).reshape(rows, -1)[:, : count * block]
     scale = known(scales, "the scales").reshape(rows, count)
@@ -282,9 +282,9 @@ def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *more: Val
     elif known(zeros, "the zero points").dtype == np.uint8:
         zero = _unpack(known(zeros, "the zero points").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
     else:
-        raise NoForm("zero points that are not whole numbers")
+        raise NoForm("zero points of a type other than uint8 are not supported; use integer zero points")
     if columns != count * block:
-        raise NoForm(f"{columns} columns in blocks of {block}, the last not full")
+        raise NoForm(f"{columns} columns do not fill blocks of {block}; K must be a multiple of block_size")
     weight = Encoded.blockwise(codes, scale, zero, bits)
     return forms.linear(as_tensor(a), weight, None if bias is None else known(bias, "the bias"))
 
@@ -300,7 +300,7 @@ def _unpack(packed: Array, bits: int) -> Array:
 
 def _transpose_encoded(node: Node, x: Value) -> Encoded:
     if not isinstance(x, Encoded):
-        raise NoForm("a plain array")
+        raise NoForm("the input is a plain array; only an encoded weight has this form")
     return x.transpose(list(node.attr("perm", range(x.ndim)[::-1])))
 
 

@@ -37,13 +37,15 @@ _SETTINGS = {"affine": "ab", "elu": "a", "hardsigmoid": "ab", "leakyrelu": "a", 
 """Which numbers an activation takes from the node's lists, in their order."""
 
 
-def _recurrence(node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *rest: Value | None) -> list[Tensor]:
+def _recurrence(
+    node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *optional: Value | None
+) -> list[Tensor]:
     """[steps, samples, features] (or samples first) to all states, and the last ones."""
-    lengths, first, cell_state, peepholes = (*rest, *(None,) * (4 - len(rest)))
+    lengths, hidden_state, cell_state, peepholes = (*optional, *(None,) * (4 - len(optional)))
     samples_first = bool(node.attr("layout", 0))
     series = as_tensor(x).transpose([1, 0, 2]) if samples_first else as_tensor(x)
     known_lengths = None if lengths is None else whole_numbers(lengths, "the lengths of the sequences")
-    starts = [_start(state, samples_first) for state in (first, *([cell_state] if node.kind == "LSTM" else []))]
+    starts = [_start(state, samples_first) for state in (hidden_state, *([cell_state] if node.kind == "LSTM" else []))]
     runs = []
     for place in range(w.shape[0]):
         cell = _cell(
@@ -52,10 +54,12 @@ def _recurrence(node: Node, x: Value, w: Value, r: Value, b: Value | None = None
         backwards = node.attr("direction", "forward") == "reverse" or place == 1
         runs.append(recurrence(cell, series, backwards, known_lengths))
     outputs = af.stack([states for states, _ in runs], axis=1)
-    last = [af.stack([states[i] for _, states in runs], axis=0) for i in range(min(len(starts), node.outputs - 1))]
+    last_states = [
+        af.stack([states[i] for _, states in runs], axis=0) for i in range(min(len(starts), node.outputs - 1))
+    ]
     if samples_first:
-        outputs, last = outputs.transpose([2, 0, 1, 3]), [state.transpose([1, 0, 2]) for state in last]
-    return [outputs, *last][: node.outputs]
+        outputs, last_states = outputs.transpose([2, 0, 1, 3]), [state.transpose([1, 0, 2]) for state in last_states]
+    return [outputs, *last_states][: node.outputs]
 
 
 def _start(value: Value | None, samples_first: bool) -> Tensor | None:
@@ -74,7 +78,7 @@ def _direction_part(value: Value | None, place: int) -> Any:
 def _cell(node: Node, place: int, weights: Sequence[Any], starts: Sequence[Tensor | None], samples: int) -> Cell:
     w, r, biases, peepholes = weights
     order = _ORDER[node.kind]
-    both = by_gate(biases, order + order.upper())
+    bias_by_gate = by_gate(biases, order + order.upper())
     zeros = const(np.zeros((samples, r.shape[1])))
     activations, names = _activations(node, place)
     clip = node.attr("clip")
@@ -84,8 +88,8 @@ def _cell(node: Node, place: int, weights: Sequence[Any], starts: Sequence[Tenso
         by_gate(r, order),
         [zeros if start is None else start[place] for start in starts],
         activations,
-        {gate: both[gate] for gate in order} if both else {},
-        {gate: both[gate.upper()] for gate in order} if both else {},
+        {gate: bias_by_gate[gate] for gate in order} if bias_by_gate else {},
+        {gate: bias_by_gate[gate.upper()] for gate in order} if bias_by_gate else {},
         usual=names == _USUAL[node.kind],
         peepholes=by_gate(peepholes, _PEEPHOLES),
         clip=None if clip is None else float(clip),

@@ -20,8 +20,8 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
             if node.attr("noop_with_empty_axes", 0):
                 return tensor
             stated = range(tensor.ndim)
-        along = [axis_of(int(axis), tensor.ndim) for axis in stated]
-        result = forms.reduced(tensor, function, along, bool(node.attr("keepdims", 1)))
+        reduced = [axis_of(int(axis), tensor.ndim) for axis in stated]
+        result = forms.reduced(tensor, function, reduced, bool(node.attr("keepdims", 1)))
         return forms.truth(result) if isinstance(x, Tensor) and x.dtype == "bool" else result
 
     return rule

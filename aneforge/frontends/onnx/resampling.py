@@ -27,21 +27,21 @@ def _resize(
         roi, scales, sizes = None, roi if node.attr("scales") is None else np.array(node.attr("scales")), None
     axes = [axis_of(int(axis), image.ndim) for axis in node.attr("axes", range(image.ndim))]
     extents = [image.shape[axis] for axis in axes]
-    factors, out = _extents(node, extents, scales, sizes)
+    factors, out_extents = _extents(node, extents, scales, sizes)
     how = _sampling(node)
     regions = _regions(node, roi, len(axes))
     weights: dict[int, Array] = {}
-    cover = np.ones((1,) * image.ndim)
+    inside = np.ones((1,) * image.ndim)
     for place, axis in enumerate(axes):
-        if out[place] == extents[place] and factors[place] == 1.0 and regions[place] in (None, (0.0, 1.0)):
+        if out_extents[place] == extents[place] and factors[place] == 1.0 and regions[place] in (None, (0.0, 1.0)):
             continue
-        matrix, outside = forms.resize_weights(extents[place], out[place], factors[place], how, regions[place])
+        matrix, outside = forms.resize_weights(extents[place], out_extents[place], factors[place], how, regions[place])
         weights[axis] = matrix
         if outside.any():
-            cover = cover * (~outside).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
+            inside = inside * (~outside).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
     result = forms.resampled(image, weights)
     fill = float(node.attr("extrapolation_value", 0.0))
-    return result if fill == 0.0 or cover.all() else result + af.const((1 - cover) * fill)
+    return result if fill == 0.0 or inside.all() else result + af.const((1 - inside) * fill)
 
 
 def _extents(
@@ -49,28 +49,28 @@ def _extents(
 ) -> tuple[list[float], list[int]]:
     """How much each axis is stretched, and how long it becomes."""
     if sizes is not None and known(sizes, "the sizes").size:
-        wanted = whole_numbers(sizes, "the sizes")
-        ratios = [size / extent for size, extent in zip(wanted, extents, strict=True)]
+        out_extents = whole_numbers(sizes, "the sizes")
+        ratios = [size / extent for size, extent in zip(out_extents, extents, strict=True)]
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
-            return ratios, wanted
+            return ratios, out_extents
         factor = min(ratios) if policy == "not_larger" else max(ratios)
         return [factor] * len(ratios), [math.floor(factor * extent + 0.5) for extent in extents]
     stated = known(scales, "the scales").reshape(-1)
     if stated.size != len(extents):
-        raise LoadError(f"{stated.size} scales for {len(extents)} axes")
+        raise LoadError(f"scales has {stated.size} values, expected {len(extents)}, one for each axis")
     factors = [float(scale) for scale in stated]
     if not all(0 < factor < 1e6 for factor in factors):
-        raise LoadError(f"scales of {factors}")
+        raise LoadError(f"scales {factors} are out of range; each must be above 0 and below 1,000,000")
     return factors, [math.floor(factor * extent) for factor, extent in zip(factors, extents, strict=True)]
 
 
 def _sampling(node: Node) -> forms.Sampling:
-    old = node.opset < 11
+    before_opset_11 = node.opset < 11
     return forms.Sampling(
         node.attr("mode", "nearest"),
-        node.attr("coordinate_transformation_mode", "asymmetric" if old else "half_pixel"),
-        node.attr("nearest_mode", "floor" if old else "round_prefer_floor"),
+        node.attr("coordinate_transformation_mode", "asymmetric" if before_opset_11 else "half_pixel"),
+        node.attr("nearest_mode", "floor" if before_opset_11 else "round_prefer_floor"),
         float(node.attr("cubic_coeff_a", -0.75)),
         bool(node.attr("exclude_outside", 0)),
         bool(node.attr("antialias", 0)),
@@ -82,15 +82,19 @@ def _regions(node: Node, roi: Value | None, count: int) -> list[tuple[float, flo
         return [None] * count
     ends = known(roi, "the region").reshape(-1)
     if ends.size != 2 * count:
-        raise LoadError(f"a region of {ends.size} numbers for {count} axes")
+        raise LoadError(f"roi has {ends.size} values, expected {2 * count}, two for each axis")
     return [(float(ends[i]), float(ends[i + count])) for i in range(count)]
 
 
 def _grid_sample(node: Node, x: Value, grid: Value) -> Tensor:
     stated, padding = str(node.attr("mode", "linear")), node.attr("padding_mode", "zeros")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(stated, stated)
-    if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
-        raise NoForm(f"a grid sampled by {stated!r} with padding {padding!r}")
+    modes, paddings = ("nearest", "linear", "cubic"), ("zeros", "border", "reflection")
+    if mode not in modes or padding not in paddings:
+        raise NoForm(
+            f"mode {stated!r} with padding {padding!r} is not supported; the modes are {', '.join(modes)}, the paddings "
+            f"{', '.join(paddings)}"
+        )
     places = known(grid, "the grid")
     corners = bool(node.attr("align_corners", 0))
     return forms.grid_sample(as_tensor(x), places, mode, padding, corners)
@@ -102,14 +106,14 @@ def _affine_grid(node: Node, theta: Value, size: Value) -> Tensor:
 
 def _roi_align(node: Node, x: Value, regions: Value, samples: Value) -> Tensor:
     if node.attr("mode", "avg") != "avg":
-        raise NoForm("the largest of the points in a cell: the engine has their mean")
+        raise NoForm("mode 'max' is not supported; the engine takes the mean of the points in a cell. Use mode 'avg'")
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
-    out = int(node.attr("output_height", 1)), int(node.attr("output_width", 1))
+    out_size = int(node.attr("output_height", 1)), int(node.attr("output_width", 1))
     return forms.roi_align(
         as_tensor(x),
         known(regions, "the regions"),
-        known(samples, "the samples of the regions"),
-        out,
+        known(samples, "batch_indices"),
+        out_size,
         int(node.attr("sampling_ratio", 0)),
         float(node.attr("spatial_scale", 1.0)),
         node.attr("coordinate_transformation_mode", default) == "half_pixel",

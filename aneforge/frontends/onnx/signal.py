@@ -25,7 +25,7 @@ def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None =
     stated = int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "the axis"))
     place = axis_of(stated, signal.ndim)
     if place == signal.ndim - 1:
-        raise NoForm("a transform along the pairs of complex numbers")
+        raise NoForm(f"axis {stated} is the axis of real and imaginary parts; choose another axis")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     extent, parts = signal.shape[place], signal.shape[-1]
     size = 2 * (extent - 1) if inverse and onesided else extent
@@ -42,9 +42,12 @@ def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None =
 def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -> Array:
     """[out, out parts, in, in parts]; a line shorter or longer than the transform is filled up or cut off."""
     if parts not in (1, 2):
-        raise NoForm(f"numbers of {parts} parts: real ones have one, complex ones two")
+        raise NoForm(f"the last axis has {parts} elements; it must have 1 (real numbers) or 2 (complex numbers)")
     if 4 * size * extent > _MOST_WEIGHTS:
-        raise NoForm(f"a transform of {size} places: its matrix would be too large")
+        raise NoForm(
+            f"a transform of {extent} elements to {size} needs a matrix of {4 * size * extent:,} weights; the limit "
+            f"is {_MOST_WEIGHTS:,}"
+        )
     turn = np.exp((2j if inverse else -2j) * np.pi / size * np.outer(np.arange(size), np.arange(extent)))
     turn[:, size:] = 0.0
     turn = turn / size if inverse else turn
@@ -69,11 +72,11 @@ def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, l
     elif weights is not None:
         size = weights.size
     else:
-        raise NoForm("frames without a length")
-    raised = samples if samples.ndim == 3 else samples.reshape(*samples.shape, 1)
-    matrix = _dft_matrix(size, size, raised.shape[2], False, bool(node.attr("onesided", 1)))
+        raise NoForm("frame_length and window are missing; one of them must be given")
+    pairs = samples if samples.ndim == 3 else samples.reshape(*samples.shape, 1)
+    matrix = _dft_matrix(size, size, pairs.shape[2], False, bool(node.attr("onesided", 1)))
     matrix = matrix if weights is None else matrix * weights[:, None]
-    frames = _split_frames(raised, size, int(number(step, "the step between frames")))
+    frames = _split_frames(pairs, size, int(number(step, "the step between frames")))
     spectrum = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
     return spectrum.reshape(*spectrum.shape[:2], matrix.shape[0], 2)
 
@@ -82,13 +85,19 @@ def _split_frames(x: Tensor, size: int, step: int) -> Tensor:
     """[samples, places, parts] as [samples, frames, size * parts]: shifted blocks of what size and step share."""
     samples, places, parts = x.shape
     if not 0 < size <= places or step < 1:
-        raise NoForm(f"frames of {size} places, {step} apart, in a signal of {places}")
+        raise NoForm(
+            f"frames of {size} elements with step {step} do not fit a signal of {places}; the length must be 1 to "
+            f"{places} and the step 1 or more"
+        )
     frames, block = (places - size) // step + 1, math.gcd(size, step)
     if size // block > _MOST_SLICES:
         if frames * size > _MOST_WEIGHTS // 16:
-            raise NoForm(f"{frames} frames of {size} places, {step} apart: they are named one by one")
-        named = np.arange(frames)[:, None] * step + np.arange(size)
-        return forms.gathered(x, 1, named).reshape(samples, frames, size * parts)
+            raise NoForm(
+                f"{frames} frames of {size} elements need {frames * size:,} indices; the limit is "
+                f"{_MOST_WEIGHTS // 16:,}"
+            )
+        positions = np.arange(frames)[:, None] * step + np.arange(size)
+        return forms.gathered(x, 1, positions).reshape(samples, frames, size * parts)
     full = forms.sliced(x, 1, 0, places // block * block)
     blocks = full.reshape(samples, places // block, block * parts)
     stride = step // block

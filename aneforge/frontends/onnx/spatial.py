@@ -49,25 +49,27 @@ def _convolution(node: Node, x: Value, weight: Value, bias: Value | None = None)
 
 def _transposed_convolution(node: Node, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
     image, size = as_tensor(x), weight.shape[2:]
-    more = node.attr("output_padding", [0] * len(size))
+    output_padding = node.attr("output_padding", [0] * len(size))
     settings: dict[str, Any] = _dilated_settings(node, image, size) | {
-        "pads": _cuts(node, image.shape[2:], size, more)
+        "pads": _cuts(node, image.shape[2:], size, output_padding)
     }
     groups = int(node.attr("group", 1))
-    return forms.transposed_convolution(image, weight, bias, groups=groups, output_padding=more, **settings)
+    return forms.transposed_convolution(image, weight, bias, groups=groups, output_padding=output_padding, **settings)
 
 
-def _cuts(node: Node, extent: Sequence[int], size: Sequence[int], more: Sequence[int]) -> list[tuple[int, int]]:
+def _cuts(
+    node: Node, extent: Sequence[int], size: Sequence[int], output_padding: Sequence[int]
+) -> list[tuple[int, int]]:
     """What is cut off a transposed convolution; it follows from the result's shape where that is given."""
     rank, mode = len(size), node.attr("auto_pad", "NOTSET")
-    wanted = node.attr("output_shape")
+    output_shape = node.attr("output_shape")
     stride, dilation = node.attr("strides", [1] * rank), node.attr("dilations", [1] * rank)
-    if wanted is None and mode in ("NOTSET", "VALID", ""):
+    if output_shape is None and mode in ("NOTSET", "VALID", ""):
         return _pads(node, extent, size)
     cuts = []
     for i, length in enumerate(extent):
-        target = length * stride[i] if wanted is None else wanted[-rank + i]
-        total = stride[i] * (length - 1) + more[i] + (size[i] - 1) * dilation[i] + 1 - target
+        target = length * stride[i] if output_shape is None else output_shape[-rank + i]
+        total = stride[i] * (length - 1) + output_padding[i] + (size[i] - 1) * dilation[i] + 1 - target
         half = total // 2
         cuts.append((half, total - half) if mode == "SAME_UPPER" else (total - half, half))
     return cuts
@@ -75,7 +77,7 @@ def _cuts(node: Node, extent: Sequence[int], size: Sequence[int], more: Sequence
 
 def _max_pool(node: Node, x: Value) -> Tensor:
     if node.outputs > 1:
-        raise NoForm("positions of the largest elements of a pool: the engine gives the elements alone")
+        raise NoForm("the output Indices is not supported; the engine's pool gives the values only. Remove the output")
     image, size = as_tensor(x), node.attr("kernel_shape")
     return forms.max_pool(image, size, ceil=bool(node.attr("ceil_mode", 0)), **_dilated_settings(node, image, size))
 
@@ -97,7 +99,7 @@ def _norm_pool(node: Node, x: Value) -> Tensor:
 def _order(node: Node) -> int:
     p = int(node.attr("p", 2))
     if p < 1:
-        raise LoadError(f"a norm of order {p}")
+        raise LoadError(f"p is {p}; it must be 1 or more")
     return p
 
 
@@ -121,7 +123,10 @@ def _depth_to_space(node: Node, x: Value) -> Tensor:
     """The blocks are the slowest part of the channels (DCR), or the fastest (CRD), which is a pixel shuffle."""
     image, block = as_tensor(x), int(node.attr("blocksize"))
     if block < 1 or image.ndim != 4 or image.shape[1] % (block * block):
-        raise LoadError(f"blocks of {block} in {list(image.shape)}")
+        raise LoadError(
+            f"blocksize {block} does not fit an input of shape {list(image.shape)}; the input must have rank 4, and "
+            "blocksize squared must divide its channels"
+        )
     if node.attr("mode", "DCR") != "CRD":
         image = _swap_channel_factors(image, block * block)
     return af.pixel_shuffle(image, block)
@@ -144,7 +149,10 @@ def _col2im(node: Node, x: Value, image: Value, block: Value) -> Tensor:
     columns, extent, size = as_tensor(x), whole_numbers(image, "the image"), whole_numbers(block, "the block")
     rank, area = len(size), math.prod(size)
     if min(*size, *extent, *node.attr("strides", [1])) < 1 or len(extent) != rank:
-        raise LoadError(f"blocks of {size} in an image of {extent}")
+        raise LoadError(
+            f"block_shape {size} does not fit image_shape {extent}; both need the same rank, and sizes and strides of "
+            "1 or more"
+        )
     settings: dict[str, Any] = _dilated_settings(node, columns, size) | {"pads": _pads(node, extent, size)}
     stride, dilation = settings["stride"], settings["dilation"]
     reach = [dilation[i] * (size[i] - 1) + 1 for i in range(rank)]
@@ -152,11 +160,14 @@ def _col2im(node: Node, x: Value, image: Value, block: Value) -> Tensor:
     blocks = [room[i] // stride[i] + 1 for i in range(rank)]
     channels = columns.shape[1] // area
     if area * columns.shape[1] > _MOST_WEIGHTS or min(blocks) < 1 or columns.shape[1] % area:
-        raise LoadError(f"blocks of {size} from {columns.shape[1]} channels, for an image of {extent}")
+        raise LoadError(
+            f"block_shape {size} does not fit {columns.shape[1]} channels and image_shape {extent}; a block must fit "
+            "in the image, and its size must divide the channels"
+        )
     kernel = np.tile(np.eye(area).reshape(area, 1, *size), (channels, 1, *(1,) * rank))
     places = columns.reshape(columns.shape[0], columns.shape[1], *blocks)
-    more = [room[i] % stride[i] for i in range(rank)]
-    return forms.transposed_convolution(places, kernel, groups=channels, output_padding=more, **settings)
+    output_padding = [room[i] % stride[i] for i in range(rank)]
+    return forms.transposed_convolution(places, kernel, groups=channels, output_padding=output_padding, **settings)
 
 
 RULES: dict[str, Rule] = {

@@ -40,7 +40,9 @@ def _softplus(node: Node, x: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Ten
     """Above the threshold PyTorch takes the straight line, which the curve has met long before."""
     tensor, slope = numeric(x), float(beta)
     if float(threshold) < _STRAIGHT:
-        raise LoadError(f"a softplus that turns straight at {float(threshold):g}, before the curve has met the line")
+        raise LoadError(
+            f"softplus with threshold {float(threshold):g} is not supported; it must be at least {_STRAIGHT:g}"
+        )
     return forms.softplus(tensor, 1 / slope, slope)
 
 
@@ -60,13 +62,13 @@ def _glu(node: Node, x: Any, dim: Any = -1) -> Tensor:
 
 def _rrelu(node: Node, x: Any, lower: Any = 1 / 8, upper: Any = 1 / 3, training: Any = False, *_: Any) -> Tensor:
     if training:
-        raise LoadError("a random slope: call module.eval() before exporting")
+        raise LoadError("training mode draws a random slope in every run; use module.eval() before exporting")
     return forms.leaky_relu(numeric(x), (float(lower) + float(upper)) / 2)
 
 
 def _dropout(node: Node, x: Any, p: Any, train: Any) -> Any:
     if train and float(p or 0.0) > 0:
-        raise LoadError("dropout that drops: call module.eval() before exporting")
+        raise LoadError("training mode drops elements at random; use module.eval() before exporting")
     return x
 
 

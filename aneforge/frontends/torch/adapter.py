@@ -19,7 +19,7 @@ from aneforge.process import quiet_warnings
 
 __all__ = ["coverage", "from_exported", "from_torch", "read"]
 
-_HINT = "torch.export.export(module, inputs) itself says more"
+_HINT = "Run torch.export.export(module, inputs) for the full message"
 
 
 def from_torch(
@@ -40,14 +40,14 @@ def from_torch(
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
-        raise LoadError(f"a torch.nn.Module was expected, not a {type(module).__name__} object")
+        raise LoadError(f"the model is a {type(module).__name__} object; expected a torch.nn.Module")
     examples = tuple(example_inputs) if isinstance(example_inputs, (list, tuple)) else (example_inputs,)
     what = type(module).__name__
     with quiet_warnings():
         try:
             program = torch.export.export(module, examples, dict(example_kwargs or {}), dynamic_shapes=dynamic)
         except Exception as error:  # tracing runs the user's own code
-            raise LoadError(f"{what}: torch.export cannot trace it ({_line(error)}); {_HINT}") from None
+            raise LoadError(f"{what}: torch.export cannot trace the module ({_line(error)}). {_HINT}") from None
     sizes = _example_sizes(torch, program, examples, dict(example_kwargs or {}))
     return _graph(program, what, sizes, fixed or {}, names)
 
@@ -61,7 +61,7 @@ def from_exported(
     """The graph of an exported program. ``dims`` gives sizes to its symbolic dimensions: ``{"x[0]": 4}``."""
     torch = _torch()
     if not isinstance(program, torch.export.ExportedProgram):
-        raise LoadError(f"a torch.export.ExportedProgram was expected, not a {type(program).__name__} object")
+        raise LoadError(f"the program is a {type(program).__name__} object; expected a torch.export.ExportedProgram")
     return _graph(program, "exported program", dims or {}, fixed or {}, names)
 
 
@@ -112,7 +112,7 @@ def _graph(
         except AneforgeError:
             raise
         except Exception as error:
-            raise LoadError(f"{what}: PyTorch cannot decompose the program ({_line(error)}); {_HINT}") from None
+            raise LoadError(f"{what}: PyTorch cannot decompose the program ({_line(error)}). {_HINT}") from None
         return import_program(lowered, what, dims, fixed, names, release)
 
 

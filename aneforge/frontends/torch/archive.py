@@ -56,7 +56,7 @@ def program_in(file: Path) -> tuple[Any, Callable[[], None]]:
             return _program(file, archive)
     except zipfile.BadZipFile as error:
         raise LoadError(
-            f"{file.name}: no exported program: it is not the archive that torch.export.save() writes ({error})"
+            f"{file.name}: not an exported program (not an archive: {error}); torch.export.save() writes one"
         ) from None
     except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, *_DAMAGED) as error:
         raise LoadError(f"{file.name}: the archive cannot be read ({type(error).__name__}: {error})") from None
@@ -87,28 +87,35 @@ def _check_entries(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
     """What other archives of PyTorch are, and what this one may not hold."""
     if "models/model.json" in entries:
         if any(name.startswith("data/aotinductor/") for name in entries):
-            raise LoadError(f"{file.name}: holds compiled code, which is not run; save the program without it")
+            raise LoadError(
+                f"{file.name}: the archive has compiled code, which is not run; save the program without it"
+            )
         return
     if any(name.startswith("models/") for name in entries):
         programs = ", ".join(sorted(name[7:-5] for name in entries if name.startswith("models/")))
-        raise LoadError(f"{file.name}: holds the programs {programs}, none of them 'model': save each by itself")
+        raise LoadError(
+            f"{file.name}: the archive has the programs {programs}, but not 'model'; save each program in its own file"
+        )
     if "serialized_exported_program.json" in entries or any("serialized_" in name for name in entries):
-        kind = "an exported program in the form of PyTorch 2.7 and before: load and save it with a newer one"
+        kind = "an exported program in the format of PyTorch 2.7 and before; save it again with a newer PyTorch"
     elif any(name.startswith("code/") for name in entries) or "constants.pkl" in entries:
-        kind = "TorchScript, not an exported program: export the module with torch.export.export(module, inputs)"
+        kind = "TorchScript, not an exported program; export the module with torch.export.export(module, inputs)"
     elif "data.pkl" in entries:
         kind = (
-            "what torch.save() writes (a state dict or a pickled module), not an exported program: build the module, "
+            "a file of torch.save() (a state dict or a pickled module), not an exported program; build the module, "
             "load the state dict, and use torch.export.save(torch.export.export(module, inputs), path)"
         )
     else:
-        kind = "no exported program: torch.export.save() writes one"
+        kind = "not an exported program; torch.export.save() writes one"
     raise LoadError(f"{file.name}: {kind}")
 
 
 def _read_text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     if info.file_size > _MOST_TEXT or info.file_size > max(1, info.compress_size) * _MOST_RATIO:
-        raise LoadError(f"{file.name}: {info.filename} claims {info.file_size:,} bytes")
+        raise LoadError(
+            f"{file.name}: {info.filename} has {info.file_size:,} bytes when unpacked; the limit is {_MOST_TEXT:,}, "
+            f"and {_MOST_RATIO} times its packed size"
+        )
     return archive.read(info)
 
 
@@ -120,7 +127,9 @@ def _check_program(file: Path, program: Any) -> None:
     guards, which only check inputs, are left out.
     """
     if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
-        raise LoadError(f"{file.name}: models/model.json is no exported program")
+        raise LoadError(
+            f"{file.name}: models/model.json is not an exported program; save it again with torch.export.save()"
+        )
     program["guards_code"] = []
     pending: list[Any] = [program]
     while pending:
@@ -133,7 +142,9 @@ def _check_program(file: Path, program: Any) -> None:
             pending.extend(value for value in record.values() if isinstance(value, (dict, list)))
             names = record.get("forward_arg_names") or []
             if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
-                raise LoadError(f"{file.name}: the program names an input that is no name")
+                raise LoadError(
+                    f"{file.name}: an input name is not an identifier; use letters, digits and underscores"
+                )
         else:
             pending.extend(value for value in record if isinstance(value, (dict, list)))
 
@@ -141,14 +152,24 @@ def _check_program(file: Path, program: Any) -> None:
 def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> None:
     if (key == "target" and "inputs" in record) or key == "as_operator":
         if value in _FORBIDDEN or not (_CALLS.fullmatch(value) or _WRAPPERS.fullmatch(value)):
-            raise LoadError(f"{file.name}: {record.get('name') or 'a node'} ({value}): no op of ATen")
+            raise LoadError(
+                f"{file.name}: {record.get('name') or 'a node'} ({value}): not an ATen op; only ATen ops are allowed"
+            )
     elif key == "expr_str":
         if len(value) > _MOST_EXPRESSION or not _EXPRESSION.fullmatch(value):
-            raise LoadError(f"{file.name}: the size {value[:60]!r} is no expression of sizes")
+            raise LoadError(
+                f"{file.name}: the size {value[:60]!r} is not an expression of sizes; at most {_MOST_EXPRESSION} "
+                "characters are allowed"
+            )
     elif key == "name" and value and not _NAME.fullmatch(value):
-        raise LoadError(f"{file.name}: {value[:60]!r} is no name of a node")
+        raise LoadError(
+            f"{file.name}: the node name {value[:60]!r} is not an identifier; use letters, digits and underscores"
+        )
     elif key in ("in_spec", "out_spec") and any(word in value for word in _IMPORTS):
-        raise LoadError(f"{file.name}: its inputs or outputs are of a type that would have to be imported")
+        raise LoadError(
+            f"{file.name}: the inputs or outputs have a type that must be imported, which is not allowed; use "
+            "tensors, lists, tuples and dicts"
+        )
 
 
 def _tensors(
@@ -160,14 +181,17 @@ def _tensors(
     folder = config.rpartition("/")[0] + "/"
     if config not in entries:
         if any(name.startswith(folder) and name.endswith(".pt") for name in entries):
-            raise LoadError(f"{file.name}: holds pickled weights (an older form): save the program again")
-        raise LoadError(f"{file.name}: {config} is missing")
+            raise LoadError(
+                f"{file.name}: the weights are pickled (an older format), which is not allowed; save the program "
+                "again with a newer PyTorch"
+            )
+        raise LoadError(f"{file.name}: {config} is missing; save the program again with torch.export.save()")
     tensors, buffers = {}, {}
     for name, record in json.loads(_read_text(file, archive, entries[config]))["config"].items():
         where, meta = record["path_name"], record["tensor_meta"]
         if record.get("use_pickle") or meta is None or folder + where not in entries:
-            lies = "pickled, which would run what it holds" if folder + where in entries else "not in the archive"
-            raise LoadError(f"{file.name}: {name!r} is {lies}; save the program with plain tensors")
+            problem = "pickled, and a pickle can run code" if folder + where in entries else "not in the archive"
+            raise LoadError(f"{file.name}: {name!r} is {problem}; save the program with plain tensors")
         if where not in buffers:
             buffers[where] = _read_bytes(file, archive, entries[folder + where], data)
         tensors[name] = _tensor(torch, buffers[where], meta, bool(record.get("is_param")))
@@ -181,7 +205,7 @@ def _read_bytes(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, dat
     name, extra = struct.unpack("<HH", data[info.header_offset + 26 : info.header_offset + 30].tobytes())
     offset = info.header_offset + 30 + name + extra
     if offset + info.file_size > data.size:
-        raise ValueError(f"{info.filename} ends behind the file")
+        raise ValueError(f"{info.filename} ends after the end of the file")
     return data[offset : offset + info.file_size]
 
 
@@ -192,11 +216,11 @@ def _tensor(torch: Any, raw: np.ndarray, meta: dict[str, Any], parameter: bool) 
     sizes, strides = ([int(number["as_int"]) for number in meta[key]] for key in ("sizes", "strides"))
     offset = int(meta["storage_offset"]["as_int"])
     if min((*sizes, *strides, offset), default=0) < 0:
-        raise ValueError("a tensor of negative sizes")
+        raise ValueError("a tensor has a negative size, stride or offset")
     flat = torch.from_numpy(raw).view(kind) if raw.size else torch.empty(0, dtype=kind)
     reach = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
     if all(sizes) and reach > flat.numel():
-        raise ValueError(f"a tensor of {sizes} in {raw.size} bytes")
+        raise ValueError(f"a tensor of shape {sizes} needs more than its {raw.size} bytes")
     tensor = torch.as_strided(flat, sizes, strides, offset)
     return torch.nn.Parameter(tensor, requires_grad=False) if parameter and kind.is_floating_point else tensor
 

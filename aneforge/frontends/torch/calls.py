@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.torch.deep import Deep
+from aneforge.frontends.torch.deep import MOST_AXES, Deep
 from aneforge.frontends.torch.host import body_of, inlined
 from aneforge.frontends.torch.node import Node, graph_shape
 from aneforge.graph.encoding import Encoded
@@ -27,15 +27,15 @@ _WIDE = ("float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 
 def order_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments by place with what was left out filled in, and those that go by name only."""
-    before: list[Any] = []
-    after: dict[str, Any] = {}
+    positional: list[Any] = []
+    keyword_only: dict[str, Any] = {}
     for place, argument in enumerate(target._schema.arguments):
         default = argument.default_value if argument.has_default_value() else None
         if argument.kwarg_only:
-            after[argument.name] = kwargs.get(argument.name, default)
+            keyword_only[argument.name] = kwargs.get(argument.name, default)
         else:
-            before.append(args[place] if place < len(args) else kwargs.get(argument.name, default))
-    return before, after
+            positional.append(args[place] if place < len(args) else kwargs.get(argument.name, default))
+    return positional, keyword_only
 
 
 def numbers_of(value: Any) -> np.ndarray:
@@ -80,7 +80,7 @@ class _Arguments:
         if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
             return None
         if isinstance(value, Deep):
-            raise LoadError(f"works on a tensor of {value.ndim} axes; no engine takes more than 5")
+            raise LoadError(f"an operand has {value.ndim} axes; the engine takes at most {MOST_AXES}")
         if isinstance(value, Tensor):
             kind, shape = self.kinds.get(id(value), ("float32", value.shape))
             return self._add_operand(value, "bool" if value.dtype == "bool" else _host_dtype(kind), shape)
@@ -99,7 +99,9 @@ class _Arguments:
         if value.dtype.is_floating_point and value.numel() > _INLINE:
             return self._add_operand(const(numbers_of(value)), "float32", value.shape)
         if value.numel() > _MOST_INLINE:
-            raise LoadError(f"the host would need {value.numel():,} known whole numbers")
+            raise LoadError(
+                f"a constant of {value.numel():,} integers is too large for a host op; the limit is {_MOST_INLINE:,}"
+            )
         return inlined(value.to(torch.float32) if value.dtype.is_floating_point else value)
 
 
@@ -109,19 +111,23 @@ def _host_dtype(kind: str) -> str:
 
 
 def host_nodes(
-    node: Node, before: Sequence[Any], after: Mapping[str, Any], kinds: Mapping[int, Sequence[Any]], reason: str
+    node: Node,
+    positional: Sequence[Any],
+    keyword_only: Mapping[str, Any],
+    kinds: Mapping[int, Sequence[Any]],
+    reason: str,
 ) -> list[Any]:
     """The results of an op that the host computes; those that nobody reads are left out."""
     arguments = _Arguments(kinds)
-    listed = [arguments.encode(argument) for argument in before]
-    named = {name: arguments.encode(argument) for name, argument in after.items() if argument is not None}
-    body = body_of(listed, {name: argument for name, argument in named.items() if argument is not None})
+    args = [arguments.encode(argument) for argument in positional]
+    kwargs = {name: arguments.encode(argument) for name, argument in keyword_only.items() if argument is not None}
+    body = body_of(args, {name: argument for name, argument in kwargs.items() if argument is not None})
     results: list[Any] = []
     for place, (shape, kind) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
         if place not in node.wanted:
             results.append(None)
             continue
-        holds = "bool" if kind == "bool" else "int32" if "int" in kind else "fp16"
+        dtype = "bool" if kind == "bool" else "int32" if "int" in kind else "fp16"
         results.append(
             host(
                 arguments.operands,
@@ -129,7 +135,7 @@ def host_nodes(
                 kind=node.kind,
                 body=body,
                 shape=graph_shape(shape),
-                dtype=holds,
+                dtype=dtype,
                 output=place,
                 reason=reason,
             )
@@ -146,5 +152,5 @@ def in_fp16(value: Tensor) -> Tensor:
         kind="aten._to_copy.default",
         body=body_of([operand], {"dtype": {"dtype": "float32"}}),
         shape=value.shape,
-        reason="turns whole numbers into fp16, which is what the engine computes in",
+        reason="converts integers to fp16, the type that the engine computes in",
     )

@@ -32,7 +32,7 @@ class Deep:
     @classmethod
     def of(cls, x: Tensor, shape: Sequence[int]) -> Deep:
         if x.size != math.prod(shape):
-            raise LoadError(f"{x.size} elements under the shape {list(shape)}")
+            raise LoadError(f"a tensor of {x.size} elements cannot take the shape {list(shape)}")
         return cls(x, tuple(shape), tuple(range(len(shape))))
 
     @property

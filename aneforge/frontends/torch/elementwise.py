@@ -85,10 +85,10 @@ def _clamp(node: Node, x: Any, low: Any = None, high: Any = None) -> Tensor:
 def _nan_to_num(node: Node, x: Any, nan: Any = None, high: Any = None, low: Any = None) -> Tensor:
     """Infinities become the largest numbers that there are: fp16's."""
     tensor = numeric(x)
-    most = LARGEST if high is None else min(float(high), LARGEST)
-    least = -LARGEST if low is None else max(float(low), -LARGEST)
+    upper = LARGEST if high is None else min(float(high), LARGEST)
+    lower = -LARGEST if low is None else max(float(low), -LARGEST)
     numbers = af.where(tensor.equal(tensor), tensor, const(np.full((1,) * tensor.ndim, float(nan or 0.0))))
-    return numbers.clip(least, most)
+    return numbers.clip(lower, upper)
 
 
 # Combinations that PyTorch gives a name.
@@ -159,7 +159,7 @@ def _ldexp(node: Node, x: Any, power: Any) -> Tensor:
 
 
 def _random(node: Node, *_: Any) -> Tensor:
-    raise LoadError("random numbers, which every run would draw anew; draw them outside and pass them as an input")
+    raise LoadError("draws new random numbers in every run; make them an input of the model")
 
 
 _UNARY = (

@@ -38,16 +38,20 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise GraphError("the graph has ops of PyTorch on the host: pip install 'aneforge[torch]'") from None
+        raise GraphError(
+            "the graph has PyTorch ops on the host, which need the torch package: pip install 'aneforge[torch]'"
+        ) from None
     return torch
 
 
 def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
     """[size, places]: a one where each place is; or for each of ``size`` whether it is a place at all."""
-    wanted = np.rint(np.asarray(places, np.float64)).astype(np.int64).reshape(-1)
-    if ((wanted < -size) | (wanted >= size)).any():
-        raise ValueError(f"place {int(wanted[np.argmax(np.abs(wanted))])} of an axis of {size}")
-    marks = np.arange(size)[:, None] == (wanted % size)[None]
+    indices = np.rint(np.asarray(places, np.float64)).astype(np.int64).reshape(-1)
+    if ((indices < -size) | (indices >= size)).any():
+        raise ValueError(
+            f"index {int(indices[np.argmax(np.abs(indices))])} is out of range for an axis of {size} elements"
+        )
+    marks = np.arange(size)[:, None] == (indices % size)[None]
     return marks.any(axis=1) if output == 1 else marks.astype(np.float32)
 
 
@@ -58,10 +62,10 @@ def _op(kind: str) -> Any:
 
     torch = _torch()
     base, full = plain_name(kind)
-    space, _, rest = kind.partition(".")
-    name, _, overload = rest.rpartition(".")
+    space, _, qualified = kind.partition(".")
+    name, _, overload = qualified.rpartition(".")
     if space not in _NAMESPACES or not (base in HOSTED or base in RULES or full in RULES):
-        raise GraphError(f"{kind!r} is no op that the host computes")
+        raise GraphError(f"{kind!r} is not an op that the host computes; the graph must name an op of the reader")
     if space != "aten":
         import torch.ao.quantization.fx._decomposed  # type: ignore[import-not-found]
     packet = getattr(getattr(torch.ops, space), name)

@@ -22,9 +22,11 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
 
+_MOST_NUMBERED = 1 << 24
+_MOST_WRITES = 4096
 _MOST_PLACES = 1 << 18  # a list of places is an attribute of the node, and printed with it
 _BY_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
-_WRITES = "writes to places that the graph computes; the engine takes fixed indices only (C42)"
+_WRITES = "writes to computed indices; the engine takes fixed indices only (C42)"
 
 
 def _known_places(value: Any) -> np.ndarray:
@@ -37,7 +39,7 @@ def _known_places(value: Any) -> np.ndarray:
 def _pick(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
     """Elements of the flattened tensor, in the shape of the result."""
     if places.size > _MOST_PLACES:
-        raise NoForm(f"picks {places.size} elements one by one")
+        raise NoForm(f"picks {places.size:,} elements one by one; the limit is {_MOST_PLACES:,}")
     return shaped(af.gather(x.reshape(x.size), places.reshape(-1), axis=0), shape)
 
 
@@ -58,8 +60,8 @@ def _index(node: Node, x: Any, indices: Sequence[Any]) -> Any:
 
 
 def _element_numbers(x: Tensor) -> np.ndarray:
-    if x.size > 1 << 24:
-        raise NoForm("picks single elements of a large tensor")
+    if x.size > _MOST_NUMBERED:
+        raise NoForm(f"picks single elements of a tensor of {x.size:,}; the limit is {_MOST_NUMBERED:,}")
     return np.arange(x.size).reshape(x.shape)
 
 
@@ -69,7 +71,7 @@ def _pick_along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]
     flat = np.where(places < 0, places + size, places).reshape(-1).astype(int)
     outside = flat[(flat < 0) | (flat >= size)]
     if outside.size:
-        raise LoadError(f"index {int(outside[0])} of an axis of {size}")
+        raise LoadError(f"index {int(outside[0])} is out of range; the axis has {size} elements")
     if flat.size and (np.diff(flat) == 1).all():
         return shaped(sliced(x, axis, int(flat[0]), int(flat[-1]) + 1), shape)
     return shaped(af.gather(x, flat, axis=axis), shape)
@@ -109,9 +111,11 @@ def _as_strided(node: Node, x: Any, size: Any, stride: Any, offset: Any = None) 
     """Places in memory, for a tensor that lies there in order."""
     tensor = typed_tensor(x)
     packed = tuple(math.prod(tensor.shape[i + 1 :]) for i in range(tensor.ndim))
-    lies = node.operand_strides[0] if node.operand_strides else packed
-    if graph_shape(tuple(lies)) != packed:
-        raise LoadError("a view by strides of a tensor that does not lie in order")
+    strides = node.operand_strides[0] if node.operand_strides else packed
+    if graph_shape(tuple(strides)) != packed:
+        raise LoadError(
+            f"strides {list(strides)} of the input are not supported; a view by strides needs a contiguous input"
+        )
     steps = [np.arange(int(n)) * int(s) for n, s in zip(size, stride, strict=True)]
     places = np.asarray(int(offset or 0))
     for axis, step in enumerate(steps):
@@ -136,8 +140,8 @@ def _slice_scatter(
     extent = node.shape[axis]
     chosen = range(extent)[slice(0 if start is None else int(start), extent if end is None else int(end), int(step))]
     base, new = (truth(x), truth(source)) if node.gives_bool else (numeric(x), numeric(source))
-    wanted = tuple(len(chosen) if i == axis else length for i, length in enumerate(node.shape))
-    new = _in_shape(new, *wanted) if new.size == math.prod(wanted) else broadcast_to(new, wanted)
+    part_shape = tuple(len(chosen) if i == axis else length for i, length in enumerate(node.shape))
+    new = _in_shape(new, *part_shape) if new.size == math.prod(part_shape) else broadcast_to(new, part_shape)
     if not len(chosen):
         return base
     if step != 1:
@@ -151,8 +155,8 @@ def _write(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) ->
     """Values put at places of the flattened tensor."""
     base = numeric(x)
     flat = places.reshape(-1)
-    if flat.size > 4096:
-        raise NoForm(f"writes {flat.size} elements one by one")
+    if flat.size > _MOST_WRITES:
+        raise NoForm(f"writes {flat.size:,} elements one by one; the limit is {_MOST_WRITES:,}")
     lines = values.reshape(values.size) if values.size == flat.size else broadcast_to(values, places.shape)
     lines = lines.reshape(lines.size)
     if not add and len(set(flat.tolist())) != flat.size:
@@ -186,8 +190,8 @@ def _masked_choice(node: Node, x: Any, index: Any, values: Any) -> Tensor | None
     if math.prod(getattr(values, "shape", ()) or (1,)) != 1:
         return None
     mask = truth(index)
-    wanted = (*mask.shape, *(1,) * (len(node.shape) - mask.ndim))
-    mask = mask.reshape(*wanted) if wanted != mask.shape else mask
+    mask_shape = (*mask.shape, *(1,) * (len(node.shape) - mask.ndim))
+    mask = mask.reshape(*mask_shape) if mask_shape != mask.shape else mask
     return af.where(mask, numeric(values).reshape(*(1,) * len(node.shape)), numeric(x))
 
 
@@ -195,8 +199,8 @@ def _put_along(node: Node, x: Any, axis: int, places: np.ndarray, values: Tensor
     base = numeric(x)
     size = base.shape[axis]
     flat = [int(place) % size for place in places.reshape(-1)]
-    wanted = (*base.shape[:axis], len(flat), *base.shape[axis + 1 :])
-    new = values if values.shape == wanted else broadcast_to(values, wanted)
+    part_shape = (*base.shape[:axis], len(flat), *base.shape[axis + 1 :])
+    new = values if values.shape == part_shape else broadcast_to(values, part_shape)
     if not add and flat == list(range(flat[0], flat[0] + len(flat))):
         return _slice_scatter(node, x, new, axis, flat[0], flat[0] + len(flat))
     if not add and len(set(flat)) != len(flat):
@@ -233,14 +237,14 @@ def _marked_write(node: Node, x: Any, axis: int, index: Tensor, values: Tensor) 
     keys and values so stays on the engine; only a line of marks crosses."""
     base = numeric(x)
     count, size = index.size, base.shape[axis]
-    wanted = (*base.shape[:axis], count, *base.shape[axis + 1 :])
-    new = values if values.size == math.prod(wanted) else broadcast_to(values, wanted)
-    cover = _marks(node, index, size, (size,), 1)
+    part_shape = (*base.shape[:axis], count, *base.shape[axis + 1 :])
+    new = values if values.size == math.prod(part_shape) else broadcast_to(values, part_shape)
+    is_written = _marks(node, index, size, (size,), 1)
     before, after = math.prod(base.shape[:axis]), math.prod(base.shape[axis + 1 :])
     lines = _in_shape(new, before, count, after)
     if count > 1:
         lines = _marks(node, index, size, (size, count), 0) @ lines
-    result = af.where(cover.reshape(1, size, 1), lines, _in_shape(base, before, size, after))
+    result = af.where(is_written.reshape(1, size, 1), lines, _in_shape(base, before, size, after))
     return _in_shape(result, *base.shape)
 
 
@@ -256,7 +260,7 @@ def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output:
             shape=shape,
             dtype="bool" if output else "fp16",
             output=output,
-            reason="turns computed places into marks; the engine chooses by them where to write",
+            reason="turns computed indices into a mask; the engine selects by it where to write",
         )
     return node.shared[key]
 
@@ -270,7 +274,7 @@ def _scatter(node: Node, x: Any, dim: int, index: Any, source: Any, add: bool = 
     if isinstance(index, Tensor):
         raise NoForm(_WRITES)
     if node.options.get("reduce") not in (None, "add"):
-        raise NoForm(f"writes with {node.options['reduce']!r}")
+        raise NoForm(f"reduce {node.options['reduce']!r} is not supported; the engine has 'add' only")
     base, places = numeric(x), np.asarray(index)
     axis = axes_of(dim, base.ndim)[0]
     flat = _element_numbers(base)
@@ -287,11 +291,11 @@ def _scatter_reduce(
 ) -> Tensor:
     if reduce == "sum" and node.options.get("include_self", include_self):
         return _scatter(node, x, dim, index, source, add=True)
-    raise NoForm(f"gathers what falls on one place by {reduce!r}")
+    raise NoForm(f"reduce {reduce!r} is not supported; the engine has 'sum' with include_self=True only")
 
 
 def _masked_select(node: Node, *_: Any) -> Tensor:
-    raise LoadError("how many elements the result has follows from the data; the engine needs fixed sizes")
+    raise LoadError("the size of the result depends on the data; the engine needs fixed sizes")
 
 
 RULES: dict[str, Rule] = {

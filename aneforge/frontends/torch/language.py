@@ -111,7 +111,7 @@ class Torch(Language):
                         operations.append(Operation("get_attr", {}, [(name, None)], name=name, source=result))
                         outputs.append(name)
             elif fx.op != "call_function":
-                raise LoadError(f"{fx.name} ({fx.op}): not a call of an op")
+                raise LoadError(f"{fx.name} ({fx.op}): the node is not a call of an op; export the program again")
             elif fx.target is not operator.getitem and (
                 fx.users or fx.target is torch.ops.aten._local_scalar_dense.default
             ):
@@ -166,8 +166,8 @@ class Torch(Language):
         """A tensor's only number, as a size or an index."""
         if isinstance(op.args[0], (Tensor, Deep)):
             raise LoadError(
-                "turns a computed number into a size or an index, and the engine needs fixed ones; fix the input that "
-                "it comes from (fixed={...}), or index with a tensor or a mask"
+                "a computed number is used as a size or an index; the engine needs fixed ones. Fix the input that it "
+                "comes from (fixed={...}), or index with a tensor or a mask"
             )
         number = numbers_of(op.args[0]).reshape(-1)[0].item()
         self.sizes.bind(op.fx.meta.get("val"), number)
@@ -182,7 +182,7 @@ class Torch(Language):
         elif name.startswith("wrap") and len(modules) == 1:
             chosen, operands = args[modules[0]], args[modules[0] + 1 :]
         else:
-            raise LoadError("the data decide which part runs; the engine runs a fixed program")
+            raise LoadError("the branch that runs depends on the data; the engine needs a fixed program")
         return importer.inline("", self.block(chosen), None, list(operands))
 
     def _count_picked(self, fx: Any, args: Any) -> None:
@@ -225,19 +225,19 @@ class Torch(Language):
         if (
             args
             and isinstance(args[0], Encoded)
-            and (kept := _transpose_weight(plain_name(str(target))[0], *args)) is not None
+            and (transposed := _transpose_weight(plain_name(str(target))[0], *args)) is not None
         ):
-            return [kept]
+            return [transposed]
         self._charge(op.fx)
-        plain = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
-        plain, named = tree_map_only(
-            torch.device, lambda _: torch.device("cpu"), (plain, {**op.kwargs, "pin_memory": None})
+        positional = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
+        positional, keyword_only = tree_map_only(
+            torch.device, lambda _: torch.device("cpu"), (positional, {**op.kwargs, "pin_memory": None})
         )
         if "pin_memory" not in op.kwargs:
-            del named["pin_memory"]
+            del keyword_only["pin_memory"]
         try:
             with torch.no_grad():
-                computed = target(*plain, **named)
+                computed = target(*positional, **keyword_only)
         except Exception as error:
             raise LoadError(f"a known value could not be computed: {first_line(error)}") from None
         return list(computed) if isinstance(op.fx.meta.get("val"), (tuple, list)) else [computed]
@@ -262,27 +262,29 @@ class Torch(Language):
             raise LoadError(REFUSED[base])
         if any("complex" in kind for kind in (*node.dtypes, *(kind for _, kind, _ in operands))):
             raise LoadError("the engine has no complex numbers")
-        before, after = order_arguments(op.fx.target, op.args, op.kwargs)
-        node.options = as_arrays(after)
+        positional, keyword_only = order_arguments(op.fx.target, op.args, op.kwargs)
+        node.options = as_arrays(keyword_only)
         if any(isinstance(value, Deep) for value, _, _ in operands):
-            return self._apply_deep_rule(node, base, full, before)
+            return self._apply_deep_rule(node, base, full, positional)
         rule = rule_for(node.kind)
         if rule is not None and base not in HOSTED and base not in indexing.RULES and _computes_floats(node, operands):
-            before = [self._in_fp16(argument) for argument in before]
+            positional = [self._in_fp16(argument) for argument in positional]
             operands = [(self._in_fp16(value), kind, shape) for value, kind, shape in operands]
         reason = _why_on_host(base, node, operands) if rule is not None or base in HOSTED else None
         try:
             if reason is None and rule is None:
-                raise LoadError(f"op {node.kind!r} is not supported")
+                raise LoadError(
+                    f"op {node.kind!r} is not supported; see docs/torch.md for the ops that the reader has"
+                )
             if reason is None and rule is not None:
-                return rule(node, *as_arrays(before))
+                return rule(node, *as_arrays(positional))
         except NoForm as no_form:
             reason = str(no_form)
         finally:
             if any(math.prod(shape) > _LARGE for _, _, shape in operands):
                 self.release()
-        kinds: Mapping[int, Sequence[Any]] = {id(value): rest for value, *rest in operands}
-        return host_nodes(node, before, after, kinds, str(reason))
+        kinds: Mapping[int, Sequence[Any]] = {id(value): stated for value, *stated in operands}
+        return host_nodes(node, positional, keyword_only, kinds, str(reason))
 
     def _in_fp16(self, value: Any) -> Any:
         """Integers beside floats become floats, which only the host can do; the op itself stays on the engine."""
@@ -308,7 +310,7 @@ class Torch(Language):
         )
         if function is None or not one_operand:
             axes = deep[0].ndim if deep else MAX_RANK + 1
-            raise LoadError(f"works on a tensor of {axes} axes; no engine takes more than {MAX_RANK}")
+            raise LoadError(f"an operand has {axes} axes; the engine takes at most {MAX_RANK}")
         result = function(node, *(argument.flat if isinstance(argument, Deep) else argument for argument in arguments))
         return Deep(result, deep[0].stored, deep[0].order)
 
@@ -319,13 +321,17 @@ class Torch(Language):
             return value
         if isinstance(value, np.ndarray):
             return torch.from_numpy(np.array(value))
-        wanted, kind = node.shapes[place], node.dtypes[place]
-        if value.shape != graph_shape(wanted):
-            if isinstance(value, Deep) or value.size != math.prod(graph_shape(wanted)) or len(wanted) > MAX_RANK:
+        stated_shape, kind = node.shapes[place], node.dtypes[place]
+        if value.shape != graph_shape(stated_shape):
+            if (
+                isinstance(value, Deep)
+                or value.size != math.prod(graph_shape(stated_shape))
+                or len(stated_shape) > MAX_RANK
+            ):
                 raise LoadError(
-                    f"gives shape {list(value.shape)}, not {list(wanted)}; this is a bug: please report it"
+                    f"the result has shape {list(value.shape)}, expected {list(stated_shape)}; please report this bug"
                 )
-            value = value.reshape(*graph_shape(wanted))
+            value = value.reshape(*graph_shape(stated_shape))
         if isinstance(value, Tensor) and (kind == "bool") != (value.dtype == "bool"):
             value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
         return value
@@ -344,14 +350,14 @@ class Torch(Language):
         """A result under the name that the user asked for, or under its own."""
         if isinstance(value, Deep):
             raise LoadError(
-                f"{importer.file}: output {place} has {value.ndim} axes; no engine gives more than {MAX_RANK}"
+                f"{importer.file}: output {place} has {value.ndim} axes; the engine gives at most {MAX_RANK}"
             )
         if not isinstance(value, Tensor):
             value = np.asarray(numbers_of(value), np.float64)
         name = value.name if isinstance(value, Tensor) else None
-        wanted = self.output_names[place] if place < len(self.output_names) else self.renamed.get(name or "")
-        if wanted and wanted != name:
-            return self.names.unique(wanted), value
+        chosen_name = self.output_names[place] if place < len(self.output_names) else self.renamed.get(name or "")
+        if chosen_name and chosen_name != name:
+            return self.names.unique(chosen_name), value
         leaf = not isinstance(value, Tensor) or value.definition.leaf
         return (self.names.unique(f"output_{place}") if leaf or not name else name), value
 
@@ -373,7 +379,7 @@ def _key(fx: Any) -> str:
 def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
     """On sizes, which are known numbers."""
     if any(isinstance(argument, Tensor) for argument in op.args):
-        raise LoadError("computes with what the graph computes, outside ATen; use a PyTorch op")
+        raise LoadError("Python arithmetic on a computed tensor is not supported; use a PyTorch op")
     try:
         return [op.fx.target(*op.args, **op.kwargs)]
     except Exception as error:

@@ -10,7 +10,7 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number, broadcast_to, gathered, padded, parts, sliced, truncated, truth
 from aneforge.frontends.forms.pointwise import triangle
-from aneforge.frontends.torch.deep import Deep
+from aneforge.frontends.torch.deep import MOST_AXES, Deep
 from aneforge.frontends.torch.node import Node, Rule, graph_shape
 from aneforge.frontends.torch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
@@ -60,18 +60,18 @@ def _reverse_axes(node: Node, x: Any) -> Tensor:
 
 def _move_axes(node: Node, x: Any, source: Any, destination: Any) -> Tensor:
     tensor = typed_tensor(x)
-    listed = [[axes] if isinstance(axes, int) else list(axes) for axes in (source, destination)]
-    order = np.moveaxis(np.empty((1,) * tensor.ndim), *listed)  # refuses what makes no sense
+    axis_lists = [[axes] if isinstance(axes, int) else list(axes) for axes in (source, destination)]
+    order = np.moveaxis(np.empty((1,) * tensor.ndim), *axis_lists)  # raises for axes that are out of range or repeated
     assert order.ndim == tensor.ndim
-    rest = [axis for axis in range(tensor.ndim) if axis not in [s % tensor.ndim for s in listed[0]]]
-    for position, source_axis in sorted(zip([d % tensor.ndim for d in listed[1]], listed[0], strict=True)):
-        rest.insert(position, source_axis % tensor.ndim)
-    return tensor.transpose(rest)
+    axis_order = [axis for axis in range(tensor.ndim) if axis not in [s % tensor.ndim for s in axis_lists[0]]]
+    for position, source_axis in sorted(zip([d % tensor.ndim for d in axis_lists[1]], axis_lists[0], strict=True)):
+        axis_order.insert(position, source_axis % tensor.ndim)
+    return tensor.transpose(axis_order)
 
 
 def _expand(node: Node, x: Any, *_: Any) -> Tensor:
-    tensor, wanted = typed_tensor(x), graph_shape(node.shape)
-    return tensor if tensor.shape == wanted else broadcast_to(tensor, wanted)
+    tensor, out_shape = typed_tensor(x), graph_shape(node.shape)
+    return tensor if tensor.shape == out_shape else broadcast_to(tensor, out_shape)
 
 
 def _to_copy(node: Node, x: Any, *_: Any) -> Any:
@@ -80,7 +80,7 @@ def _to_copy(node: Node, x: Any, *_: Any) -> Any:
     if target == "bool":
         return truth(x)
     if "complex" in target:
-        raise LoadError("complex numbers")
+        raise LoadError("a cast to complex numbers is not supported; the engine takes real numbers only")
     tensor = numeric(x)
     return truncated(tensor) if "int" in target and "float" in source else tensor
 
@@ -96,8 +96,10 @@ def _copy(node: Node, x: Any, source: Any, *_: Any) -> Any:
 def _slice(node: Node, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
     tensor = typed_tensor(x)
     axis = axes_of(dim, tensor.ndim)[0]
-    most = tensor.shape[axis]
-    return sliced(tensor, axis, 0 if start is None else int(start), most if end is None else min(int(end), most), step)
+    extent = tensor.shape[axis]
+    return sliced(
+        tensor, axis, 0 if start is None else int(start), extent if end is None else min(int(end), extent), step
+    )
 
 
 def _select(node: Node, x: Any, dim: int, index: int) -> Any:
@@ -134,19 +136,19 @@ def _as_operands(node: Node, tensors: Sequence[Any]) -> list[Tensor]:
 
 
 def _concat(node: Node, tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    listed = _as_operands(node, tensors)
+    operands = _as_operands(node, tensors)
     axis = axes_of(dim, len(node.shape))[0]
-    return listed[0] if len(listed) == 1 else af.concat(listed, axis=axis)
+    return operands[0] if len(operands) == 1 else af.concat(operands, axis=axis)
 
 
 def _stack(node: Node, tensors: Sequence[Any], dim: int = 0) -> Any:
     axis = axes_of(dim, len(node.shape))[0]
-    raised = tuple(1 if i == axis else extent for i, extent in enumerate(node.shape))
-    if len(raised) > 5:
-        listed = [tensor.reshape(int(np.prod(raised[:axis])), 1, -1) for tensor in _as_operands(node, tensors)]
-        return shaped(af.concat(listed, axis=1), node.shape)
-    listed = [tensor.reshape(*raised) for tensor in _as_operands(node, tensors)]
-    return listed[0] if len(listed) == 1 else af.concat(listed, axis=axis)
+    part_shape = tuple(1 if i == axis else extent for i, extent in enumerate(node.shape))
+    if len(part_shape) > MOST_AXES:
+        operands = [tensor.reshape(int(np.prod(part_shape[:axis])), 1, -1) for tensor in _as_operands(node, tensors)]
+        return shaped(af.concat(operands, axis=1), node.shape)
+    operands = [tensor.reshape(*part_shape) for tensor in _as_operands(node, tensors)]
+    return operands[0] if len(operands) == 1 else af.concat(operands, axis=axis)
 
 
 def _repeat(node: Node, x: Any, repeats: Sequence[int]) -> Tensor:
@@ -163,7 +165,9 @@ def _repeat_interleave(node: Node, x: Any, repeats: Any, dim: Any = None, *_: An
         tensor, dim = tensor.reshape(tensor.size), 0
     axis = axes_of(dim, tensor.ndim)[0]
     if isinstance(repeats, Tensor):
-        raise LoadError("numbers of repeats that the graph computes: the size of the result would follow from them")
+        raise LoadError(
+            "repeats are computed; the engine needs fixed ones, because the size of the result depends on them"
+        )
     times = np.asarray(repeats).reshape(-1)
     places = np.repeat(np.arange(tensor.shape[axis]), times if times.size > 1 else int(times[0]))
     return af.gather(tensor, places, axis=axis)
@@ -177,19 +181,19 @@ def _flip(node: Node, x: Any, dims: Sequence[int]) -> Tensor:
 def _roll(node: Node, x: Any, shifts: Any, dims: Any = ()) -> Tensor:
     tensor = typed_tensor(x)
     steps = [shifts] if isinstance(shifts, int) else list(shifts)
-    along = [dims] if isinstance(dims, int) else list(dims)
-    if not along:
+    axes = [dims] if isinstance(dims, int) else list(dims)
+    if not axes:
         return _roll_axis(tensor.reshape(tensor.size), 0, int(steps[0])).reshape(*tensor.shape)
-    for step, dim in zip(steps, along, strict=True):
+    for step, dim in zip(steps, axes, strict=True):
         tensor = _roll_axis(tensor, axes_of(dim, tensor.ndim)[0], int(step))
     return tensor
 
 
 def _roll_axis(x: Tensor, axis: int, step: int) -> Tensor:
-    far = step % x.shape[axis]
-    if far == 0:
+    shift = step % x.shape[axis]
+    if shift == 0:
         return x
-    first, last = parts(x, axis, [x.shape[axis] - far, far])
+    first, last = parts(x, axis, [x.shape[axis] - shift, shift])
     return af.concat([last, first], axis=axis)
 
 
@@ -218,7 +222,10 @@ def _pad(node: Node, x: Any, pad: Sequence[int], mode: str = "constant", value: 
 def _wrap_axis(x: Tensor, axis: int, before: int, after: int) -> Tensor:
     extent = x.shape[axis]
     if max(before, after) > extent or min(before, after) < 0:
-        raise LoadError(f"a circular pad of {before} and {after} around {extent} elements")
+        raise LoadError(
+            f"circular pads {before} and {after} are out of range for an axis of {extent} elements; each must be 0 to "
+            f"{extent}"
+        )
     ends = [sliced(x, axis, extent - before, extent)] if before else []
     begins = [sliced(x, axis, 0, after)] if after else []
     return af.concat([*ends, x, *begins], axis=axis) if ends or begins else x
@@ -255,8 +262,10 @@ def _windows(node: Node, x: Any, dim: int, size: int, step: int) -> Any:
     axis = axes_of(dim, tensor.ndim)[0]
     starts = np.arange(0, tensor.shape[axis] - int(size) + 1, int(step))
     places = starts[:, None] + np.arange(int(size))
-    if tensor.ndim + 1 > 5:
-        raise LoadError(f"windows of a tensor of rank {tensor.ndim}")
+    if tensor.ndim + 1 > MOST_AXES:
+        raise LoadError(
+            f"unfold of a tensor of rank {tensor.ndim} is not supported; the rank must be at most {MOST_AXES - 1}"
+        )
     windows = gathered(tensor, axis, places)
     order = [i for i in range(windows.ndim) if i != axis + 1] + [axis + 1]
     return windows.transpose(order)
@@ -320,7 +329,7 @@ RULES: dict[str, Rule] = {
 def _deep_view(node: Node, x: Deep, *_: Any) -> Any:
     if tuple(extent for extent in x.shape if extent != 1) == tuple(extent for extent in node.shape if extent != 1):
         order = [axis for axis in range(x.ndim) if x.shape[axis] != 1]
-        if len(node.shape) > 5 and order == sorted(order) and x.order == tuple(range(x.ndim)):
+        if len(node.shape) > MOST_AXES and order == sorted(order) and x.order == tuple(range(x.ndim)):
             return Deep.of(x.flat, node.shape)
     return shaped(x.laid_out(), node.shape)
 
@@ -344,9 +353,11 @@ def _deep_select(node: Node, x: Deep, dim: int, index: int) -> Any:
 
 def _deep_slice(node: Node, x: Deep, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     axis = int(dim) % x.ndim
-    most = x.shape[axis]
+    extent = x.shape[axis]
     lines = x.around(axis)
-    return shaped(sliced(lines, 1, int(start or 0), most if end is None else min(int(end), most), step), node.shape)
+    return shaped(
+        sliced(lines, 1, int(start or 0), extent if end is None else min(int(end), extent), step), node.shape
+    )
 
 
 def _deep_parts(node: Node, x: Deep, *rest: Any) -> list[Any]:
@@ -362,10 +373,10 @@ def _deep_expand(node: Node, x: Deep, *_: Any) -> Any:
     lead = len(node.shape) - x.ndim
     shape = (*(1,) * lead, *x.shape)
     result = Deep.of(x.laid_out(), shape)
-    for axis, (have, want) in enumerate(zip(shape, node.shape, strict=True)):
-        if have != want:
-            grown = (*result.shape[:axis], want, *result.shape[axis + 1 :])
-            result = Deep.of(result.around(axis).tile([1, want, 1]), grown)
+    for axis, (extent, target) in enumerate(zip(shape, node.shape, strict=True)):
+        if extent != target:
+            grown = (*result.shape[:axis], target, *result.shape[axis + 1 :])
+            result = Deep.of(result.around(axis).tile([1, target, 1]), grown)
     return result
 
 

@@ -106,7 +106,7 @@ def _batch_norm(
     *_: Any,
 ) -> Tensor:
     if training or mean is None:
-        raise LoadError("a batch norm that measures its batch: call module.eval() before exporting")
+        raise LoadError("training mode measures each batch; use module.eval() before exporting")
     return _normalise(x, weight, bias, mean, variance, eps)
 
 
@@ -119,7 +119,7 @@ def _batch_norm_inference(
 def _batch_norm_of_batch(node: Node, x: Any, weight: Any, bias: Any, *rest: Any) -> list[Any]:
     """Without running statistics every batch is its own: it is how an instance norm is decomposed."""
     if node.kind.endswith(".default"):
-        raise LoadError("a batch norm that measures its batch: call module.eval() before exporting")
+        raise LoadError("training mode measures each batch; use module.eval() before exporting")
     tensor, eps = numeric(x), float(rest[-1])
     axes = tuple(axis for axis in range(tensor.ndim) if axis != 1)
     centred = tensor - tensor.mean(axes)
@@ -139,11 +139,14 @@ def _variance(node: Node, x: Any, dim: Any = None, *rest: Any) -> Tensor:
     if isinstance(dim, bool):
         correction = int(dim)
     count = math.prod(tensor.shape[axis] for axis in axes)
-    less = 1.0 if correction is None else float(correction)
-    if count <= less:
-        raise LoadError(f"a variance of {count} elements, {less:g} less: it is infinite or undefined")
+    subtracted = 1.0 if correction is None else float(correction)
+    if count <= subtracted:
+        raise LoadError(
+            f"correction {subtracted:g} for {count} elements makes the divisor zero or negative; it must be less than "
+            f"{count}"
+        )
     centred = tensor - tensor.mean(tuple(axes))
-    return scaled(centred.square().mean(tuple(axes)), count / (count - less))
+    return scaled(centred.square().mean(tuple(axes)), count / (count - subtracted))
 
 
 def _var(node: Node, x: Any, *rest: Any) -> Any:

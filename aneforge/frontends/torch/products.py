@@ -57,14 +57,19 @@ def _linear(node: Node, x: Any, weight: Any, bias: Any = None) -> Tensor:
 
 def _add_product(node: Node, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * x + alpha * a @ b; a known matrix with a known line beside it is one linear op."""
-    first, second = float(node.options.get("beta", beta)), float(node.options.get("alpha", alpha))
+    input_factor, product_factor = float(node.options.get("beta", beta)), float(node.options.get("alpha", alpha))
     weight, bias = stored(b), stored(x)
-    if first == second == 1.0 and not isinstance(weight, Tensor) and isinstance(a, Tensor) and weight.ndim == 2:
+    if (
+        input_factor == product_factor == 1.0
+        and not isinstance(weight, Tensor)
+        and isinstance(a, Tensor)
+        and weight.ndim == 2
+    ):
         line = isinstance(bias, np.ndarray) and bias.shape == (weight.shape[1],)
         if line:
             return linear(numeric(a), weight.T, bias)
-    product = scaled(_product(a, b), second)
-    return product if first == 0.0 else scaled(numeric(x), first) + product
+    product = scaled(_product(a, b), product_factor)
+    return product if input_factor == 0.0 else scaled(numeric(x), input_factor) + product
 
 
 def _outer(node: Node, a: Any, b: Any) -> Tensor:
@@ -109,7 +114,7 @@ def _distance(node: Node, a: Any, b: Any, p: Any = 2.0, *_: Any) -> Tensor:
     elif power == math.inf:
         distance = gap.abs().amax(last)
     else:
-        raise LoadError(f"a distance by the norm of order {power:g}")
+        raise LoadError(f"p {power:g} is not supported; choose one: 1, 2, inf")
     return distance.reshape(*graph_shape(node.shape))
 
 
@@ -127,7 +132,7 @@ def _attention(
 ) -> Tensor:
     """The fused layer where it fits (one sample, one plane of mask); else its parts."""
     if float(dropout or 0.0) > 0:
-        raise LoadError("attention with dropout: call module.eval() before exporting")
+        raise LoadError("training mode drops elements at random; use module.eval() before exporting")
     query, key, value = numeric(q), numeric(k), numeric(v)
     scale, queries, keys = node.options.get("scale"), query.shape[-2], key.shape[-2]
     if causal and queries != keys:  # PyTorch counts from the first query, whatever the keys are

@@ -68,23 +68,23 @@ class _Program:
         for node, spec in zip(placeholders, signature.input_specs, strict=True):
             self._leaf(node, spec)
         block = self.language.block(module)
-        kept, states = self._results(block.outputs, signature.output_specs)
-        block.outputs = [*kept, *states]
+        results, states = self._results(block.outputs, signature.output_specs)
+        block.outputs = [*results, *states]
         function = Function(self.inputs, block, states=dict(states))
         importer = Importer(self.what, self.language, function, ports=self.ports, constants=self.constants)
         return importer.graph()
 
     def _results(self, outputs: Sequence[str], specs: Sequence[Any]) -> tuple[list[str], dict[str, str]]:
         """What the user returns, and the new values of states."""
-        kept: list[str] = []
+        results: list[str] = []
         states: dict[str, str] = {}
         for name, spec in zip(outputs, specs, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 if not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None):
-                    kept.append(name)
+                    results.append(name)
             elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 states[name] = self.language.renamed.get(str(spec.target), str(spec.target))
-        return kept, states
+        return results, states
 
     # Inputs.
 
@@ -95,7 +95,9 @@ class _Program:
                 return
             stored = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
             if spec.target not in stored:
-                raise LoadError(f"{self.what}: the weight {spec.target!r} is missing")
+                raise LoadError(
+                    f"{self.what}: the weight {spec.target!r} is missing; save the program again with its weights"
+                )
             self.constants[node.name] = stored[spec.target].detach()
         elif spec.kind is not InputKind.USER_INPUT:
             raise LoadError(f"{self.what}: input {node.name!r} is a {spec.kind.name.lower()}, which is not supported")

@@ -18,10 +18,13 @@ __all__ = ["RULES"]
 def _scale_and_zero(scale: Any, zero: Any) -> tuple[float, int]:
     """The scale and the zero point of a whole tensor."""
     if isinstance(scale, Tensor) or isinstance(zero, Tensor):
-        raise LoadError("a scale or a zero point that the graph computes")
+        raise LoadError("the scale or the zero point is computed; the engine needs fixed values")
     numbers = np.asarray(scale, np.float64), np.asarray(zero, np.float64)
     if numbers[0].size != 1 or numbers[1].size != 1:
-        raise LoadError(f"{numbers[0].size} scales and {numbers[1].size} zero points for a whole tensor")
+        raise LoadError(
+            f"{numbers[0].size} scales and {numbers[1].size} zero points are given; quantisation per tensor needs one "
+            "of each"
+        )
     return float(numbers[0].reshape(-1)[0]), int(numbers[1].reshape(-1)[0])
 
 
@@ -36,7 +39,7 @@ def _dequantise(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: A
     if not isinstance(codes, Tensor):
         return Encoded.affine(codes, factor, offset, bits=_bits(low, high))
     if int(high) - int(low) > 255:
-        raise LoadError(f"codes from {int(low)} to {int(high)}; the engine has those of 8 bits")
+        raise LoadError(f"codes from {int(low)} to {int(high)} are not supported; the engine takes at most 8 bits")
     return forms.dequantised(numeric(codes), factor, offset, _kind(low, high))
 
 
@@ -49,7 +52,9 @@ def _dequantise_channels(
     node: Node, codes: Any, scale: Any, zero: Any, axis: int, low: Any, high: Any, *_: Any
 ) -> Any:
     if any(isinstance(operand, Tensor) for operand in (codes, scale, zero)):
-        raise LoadError("quantised by channel, but not a stored weight")
+        raise LoadError(
+            "quantisation by channel is not supported for a computed tensor; the codes and scales must be stored"
+        )
     points = None if zero is None or not np.any(zero) else np.asarray(zero)
     return Encoded.affine(codes, np.asarray(scale), points, axis=int(axis), bits=_bits(low, high))
 
@@ -57,7 +62,9 @@ def _dequantise_channels(
 def _dequantise_groups(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Any:
     """One scale for each group of neighbours along the last axis."""
     if any(isinstance(operand, Tensor) for operand in (codes, scale, zero)):
-        raise LoadError("quantised by group, but not a stored weight")
+        raise LoadError(
+            "quantisation by group is not supported for a computed tensor; the codes and scales must be stored"
+        )
     points = None if zero is None or not np.any(zero) else np.asarray(zero).reshape(np.shape(scale))
     return Encoded.blockwise(codes, np.asarray(scale), points, bits=_bits(low, high))
 
@@ -72,7 +79,7 @@ def _fake_quantise(node: Node, x: Any, scale: Any, zero: Any, low: Any, high: An
 
 def _fake_quantise_channels(node: Node, x: Any, scale: Any, zero: Any, axis: int, low: Any, high: Any) -> Tensor:
     if isinstance(scale, Tensor) or isinstance(zero, Tensor):
-        raise LoadError("a scale or a zero point that the graph computes")
+        raise LoadError("the scale or the zero point is computed; the engine needs fixed values")
     ends = (int(low), int(high))
     return forms.fake_quantised(numeric(x), np.asarray(scale), np.asarray(zero), ends, int(axis))
 

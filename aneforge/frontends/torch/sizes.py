@@ -26,21 +26,21 @@ class Sizes:
 
     def bind_inputs(self, inputs: Sequence[tuple[str, Any]]) -> None:
         """Values for the symbols in the shapes of the inputs, from what the user gave."""
-        asked: set[str] = set()
+        symbolic: set[str] = set()
         for name, example in inputs:
             if not isinstance(example, torch.Tensor):
                 continue
             for axis, extent in enumerate(example.shape):
                 if isinstance(extent, torch.SymInt):
-                    self._bind_axis(f"{name}[{axis}]", extent, asked)
-        unknown = [name for name in self.dims if name not in asked]
+                    self._bind_axis(f"{name}[{axis}]", extent, symbolic)
+        unknown = [name for name in self.dims if name not in symbolic]
         if unknown and not self.lenient:
-            known = ", ".join(sorted(asked)) or "none"
+            known = ", ".join(sorted(symbolic)) or "none"
             raise LoadError(f"{self.what}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
 
-    def _bind_axis(self, name: str, extent: Any, asked: set[str]) -> None:
+    def _bind_axis(self, name: str, extent: Any, symbolic: set[str]) -> None:
         symbol = extent.node.expr
-        asked |= {name, str(symbol)}
+        symbolic |= {name, str(symbol)}
         size = self.dims.get(name, self.dims.get(str(symbol)))
         if not symbol.is_Symbol:
             return  # follows from others
@@ -48,12 +48,13 @@ class Sizes:
             if symbol in self.symbols:
                 return
             raise LoadError(
-                f"{self.what}: dimension {name} is open ({symbol}), and the engine needs fixed ones; give it a value: "
+                f"{self.what}: dimension {name} is open ({symbol}); the engine needs fixed sizes. Give it a value: "
                 f"af.load(..., dims={{{name!r}: 1}}), or --dim {name}=1"
             )
         if self.symbols.get(symbol, size) != size:
             raise LoadError(
-                f"{self.what}: {name} and another dimension are one, but {size} and {self.symbols[symbol]}"
+                f"{self.what}: {name} is {size}, but another dimension with the same symbol is "
+                f"{self.symbols[symbol]}; both must be equal"
             )
         self.symbols[symbol] = size
 
@@ -70,7 +71,7 @@ class Sizes:
         size = value.node.expr.subs(self.symbols)
         if size.free_symbols:
             raise LoadError(
-                f"{self.what}: a size ({size}) follows from the data; the engine needs fixed ones: fix the input "
+                f"{self.what}: a size ({size}) depends on the data; the engine needs fixed sizes. Fix the input "
                 "that it comes from (fixed={...})"
             )
         return (
@@ -97,8 +98,8 @@ class Sizes:
 
     def results(self, meta: Any) -> list[tuple[Shape, str]]:
         """Shape and type of each result."""
-        listed = meta if isinstance(meta, (tuple, list)) else [meta]
+        examples = meta if isinstance(meta, (tuple, list)) else [meta]
         return [
             (self.shape(example.shape), self.dtype(example)) if isinstance(example, torch.Tensor) else ((), "")
-            for example in listed
+            for example in examples
         ]

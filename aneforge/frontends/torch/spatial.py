@@ -56,7 +56,7 @@ def _max_pool(rank: int) -> Rule:
 def _max_pool_with_places(rank: int) -> Rule:
     def rule(node: Node, x: Any, *settings: Any) -> list[Any]:
         if 1 in node.wanted:
-            raise NoForm("gives the places of the largest elements too, which the engine's pool does not")
+            raise NoForm("the indices of the largest elements are read; the engine's pool has no such output")
         return [_max_pool(rank)(node, x, *settings), None]
 
     return rule
@@ -85,7 +85,7 @@ def _average_pool(rank: int) -> Rule:
         )
         if divisor is not None:
             if ceil:
-                raise LoadError("an average pool with a divisor of its own in ceil mode")
+                raise LoadError("divisor_override with ceil_mode is not supported; use one of them")
             result = scaled(result, math.prod(window) / float(divisor))
         return _in_stated_shape(result, node)
 
@@ -102,13 +102,13 @@ def _adaptive_average(rank: int) -> Rule:
 
     def rule(node: Node, x: Any, *_: Any) -> Tensor:
         image = _with_batch(numeric(x), rank)
-        wanted = node.shape[-rank:]
-        if all(out == 1 for out in wanted):
+        out_extents = node.shape[-rank:]
+        if all(out == 1 for out in out_extents):
             return _in_stated_shape(image.mean(tuple(range(2, 2 + rank))), node)
-        if rank < 3 and all(extent % out == 0 for extent, out in zip(image.shape[2:], wanted, strict=True)):
-            window = [extent // out for extent, out in zip(image.shape[2:], wanted, strict=True)]
+        if rank < 3 and all(extent % out == 0 for extent, out in zip(image.shape[2:], out_extents, strict=True)):
+            window = [extent // out for extent, out in zip(image.shape[2:], out_extents, strict=True)]
             return _in_stated_shape(average_pool(image, window, stride=window), node)
-        for place, out in enumerate(wanted):
+        for place, out in enumerate(out_extents):
             extent = image.shape[2 + place]
             shares = np.zeros((out, extent))
             for row, (first, last) in enumerate(_windows(extent, out)):
@@ -122,7 +122,7 @@ def _adaptive_average(rank: int) -> Rule:
 def _adaptive_max(rank: int) -> Rule:
     def rule(node: Node, x: Any, *_: Any) -> list[Any]:
         if 1 in node.wanted:
-            raise NoForm("gives the places of the largest elements too, which the engine's pool does not")
+            raise NoForm("the indices of the largest elements are read; the engine's pool has no such output")
         image = _with_batch(numeric(x), rank)
         for place, out in enumerate(node.shape[-rank:]):
             axis = 2 + place
@@ -171,7 +171,7 @@ def _resize_weights(kind: str, extent: int, out: int, align: bool, scale: float 
     import torch
 
     if extent > _LONGEST:
-        raise NoForm(f"resampling an axis of {extent:,} elements; the limit is {_LONGEST:,}")
+        raise NoForm(f"an axis of {extent:,} elements is too long to resample; the limit is {_LONGEST:,}")
     aten, signals = torch.ops.aten, torch.eye(extent, dtype=torch.float64)[None]
     if kind == "nearest":
         line = aten.upsample_nearest1d(signals, [out], scale)[0]
@@ -231,17 +231,17 @@ def _fold(node: Node, x: Any, out: Any, size: Any, dilation: Any, padding: Any, 
     columns = numeric(x)
     columns = columns.reshape(1, *columns.shape) if columns.ndim == 2 else columns
     window, pad, spread = pair_of(size, 2), pair_of(padding, 2), pair_of(dilation, 2)
-    step, wanted = pair_of(stride, 2), pair_of(out, 2)
-    counts = [(wanted[i] + 2 * pad[i] - spread[i] * (window[i] - 1) - 1) // step[i] + 1 for i in range(2)]
+    step, out_size = pair_of(stride, 2), pair_of(out, 2)
+    counts = [(out_size[i] + 2 * pad[i] - spread[i] * (window[i] - 1) - 1) // step[i] + 1 for i in range(2)]
     channels = columns.shape[1] // (window[0] * window[1])
-    laid = columns.reshape(columns.shape[0], columns.shape[1], *counts)
+    windows = columns.reshape(columns.shape[0], columns.shape[1], *counts)
     summed = af.conv_transpose(
-        laid, const(_window_kernels(channels, window)), stride=tuple(step), dilation=tuple(spread), groups=channels
+        windows, const(_window_kernels(channels, window)), stride=tuple(step), dilation=tuple(spread), groups=channels
     )
-    short = [max(0, wanted[i] + 2 * pad[i] - summed.shape[2 + i]) for i in range(2)]
-    if any(short):
-        summed = summed.pad(((0, 0), (0, 0), (0, short[0]), (0, short[1])))
-    cut = summed.slice_by_size([0, 0, *pad], [*summed.shape[:2], *wanted])
+    missing = [max(0, out_size[i] + 2 * pad[i] - summed.shape[2 + i]) for i in range(2)]
+    if any(missing):
+        summed = summed.pad(((0, 0), (0, 0), (0, missing[0]), (0, missing[1])))
+    cut = summed.slice_by_size([0, 0, *pad], [*summed.shape[:2], *out_size])
     return _in_stated_shape(cut, node)
 
 

@@ -27,16 +27,16 @@ def scalar(value: Any) -> float | None:
 def numeric(value: Any) -> Tensor:
     """An argument as an fp16 tensor: a bool is 0 or 1."""
     if isinstance(value, Deep):
-        raise LoadError(f"a tensor of {len(value.shape)} axes; no engine takes more than {MOST_AXES}")
+        raise LoadError(f"an operand has {len(value.shape)} axes; the engine takes at most {MOST_AXES}")
     return as_number(value)
 
 
 def shaped(x: Tensor, shape: Shape) -> Tensor | Deep:
     """The same elements under another shape, whatever its rank."""
-    wanted = graph_shape(shape)
-    if len(wanted) > MOST_AXES:
-        return Deep.of(x, wanted)
-    return x if x.shape == wanted else x.reshape(*wanted)
+    out_shape = graph_shape(shape)
+    if len(out_shape) > MOST_AXES:
+        return Deep.of(x, out_shape)
+    return x if x.shape == out_shape else x.reshape(*out_shape)
 
 
 def axes_of(dim: Any, rank: int) -> list[int]:
@@ -47,7 +47,7 @@ def axes_of(dim: Any, rank: int) -> list[int]:
     size = max(rank, 1)
     for axis in axes:
         if not -size <= int(axis) < size:
-            raise LoadError(f"axis {axis} of a tensor of rank {rank}")
+            raise LoadError(f"axis {axis} is out of range for a tensor of rank {rank}")
     return sorted({int(axis) % size for axis in axes})
 
 
