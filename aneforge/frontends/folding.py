@@ -1,4 +1,4 @@
-"""What a constant costs to compute, known before it is computed."""
+"""Estimate what a constant costs before it is computed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Array = np.ndarray
 _MATRICES = ("MatMul", "MatMulInteger", "QLinearMatMul")
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv")
 _SLOW = ("CumSum", "Det", "GridSample", "LRN", "NonMaxSuppression", "Resize", "RoiAlign", "Upsample")
-_IN_PYTHON = 16  # how much longer the reference evaluator takes for what it walks in Python
+_IN_PYTHON = 16  # how much slower ops are that the reference evaluator runs in Python
 
 
 class Folding:
-    """What one model has spent on constants so far."""
+    """The cost of the constants of one model so far."""
 
     def __init__(self, file_bytes: int) -> None:
-        self.free = 8 * file_bytes  # a large model may well compute with each of its weights
+        self.free = 8 * file_bytes  # a large model may compute with each of its weights
         self.bytes = self.work = 0
 
     def charge(self, size: int, work: int, where: str) -> None:
-        """Numbers that are made, and work; what is over a budget is refused before it is done."""
+        """Add a cost; raise before the work is done if it is over a budget."""
         self.bytes += 8 * size
         self.work += work
         spend("folded_bytes", self.bytes, f"{where}: computing constants", self.free)
@@ -35,7 +35,7 @@ class Folding:
 
 
 def onnx_cost(kind: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[int, int]:
-    """At most how many numbers an op of ONNX makes of known inputs, and how much work that is."""
+    """Return upper limits for the elements that an ONNX op creates from known inputs, and for its work."""
     arrays = [None if operand is None else _array(operand) for operand in inputs]
     read = sum(array.size for array in arrays if array is not None)
     if not arrays or arrays[0] is None:
@@ -45,12 +45,12 @@ def onnx_cost(kind: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tup
 
 
 def _array(value: Any) -> Array:
-    """A compressed weight counts by its shape."""
+    """Return an array of the same shape; an encoded weight is not decoded."""
     return value if isinstance(value, np.ndarray) else np.broadcast_to(np.float32(0), value.shape)
 
 
 def _numbers(array: Array | None) -> list[float]:
-    """A few numbers of a tensor; what is not finite counts as none, since the op itself refuses it."""
+    """Return the first numbers of a tensor, with 0 for those that are not finite; the op itself refuses them."""
     if array is None or array.dtype.kind not in "iufb":
         return []
     return [float(number) if math.isfinite(number) else 0.0 for number in array.reshape(-1)[:64]]
@@ -61,7 +61,7 @@ def _sizes(array: Array | None) -> list[int]:
 
 
 def _result_cost(kind: str, x: Array, arrays: Sequence[Array | None], attrs: Mapping[str, Any]) -> tuple[int, int]:
-    """Numbers made, and multiplications for each."""
+    """Return the elements that an op creates, and the multiplications for each."""
     operands = [*arrays, None, None, None, None]
     if kind == "ConstantOfShape":
         return math.prod(_sizes(x)), 1
@@ -90,7 +90,7 @@ def _result_cost(kind: str, x: Array, arrays: Sequence[Array | None], attrs: Map
 
 
 def _broadcast(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Elementwise ops; where shapes do not fit each other the op is another, which makes no more than it reads."""
+    """Return the size of the broadcast shape. If the shapes do not broadcast, the op creates at most what it reads."""
     try:
         return math.prod(np.broadcast_shapes(*shapes))
     except ValueError:

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""ONNX files as records: nodes, blocks, functions and ports, and what the standard asks of names and sizes."""
+"""Turn ONNX files into records: nodes, blocks, functions and ports. Checks names, types and opsets."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _STANDARD = ("", "ai.onnx")
 
 
 def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
-    """The graph of an ONNX file."""
+    """Return the graph of an ONNX file."""
     onnx = _package(file.name)
     return _graph(onnx, open_model(onnx, file), file.name, file.parent, dims, fixed, file.stat().st_size)
 
 
 def read_model(model: Any, dims: Mapping[str, int], fixed: Mapping[str, Any], folder: Path | None = None) -> Graph:
-    """The graph of a model in memory; weights outside it are looked for in ``folder``, and nowhere without one."""
+    """Return the graph of a model in memory. External weights are read from ``folder`` only."""
     name = model.graph.name if isinstance(model.graph.name, str) else ""
     label = shown(name)[:80] or "model"
     return _graph(_package("model"), model, label, folder, dims, fixed, model.ByteSize())
@@ -74,7 +74,7 @@ def _graph(
 
 
 class Records:
-    """A model as records. Nodes keep the message that they were read from, for the standard's own evaluator."""
+    """A model as records. Each keeps its protobuf message, which the ONNX reference evaluator needs."""
 
     def __init__(self, onnx: Any, model: Any, name: str) -> None:
         self.onnx, self.model, self.name = onnx, model, name
@@ -103,7 +103,7 @@ class Records:
         return Function(inputs, Block([], outputs, self._operations(graph.node, self.opsets)))
 
     def ports(self) -> dict[str, Port]:
-        """Names of open dimensions."""
+        """Return the names of open dimensions by input."""
         ports = {}
         for port in self.model.graph.input:
             extents = port.type.tensor_type.shape.dim
@@ -121,7 +121,7 @@ class Records:
         return TensorType(element_type(self.onnx, kind.elem_type), tuple(extents))
 
     def _check_names(self, graph: Any) -> None:
-        """What the standard asks of names: they are text, and each value is made once."""
+        """Check that names are text and that each value is defined once."""
         value_names = [port.name for port in graph.input] + [
             name for node in graph.node for name in node.output if name
         ]
@@ -162,13 +162,13 @@ class Records:
         )
 
     def block(self, graph: Any, opsets: Mapping[str, int]) -> Block:
-        """A branch or the body of a loop; its weights are records of their own."""
+        """Return a branch or the body of a loop; each of its weights is a record too."""
         inputs: list[tuple[str, Type | None]] = [(port.name, None) for port in graph.input]
         stored = [Operation(INITIALIZER, {}, [(t.name, None)], name=t.name, source=t) for t in graph.initializer]
         return Block(inputs, [port.name for port in graph.output], stored + self._operations(graph.node, opsets))
 
     def function(self, body: Any, call: Any, opsets: Mapping[str, int]) -> Block:
-        """The nodes of a function, with the attributes of one call of it."""
+        """Return the nodes of a function, with the attributes of one call."""
         attributes = {attribute.name: attribute for attribute in (*body.attribute_proto, *call.attribute)}
         nodes = []
         for node in body.node:
@@ -186,7 +186,7 @@ def _opsets(imports: Sequence[Any]) -> dict[str, int]:
 
 
 def _bind_attributes(node: Any, attributes: Mapping[str, Any]) -> None:
-    """Attributes of a function's node that stand for those of the call; one that the call lacks is left out."""
+    """Replace references to function attributes by the values of the call; drop those that the call does not give."""
     bound = []
     for attribute in node.attribute:
         if not attribute.ref_attr_name:

@@ -1,4 +1,4 @@
-"""Attention and rotary positions of the ONNX standard."""
+"""Attention and rotary embeddings of the ONNX standard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _rotary(node: Node, x: Value, cos: Value, sin: Value, places: Value | None =
 def _attention(
     node: Node, q: Value, k: Value, v: Value, mask: Value | None = None, *unsupported: Value | None
 ) -> Tensor | list[Tensor]:
-    """Plain attention as the engine's layer. What it leaves out, the standard's own definition says."""
+    """Map plain attention to the engine's layer. Other cases use the standard's own definition."""
     if any(operand is not None for operand in unsupported) or node.outputs > 1:
         raise NoForm("a past or further results are not supported; export keys and values apart")
     if any(int(node.attr(name, -1)) >= 0 for name in ("left_window_size", "right_window_size")):
@@ -53,8 +53,8 @@ def _attention(
 
 
 def _added(mask: Value) -> Value:
-    """What is added to the scores; truth values say what counts. A row where nothing counts gives zeros, which a sum
-    cannot say."""
+    """Return what is added to the scores. In a boolean mask, True keeps a key. ONNX gives zeros for a row that
+    excludes every key; a sum cannot give that."""
     if isinstance(mask, Tensor):
         if mask.dtype == "bool":
             raise NoForm(
@@ -70,4 +70,4 @@ def _added(mask: Value) -> Value:
 RULES: dict[str, Rule] = {"RotaryEmbedding": _rotary}
 
 PREFERRED: dict[str, Rule] = {"Attention": _attention}
-"""Forms that are better than the standard's own definition of an op, where they hold; it stands where they refuse."""
+"""Rules that are tried before the standard's own definition of an op, which is used where they raise."""

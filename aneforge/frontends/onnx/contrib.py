@@ -1,4 +1,4 @@
-"""Ops of the domain com.microsoft that exporters and ONNX Runtime's optimiser write: fused forms of plain ones."""
+"""Ops of the domain com.microsoft: fused ops that exporters and ONNX Runtime's optimiser write."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _fused_gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tenso
 
 
 def _nhwc_conv(node: Node, x: Value, weight: Value, bias: Value | None = None) -> Tensor:
-    """Channels last in what is read and written; the kernel is laid out as everywhere."""
+    """Input and output have channels last; the kernel has the usual layout."""
     image = as_tensor(x)
     inner, outer = _channel_orders(image.ndim)
     result = spatial.RULES["Conv"](node, image.transpose(inner), weight, bias)
@@ -93,7 +93,7 @@ def _nhwc_conv(node: Node, x: Value, weight: Value, bias: Value | None = None) -
 
 
 def _channel_orders(rank: int) -> tuple[list[int], list[int]]:
-    """Axes from channels last to channels first, and back."""
+    """Return the axis orders from channels last to channels first, and back."""
     return [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
 
 
@@ -130,7 +130,7 @@ def _rms_norm(node: Node, x: Value, gamma: Value) -> Tensor:
 
 
 def _group_norm(node: Node, x: Value, gamma: Value, beta: Value) -> Tensor:
-    """Channels last unless it says otherwise; a swish may follow."""
+    """Channels are last unless channels_last is 0; a swish may follow."""
     tensor = as_tensor(x)
     inner, outer = _channel_orders(tensor.ndim)
     channels_last = bool(node.attr("channels_last", 1))
@@ -147,7 +147,7 @@ def _rotary(node: Node, x: Value, places: Value, cos: Value, sin: Value) -> Tens
     tensor, heads = as_tensor(x), int(node.attr("num_heads", 0))
     positions = known(places, "the positions").astype(int)
     length = tensor.shape[1] if tensor.ndim == 3 else tensor.shape[2]
-    if positions.size == 1:  # where the first place is; the others follow
+    if positions.size == 1:  # the first position; the others follow it
         positions = np.arange(length)[None] + int(positions.reshape(-1)[0])
     size = int(node.attr("rotary_embedding_dim", 0))
     if tensor.ndim == 3 and not heads:
@@ -167,7 +167,7 @@ def _attention(
     scores_bias: Value | None = None,
     *unsupported: Value | None,
 ) -> list[Value]:
-    """One product for queries, keys and values, then attention."""
+    """Compute queries, keys and values with one product, then attention."""
     if past is not None or any(operand is not None for operand in unsupported) or node.attr("do_rotary", 0):
         raise NoForm(
             "a past in one tensor, do_rotary and inputs after the sixth are not supported; export keys and values "
@@ -187,7 +187,7 @@ def _attention(
 def _masked_attention(
     node: Node, q: Tensor, k: Tensor, v: Tensor, padding: Value | None, scores_bias: Value | None
 ) -> Tensor:
-    """With what is added to the scores, and places of keys that do not count."""
+    """Apply attention with a bias on the scores and a mask for padded keys."""
     scale = float(node.attr("scale", 0.0)) or None
     causal = bool(node.attr("unidirectional", 0))
     queries, keys = q.shape[2], k.shape[2]
@@ -209,7 +209,7 @@ def _add_masks(a: Value | None, b: Value) -> Value:
 
 
 def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: int) -> np.ndarray:
-    """Known lengths [samples], or known marks [samples, keys], [samples, queries, keys]."""
+    """The mask must be known: lengths [samples], or flags [samples, keys] or [samples, queries, keys]."""
     marks = known(padding, "which places count")
     excluded = float(node.attr("mask_filter_value", -10000.0))
     if marks.shape == (samples,):
@@ -238,7 +238,7 @@ def _multi_head(
     past_v: Value | None = None,
     *unsupported: Value | None,
 ) -> list[Value]:
-    """Queries, keys and values that are projected already; keys and values may come by head."""
+    """Queries, keys and values are already projected; keys and values may be split into heads."""
     if any(operand is not None for operand in unsupported):
         raise NoForm("a cache that is written in place is not supported; export the past as inputs and outputs")
     if k is None or v is None or as_tensor(q).ndim != 3:
@@ -278,7 +278,7 @@ def _group_query(
     sin: Value | None = None,
     *unsupported: Value | None,
 ) -> list[Value]:
-    """Each place looks back; the past has a length that is known when the file is read."""
+    """Causal attention. The length of the past must be known when the file is read."""
     if any(operand is not None for operand in unsupported) or node.attr("smooth_softmax", 0):
         raise NoForm(
             "position_ids, attention_bias, head_sink and smooth_softmax are not supported; export the model without "
@@ -326,7 +326,8 @@ def _split_heads(
 
 
 def _total_length(lengths: Value | None, total: Value | None) -> int:
-    """How many places there are with the new ones: the last index of each sample, which must agree."""
+    """Return the sequence length with the new positions. ``lengths`` has the last index of each sample; all must be
+    equal."""
     if lengths is None:
         return whole_numbers(total, "the number of places")[0]
     totals = {last + 1 for last in whole_numbers(lengths, "the lengths of the sequences")}
@@ -338,7 +339,8 @@ def _total_length(lengths: Value | None, total: Value | None) -> int:
 def _join_past(
     key: Tensor, value: Tensor, past_k: Value | None, past_v: Value | None, past_length: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Keys and values that are looked at, and what is handed on: a longer past is a buffer that is written into."""
+    """Return the keys and values to attend to, and the present ones. A past longer than needed is a buffer, whose
+    unused part is kept."""
     new = [key, value]
     if past_k is None or past_v is None:
         if past_length:

@@ -1,4 +1,4 @@
-"""Operations of ONNX about values as such: weights of inner blocks, branches, loops and calls of functions."""
+"""Control flow of ONNX, settled while the file is read: weights of inner blocks, branches and loops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _run_round(importer: Importer, name: str, body: Block, scope: Scope, operand
 
 
 def _loop_results(importer: Importer, state: Results, lines: Sequence[Results], axes: Sequence[int]) -> list[Any]:
-    """The last state, then the results of all rounds joined."""
+    """Return the last state, then the joined results of all rounds."""
     joined = [
         stack([value for value, _ in line], axis, any(_is_single(kind) for _, kind in line))
         for line, axis in zip(lines, axes, strict=True)
@@ -62,7 +62,7 @@ def _is_single(kind: Type | None) -> bool:
 
 
 def _loop(importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
-    """A loop of known length, written out round by round."""
+    """Unroll a loop of known length."""
     limit, condition, *_ = op.inputs
     rounds = sys.maxsize if limit is None else int(known(limit, "the number of rounds").reshape(-1)[0])
     going = condition is None or is_true(condition, "the condition")
@@ -83,7 +83,7 @@ def _loop(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
 
 
 def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
-    """A loop over the places along an axis of some inputs, whose results are joined along one."""
+    """Unroll a loop over an axis of some inputs; its results are joined along an axis."""
     if operation.version < 9:
         raise LoadError("opset 8 is not supported for Scan; the model needs opset 9 or later. Convert it")
     body, count = _body(operation, "body"), int(op.attr("num_scan_inputs", 0))

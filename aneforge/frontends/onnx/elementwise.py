@@ -41,7 +41,7 @@ def _clip(node: Node, x: Value, low: Value | None = None, high: Value | None = N
 def _prelu(node: Node, x: Value, slope: Value) -> Tensor:
     tensor = as_tensor(x)
     by_channel = slope.ndim == 1 and tensor.ndim > 2 and slope.shape[0] == tensor.shape[1] != tensor.shape[-1]
-    if by_channel and isinstance(slope, np.ndarray):  # as files before opset 7 have it
+    if by_channel and isinstance(slope, np.ndarray):  # the form of files before opset 7
         slope = slope.reshape(-1, *(1,) * (tensor.ndim - 2))
     return forms.prelu(tensor, slope)
 

@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
-"""An ONNX file opened without reading its weights: they stay in the file, mapped, until somebody looks at them.
+"""Open an ONNX file without reading its weights: they stay in the file, mapped, until they are used.
 
-The file is a protobuf message. Its large weights are cut out of the message before the onnx package parses it, and
-stand in it as weights that lie in another file (the standard's own external data), which is this one.
+The file is a protobuf message. Its large weights are cut out before the onnx package parses it. In their place
+stand references (the standard's external data) to their bytes in this same file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["StoredWeights", "open_model"]
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5  # field numbers of onnx.proto
 _TENSOR_TYPE, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 2, 9, 13, 14
 _LEAST = 4096  # smaller weights stay in the message
-_WHOLE_BYTES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16))  # element types that fill bytes
-_VARINT_BYTES = 10  # the longest that protobuf has
+_WHOLE_BYTES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16))  # element types of whole bytes
+_VARINT_BYTES = 10  # the limit of protobuf
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
 
 def open_model(onnx: Any, file: Path) -> Any:
-    """The model of a file; large weights lie in the file still."""
+    """Return the model of a file; large weights stay in the file."""
     try:
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             model = onnx.ModelProto()
@@ -42,7 +42,7 @@ def open_model(onnx: Any, file: Path) -> Any:
 
 
 def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """Number, wire type, where a field starts, where its content starts, and where it ends."""
+    """Yield for each field: its number, wire type, start, start of content, and end."""
     place = begin
     while place < end:
         start = place
@@ -103,7 +103,7 @@ def _strip_weights(data: Any, name: str) -> bytes:
 
 
 def _outside(data: Any, begin: int, end: int, name: str) -> bytes:
-    """A weight whose bytes lie at their place in this file."""
+    """Return a weight's message with its bytes replaced by a reference to this file."""
     fields = list(_fields(data, begin, end))
     kinds = [_varint(data, body)[0] for number, kind, _, body, _ in fields if number == _TENSOR_TYPE and not kind]
     raw = [(body, stop) for number, _, _, body, stop in fields if number == _TENSOR_RAW]
@@ -118,7 +118,7 @@ def _outside(data: Any, begin: int, end: int, name: str) -> bytes:
 
 
 class StoredWeights:
-    """The numbers of a model's weights: mapped, never read ahead, and only from the model's own folder."""
+    """The weights of a model. Files are mapped, and only files in the model's own folder are opened."""
 
     def __init__(self, onnx: Any, name: str, folder: Path | None) -> None:
         self._onnx, self._name = onnx, name
@@ -147,7 +147,7 @@ class StoredWeights:
             raise LoadError(
                 f"{where} needs bytes {begin} to {begin + size} of {place.name!r}, which has {len(data)} bytes"
             )
-        if packed:  # sub-byte types: the onnx package knows how they lie
+        if packed:  # sub-byte types: the onnx package unpacks them
             inline = self._onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
             inline.raw_data = data[begin : begin + size]
             return self._onnx.numpy_helper.to_array(inline)
@@ -175,7 +175,7 @@ class StoredWeights:
         return self._maps[place]
 
     def release(self) -> None:
-        """Give back the memory of what was looked at; it comes from the file again if somebody asks."""
+        """Release the memory of weights that were read; the file still has them."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for mapping in self._maps.values():
                 mapping.madvise(mmap.MADV_DONTNEED)

@@ -17,12 +17,12 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["Typed", "evaluate", "host_results", "result_types", "single_node_model"]
 
-_IN_BODY = 4096  # static numbers up to this many are part of the body; larger ones are weights of the graph
+_IN_BODY = 4096  # up to this many known numbers are part of the body; larger arrays are weights of the graph
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A value and what the file says of it: the element type, and the shape (a single number has none)."""
+    """A value with the element type and shape that the file gives it; a single number has shape ()."""
 
     value: Value
     element: int
@@ -30,7 +30,7 @@ class Typed:
 
 
 def single_node_model(onnx: Any, proto: Any, inputs: Mapping[str, Typed], opsets: Any) -> tuple[Any, list[Tensor]]:
-    """One node as a model: static inputs are stored in it, the others are its ports, in the order returned."""
+    """Return a model of one node, and the tensors for its ports in order. Known inputs are stored in the model."""
     helper = onnx.helper
     ports, stored, operands = [], [], []
     for name, typed in inputs.items():
@@ -46,10 +46,10 @@ def single_node_model(onnx: Any, proto: Any, inputs: Mapping[str, Typed], opsets
 
 
 def result_types(onnx: Any, model: Any) -> dict[str, tuple[int, tuple[int, ...]]] | None:
-    """Element type and shape of each result, or None where a shape depends on numbers or a type is no tensor."""
+    """Element type and shape of each result, or None if a shape depends on data or a result is not a tensor."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-    except Exception:  # an op that is wrong in itself, or unknown to the standard
+    except Exception:  # the node is not valid, or the standard does not have the op
         return None
     types = {}
     for port in inferred.graph.output:
@@ -63,7 +63,7 @@ def result_types(onnx: Any, model: Any) -> dict[str, tuple[int, tuple[int, ...]]
 
 
 def _graph_dtype(onnx: Any, element: int) -> str | None:
-    """The graph's type for an element type of the file."""
+    """Return the graph's type for an element type of the file."""
     name = onnx.TensorProto.DataType.Name(element)
     if name in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"):
         return "fp16"
@@ -73,7 +73,7 @@ def _graph_dtype(onnx: Any, element: int) -> str | None:
 
 
 def host_results(onnx: Any, proto: Any, inputs: Mapping[str, Typed], opsets: Any, reason: str) -> list[Typed] | None:
-    """The results of a node as host ops, or None where it has no fixed meaning."""
+    """Return the results of a node as host ops, or None if their shapes or types are not fixed."""
     model, operands = single_node_model(onnx, proto, inputs, opsets)
     types = result_types(onnx, model)
     if types is None or not operands:
@@ -118,7 +118,7 @@ def _session(body: str) -> tuple[Any, list[tuple[str, Any, tuple[int, ...]]]]:
 
 
 def evaluate(kind: str, body: str, operands: Sequence[np.ndarray], output: int) -> np.ndarray:
-    """One result of a host op; a single number comes as one of a line."""
+    """Return one result of a host op; a single number gets shape (1,)."""
     session, ports = _session(body)
     feeds = {
         name: np.asarray(operand).astype(dtype).reshape(shape)

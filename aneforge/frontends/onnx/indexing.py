@@ -1,4 +1,4 @@
-"""Elements picked, replaced, sorted and marked: what the engine does at places that are fixed, and in order."""
+"""Gather, scatter, sort and one-hot ops. The engine needs fixed indices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _scatter_nd(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
 
 
 def _tensor_scatter(node: Node, cache: Value, update: Value, places: Value | None = None) -> Tensor:
-    """A cache whose lines from a place on are replaced, for each sample from its own place."""
+    """Write an update into a cache, for each sample from its own start."""
     cached, new = as_tensor(cache), as_tensor(update)
     axis = axis_of(int(node.attr("axis", -2)), cached.ndim)
     begins = [0] * cached.shape[0] if places is None else whole_numbers(places, "write_indices")
@@ -79,7 +79,7 @@ def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
 
 
 def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
-    """The elements are one layer of the engine, their positions a sort."""
+    """The values are one layer of the engine; the indices come from a sort."""
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", -1)), tensor.ndim)
     k = int(node.attr("k", 0)) if count is None else int(number(count, "k"))
@@ -89,17 +89,17 @@ def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
 
 
 def _hardmax(node: Node, x: Value) -> Tensor:
-    """1 at the first of the largest elements of each line, 0 elsewhere."""
+    """1 at the first maximum along the axis, 0 elsewhere."""
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", -1 if node.opset >= 13 else 1)), tensor.ndim)
-    if node.opset < 13:  # everything behind the axis is one line
+    if node.opset < 13:  # the axis and all after it are one row
         flat = tensor.reshape(int(np.prod(tensor.shape[:axis], dtype=int)), -1)
         return af.one_hot(flat.argmax(-1).reshape(flat.shape[0]), flat.shape[1]).reshape(*tensor.shape)
     return in_rows(tensor, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))
 
 
 def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
-    """Computed whole numbers as marks on a new axis; those below zero count from the end."""
+    """Computed indices as one-hot vectors on a new axis; a negative index counts from the end."""
     places, size = as_tensor(indices), int(number(depth, "the depth"))
     off, on = (float(mark) for mark in known(values, "the values").reshape(-1))
     counted = af.where(places.less(0.0), places + float(size), places)

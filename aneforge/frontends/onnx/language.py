@@ -1,6 +1,6 @@
 # pyright: reportMissingImports=false
-"""ONNX's language: what the standard says of a node, its own evaluator for known values, and its definitions of ops
-by other ops."""
+"""How the importer reads ONNX: checks against the standard's schemas, the reference evaluator for known values, and
+the standard's definitions of ops by other ops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Onnx"]
 _MOST_NUMBER = 1 << 31
 _STANDARD = ("", "ai.onnx")
 _CONTRIB = "com.microsoft"
-_OF_SHAPES = ("Shape", "Size")  # what they read of a tensor is known, whatever it holds
+_OF_SHAPES = ("Shape", "Size")  # they read the shape of a tensor, which is known
 _CHANGES_TYPE = frozenset(("ArgMax", "ArgMin", "Cast", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "TopK"))
 
 
@@ -58,7 +58,7 @@ class Onnx(Language):
         return CONTROL.get(operation.kind)
 
     def _call(self, importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
-        """The nodes of a function of the file in place of its call."""
+        """Inline a function of the file."""
         proto, opsets = operation.source
         body = self.records.functions[proto.domain, proto.op_type]
         return importer.inline(
@@ -84,16 +84,16 @@ class Onnx(Language):
         return node
 
     def _check_numbers(self, proto: Any) -> None:
-        """Numbers that the onnx package's own inference does not survive are refused before it sees them."""
+        """Refuse numbers that crash the shape inference of the onnx package."""
         for attribute in proto.attribute:
             beyond = [number for number in (attribute.i, *attribute.ints) if abs(number) >= _MOST_NUMBER]
-            if beyond and attribute.name not in ("starts", "ends"):  # a slice to the end is often written so
+            if beyond and attribute.name not in ("starts", "ends"):  # a slice to the end often has such a number
                 raise LoadError(f"attribute {attribute.name!r} is {beyond[0]}; the limit is {_MOST_NUMBER - 1:,}")
             if proto.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(proto.output):
                 raise LoadError(f"num_outputs is {attribute.i}, but the node has {len(proto.output)} outputs")
 
     def _check_attributes(self, operation: Operation) -> None:
-        """What the standard says: each attribute once, of its type and finite; inputs and outputs by their number."""
+        """Check against the schema: each attribute once, of its type and finite; the number of inputs and outputs."""
         proto, _ = operation.source
         schema = self._schema(operation)
         types = self.onnx.AttributeProto.AttributeType
@@ -114,7 +114,7 @@ class Onnx(Language):
             bound = attribute.name.startswith("value") or attribute.name in (
                 "min",
                 "max",
-            )  # these may well be infinite
+            )  # may be infinite
             if not bound and not np.isfinite([attribute.f, *attribute.floats]).all():
                 raise LoadError(f"attribute {attribute.name!r} is not finite; it must be a finite number")
         if schema is None:
@@ -161,11 +161,11 @@ class Onnx(Language):
             try:
                 return _as_list(self.tables.STATIC_RULES[op.kind](op, *op.inputs))
             except AneforgeError:
-                pass  # the standard's own evaluator computes the plain numbers
+                pass  # the reference evaluator computes the plain numbers
         return self._evaluate(op)
 
     def _evaluate(self, op: Node) -> list[np.ndarray]:
-        """A node of known inputs, computed by the reference evaluator."""
+        """Compute a node of known inputs with the reference evaluator."""
         from onnx.reference import ReferenceEvaluator
 
         assert op.operation is not None
@@ -202,7 +202,7 @@ class Onnx(Language):
             )
 
     def why_on_host(self, op: Node) -> str | None:
-        """Computing with integers is the host's; to move some that fp16 holds is no computation."""
+        """The host computes with integers. The engine may move integers that fp16 represents exactly."""
         if op.kind in _OF_SHAPES:
             return None
         for value, kind in zip(op.inputs, op.types, strict=True):
@@ -223,7 +223,7 @@ class Onnx(Language):
                 results = _as_list(preferred(op, *op.inputs))
                 return lambda node: results
             except AneforgeError:
-                pass  # the standard's own definition says the rest
+                pass  # the standard's own definition is used
         rules = self.tables.RULES if standard else self.tables.CONTRIB if proto.domain == _CONTRIB else {}
         rule = rules.get(op.kind)
         if rule is None:
@@ -233,7 +233,7 @@ class Onnx(Language):
         return lambda node: _apply_rule(rule, node)
 
     def definition(self, op: Node) -> tuple[Block, list[Any], list[Type | None]] | None:
-        """The standard's own definition of an op as a function, where it has one."""
+        """Return the standard's own definition of an op as a function, or None."""
         assert op.operation is not None
         proto, opsets = op.operation.source
         schema = self._schema(op.operation)
@@ -253,7 +253,7 @@ class Onnx(Language):
         return (self.records.function(body, full, opsets), *_call_inputs(op, body))
 
     def _with_defaults(self, proto: Any, schema: Any) -> Any:
-        """The node with the attributes that it leaves to the standard, which a function's nodes refer to."""
+        """Return the node with default attributes filled in; the nodes of a function refer to them."""
         full = self.onnx.NodeProto()
         full.CopyFrom(proto)
         stated = {attribute.name for attribute in proto.attribute}
@@ -287,7 +287,7 @@ class Onnx(Language):
         return [result.value for result in results]
 
     def _typed(self, op: Node) -> dict[str, Typed]:
-        """The inputs with the element types and shapes that the file gives them."""
+        """Return the inputs with the element types and shapes of the file."""
         assert op.operation is not None
         proto, _ = op.operation.source
         typed: dict[str, Typed] = {}
@@ -306,7 +306,7 @@ class Onnx(Language):
         return typed
 
     def result_types(self, op: Node, results: Sequence[Any]) -> Sequence[Type | None]:
-        """Which results are single numbers in the file, or integers: asked of the standard where it matters."""
+        """Return the types of the results. Shape inference runs only if one may be a single number or an integer."""
         assert op.operation is not None
         if op.operation.kind == INITIALIZER:
             return []
@@ -323,7 +323,7 @@ class Onnx(Language):
 
 
 def _type_of_input(op: Node, value: Any) -> Type | None:
-    """An op that hands on one of its inputs, as a dropout does, hands on its type."""
+    """Return the type of the input that an op returns unchanged, as a dropout does."""
     for operand, kind in zip(op.inputs, op.types, strict=True):
         if operand is value and isinstance(value, Tensor):
             return kind
@@ -331,7 +331,7 @@ def _type_of_input(op: Node, value: Any) -> Type | None:
 
 
 def _call_inputs(op: Node, body: Any) -> tuple[list[Any], list[Type | None]]:
-    """The inputs of a call; those that it leaves out are missing inside too."""
+    """Return the inputs of a call and their types, with None for those that it leaves out."""
     missing = len(body.input) - len(op.inputs)
     return [*op.inputs, *[None] * missing], [*op.types, *[None] * missing]
 
@@ -341,7 +341,7 @@ def _refuse_single_number(node: Node) -> Any:
 
 
 def _apply_rule(rule: Rule, node: Node) -> list[Value]:
-    """What a rule makes. What the graph language refuses, the standard may still allow: then the host computes it."""
+    """Return the results of a rule. If the graph language refuses them, the host computes the op."""
     try:
         return _as_list(rule(node, *node.inputs))
     except LoadError:
@@ -355,5 +355,5 @@ def _as_list(results: Any) -> list[Value]:
 
 
 def _decode(value: Value) -> np.ndarray:
-    """A known value as numbers, whatever form it is stored in."""
+    """Return the numbers of a known value, decoded if it is an encoded weight."""
     return value.decoded().astype(np.float32) if isinstance(value, Encoded) else np.asarray(value)

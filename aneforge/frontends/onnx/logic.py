@@ -1,4 +1,4 @@
-"""Truth values: comparisons, choices, and casts between them and numbers."""
+"""Booleans: comparisons, selection, and casts between booleans and numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BOOL = 9
 
 
 def is_whole(*operands: Value | None) -> bool:
-    """Whether a known operand says that the op computes whole numbers: all its operands are of one type."""
+    """Whether the op computes integers. One known integer operand is enough, since all operands have one type."""
     return any(isinstance(operand, np.ndarray) and operand.dtype.kind in "iu" for operand in operands)
 
 
@@ -31,7 +31,7 @@ def _where(node: Node, condition: Value, a: Value, b: Value) -> Tensor:
 
 
 def _cast(node: Node, x: Value, *_: Value) -> Tensor:
-    """Every number is fp16 here; a cast to whole numbers cuts the fraction off."""
+    """All numbers are fp16 in the graph; a cast to integers drops the fraction."""
     return _as_type(x, int(node.attr("to", 1)))
 
 
@@ -48,7 +48,7 @@ def _as_type(x: Value, to: int) -> Tensor:
 
 
 def _cast_like(node: Node, x: Value, like: Value, *_: Value) -> Value:
-    """The type is that of another value."""
+    """Cast to the type of another value."""
     if isinstance(like, Tensor):
         to = _BOOL if like.dtype == "bool" else 1
         if isinstance(x, np.ndarray):

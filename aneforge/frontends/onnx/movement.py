@@ -1,4 +1,4 @@
-"""Shapes, slices and what else moves numbers."""
+"""Reshapes, slices, pads and other ops that move elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RULES"]
 
 Array = np.ndarray
 
-_MOST_ELEMENTS = 1 << 24  # of what is made when a file is read
+_MOST_ELEMENTS = 1 << 24  # of a constant that is created while a file is read
 
 
 def _reshape(node: Node, x: Value, shape: Value) -> Tensor:
@@ -57,7 +57,7 @@ def _unsqueeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
 
 
 def _concat(node: Node, *operands: Value) -> Tensor:
-    """Known parts that hold nothing fall away; truth values are joined as such where all are."""
+    """Empty known operands are left out; if an operand is boolean, all are joined as booleans."""
     full = [operand for operand in operands if isinstance(operand, Tensor) or operand.size]
     truths = any(isinstance(operand, Tensor) and operand.dtype == "bool" for operand in full)
     parts = [forms.truth(operand) if truths else as_tensor(operand) for operand in full]
@@ -81,7 +81,7 @@ def _split(node: Node, x: Value, sizes: Value | None = None) -> list[Value]:
 
 
 def _empty_part(x: Tensor, axis: int) -> Array:
-    """A part without elements: known, since there is nothing to compute."""
+    """Return an empty array with the shape of the part."""
     return np.zeros(tuple(0 if i == axis else extent for i, extent in enumerate(x.shape)), np.float32)
 
 
@@ -148,7 +148,7 @@ def _identity(node: Node, x: Value, *_: Value) -> Value:
 
 
 def _dropout(node: Node, x: Value, ratio: Value | None = None, training: Value | None = None) -> list[Value]:
-    """Nothing is dropped in inference, and the mask says so."""
+    """In inference nothing is dropped, and the mask is all True."""
     share = float(node.attr("ratio", 0.5)) if ratio is None else number(ratio, "the ratio")
     if training is not None and number(training, "training_mode") and share > 0:
         raise NoForm("training_mode drops elements at random; export the model for inference")
@@ -166,7 +166,7 @@ def _eye_like(node: Node, x: Value) -> Array:
 
 
 def _center_crop_pad(node: Node, x: Value, shape: Value) -> Tensor:
-    """Cut off, or zeros added, on both sides of some axes; an odd one at the end."""
+    """Crop or zero-pad both sides of some axes; an odd element goes to the end."""
     tensor, extents = as_tensor(x), whole_numbers(shape, "the shape")
     axes = [axis_of(int(axis), tensor.ndim) for axis in node.attr("axes", range(tensor.ndim))]
     widths = [(0, 0)] * tensor.ndim

@@ -22,7 +22,7 @@ def _lp_norm(node: Node, x: Value) -> Tensor:
     tensor = as_tensor(x)
     axes = (axis_of(int(node.attr("axis", -1)), tensor.ndim),)
     size = tensor.l1_norm(axes) if int(node.attr("p", 2)) == 1 else tensor.sum_square(axes).sqrt()
-    return tensor / af.maximum(size, 2.0**-24)  # a line of zeros stays one
+    return tensor / af.maximum(size, 2.0**-24)  # a row of zeros stays zero
 
 
 def _mean_variance(node: Node, x: Value) -> Tensor:
@@ -42,7 +42,8 @@ def _log_softmax(node: Node, x: Value) -> Tensor:
 
 
 def _batch_norm(node: Node, x: Value, *stats: Value) -> Tensor | list[Tensor]:
-    """With statistics of the training; a training run has those of its batch, and moves the others towards them."""
+    """In inference the statistics are inputs. In training mode they come from the batch, and the running statistics
+    are updated."""
     gamma, beta, mean, variance = stats[:4]
     tensor, eps = as_tensor(x), float(node.attr("epsilon", 1e-5))
     if not node.attr("training_mode", 0):
@@ -85,7 +86,7 @@ def _softmax(node: Node, x: Value) -> Tensor:
     tensor = as_tensor(x)
     if node.opset >= 13:
         return tensor.softmax(axis_of(int(node.attr("axis", -1)), tensor.ndim))
-    axis = axis_of(int(node.attr("axis", 1)), tensor.ndim)  # everything behind the axis is one line
+    axis = axis_of(int(node.attr("axis", 1)), tensor.ndim)  # the axis and all after it are one row
     lead = int(np.prod(tensor.shape[:axis], dtype=int))
     return tensor.reshape(lead, -1).softmax(-1).reshape(*tensor.shape)
 

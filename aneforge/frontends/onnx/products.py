@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix products and cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _cumulative_sum(node: Node, x: Value, axis: Value) -> Tensor:
 
 
 def _cumulative_product(node: Node, x: Value, axis: Value) -> Tensor:
-    """Each round multiplies what lies twice as far behind as in the round before."""
+    """Each round multiplies by the elements at twice the distance of the round before."""
     tensor = as_tensor(x)
     place = axis_of(int(number(axis, "the axis")), tensor.ndim)
     backwards = bool(node.attr("reverse", 0))
@@ -51,7 +51,7 @@ def _cumulative_product(node: Node, x: Value, axis: Value) -> Tensor:
 
 
 def _shift(x: Tensor, axis: int, distance: int) -> Tensor:
-    """What lies some places before each element, and ones before the first."""
+    """Shift elements along an axis and fill the start with ones."""
     widths = [(distance, -distance) if i == axis else (0, 0) for i in range(x.ndim)]
     return forms.padded(x, widths, "constant", 1.0)
 

@@ -1,7 +1,7 @@
-"""Quantised models: stored codes keep their encoding, activations pass the graph's own quantisers.
+"""Quantised models: stored codes keep their encoding; activations use the graph's quantise ops.
 
-A code of 8 bits is exact in fp16, so a tensor of codes is one of whole numbers here: ops that move or pick elements
-read it as it is, and what computes with it dequantises it first (``forms.quantised``).
+An 8-bit code is exact in fp16, so a tensor of codes is a tensor of integers in the graph. Ops that move or select
+elements read it directly; ops that compute dequantise it first (``forms.quantised``).
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ __all__ = ["CONTRIB", "ON_CODES", "RULES", "STATIC_RULES"]
 Array = np.ndarray
 _CODES = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
 ON_CODES = frozenset(("MaxPool",))
-"""Ops that pick codes out of others: fp16 orders 8-bit codes as the file's own type does."""
+"""Ops that select codes: fp16 orders 8-bit codes as their own type does."""
 
 
 def _bits(codes: Array) -> int:
-    """Of a code, from the type that a file gives it."""
+    """Return the bits of a code, from its type in the file."""
     if codes.dtype.name not in _CODES:
         raise NoForm(f"codes of type {codes.dtype.name} are not supported; choose one: {', '.join(_CODES)}")
     return int("".join(letter for letter in codes.dtype.name if letter.isdigit()))
 
 
 def _as_integers(codes: Array) -> Array:
-    """Codes in a type that NumPy computes with: sub-byte types come in one of their own."""
+    """Return codes in an integer type of NumPy; sub-byte types have their own type in the file."""
     low, _ = forms.range_of(codes.dtype.name) if codes.dtype.name in _CODES else (0, 0)
     return codes if codes.dtype.kind in "iu" else codes.astype(np.int8 if low < 0 else np.uint8)
 
 
-# What is known when the file is read.
+# Known values.
 
 
 def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | None = None) -> Encoded | Array:
-    """A stored weight with its scale: one for all, one for each place along an axis, or one for each block.
+    """Encode a stored weight. The scale is one number, one for each position along an axis, or one for each block.
 
-    A line of whole numbers is a bias, which quantisers store as int32 with the scale of the sums it is added to: it
-    is decoded, since the engine adds it as a number.
+    A vector of integers is a bias, stored as int32 with the scale of the sums it is added to. It is decoded, since the
+    engine adds it as numbers.
     """
     array, factor = known(codes, "the codes"), known(scale, "the scale")
     axis, offset = int(node.attr("axis", 1)), None if zero is None else known(zero, "the zero point")
@@ -59,7 +59,7 @@ def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | Non
 
 
 def _align(values: Array, codes: Array, axis: int) -> Array:
-    """A scale or zero point as it meets the codes: one number, one along an axis, or one for each block."""
+    """Return a scale or zero point in a shape that broadcasts to the codes."""
     numbers = values.astype(np.float64)
     if numbers.size == 1:
         return numbers.reshape(())
@@ -72,8 +72,7 @@ def _align(values: Array, codes: Array, axis: int) -> Array:
 
 
 def _quantize_stored(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Array:
-    """Weights that the file itself quantises: the standard rounds ties to even, and nothing of it is left to the
-    engine."""
+    """Quantise a known weight while the file is read. ONNX rounds ties to even."""
     weight = known(x, "the weight").astype(np.float64)
     kind, offset = _kind(node, zero), None if zero is None else _as_integers(known(zero, "the zero point"))
     low, high = forms.range_of(kind)
@@ -95,7 +94,7 @@ def encoded(codes: Array, scale: Array, zero: Array | None, axis: int) -> Encode
 
 
 def _kind(node: Node, zero: Value | None) -> str:
-    """The type of a quantiser's codes: that of its zero point, or what the node says."""
+    """Return the type of the codes: that of the zero point, or output_dtype."""
     if zero is not None:
         return known(zero, "the zero point").dtype.name
     stated = int(node.attr("output_dtype", 0))
@@ -135,7 +134,7 @@ def _encode_kernel(weight: Value, scale: Value, zero: Value | None, axis: int) -
 
 
 def _decode_bias(bias: Value | None, *scales: Value) -> Array | None:
-    """A bias of whole numbers, in steps of the product of both scales."""
+    """Decode an integer bias; its scale is the product of the scales."""
     if bias is None:
         return None
     factor = np.ones(1)
@@ -156,7 +155,7 @@ def _qlinear_conv(
     y_zero: Value,
     bias: Value | None = None,
 ) -> Tensor:
-    """Codes to numbers, the convolution with the kernel as it is stored, numbers to codes."""
+    """Dequantise, convolve with the encoded kernel, quantise."""
     image = dequantised(x, x_scale, x_zero)
     result = forms.convolution(
         image,
@@ -188,7 +187,7 @@ def _qlinear_matmul(
     return _quantise_like(forms.matmul(left, right), y_scale, y_zero)
 
 
-# Ops of com.microsoft that ONNX Runtime's quantiser writes: each is its float form between codes.
+# Ops of com.microsoft that ONNX Runtime's quantiser writes: dequantise, the float op, quantise.
 
 
 def _qgemm(
@@ -211,7 +210,7 @@ def _qgemm(
     product = products.RULES["Gemm"](node, dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None)
     assert isinstance(product, Tensor)
     if bias is not None and alpha != 1.0:
-        product = product + as_tensor(bias * alpha)  # its steps are those of the scaled product
+        product = product + as_tensor(bias * alpha)  # alpha scales the product and its bias
     return product if y_scale is None else _quantise_like(product, y_scale, y_zero)
 
 
@@ -248,7 +247,7 @@ def _unary(rule: Rule) -> Rule:
 
 
 def _concat(node: Node, y_scale: Value, y_zero: Value | None, *parts: Value | None) -> Tensor:
-    """Triples of codes, scale and zero point."""
+    """The parts are triples of codes, scale and zero point."""
     triples = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
     numbers = [dequantised(_required(x), _required(scale), zero) for x, scale, zero in triples]
     return _quantise_like(_as_one_tensor(movement.RULES["Concat"](node, *numbers)), y_scale, y_zero)
@@ -290,7 +289,7 @@ def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *optional:
 
 
 def _unpack(packed: Array, bits: int) -> Array:
-    """Bytes as codes, the low bits first."""
+    """Unpack bytes into codes, low bits first."""
     if bits == 8:
         return packed
     mask = (1 << bits) - 1
@@ -309,7 +308,7 @@ STATIC_RULES: dict[str, Rule] = {
     "QuantizeLinear": _quantize_stored,
     "Transpose": _transpose_encoded,
 }
-"""For nodes whose inputs are all known: they keep the form in which a weight is stored."""
+"""For nodes whose inputs are all known: they keep a weight encoded."""
 
 
 RULES: dict[str, Rule] = {

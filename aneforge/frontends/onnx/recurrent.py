@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of ONNX: the weights of each direction by gate, and the activations that a node names."""
+"""LSTM, GRU and RNN of ONNX: weights by direction and gate, and the activations of a node."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "tanh": Tensor.tanh,
 }
 _SETTINGS = {"affine": "ab", "elu": "a", "hardsigmoid": "ab", "leakyrelu": "a", "scaledtanh": "ab"}
-"""Which numbers an activation takes from the node's lists, in their order."""
+"""Which settings an activation takes from the node's lists, in order."""
 
 
 def _recurrence(
     node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *optional: Value | None
 ) -> list[Tensor]:
-    """[steps, samples, features] (or samples first) to all states, and the last ones."""
+    """Return all states and the last ones. The input is [steps, samples, features], or samples first."""
     lengths, hidden_state, cell_state, peepholes = (*optional, *(None,) * (4 - len(optional)))
     samples_first = bool(node.attr("layout", 0))
     series = as_tensor(x).transpose([1, 0, 2]) if samples_first else as_tensor(x)
@@ -69,7 +69,7 @@ def _start(value: Value | None, samples_first: bool) -> Tensor | None:
 
 
 def _direction_part(value: Value | None, place: int) -> Any:
-    """The part of one direction."""
+    """Return the part of one direction."""
     if value is None:
         return None
     return value[place] if isinstance(value, Tensor) else np.asarray(value)[place]
@@ -99,7 +99,7 @@ def _cell(node: Node, place: int, weights: Sequence[Any], starts: Sequence[Tenso
 
 
 def _activations(node: Node, place: int) -> tuple[list[Activation], list[str]]:
-    """Those of one direction, with their names; the numbers they take stand in two lists for all directions."""
+    """Return the activations of one direction, and their names. Two lists hold the settings of all directions."""
     usual = _USUAL[node.kind]
     stated = [name.decode() if isinstance(name, bytes) else str(name) for name in node.attr("activations", [])]
     names = [name.lower() for name in stated] or usual

@@ -1,5 +1,4 @@
-"""Ops of the standard that the engine cannot have, each with its reason. Where the result has a fixed shape the host
-computes them."""
+"""Ops of the standard that the engine cannot run, and why. The host computes them if the result has a fixed shape."""
 
 from __future__ import annotations
 

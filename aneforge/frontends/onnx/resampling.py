@@ -1,4 +1,4 @@
-"""Resizes, grids and regions: numbers taken at places between pixels that are known when the file is read."""
+"""Resize, grid sample and region ops, at positions that are known when the file is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = np.ndarray
 def _resize(
     node: Node, x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None
 ) -> Tensor:
-    """Each axis on its own, by the op of the engine that means the same or by a product with known weights."""
+    """Resize each axis separately, by an op of the engine or by a product with known weights."""
     image = as_tensor(x)
     if node.opset < 11:
         roi, scales, sizes = None, roi if node.attr("scales") is None else np.array(node.attr("scales")), None
@@ -47,7 +47,7 @@ def _resize(
 def _extents(
     node: Node, extents: list[int], scales: Value | None, sizes: Value | None
 ) -> tuple[list[float], list[int]]:
-    """How much each axis is stretched, and how long it becomes."""
+    """Return the scale and the new length of each axis."""
     if sizes is not None and known(sizes, "the sizes").size:
         out_extents = whole_numbers(sizes, "the sizes")
         ratios = [size / extent for size, extent in zip(out_extents, extents, strict=True)]
@@ -92,7 +92,7 @@ def _grid_sample(node: Node, x: Value, grid: Value) -> Tensor:
     modes, paddings = ("nearest", "linear", "cubic"), ("zeros", "border", "reflection")
     if mode not in modes or padding not in paddings:
         raise NoForm(
-            f"mode {stated!r} with padding {padding!r} is not supported; the modes are {', '.join(modes)}, the paddings "
+            f"mode {stated!r} with padding {padding!r} is not supported; choose mode {', '.join(modes)}, padding "
             f"{', '.join(paddings)}"
         )
     places = known(grid, "the grid")

@@ -1,4 +1,4 @@
-"""Fourier transforms as products with known matrices; complex numbers are pairs on the last axis."""
+"""Fourier transforms as products with known matrices. The last axis holds the real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None =
 
 
 def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -> Array:
-    """[out, out parts, in, in parts]; a line shorter or longer than the transform is filled up or cut off."""
+    """Return the matrix [out, out parts, in, in parts]. An input of another length is zero-padded or cut."""
     if parts not in (1, 2):
         raise NoForm(f"the last axis has {parts} elements; it must have 1 (real numbers) or 2 (complex numbers)")
     if 4 * size * extent > _MOST_WEIGHTS:
@@ -51,7 +51,7 @@ def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: boo
     turn = np.exp((2j if inverse else -2j) * np.pi / size * np.outer(np.arange(size), np.arange(extent)))
     turn[:, size:] = 0.0
     turn = turn / size if inverse else turn
-    if inverse and onesided:  # the half that is left out mirrors the one that is there; only real numbers result
+    if inverse and onesided:  # the missing half mirrors the given one; the result is real
         turn = np.where((np.arange(extent) == 0) | (2 * np.arange(extent) == size), 1.0, 2.0) * turn
         turn[:, size // 2 + 1 :] = 0.0
     elif onesided:
@@ -63,8 +63,8 @@ def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: boo
 
 
 def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, length: Value | None = None) -> Tensor:
-    """Frames of a signal, weighed and transformed by one product. A convolution would say the same, with kernels wider
-    than the engine's."""
+    """Weight and transform the frames of a signal with one product. A convolution would need kernels wider than the
+    engine's limit."""
     samples = as_tensor(signal)
     weights = None if window is None else known(window, "the window").reshape(-1)
     if length is not None:
@@ -82,7 +82,8 @@ def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, l
 
 
 def _split_frames(x: Tensor, size: int, step: int) -> Tensor:
-    """[samples, places, parts] as [samples, frames, size * parts]: shifted blocks of what size and step share."""
+    """Reshape [samples, places, parts] to [samples, frames, size * parts]. The block is the common divisor of size and
+    step, so each frame is a concatenation of shifted blocks."""
     samples, places, parts = x.shape
     if not 0 < size <= places or step < 1:
         raise NoForm(

@@ -21,7 +21,7 @@ _MOST_WEIGHTS = 1 << 24
 
 
 def _pads(node: Node, extent: Sequence[int], size: Sequence[int]) -> list[tuple[int, int]]:
-    """Zeros before and after each spatial axis."""
+    """Return the padding before and after each spatial axis."""
     rank = len(size)
     mode = node.attr("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
@@ -60,7 +60,7 @@ def _transposed_convolution(node: Node, x: Value, weight: Value, bias: Value | N
 def _cuts(
     node: Node, extent: Sequence[int], size: Sequence[int], output_padding: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """What is cut off a transposed convolution; it follows from the result's shape where that is given."""
+    """Return what is cut off a transposed convolution; it follows from output_shape if that is given."""
     rank, mode = len(size), node.attr("auto_pad", "NOTSET")
     output_shape = node.attr("output_shape")
     stride, dilation = node.attr("strides", [1] * rank), node.attr("dilations", [1] * rank)
@@ -120,7 +120,7 @@ def _global_pool(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
 
 
 def _depth_to_space(node: Node, x: Value) -> Tensor:
-    """The blocks are the slowest part of the channels (DCR), or the fastest (CRD), which is a pixel shuffle."""
+    """The block is the outer part of the channels (DCR) or the inner part (CRD). CRD is a pixel shuffle."""
     image, block = as_tensor(x), int(node.attr("blocksize"))
     if block < 1 or image.ndim != 4 or image.shape[1] % (block * block):
         raise LoadError(
@@ -139,13 +139,13 @@ def _space_to_depth(node: Node, x: Value) -> Tensor:
 
 
 def _swap_channel_factors(x: Tensor, outer: int) -> Tensor:
-    """Channels counted as outer x inner, counted as inner x outer."""
+    """Reorder channels from outer x inner to inner x outer."""
     n, c, h, w = x.shape
     return x.reshape(n, outer, c // outer, h, w).transpose([0, 2, 1, 3, 4]).reshape(n, c, h, w)
 
 
 def _col2im(node: Node, x: Value, image: Value, block: Value) -> Tensor:
-    """Blocks summed where they overlap: a transposed convolution whose kernels place one element each."""
+    """Sum overlapping blocks: a transposed convolution whose kernels each place one element."""
     columns, extent, size = as_tensor(x), whole_numbers(image, "the image"), whole_numbers(block, "the block")
     rank, area = len(size), math.prod(size)
     if min(*size, *extent, *node.attr("strides", [1])) < 1 or len(extent) != rank:

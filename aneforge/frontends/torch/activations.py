@@ -17,7 +17,7 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
 
-_STRAIGHT = 10.0  # here the curve of softplus is 5e-5 above its line
+_STRAIGHT = 10.0  # at this input softplus is 5e-5 above its asymptote
 
 
 def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
@@ -29,7 +29,7 @@ def _gelu(node: Node, x: Any) -> Tensor:
 
 
 def _elu(node: Node, x: Any, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0) -> Tensor:
-    """scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    """Return scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
     tensor, a, s, inner = numeric(x), float(alpha), float(scale), float(input_scale)
     if inner == 1.0:
         return scaled(forms.elu(tensor, a), s)
@@ -37,7 +37,7 @@ def _elu(node: Node, x: Any, alpha: Any = 1.0, scale: Any = 1.0, input_scale: An
 
 
 def _softplus(node: Node, x: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Tensor:
-    """Above the threshold PyTorch takes the straight line, which the curve has met long before."""
+    """Above the threshold PyTorch returns x. At _STRAIGHT and above, softplus and x are equal in fp16."""
     tensor, slope = numeric(x), float(beta)
     if float(threshold) < _STRAIGHT:
         raise LoadError(

@@ -1,9 +1,9 @@
 # pyright: reportMissingImports=false
-"""``.pt2`` archives: what ``torch.export.save`` wrote, looked at before anything in it is believed.
+"""Read ``.pt2`` archives of ``torch.export.save`` without trusting them.
 
-PyTorch's own loader unpickles what an archive asks it to, and loads compiled code. Here the archive is read as data:
-its program is JSON, its weights are bytes that stay in the file and are mapped, and whatever would have to be
-unpickled or run is refused.
+PyTorch's own loader unpickles objects of the archive and loads compiled code. This reader treats the archive as data:
+the program is JSON, the weights are bytes that stay in the file and are mapped, and whatever must be unpickled or run
+is refused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from aneforge.frontends import LoadError
 
 __all__ = ["program_in"]
 
-_DAMAGED = (RuntimeError, struct.error, zlib.error)  # RuntimeError: encrypted, or nested without end
-_MOST_TEXT = 1 << 29  # a program of a gigabyte of JSON is no program
+_DAMAGED = (RuntimeError, struct.error, zlib.error)  # RuntimeError: encrypted, or nested too deeply
+_MOST_TEXT = 1 << 29  # real programs are far smaller
 _MOST_RATIO = 200
 _CALLS = re.compile(r"torch\.ops\.(aten|quantized_decomposed)\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.sym_\w+")
 _WRAPPERS = re.compile(r"torch\.ops\.higher_order\.\w+|torch\.(_C\.)?_(set_grad_enabled|enter_autocast|exit_autocast)")
@@ -41,7 +41,7 @@ _EXPRESSION = re.compile(
     rf"(?:Pow\({_SYMBOL}, Integer\([1-4]\)\)|{_SYMBOL}|Integer\(-?\d{{1,18}}\)|Rational\(-?\d{{1,9}}, \d{{1,9}}\)|"
     rf"Float\('-?\d{{1,18}}(?:\.\d{{1,18}})?', precision=53\)|(?:{_FUNCTIONS})\(|true|false|[), ])+"
 )
-"""As PyTorch writes sizes; what could grow without end (powers, shifts) only for symbols."""
+"""Sizes as PyTorch writes them. Powers, which could grow without limit, are allowed for symbols only."""
 
 _MOST_EXPRESSION = 2000
 _IMPORTS = ("__enum__", "default_factory", "\\u")
@@ -49,7 +49,7 @@ _FORBIDDEN = frozenset(("torch.ops.aten.from_file.default", "_operator.methodcal
 
 
 def program_in(file: Path) -> tuple[Any, Callable[[], None]]:
-    """The exported program of a file, and what lets go of the weights that were read so far: they stay mapped."""
+    """Return the exported program of a file, and a function that releases the memory of weights that were read."""
     try:
         with zipfile.ZipFile(file) as archive:
             check_archive(archive, file.name)
@@ -84,7 +84,7 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _check_entries(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
-    """What other archives of PyTorch are, and what this one may not hold."""
+    """Refuse other archives of PyTorch, and entries that are not allowed."""
     if "models/model.json" in entries:
         if any(name.startswith("data/aotinductor/") for name in entries):
             raise LoadError(
@@ -120,11 +120,11 @@ def _read_text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> b
 
 
 def _check_program(file: Path, program: Any) -> None:
-    """Nothing in a program is run or looked up but ops of ATen and arithmetic on sizes.
+    """Check that the program names only ATen ops and arithmetic on sizes.
 
     PyTorch evaluates the expressions of sizes, runs the code of guards, writes names into code that it runs, and
-    imports what the description of a structure names. So each of these is held to what an honest program has, and
-    guards, which only check inputs, are left out.
+    imports the types that a structure names. So each of these must match what ``torch.export.save`` writes. Guards
+    only check inputs; they are removed.
     """
     if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
         raise LoadError(
@@ -158,8 +158,8 @@ def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> Non
     elif key == "expr_str":
         if len(value) > _MOST_EXPRESSION or not _EXPRESSION.fullmatch(value):
             raise LoadError(
-                f"{file.name}: the size {value[:60]!r} is not an expression of sizes; at most {_MOST_EXPRESSION} "
-                "characters are allowed"
+                f"{file.name}: the size {value[:60]!r} is not an expression of sizes that torch.export.save() writes; "
+                "save the program again"
             )
     elif key == "name" and value and not _NAME.fullmatch(value):
         raise LoadError(
@@ -175,7 +175,7 @@ def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> Non
 def _tensors(
     file: Path, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], config: str, data: np.ndarray
 ) -> dict[str, Any]:
-    """Weights by name, their bytes where they lie."""
+    """Return the weights by name; their bytes stay in the file."""
     import torch
 
     folder = config.rpartition("/")[0] + "/"
@@ -199,7 +199,7 @@ def _tensors(
 
 
 def _read_bytes(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, data: np.ndarray) -> np.ndarray:
-    """The bytes of an entry; stored ones are mapped, not read."""
+    """Return the bytes of an entry; uncompressed ones are mapped, not read."""
     if info.compress_type != zipfile.ZIP_STORED:
         return np.frombuffer(bytearray(_read_text(file, archive, info)), np.uint8)
     name, extra = struct.unpack("<HH", data[info.header_offset + 26 : info.header_offset + 30].tobytes())
@@ -234,6 +234,6 @@ def _deserialise(file: Path, text: bytes, weights: dict[str, Any], constants: di
         return ExportedProgramDeserializer().deserialize(program, weights, constants, None)
     except LoadError:
         raise
-    except Exception as error:  # the loader raises whatever a damaged program makes it stumble over
+    except Exception as error:  # a damaged program can raise anything in the loader
         line = (str(error).strip().splitlines() or ["no message"])[0][:200]
         raise LoadError(f"{file.name}: the exported program cannot be read ({type(error).__name__}: {line})") from None

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The arguments of a call: in the order of the op's own signature, as arrays for a rule, as text for the host."""
+"""The arguments of a call: in the order of the op's signature, as arrays for a rule, as text for the host."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE = ("float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
 def order_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by place with what was left out filled in, and those that go by name only."""
+    """Return positional arguments with defaults filled in, and keyword-only arguments."""
     positional: list[Any] = []
     keyword_only: dict[str, Any] = {}
     for place, argument in enumerate(target._schema.arguments):
@@ -39,7 +39,7 @@ def order_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def numbers_of(value: Any) -> np.ndarray:
-    """A known value as an array: a view of the tensor's own memory where NumPy has its type."""
+    """Return a known value as an array: a view of the tensor's memory if NumPy has its type."""
     if isinstance(value, Encoded):
         return value.decoded()
     if not isinstance(value, torch.Tensor):
@@ -51,7 +51,7 @@ def numbers_of(value: Any) -> np.ndarray:
 
 
 def as_arrays(value: Any) -> Any:
-    """Arguments as a rule takes them: known tensors as arrays, types as their names, places of memory as nothing."""
+    """Return arguments for a rule: known tensors as arrays, types as names, devices and layouts as None."""
     if isinstance(value, dict):
         return {name: as_arrays(argument) for name, argument in value.items()}
     if isinstance(value, (list, tuple)):
@@ -66,7 +66,7 @@ def as_arrays(value: Any) -> Any:
 
 
 class _Arguments:
-    """The arguments of an op of the host as text, and the tensors that they speak of."""
+    """The arguments of a host op as JSON records, and the tensors that they refer to."""
 
     def __init__(self, kinds: Mapping[int, Sequence[Any]]) -> None:
         self.kinds = kinds
@@ -93,7 +93,7 @@ class _Arguments:
         return {"operand": len(self.operands) - 1, "dtype": kind, "shape": list(shape)}
 
     def _known(self, value: Any) -> dict[str, Any]:
-        """Few numbers are part of the text; a table is a weight of the graph."""
+        """A small tensor is part of the text; a large one is a weight of the graph."""
         if isinstance(value, Encoded):
             return self._add_operand(const(value), "float32", value.shape)
         if value.dtype.is_floating_point and value.numel() > _INLINE:
@@ -106,7 +106,7 @@ class _Arguments:
 
 
 def _host_dtype(kind: str) -> str:
-    """The host computes in float32."""
+    """Return the type for the host, which computes floats in float32."""
     return "float32" if kind in _WIDE else kind
 
 
@@ -117,7 +117,7 @@ def host_nodes(
     kinds: Mapping[int, Sequence[Any]],
     reason: str,
 ) -> list[Any]:
-    """The results of an op that the host computes; those that nobody reads are left out."""
+    """Return the results of an op that the host computes; None for those that are not read."""
     arguments = _Arguments(kinds)
     args = [arguments.encode(argument) for argument in positional]
     kwargs = {name: arguments.encode(argument) for name, argument in keyword_only.items() if argument is not None}
@@ -144,7 +144,7 @@ def host_nodes(
 
 
 def in_fp16(value: Tensor) -> Tensor:
-    """Whole numbers as the engine can take them."""
+    """Convert integers to fp16 on the host."""
     operand = {"operand": 0, "dtype": "int64", "shape": list(value.shape)}
     return host(
         [value],

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Which ATen ops are read, and as what: for the page that people look things up in."""
+"""Which ATen ops the reader supports and how, for the reference page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSTANT = frozenset(
         *("ones", "scalar_tensor", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride", "zeros"),
     )
 )
-"""Ops of known values only: the op itself computes them."""
+"""Ops of known values only; the ATen op computes them."""
 
 NATIVE = frozenset(
     (
@@ -36,7 +36,7 @@ NATIVE = frozenset(
         *("where", "quantized_decomposed.dequantize_per_tensor", "quantized_decomposed.quantize_per_tensor"),
     )
 )
-"""Ops that one op of the graph language says, a view beside it at most; the others become several."""
+"""Ops that become one op of the graph language, with at most a view beside it; the others become several."""
 
 HOST_WHEN: dict[str, str] = {
     **dict.fromkeys(
@@ -56,7 +56,10 @@ _KNOWN = "its value depends on constants only; it is computed while the model is
 
 
 def coverage() -> list[tuple[str, str, str]]:
-    """(op, ``native form`` | ``equivalent`` | ``host`` | ``refused``, why), for every core ATen op and every rule."""
+    """Return (op, form, why) for every core ATen op and every rule.
+
+    The form is ``native form``, ``equivalent``, ``host`` or ``refused``.
+    """
     names = {name.split(".")[0] if not name.startswith("quantized") else name for name in RULES}
     names |= set(HOSTED) | set(REFUSED) | _core() | set(RANDOM)
     return [(name, *_form(name)) for name in sorted(names)]

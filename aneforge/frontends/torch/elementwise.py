@@ -26,7 +26,7 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda node, x, *rest: function(numeric(x))
 
 
-# Sums and products. A tensor of more axes than the engine has is refused by ``_refuse_deep``.
+# Sums and products. ``_refuse_deep`` refuses a tensor of more axes than the engine supports.
 
 
 def _refuse_deep(value: Any) -> Any:
@@ -83,7 +83,7 @@ def _clamp(node: Node, x: Any, low: Any = None, high: Any = None) -> Tensor:
 
 
 def _nan_to_num(node: Node, x: Any, nan: Any = None, high: Any = None, low: Any = None) -> Tensor:
-    """Infinities become the largest numbers that there are: fp16's."""
+    """Infinities become the largest fp16 numbers."""
     tensor = numeric(x)
     upper = LARGEST if high is None else min(float(high), LARGEST)
     lower = -LARGEST if low is None else max(float(low), -LARGEST)
@@ -91,7 +91,7 @@ def _nan_to_num(node: Node, x: Any, nan: Any = None, high: Any = None, low: Any 
     return numbers.clip(lower, upper)
 
 
-# Combinations that PyTorch gives a name.
+# Combined ops of PyTorch.
 
 
 def _addcmul(node: Node, x: Any, a: Any, b: Any, value: Any = 1) -> Tensor:

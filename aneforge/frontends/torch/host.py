@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Ops of exported PyTorch programs that the host computes: the ATen op itself, in float32 on the CPU."""
+"""Host ops of exported PyTorch programs: the ATen op runs in float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMESPACES = ("aten", "quantized_decomposed")
 
 
 def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int) -> np.ndarray:
-    """One result of an op. ``body`` says how its arguments are made of operands and of what was known."""
+    """Return one result of an op. ``body`` describes its arguments: operands and known values."""
     if kind == "aneforge.marks":
         return _marks(operands[0], json.loads(body)["size"], output)
     torch = _torch()
@@ -45,7 +45,7 @@ def _torch() -> Any:
 
 
 def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
-    """[size, places]: a one where each place is; or for each of ``size`` whether it is a place at all."""
+    """Return the one-hot matrix [size, places]; for output 1, a mask of the positions that occur."""
     indices = np.rint(np.asarray(places, np.float64)).astype(np.int64).reshape(-1)
     if ((indices < -size) | (indices >= size)).any():
         raise ValueError(
@@ -57,7 +57,8 @@ def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
 
 @lru_cache
 def _op(kind: str) -> Any:
-    """The op of that name, of those that the reader hands to the host: a saved graph may name no other."""
+    """Return the op of that name. Only ops that the reader gives to the host are allowed, since the graph may come
+    from a file."""
     from aneforge.frontends.torch.rules import HOSTED, RULES, plain_name
 
     torch = _torch()
@@ -96,7 +97,7 @@ def body_of(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
 
 
 def inlined(tensor: Any) -> dict[str, Any]:
-    """A small known tensor with all its numbers."""
+    """Return a small known tensor as a record with all its numbers."""
     array = tensor.detach().contiguous().cpu()
     text = base64.b64encode(array.reshape(-1).view(_torch().uint8).numpy().tobytes()) if array.numel() else b""
     kind = str(array.dtype).removeprefix("torch.")

@@ -59,7 +59,7 @@ HOSTED: dict[str, str] = {
     "tril_indices": INTEGERS,
     "triu_indices": INTEGERS,
 }
-"""By op: its result has a fixed shape, so the model still loads; the reason is what the user reads."""
+"""Reasons by op, as the user reads them. The results have fixed shapes, so the model still loads."""
 
 _TRAINING = "this op belongs to training; export the module after .eval(), without gradients"
 
@@ -79,7 +79,7 @@ REFUSED: dict[str, str] = {
     "complex": "complex numbers are not supported; the engine takes real numbers only",
     "polar": "complex numbers are not supported; write the rotation with sines and cosines",
 }
-"""Ops that have no meaning here, each with its reason."""
+"""Ops that are refused, with the reason."""
 
 RANDOM = (
     *("bernoulli", "multinomial", "normal_functional", "rand", "rand_like", "randint", "randint_like", "randn"),

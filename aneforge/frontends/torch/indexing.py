@@ -1,5 +1,5 @@
-"""Elements picked and written by index: known places become gathers, joins and scatters of the graph; a computed
-place becomes a mark, which the engine can choose by, or is left to the host."""
+"""Indexing. Known indices become gathers, concatenations and scatters of the graph. Computed indices become a mask
+that the engine selects by, or are left to the host."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["RULES"]
 
 _MOST_NUMBERED = 1 << 24
 _MOST_WRITES = 4096
-_MOST_PLACES = 1 << 18  # a list of places is an attribute of the node, and printed with it
+_MOST_PLACES = 1 << 18  # the indices are an attribute of the node and are printed with it
 _BY_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
 _WRITES = "writes to computed indices; the engine takes fixed indices only (C42)"
 
 
 def _known_places(value: Any) -> np.ndarray:
-    """Known places; a mask gives the places where it holds."""
+    """Return known indices or a known mask."""
     if isinstance(value, Tensor):
         raise NoForm(_BY_INDEX)
     return np.asarray(value)
 
 
 def _pick(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
-    """Elements of the flattened tensor, in the shape of the result."""
+    """Return elements of the flattened tensor, in the shape of the result."""
     if places.size > _MOST_PLACES:
         raise NoForm(f"picks {places.size:,} elements one by one; the limit is {_MOST_PLACES:,}")
     return shaped(af.gather(x.reshape(x.size), places.reshape(-1), axis=0), shape)
@@ -47,7 +47,7 @@ def _pick(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
 
 
 def _index(node: Node, x: Any, indices: Sequence[Any]) -> Any:
-    """Advanced indexing, as NumPy has it."""
+    """Advanced indexing as in NumPy."""
     tensor = typed_tensor(x)
     if any(isinstance(index, Tensor) for index in indices):
         raise NoForm(_BY_INDEX)
@@ -66,7 +66,7 @@ def _element_numbers(x: Tensor) -> np.ndarray:
 
 
 def _pick_along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]) -> Any:
-    """Known places along one axis; a run of them is a slice."""
+    """Return the elements at known indices along one axis; consecutive indices are a slice."""
     size = x.shape[axis]
     flat = np.where(places < 0, places + size, places).reshape(-1).astype(int)
     outside = flat[(flat < 0) | (flat >= size)]
@@ -89,7 +89,7 @@ def _embedding(node: Node, table: Any, indices: Any, *_: Any) -> Any:
 
 
 def _gather(node: Node, x: Any, dim: int, index: Any, *_: Any) -> Any:
-    """One place for each element of the result."""
+    """One index for each element of the result."""
     tensor, places = typed_tensor(x), _known_places(index)
     axis = axes_of(dim, tensor.ndim)[0]
     flat = _element_numbers(tensor)
@@ -108,7 +108,7 @@ def _diagonal(node: Node, x: Any, offset: int = 0, first: int = 0, second: int =
 
 
 def _as_strided(node: Node, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
-    """Places in memory, for a tensor that lies there in order."""
+    """Offsets in memory, for a contiguous tensor."""
     tensor = typed_tensor(x)
     packed = tuple(math.prod(tensor.shape[i + 1 :]) for i in range(tensor.ndim))
     strides = node.operand_strides[0] if node.operand_strides else packed
@@ -123,7 +123,7 @@ def _as_strided(node: Node, x: Any, size: Any, stride: Any, offset: Any = None) 
     return _pick(tensor, np.broadcast_to(places, node.shape), node.shape)
 
 
-# Writing to known places.
+# Writing.
 
 
 def _select_scatter(node: Node, x: Any, source: Any, dim: int, index: int) -> Tensor:
@@ -135,7 +135,7 @@ def _select_scatter(node: Node, x: Any, source: Any, dim: int, index: int) -> Te
 def _slice_scatter(
     node: Node, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
-    """What stands before, the new part, what stands after."""
+    """Join what is before the slice, the new part, and what is after it."""
     axis = axes_of(dim, len(node.shape))[0]
     extent = node.shape[axis]
     chosen = range(extent)[slice(0 if start is None else int(start), extent if end is None else int(end), int(step))]
@@ -152,7 +152,7 @@ def _slice_scatter(
 
 
 def _write(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
-    """Values put at places of the flattened tensor."""
+    """Write values at indices of the flattened tensor."""
     base = numeric(x)
     flat = places.reshape(-1)
     if flat.size > _MOST_WRITES:
@@ -160,7 +160,7 @@ def _write(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) ->
     lines = values.reshape(values.size) if values.size == flat.size else broadcast_to(values, places.shape)
     lines = lines.reshape(lines.size)
     if not add and len(set(flat.tolist())) != flat.size:
-        last = {place: at for at, place in enumerate(flat.tolist())}  # of equal places the last one stays
+        last = {place: at for at, place in enumerate(flat.tolist())}  # of equal indices the last write stays
         lines, flat = af.gather(lines, list(last.values())), np.array(list(last))
     result = af.scatter(base.reshape(base.size), flat.tolist(), lines, 0, mode="add" if add else "set")
     return result.reshape(*base.shape)
@@ -183,7 +183,7 @@ def _index_put(node: Node, x: Any, indices: Sequence[Any], values: Any, accumula
 
 
 def _masked_choice(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
-    """A mask over leading axes and one value: a choice. None where it is something else."""
+    """Return a select for a mask over leading axes and one value; None for any other index."""
     is_mask = index.dtype == "bool" if isinstance(index, Tensor) else np.asarray(index).dtype == bool
     if not is_mask:
         return None
@@ -233,8 +233,8 @@ def _index_fill(node: Node, x: Any, dim: int, index: Any, value: Any) -> Tensor:
 
 
 def _marked_write(node: Node, x: Any, axis: int, index: Tensor, values: Tensor) -> Tensor:
-    """Places that are computed, along one axis: the host marks them, and the engine chooses by the marks. A cache of
-    keys and values so stays on the engine; only a line of marks crosses."""
+    """Write at computed indices along one axis. The host turns them into a mask, and the engine selects by it. So a
+    cache of keys and values stays on the engine; only the mask is transferred."""
     base = numeric(x)
     count, size = index.size, base.shape[axis]
     part_shape = (*base.shape[:axis], count, *base.shape[axis + 1 :])
@@ -249,7 +249,7 @@ def _marked_write(node: Node, x: Any, axis: int, index: Tensor, values: Tensor) 
 
 
 def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output: int) -> Tensor:
-    """Made once for all that is written to the same places, as the caches of all layers are."""
+    """Return the mask, created once for all writes to the same indices, such as the caches of all layers."""
     key = ("marks", index.uid, size, output)
     if key not in node.shared:
         node.shared[key] = host(
@@ -270,7 +270,7 @@ def _in_shape(x: Tensor, *shape: int) -> Tensor:
 
 
 def _scatter(node: Node, x: Any, dim: int, index: Any, source: Any, add: bool = False) -> Tensor:
-    """One place for each element that is written."""
+    """One index for each element that is written."""
     if isinstance(index, Tensor):
         raise NoForm(_WRITES)
     if node.options.get("reduce") not in (None, "add"):

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
-"""The language of exported programs: ATen ops with the shapes and types that PyTorch gives them.
+"""How the importer reads exported programs: ATen ops with the shapes and types that PyTorch gives them.
 
-Known values are PyTorch tensors, so that ATen itself computes with them; rules see them as arrays.
+Known values are PyTorch tensors, so that ATen computes with them; rules get them as arrays.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LARGE = 1 << 18
 _CHECKS = ("_assert", "sym_constrain_range")
 _FREE = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
 _FREE += ("contiguous", "lift")
-"""Ops that read no numbers: they may be asked of an integer too."""
+"""Ops that read no elements, so they work on integers too."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class Torch(Language):
     # Records.
 
     def block(self, module: Any) -> Block:
-        """The calls of a graph. What takes results apart becomes a name of the result."""
+        """Return the calls of a graph. A getitem becomes the name of one result."""
         self.names.record_last_ops(module.graph.nodes)
         operations: list[Operation] = []
         outputs: list[str] = []
@@ -106,7 +106,7 @@ class Torch(Language):
                 for place, result in enumerate(results):
                     if isinstance(result, torch.fx.Node):
                         outputs.append(_key(result))
-                    else:  # a number or nothing
+                    else:  # a number or None
                         name = f"{fx.name}.{place}"
                         operations.append(Operation("get_attr", {}, [(name, None)], name=name, source=result))
                         outputs.append(name)
@@ -120,7 +120,7 @@ class Torch(Language):
                 operations.append(Operation(str(fx.target), {"": reads}, list(names), name=fx.name, source=fx))
         return Block(inputs, outputs, operations)
 
-    # Binding, and what is settled at once.
+    # Arguments, and ops that are settled while the model is read.
 
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> _Call:
         self.importer = importer
@@ -163,7 +163,7 @@ class Torch(Language):
         return None
 
     def _read_number(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
-        """A tensor's only number, as a size or an index."""
+        """Read the only element of a tensor, as a size or an index."""
         if isinstance(op.args[0], (Tensor, Deep)):
             raise LoadError(
                 "a computed number is used as a size or an index; the engine needs fixed ones. Fix the input that it "
@@ -174,7 +174,7 @@ class Torch(Language):
         return [number]
 
     def _inline(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
-        """A wrapped piece of a program (no_grad, autocast), or the branch of a choice that is known."""
+        """Inline a wrapped part of a program (no_grad, autocast), or the known branch of a cond."""
         name, args = str(op.fx.target), op.args
         modules = [place for place, argument in enumerate(args) if isinstance(argument, torch.nn.Module)]
         if name == "cond" and not isinstance(args[0], Tensor):
@@ -186,7 +186,7 @@ class Torch(Language):
         return importer.inline("", self.block(chosen), None, list(operands))
 
     def _count_picked(self, fx: Any, args: Any) -> None:
-        """A known mask picks a known number of elements, which the program leaves open."""
+        """Bind the size of a result that a known mask selects; the program leaves it open."""
         masks = [index for index in args[1] if isinstance(index, torch.Tensor) and index.dtype == torch.bool]
         extents = getattr(fx.meta.get("val"), "shape", ())
         if masks and not any(isinstance(index, (Tensor, Deep)) for index in args[1]):
@@ -218,7 +218,7 @@ class Torch(Language):
         return op.node is None
 
     def fold(self, op: _Call) -> Sequence[Any]:
-        """A node of known inputs, computed by the op itself on the CPU."""
+        """Compute a node of known inputs with the op itself on the CPU."""
         target, args = op.fx.target, op.args
         if torch.Tag.nondeterministic_seeded in target.tags and "dropout" not in str(target):
             raise LoadError("draws new random numbers in every run; make them an input of the model")
@@ -287,7 +287,7 @@ class Torch(Language):
         return host_nodes(node, positional, keyword_only, kinds, str(reason))
 
     def _in_fp16(self, value: Any) -> Any:
-        """Integers beside floats become floats, which only the host can do; the op itself stays on the engine."""
+        """Convert integers next to floats to fp16 on the host, so that the op itself stays on the engine."""
         if isinstance(value, (list, tuple)):
             return [self._in_fp16(element) for element in value]
         if not isinstance(value, Tensor) or value.dtype != "int32":
@@ -297,7 +297,7 @@ class Torch(Language):
         return self.shared["fp16", value.uid]
 
     def _apply_deep_rule(self, node: Node, base: str, full: str, args: Sequence[Any]) -> Any:
-        """An operand of more axes than an engine has: moves are known, and what works on each element by itself."""
+        """Apply an op to an operand of more axes than the engine supports: only movement and elementwise ops work."""
         rule: Rule | None = DEEP_RULES.get(full) or DEEP_RULES.get(base)
         arguments = as_arrays(args)
         if rule is not None:
@@ -315,7 +315,7 @@ class Torch(Language):
         return Deep(result, deep[0].stored, deep[0].order)
 
     def checked(self, op: _Call, place: int, value: Any) -> Any:
-        """What a rule gave, of the shape and type that PyTorch states."""
+        """Return the result of a rule in the shape and type that PyTorch states."""
         node = op.node
         if node is None or value is None or isinstance(value, Encoded):
             return value
@@ -347,7 +347,7 @@ class Torch(Language):
     # Results.
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
-        """A result under the name that the user asked for, or under its own."""
+        """Return a result with the name that the user asked for, or its own name."""
         if isinstance(value, Deep):
             raise LoadError(
                 f"{importer.file}: output {place} has {value.ndim} axes; the engine gives at most {MAX_RANK}"
@@ -363,13 +363,13 @@ class Torch(Language):
 
 
 def _result_keys(fx: Any) -> list[str]:
-    """The names of the results of a call."""
+    """Return the names of the results of a call."""
     value = fx.meta.get("val")
     return [f"{fx.name}.{place}" for place in range(len(value))] if isinstance(value, (list, tuple)) else [fx.name]
 
 
 def _key(fx: Any) -> str:
-    """The name of a value: of a call, or of one of its results."""
+    """Return the name of a value: of a call, or of one of its results."""
     if fx.op == "call_function" and fx.target is operator.getitem:
         source, place = fx.args
         return f"{_key(source)}.{place}"
@@ -377,7 +377,7 @@ def _key(fx: Any) -> str:
 
 
 def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
-    """On sizes, which are known numbers."""
+    """Compute with sizes, which are known numbers."""
     if any(isinstance(argument, Tensor) for argument in op.args):
         raise LoadError("Python arithmetic on a computed tensor is not supported; use a PyTorch op")
     try:
@@ -387,7 +387,7 @@ def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scop
 
 
 def _transpose_weight(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
-    """A stored weight with its axes turned keeps its codes; None where the op does something else."""
+    """Return an encoded weight with permuted axes, still encoded; None for any other op."""
     order = list(range(weight.ndim))
     if base in ("alias", "clone", "detach"):
         return weight
@@ -403,19 +403,19 @@ def _transpose_weight(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
 
 
 def _computes_floats(node: Node, operands: Sequence[Operand]) -> bool:
-    """Whether an op of mixed operands works on floats: it gives them, or compares with them."""
+    """Whether an op of mixed operands computes in floats: its result is float, or it compares with floats."""
     kinds = [kind for value, kind, _ in operands if isinstance(value, Tensor)]
     mixed = any("float" in kind for kind in kinds)
     return ("float" in node.dtypes[0] and plain_name(node.kind)[0] != "_to_copy") or (mixed and node.gives_bool)
 
 
 def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | None:
-    """Whether an op is the host's by what it is or by what it works on, and the reason."""
+    """Return why the host computes an op: because of its kind or its operands; None if the engine may."""
     if base in HOSTED:
         return HOSTED[base]
     if base.startswith(_FREE) or base.startswith("quantized_decomposed"):
         return None
-    read = operands[:1] if base in indexing.RULES else operands  # the others of an indexing op are places
+    read = operands[:1] if base in indexing.RULES else operands  # the other operands of an indexing op are indices
     data = [(value, kind) for value, kind, _ in read if isinstance(value, Tensor)]
     if any(value.dtype == "int32" for value, _ in data):
         return INTEGERS

@@ -1,4 +1,4 @@
-"""Views, permutations, slices, joins and pads: what moves elements and computes nothing."""
+"""Views, permutations, slices, concatenations and pads: ops that only move elements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DEEP_RULES", "RULES", "typed_tensor"]
 
 
 def typed_tensor(value: Any) -> Tensor:
-    """An argument as a tensor of whatever type it has; a known array becomes a constant."""
+    """Return an argument as a tensor of its own type; a known array becomes a constant."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.ndarray) and value.dtype == bool:
@@ -32,7 +32,7 @@ def typed_tensor(value: Any) -> Tensor:
 
 
 def _view(node: Node, x: Any, *_: Any) -> Any:
-    """A view, a squeeze or a flatten: the shape of the result says it all."""
+    """A view, a squeeze or a flatten: a reshape to the stated shape."""
     return shaped(typed_tensor(x), node.shape)
 
 
@@ -75,7 +75,7 @@ def _expand(node: Node, x: Any, *_: Any) -> Tensor:
 
 
 def _to_copy(node: Node, x: Any, *_: Any) -> Any:
-    """Every number is fp16 here; a cast to whole numbers cuts the fraction off."""
+    """All numbers are fp16 in the graph; a cast to integers drops the fraction."""
     source, target = node.operand_dtypes[0], node.dtypes[0]
     if target == "bool":
         return truth(x)
@@ -130,7 +130,7 @@ def _unbind(node: Node, x: Any, dim: int = 0) -> list[Any]:
 
 
 def _as_operands(node: Node, tensors: Sequence[Any]) -> list[Tensor]:
-    """The tensors of a list in one type; empty ones, which hold nothing, left out."""
+    """Return the tensors of a list in one type, without empty ones."""
     full = [tensor for tensor in tensors if not (isinstance(tensor, np.ndarray) and tensor.size == 0)]
     return [truth(tensor) if node.gives_bool else numeric(tensor) for tensor in full]
 
@@ -201,7 +201,7 @@ def _roll_axis(x: Tensor, axis: int, step: int) -> Tensor:
 
 
 def _widths(x: Tensor, pad: Sequence[int]) -> list[tuple[int, int]]:
-    """PyTorch counts axes from the last one: before, after, before, after."""
+    """Return the pads by axis. PyTorch lists them from the last axis: before, after, before, after."""
     pairs = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]
     return [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
 
@@ -235,7 +235,7 @@ def _pad_by(mode: str) -> Rule:
     return lambda node, x, pad, *rest: _pad(node, x, pad, mode, rest[0] if rest else None)
 
 
-# Constants whose values hang on nothing.
+# Constants.
 
 
 def _fill_shape(node: Node, value: float) -> np.ndarray:
@@ -257,7 +257,7 @@ def _triangle(lower: bool) -> Rule:
 
 
 def _windows(node: Node, x: Any, dim: int, size: int, step: int) -> Any:
-    """Sliding windows along an axis, as a new last axis."""
+    """Return sliding windows along an axis, as a new last axis."""
     tensor = typed_tensor(x)
     axis = axes_of(dim, tensor.ndim)[0]
     starts = np.arange(0, tensor.shape[axis] - int(size) + 1, int(step))
@@ -323,7 +323,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-# The same on tensors of more axes than an engine has.
+# The same for tensors of more axes than the engine supports.
 
 
 def _deep_view(node: Node, x: Deep, *_: Any) -> Any:
@@ -369,7 +369,7 @@ def _deep_parts(node: Node, x: Deep, *rest: Any) -> list[Any]:
 
 
 def _deep_expand(node: Node, x: Deep, *_: Any) -> Any:
-    """Each axis that is stretched, by itself."""
+    """Broadcast one axis after the other."""
     lead = len(node.shape) - x.ndim
     shape = (*(1,) * lead, *x.shape)
     result = Deep.of(x.laid_out(), shape)
@@ -401,4 +401,4 @@ DEEP_RULES: dict[str, Rule] = {
     **{name: _deep_expand for name, rule in RULES.items() if rule is _expand},
     "flip": _deep_flip,
 }
-"""By op, for an operand that exists on paper only; every other op works on at most five axes."""
+"""By op, for an operand of more axes than the engine supports."""

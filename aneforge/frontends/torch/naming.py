@@ -1,4 +1,4 @@
-"""Names that a user knows: the path of the module that ran an op, and the op."""
+"""Names of ops for users: the path of the module that ran the op, and the op."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PLAIN = ("torch.nn.modules.",)
 
 
 class Names:
-    """Names of a program's nodes, each given once.
+    """Unique names for the nodes of a program.
 
-    The last op of a module that PyTorch itself wrote (a Linear, a LayerNorm) bears the module's path alone; every
-    other op bears the path of the module whose ``forward`` called it, and its own name.
+    The last op of a module that PyTorch itself wrote (a Linear, a LayerNorm) has the module's path as its name;
+    every other op has the path of the module whose ``forward`` called it, and its own name.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Names:
         self.last: dict[str, Any] = {}
 
     def record_last_ops(self, nodes: Any) -> None:
-        """Which op is the last of each call of a module; ops that take results apart do not count."""
+        """Record the last op of each call of a module; a getitem does not count."""
         for node in nodes:
             if node.op == "call_function" and "getitem" not in str(node.target):
                 self.last[_call(node)] = node
@@ -46,7 +46,7 @@ def _stack(node: Any) -> list[tuple[str, Any]]:
 
 
 def _call(node: Any) -> str:
-    """One call of one module: the second call of a shared module has a key of its own."""
+    """Return a key for one call of a module; the second call of a shared module has another key."""
     stack = _stack(node)
     return stack[-1][0] if stack else ""
 

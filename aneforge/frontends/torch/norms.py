@@ -1,4 +1,4 @@
-"""Normalisations, softmax and the statistics they rest on."""
+"""Normalisations, softmax, variances and vector norms."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _native_layer_norm(node: Node, x: Any, shape: Any, weight: Any, bias: Any, e
 
 
 def _statistics(node: Node, x: Any, shape: Any, eps: float) -> list[Any]:
-    """Mean and reciprocal deviation, which training reads and a model that runs hardly ever does."""
+    """Return the mean and the reciprocal standard deviation; inference rarely reads them."""
     if not node.wanted & {1, 2}:
         return [None, None]
     tensor = numeric(x)
@@ -50,7 +50,7 @@ def _statistics(node: Node, x: Any, shape: Any, eps: float) -> list[Any]:
 
 
 def _rms_norm(node: Node, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Tensor:
-    """Without an eps PyTorch takes the smallest step of float32."""
+    """Without an eps PyTorch uses the machine epsilon of float32."""
     tensor = numeric(x)
     axes = list(range(tensor.ndim - len(shape), tensor.ndim))
     return forms.rms_norm(tensor, axes, stored(weight), float(np.finfo(np.float32).eps) if eps is None else float(eps))
@@ -117,7 +117,7 @@ def _batch_norm_inference(
 
 
 def _batch_norm_of_batch(node: Node, x: Any, weight: Any, bias: Any, *rest: Any) -> list[Any]:
-    """Without running statistics every batch is its own: it is how an instance norm is decomposed."""
+    """Normalise by the statistics of the batch. An instance norm is decomposed into this op."""
     if node.kind.endswith(".default"):
         raise LoadError("training mode measures each batch; use module.eval() before exporting")
     tensor, eps = numeric(x), float(rest[-1])
@@ -130,7 +130,7 @@ def _batch_norm_of_batch(node: Node, x: Any, weight: Any, bias: Any, *rest: Any)
 
 
 def _variance(node: Node, x: Any, dim: Any = None, *rest: Any) -> Tensor:
-    """``correction`` is what the divisor is less by: one unless told."""
+    """``correction`` is subtracted from the divisor; the default is 1."""
     tensor = numeric(x)
     axes = axes_of(dim if not isinstance(dim, bool) else None, tensor.ndim)
     correction = node.options.get("correction", 1)
@@ -186,7 +186,7 @@ def _vector_norm(node: Node, x: Any, order: Any = 2, dim: Any = None, *_: Any) -
 
 
 def _cosine(node: Node, a: Any, b: Any, dim: int = 1, eps: Any = 1e-8) -> Any:
-    """Both lengths are held to at least eps."""
+    """Both lengths are at least eps."""
     left, right = numeric(a), numeric(b)
     axis = tuple(axes_of(dim, max(left.ndim, right.ndim)))
     least = max(float(eps), 6e-8)  # the smallest step of fp16

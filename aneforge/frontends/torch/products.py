@@ -29,7 +29,7 @@ __all__ = ["RULES", "stored"]
 
 
 def stored(value: Any) -> Any:
-    """A weight as it is: known ones stay known, so that they are stored and not computed."""
+    """Return a weight; a known one stays an array, so that it is stored and not computed."""
     if value is None or isinstance(value, (Tensor, Encoded)):
         return value
     return np.asarray(value) if np.asarray(value).dtype.kind == "f" else np.asarray(value, np.float64)
@@ -56,7 +56,7 @@ def _linear(node: Node, x: Any, weight: Any, bias: Any = None) -> Tensor:
 
 
 def _add_product(node: Node, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """beta * x + alpha * a @ b; a known matrix with a known line beside it is one linear op."""
+    """Return beta * x + alpha * a @ b; with a known matrix and a known bias it is one linear op."""
     input_factor, product_factor = float(node.options.get("beta", beta)), float(node.options.get("alpha", alpha))
     weight, bias = stored(b), stored(x)
     if (
@@ -91,7 +91,7 @@ def _cumsum(node: Node, x: Any, dim: int) -> Tensor:
 
 
 def _bilinear(node: Node, a: Any, b: Any, weight: Any, bias: Any = None) -> Tensor:
-    """out[k] = a' W[k] b."""
+    """Return out[k] = a' W[k] b."""
     left, right, cube = numeric(a), numeric(b), numeric(weight)
     rows = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
     mixed = rows[0] @ cube.transpose([1, 0, 2]).reshape(cube.shape[1], -1)
@@ -103,7 +103,7 @@ def _bilinear(node: Node, a: Any, b: Any, weight: Any, bias: Any = None) -> Tens
 
 
 def _distance(node: Node, a: Any, b: Any, p: Any = 2.0, *_: Any) -> Tensor:
-    """Between every row of one and every row of the other."""
+    """Return the distance between every row of a and every row of b."""
     left, right = numeric(a), numeric(b)
     gap = left.reshape(*left.shape[:-1], 1, left.shape[-1]) - right.reshape(*right.shape[:-2], 1, *right.shape[-2:])
     last, power = (gap.ndim - 1,), float(p)
@@ -130,18 +130,18 @@ def _attention(
     dropout: Any = 0.0,
     causal: bool = False,
 ) -> Tensor:
-    """The fused layer where it fits (one sample, one plane of mask); else its parts."""
+    """The fused layer is used where it fits (one sample, one plane of mask); otherwise separate ops."""
     if float(dropout or 0.0) > 0:
         raise LoadError("training mode drops elements at random; use module.eval() before exporting")
     query, key, value = numeric(q), numeric(k), numeric(v)
     scale, queries, keys = node.options.get("scale"), query.shape[-2], key.shape[-2]
-    if causal and queries != keys:  # PyTorch counts from the first query, whatever the keys are
+    if causal and queries != keys:  # PyTorch aligns the mask with the first query and the first key
         mask, causal = causal_mask(queries, keys), False
     return attention(query, key, value, scale=None if scale is None else float(scale), mask=mask, causal=causal)
 
 
 def _fused_attention(node: Node, q: Any, k: Any, v: Any, dropout: Any = 0.0, causal: bool = False) -> list[Any]:
-    """The form that a decomposition for the CPU gives; its second result serves training."""
+    """The op of the CPU decomposition; its second result is for training."""
     mask = node.options.get("attn_mask")
     return [_attention(node, q, k, v, mask, dropout, causal), None]
 
@@ -159,7 +159,7 @@ def _pads(padding: Any, x: Tensor, size: Sequence[int], stride: Any, dilation: A
 
 
 def _with_batch(x: Any, rank: int) -> tuple[Tensor, bool]:
-    """PyTorch allows a single sample without its axis."""
+    """Add the batch axis that PyTorch allows to leave out; also return whether it was missing."""
     image = numeric(x)
     return (image.reshape(1, *image.shape), True) if image.ndim == rank + 1 else (image, False)
 

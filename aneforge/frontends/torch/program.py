@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""An exported program as records: its weights, ports and states, and the calls of its graph."""
+"""Turn an exported program into records: weights, ports, states and the calls of its graph."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Program:
         return importer.graph()
 
     def _results(self, outputs: Sequence[str], specs: Sequence[Any]) -> tuple[list[str], dict[str, str]]:
-        """What the user returns, and the new values of states."""
+        """Return the names of the user's outputs, and of the new values of states."""
         results: list[str] = []
         states: dict[str, str] = {}
         for name, spec in zip(outputs, specs, strict=True):
@@ -112,7 +112,7 @@ class _Program:
             self._port(node, node.name)
 
     def _fixed(self, name: str, value: Any, example: Any) -> Any:
-        """A fixed input in the type and shape that the program expects."""
+        """Return a fixed input in the type and shape that the program expects."""
         if not isinstance(example, torch.Tensor):
             number = np.asarray(value).reshape(-1)[0].item()
             self.sizes.bind(example, number)

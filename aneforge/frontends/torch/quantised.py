@@ -1,4 +1,4 @@
-"""Quantised models: stored codes stay stored codes, and a quantised activation is its own rounding."""
+"""Quantised models: stored codes keep their encoding; activations use the graph's quantise ops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RULES"]
 
 
 def _scale_and_zero(scale: Any, zero: Any) -> tuple[float, int]:
-    """The scale and the zero point of a whole tensor."""
+    """Return the one scale and the one zero point of a tensor."""
     if isinstance(scale, Tensor) or isinstance(zero, Tensor):
         raise LoadError("the scale or the zero point is computed; the engine needs fixed values")
     numbers = np.asarray(scale, np.float64), np.asarray(zero, np.float64)
@@ -29,12 +29,12 @@ def _scale_and_zero(scale: Any, zero: Any) -> tuple[float, int]:
 
 
 def _kind(low: Any, high: Any) -> str:
-    """The type of codes, by the ends that every call gives."""
+    """Return the type of the codes, from their range."""
     return "int8" if int(low) < 0 else "uint8"
 
 
 def _dequantise(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Any:
-    """(code - zero point) * scale."""
+    """Return (code - zero point) * scale."""
     factor, offset = _scale_and_zero(scale, zero)
     if not isinstance(codes, Tensor):
         return Encoded.affine(codes, factor, offset, bits=_bits(low, high))
@@ -44,7 +44,7 @@ def _dequantise(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: A
 
 
 def _bits(low: Any, high: Any) -> int:
-    """Four-bit weights come as bytes within a range of sixteen."""
+    """Return the bits of a code; four-bit weights are bytes with a range of 16."""
     return 4 if int(high) - int(low) < 16 else 8
 
 
@@ -60,7 +60,7 @@ def _dequantise_channels(
 
 
 def _dequantise_groups(node: Node, codes: Any, scale: Any, zero: Any, low: Any, high: Any, *_: Any) -> Any:
-    """One scale for each group of neighbours along the last axis."""
+    """There is one scale for each group along the last axis."""
     if any(isinstance(operand, Tensor) for operand in (codes, scale, zero)):
         raise LoadError(
             "quantisation by group is not supported for a computed tensor; the codes and scales must be stored"
@@ -93,4 +93,4 @@ RULES: dict[str, Rule] = {
     "fake_quantize_per_tensor_affine": _fake_quantise,
 }
 ENCODES = frozenset(name for name in RULES if "dequantize" in name)
-"""Rules that see their node even when everything is known, so that the weight keeps its codes."""
+"""Rules that run even if all operands are known, so that the weight stays encoded."""

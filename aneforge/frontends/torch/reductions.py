@@ -1,4 +1,4 @@
-"""Reductions over axes, positions of extremes, and what sorts."""
+"""Reductions over axes, argmax and argmin, and sorts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
 
 
 def _full_reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
-    """Over every axis."""
+    """Reduce over all axes."""
     return lambda node, x, *_: _reduction(function)(node, x)
 
 
@@ -48,7 +48,7 @@ def _count(node: Node, x: Any, dim: Any = None, *_: Any) -> Any:
 
 
 def _extreme(largest: bool) -> Rule:
-    """The largest element along an axis, and where it is."""
+    """Return the largest or smallest element along an axis, and its index."""
 
     def rule(node: Node, x: Any, dim: int, *_: Any) -> list[Any]:
         tensor = numeric(x)
@@ -85,7 +85,7 @@ def _topk(node: Node, x: Any, k: int, dim: int = -1, largest: bool = True, *_: A
 
 
 def _sort_direction(node: Node, dim: Any, descending: Any) -> tuple[Any, bool]:
-    if node.kind.endswith(".stable"):  # (x, stable, dim, descending), by name
+    if node.kind.endswith(".stable"):  # (x, *, stable, dim, descending): keyword-only
         dim, descending = node.options.get("dim", -1), node.options.get("descending", False)
     return dim, bool(descending)
 

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Sizes of a program: numbers, or symbols that the user gives values to."""
+"""Sizes of a program: numbers, or symbols whose values the user gives."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Shape = tuple[int, ...]
 
 
 class Sizes:
-    """What every symbol of a program stands for, and what that makes of its shapes."""
+    """The values of a program's symbols, and the shapes that follow from them."""
 
     def __init__(self, what: str, dims: Mapping[str, int]) -> None:
         self.what = what
-        self.lenient = "" in dims  # sizes of examples: more are given than are asked for
+        self.lenient = "" in dims  # sizes of examples: some of them belong to axes that are not symbolic
         self.dims = {name: int(size) for name, size in dims.items() if name}
         self.symbols: dict[Any, Any] = {}
 
     def bind_inputs(self, inputs: Sequence[tuple[str, Any]]) -> None:
-        """Values for the symbols in the shapes of the inputs, from what the user gave."""
+        """Bind the symbols in the shapes of the inputs to the sizes that the user gave."""
         symbolic: set[str] = set()
         for name, example in inputs:
             if not isinstance(example, torch.Tensor):
@@ -43,7 +43,7 @@ class Sizes:
         symbolic |= {name, str(symbol)}
         size = self.dims.get(name, self.dims.get(str(symbol)))
         if not symbol.is_Symbol:
-            return  # follows from others
+            return  # an expression of other symbols
         if size is None:
             if symbol in self.symbols:
                 return
@@ -59,13 +59,13 @@ class Sizes:
         self.symbols[symbol] = size
 
     def bind(self, symbolic: Any, number: Any) -> None:
-        """A symbol that stands for a number which has become known."""
+        """Bind a symbol to a number."""
         node = getattr(symbolic, "node", None)
         if node is not None and node.expr.is_Symbol:
             self.symbols[node.expr] = number
 
     def number(self, value: Any) -> Any:
-        """A size as a number."""
+        """Return a size as a number."""
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
         size = value.node.expr.subs(self.symbols)
@@ -83,7 +83,7 @@ class Sizes:
         )
 
     def value(self, meta: Any) -> Any:
-        """The number that a node of sizes gives; None for any other node, and where it is not known yet."""
+        """Return the number that a size node gives; None for any other node, and if the number is not known yet."""
         if isinstance(meta, (bool, int, float)):
             return meta
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -97,7 +97,7 @@ class Sizes:
         return str(meta.dtype).removeprefix("torch.") if isinstance(meta, torch.Tensor) else ""
 
     def results(self, meta: Any) -> list[tuple[Shape, str]]:
-        """Shape and type of each result."""
+        """Return the shape and type of each result."""
         examples = meta if isinstance(meta, (tuple, list)) else [meta]
         return [
             (self.shape(example.shape), self.dtype(example)) if isinstance(example, torch.Tensor) else ((), "")

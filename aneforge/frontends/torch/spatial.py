@@ -20,7 +20,7 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
 
-_LONGEST = 4096  # an axis that is resampled
+_LONGEST = 4096  # the longest axis that is resampled
 
 
 def _with_batch(x: Tensor, rank: int) -> Tensor:
@@ -93,12 +93,12 @@ def _average_pool(rank: int) -> Rule:
 
 
 def _windows(extent: int, out: int) -> list[tuple[int, int]]:
-    """What each place of an adaptive pool covers."""
+    """Return the window of each position of an adaptive pool."""
     return [(i * extent // out, -(-(i + 1) * extent // out)) for i in range(out)]
 
 
 def _adaptive_average(rank: int) -> Rule:
-    """Equal windows make a pool, one window a mean; uneven ones are a product with their shares."""
+    """Equal windows are a pool, one window is a mean, and uneven windows are a product with their weights."""
 
     def rule(node: Node, x: Any, *_: Any) -> Tensor:
         image = _with_batch(numeric(x), rank)
@@ -139,7 +139,7 @@ def _adaptive_max(rank: int) -> Rule:
     return rule
 
 
-# Resampling: PyTorch itself says what each place takes, by what it makes of unit signals along an axis.
+# Resampling. PyTorch resamples unit signals along an axis, which gives the weights of each position.
 
 
 def _resize(kind: str, rank: int) -> Rule:
@@ -158,7 +158,7 @@ def _resize(kind: str, rank: int) -> Rule:
 
 
 def _scale_of(settings: Sequence[Any], place: int, rank: int) -> float | None:
-    """The factor that the caller gave for an axis, if the call carries factors: the last list of floats."""
+    """Return the scale that the caller gave for an axis, or None. Scales are the last list of floats."""
     for setting in reversed(settings):
         if isinstance(setting, (list, tuple)) and len(setting) == rank and all(isinstance(n, float) for n in setting):
             return float(setting[place])
@@ -167,7 +167,7 @@ def _scale_of(settings: Sequence[Any], place: int, rank: int) -> float | None:
 
 
 def _resize_weights(kind: str, extent: int, out: int, align: bool, scale: float | None) -> np.ndarray:
-    """[out, extent]: what each place of the result takes of a line."""
+    """Return the weights [out, extent] of each output position along an axis."""
     import torch
 
     if extent > _LONGEST:
@@ -179,7 +179,7 @@ def _resize_weights(kind: str, extent: int, out: int, align: bool, scale: float 
         line = aten._upsample_nearest_exact1d(signals, [out], scale)[0]
     elif kind == "linear":
         line = aten.upsample_linear1d(signals, [out], align, scale)[0]
-    else:  # cubic: the other axis keeps its only place
+    else:  # cubic: the other axis has one position
         line = aten.upsample_bicubic2d(signals[:, :, None], [1, out], align, None, scale)[0, :, 0]
     return line.numpy().T
 
@@ -206,13 +206,13 @@ def _channel_shuffle(node: Node, x: Any, groups: int) -> Tensor:
 
 
 def _window_kernels(channels: int, size: Sequence[int]) -> np.ndarray:
-    """A kernel for each channel and each place of a window."""
+    """Return a kernel for each channel and each position of a window."""
     area = size[0] * size[1]
     return np.tile(np.eye(area).reshape(area, 1, *size), (channels, 1, 1, 1))
 
 
 def _unfold(node: Node, x: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """Windows as columns: a convolution by channel whose kernels each hold a single one."""
+    """Turn windows into columns: a depthwise convolution whose kernels each have a single 1."""
     image = _with_batch(numeric(x), 2)
     window, pad = pair_of(size, 2), pair_of(padding, 2)
     columns = af.conv(
@@ -227,7 +227,7 @@ def _unfold(node: Node, x: Any, size: Any, dilation: Any, padding: Any, stride: 
 
 
 def _fold(node: Node, x: Any, out: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """Columns back to windows, what overlaps summed: the transposed convolution of the same kernels."""
+    """Turn columns into windows and sum overlaps: the transposed convolution of the same kernels."""
     columns = numeric(x)
     columns = columns.reshape(1, *columns.shape) if columns.ndim == 2 else columns
     window, pad, spread = pair_of(size, 2), pair_of(padding, 2), pair_of(dilation, 2)

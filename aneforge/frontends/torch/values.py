@@ -1,4 +1,4 @@
-"""What rules ask of an argument, on top of what every frontend asks."""
+"""Conversions of arguments for rules, in addition to those of all frontends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["axes_of", "numeric", "pair_of", "scalar", "shaped"]
 
 
 def scalar(value: Any) -> float | None:
-    """The number, when the argument is one: a Python number, or a known tensor of rank 0."""
+    """Return the number if the argument is a Python number or a known tensor of rank 0; otherwise None."""
     if isinstance(value, (bool, int, float)):
         return float(value)
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "fiub":
@@ -25,14 +25,14 @@ def scalar(value: Any) -> float | None:
 
 
 def numeric(value: Any) -> Tensor:
-    """An argument as an fp16 tensor: a bool is 0 or 1."""
+    """Return an argument as an fp16 tensor; a boolean becomes 0 or 1."""
     if isinstance(value, Deep):
         raise LoadError(f"an operand has {len(value.shape)} axes; the engine takes at most {MOST_AXES}")
     return as_number(value)
 
 
 def shaped(x: Tensor, shape: Shape) -> Tensor | Deep:
-    """The same elements under another shape, whatever its rank."""
+    """Return the same elements in another shape of any rank."""
     out_shape = graph_shape(shape)
     if len(out_shape) > MOST_AXES:
         return Deep.of(x, out_shape)
@@ -40,7 +40,7 @@ def shaped(x: Tensor, shape: Shape) -> Tensor | Deep:
 
 
 def axes_of(dim: Any, rank: int) -> list[int]:
-    """Axes as PyTorch gives them: a number, a list, or nothing for all of them."""
+    """Return axes from PyTorch's argument: a number, a list, or None for all axes."""
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(max(rank, 1)))
     axes = dim if isinstance(dim, (list, tuple)) else [dim]
@@ -52,6 +52,6 @@ def axes_of(dim: Any, rank: int) -> list[int]:
 
 
 def pair_of(value: Any, rank: int) -> list[int]:
-    """One number for all spatial axes, or one each."""
+    """Return one number for each spatial axis; a single number counts for all."""
     numbers = [int(value)] if isinstance(value, int) else [int(number) for number in value]
     return numbers * rank if len(numbers) == 1 else numbers
