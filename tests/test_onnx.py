@@ -367,7 +367,7 @@ def test_a_loop_that_depends_on_data_is_refused(tmp_path):
 def test_random_numbers_are_no_constants(tmp_path):
     node = helper.make_node("RandomNormal", [], ["r"], "noise", shape=[4])
     nodes = [node, helper.make_node("Add", ["x", "r"], ["y"])]
-    with pytest.raises(LoadError, match=r"noise \(RandomNormal\): draws new random numbers in every run"):
+    with pytest.raises(LoadError, match=r"noise \(RandomNormal\): it draws new random numbers in every run"):
         af.load(saved(tmp_path, nodes, {"x": [4]}, ["y"]))
 
 

@@ -15,7 +15,7 @@ __all__ = ["PREFERRED", "RULES"]
 
 def _rotary(node: Node, x: Value, cos: Value, sin: Value, places: Value | None = None) -> Tensor:
     tensor, heads = as_tensor(x), int(node.attr("num_heads", 0))
-    positions = None if places is None else known(places, "the positions").astype(int)
+    positions = None if places is None else known(places, "input 'position_ids'").astype(int)
     if tensor.ndim == 3 and not heads:
         raise NoForm("num_heads is missing; an input of rank 3 needs it")
     split = as_heads(tensor, heads) if tensor.ndim == 3 else tensor
@@ -43,16 +43,16 @@ def _attention(
         raise NoForm(f"is_causal with {queries} queries and {keys} keys is not supported; both counts must be equal")
     if mask is not None and (mask.shape[-1] != keys or causal):
         raise NoForm(
-            f"a mask of shape {list(mask.shape)} is not supported; its last axis must have {keys} elements, one for "
-            "each key"
+            f"a mask of shape {list(mask.shape)} with is_causal={int(causal)} is not supported; its last axis must "
+            f"have {keys} elements, and is_causal must be 0"
         )
-    added = None if mask is None else _added(mask)
+    added = None if mask is None else _additive_mask(mask)
     settings = {"scale": None if scale is None else float(scale), "softcap": float(node.attr("softcap", 0.0))}
     result = attention(operands[0], operands[1], operands[2], mask=added, causal=causal, **settings)
     return as_line(result) if flat else result
 
 
-def _added(mask: Value) -> Value:
+def _additive_mask(mask: Value) -> Value:
     """Return what is added to the scores. In a boolean mask, True keeps a key. ONNX gives zeros for a row that
     excludes every key; a sum cannot give that."""
     if isinstance(mask, Tensor):

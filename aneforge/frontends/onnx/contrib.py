@@ -145,7 +145,7 @@ def _group_norm(node: Node, x: Value, gamma: Value, beta: Value) -> Tensor:
 
 def _rotary(node: Node, x: Value, places: Value, cos: Value, sin: Value) -> Tensor:
     tensor, heads = as_tensor(x), int(node.attr("num_heads", 0))
-    positions = known(places, "the positions").astype(int)
+    positions = known(places, "input 'position_ids'").astype(int)
     length = tensor.shape[1] if tensor.ndim == 3 else tensor.shape[2]
     if positions.size == 1:  # the first position; the others follow it
         positions = np.arange(length)[None] + int(positions.reshape(-1)[0])
@@ -210,7 +210,7 @@ def _add_masks(a: Value | None, b: Value) -> Value:
 
 def _padding_mask(node: Node, padding: Value, samples: int, queries: int, keys: int) -> np.ndarray:
     """The mask must be known: lengths [samples], or flags [samples, keys] or [samples, queries, keys]."""
-    marks = known(padding, "which places count")
+    marks = known(padding, "the padding mask")
     excluded = float(node.attr("mask_filter_value", -10000.0))
     if marks.shape == (samples,):
         marks = np.arange(keys)[None] < marks.reshape(-1, 1)
@@ -280,10 +280,7 @@ def _group_query(
 ) -> list[Value]:
     """Causal attention. The length of the past must be known when the file is read."""
     if any(operand is not None for operand in unsupported) or node.attr("smooth_softmax", 0):
-        raise NoForm(
-            "position_ids, attention_bias, head_sink and smooth_softmax are not supported; export the model without "
-            "them"
-        )
+        raise NoForm("inputs after sin_cache and smooth_softmax are not supported; export the model without them")
     heads, kv_heads = int(node.attr("num_heads")), int(node.attr("kv_num_heads"))
     query, key, value = _split_heads(as_tensor(q), k, v, heads, kv_heads)
     queries = query.shape[2]
@@ -329,8 +326,8 @@ def _total_length(lengths: Value | None, total: Value | None) -> int:
     """Return the sequence length with the new positions. ``lengths`` has the last index of each sample; all must be
     equal."""
     if lengths is None:
-        return whole_numbers(total, "the number of places")[0]
-    totals = {last + 1 for last in whole_numbers(lengths, "the lengths of the sequences")}
+        return whole_numbers(total, "input 'total_sequence_length'")[0]
+    totals = {last + 1 for last in whole_numbers(lengths, "input 'seqlens_k'")}
     if len(totals) != 1:
         raise NoForm(f"the samples have different lengths {sorted(totals)}; all samples must have the same length")
     return totals.pop()
@@ -354,13 +351,15 @@ def _join_past(
     if room < past_length:
         raise NoForm(f"the past has {room} positions; the sequence needs at least {past_length}")
     cut = [forms.sliced(cache, 2, 0, past_length) if past_length else None for cache in caches]
-    joined = [two if one is None else af.concat([one, two], axis=2) for one, two in zip(cut, new, strict=True)]
+    joined = [part if old is None else af.concat([old, part], axis=2) for old, part in zip(cut, new, strict=True)]
     if room <= past_length or room < past_length + added:
         return joined, joined
     unused = [
         forms.sliced(cache, 2, past_length + added, room) if room > past_length + added else None for cache in caches
     ]
-    present = [two if one is None else af.concat([two, one], axis=2) for one, two in zip(unused, joined, strict=True)]
+    present = [
+        part if end is None else af.concat([part, end], axis=2) for end, part in zip(unused, joined, strict=True)
+    ]
     return joined, present
 
 

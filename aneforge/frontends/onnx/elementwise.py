@@ -57,7 +57,7 @@ def _random(normal: bool) -> Rule:
 
 
 def _trilu(node: Node, x: Value, shift: Value | None = None) -> Tensor:
-    diagonal = 0 if shift is None else int(number(shift, "the diagonal"))
+    diagonal = 0 if shift is None else int(number(shift, "input 'k'"))
     return triangle(as_tensor(x), not node.attr("upper", 1), diagonal)
 
 

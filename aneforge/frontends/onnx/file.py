@@ -22,7 +22,7 @@ __all__ = ["StoredWeights", "open_model"]
 
 _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5  # field numbers of onnx.proto
 _TENSOR_TYPE, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 2, 9, 13, 14
-_LEAST = 4096  # smaller weights stay in the message
+_SMALLEST_EXTERNAL = 4096  # smaller weights stay in the message
 _WHOLE_BYTES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16))  # element types of whole bytes
 _VARINT_BYTES = 10  # the limit of protobuf
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
@@ -91,8 +91,8 @@ def _strip_weights(data: Any, name: str) -> bytes:
     for number, kind, start, body, end in _fields(data, 0, len(data)):
         if number == _MODEL_GRAPH and kind == _BYTES:
             graph = [
-                _message(_GRAPH_INITIALIZER, _outside(data, b, e, name))
-                if field == _GRAPH_INITIALIZER and wire == _BYTES and e - b >= _LEAST
+                _message(_GRAPH_INITIALIZER, _as_external(data, b, e, name))
+                if field == _GRAPH_INITIALIZER and wire == _BYTES and e - b >= _SMALLEST_EXTERNAL
                 else data[s:e]
                 for field, wire, s, b, e in _fields(data, body, end)
             ]
@@ -102,7 +102,7 @@ def _strip_weights(data: Any, name: str) -> bytes:
     return b"".join(pieces)
 
 
-def _outside(data: Any, begin: int, end: int, name: str) -> bytes:
+def _as_external(data: Any, begin: int, end: int, name: str) -> bytes:
     """Return a weight's message with its bytes replaced by a reference to this file."""
     fields = list(_fields(data, begin, end))
     kinds = [_varint(data, body)[0] for number, kind, _, body, _ in fields if number == _TENSOR_TYPE and not kind]
@@ -130,22 +130,22 @@ class StoredWeights:
         try:
             if tensor.data_location != self._onnx.TensorProto.EXTERNAL:
                 return self._onnx.numpy_helper.to_array(tensor)
-            return self._outside(tensor, where)
+            return self._external_array(tensor, where)
         except (ValueError, TypeError, OSError, OverflowError) as error:
             raise LoadError(f"{where}: {first_line(error)}") from None
 
-    def _outside(self, tensor: Any, where: str) -> np.ndarray:
+    def _external_array(self, tensor: Any, where: str) -> np.ndarray:
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        place = self._inside_folder(entries.get("location", ""), where)
+        path = self._resolve_file(entries.get("location", ""), where)
         begin = int(entries.get("offset", 0))
         kind = np.dtype(self._onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
         count = int(np.prod([int(extent) for extent in tensor.dims], dtype=object))
         packed = tensor.data_type not in _WHOLE_BYTES
         size = -(-count // 2) if packed else count * kind.itemsize
-        data = self._mapped(place, where)
+        data = self._map_file(path, where)
         if begin < 0 or begin + size > len(data):
             raise LoadError(
-                f"{where} needs bytes {begin} to {begin + size} of {place.name!r}, which has {len(data)} bytes"
+                f"{where} needs bytes {begin} to {begin + size} of {path.name!r}, which has {len(data)} bytes"
             )
         if packed:  # sub-byte types: the onnx package unpacks them
             inline = self._onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims)
@@ -153,26 +153,26 @@ class StoredWeights:
             return self._onnx.numpy_helper.to_array(inline)
         return np.frombuffer(data, kind, count, begin).reshape(tuple(tensor.dims)) if count else np.zeros(0, kind)
 
-    def _inside_folder(self, location: str, where: str) -> Path:
+    def _resolve_file(self, location: str, where: str) -> Path:
         if self._folder is None:
             raise LoadError(
                 f"{where} is in another file ({location!r}), and a model in memory has no folder; name the folder: "
                 "af.onnx_to_tensor(model, folder=...), or load the model from its file"
             )
-        place = (self._folder / location).resolve()
-        if not location or not place.is_relative_to(self._folder):
+        path = (self._folder / location).resolve()
+        if not location or not path.is_relative_to(self._folder):
             raise LoadError(f"{where} points outside the model's folder, which is not allowed: {location!r}")
-        if not place.exists():
-            raise LoadError(f"{where} needs the file {place.name!r}, which does not exist")
-        return regular_file(place, f"{where} needs the file {place.name!r}")
+        if not path.exists():
+            raise LoadError(f"{where} needs the file {path.name!r}, which does not exist")
+        return regular_file(path, f"{where} needs the file {path.name!r}")
 
-    def _mapped(self, place: Path, where: str) -> mmap.mmap:
-        if place not in self._maps:
-            with place.open("rb") as stream:
-                if not place.stat().st_size:
-                    raise LoadError(f"{where} needs the file {place.name!r}, which is empty")
-                self._maps[place] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._maps[place]
+    def _map_file(self, path: Path, where: str) -> mmap.mmap:
+        if path not in self._maps:
+            with path.open("rb") as stream:
+                if not path.stat().st_size:
+                    raise LoadError(f"{where} needs the file {path.name!r}, which is empty")
+                self._maps[path] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._maps[path]
 
     def release(self) -> None:
         """Release the memory of weights that were read; the file still has them."""

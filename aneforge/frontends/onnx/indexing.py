@@ -18,7 +18,7 @@ __all__ = ["RULES"]
 def _gather(node: Node, x: Value, indices: Value) -> Tensor:
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
-    places = known(indices, "the indices")
+    places = known(indices, "input 'indices'")
     if places.size and (places.min() < -tensor.shape[axis] or places.max() >= tensor.shape[axis]):
         extent = tensor.shape[axis]
         outside = places.max() if places.max() >= extent else places.min()
@@ -31,22 +31,22 @@ def _gather(node: Node, x: Value, indices: Value) -> Tensor:
 def _gather_elements(node: Node, x: Value, indices: Value) -> Tensor:
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
-    return forms.gathered_elements(tensor, axis, known(indices, "the indices"))
+    return forms.gathered_elements(tensor, axis, known(indices, "input 'indices'"))
 
 
 def _gather_nd(node: Node, x: Value, indices: Value) -> Tensor:
-    return forms.gathered_nd(as_tensor(x), known(indices, "the indices"), int(node.attr("batch_dims", 0)))
+    return forms.gathered_nd(as_tensor(x), known(indices, "input 'indices'"), int(node.attr("batch_dims", 0)))
 
 
 def _scatter_elements(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
-    places = known(indices, "the indices")
+    places = known(indices, "input 'indices'")
     return forms.scattered_elements(tensor, axis, places, updates, node.attr("reduction", "none"))
 
 
 def _scatter_nd(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
-    places = known(indices, "the indices")
+    places = known(indices, "input 'indices'")
     return forms.scattered_nd(as_tensor(x), places, updates, node.attr("reduction", "none"))
 
 
@@ -54,7 +54,7 @@ def _tensor_scatter(node: Node, cache: Value, update: Value, places: Value | Non
     """Write an update into a cache, for each sample from its own start."""
     cached, new = as_tensor(cache), as_tensor(update)
     axis = axis_of(int(node.attr("axis", -2)), cached.ndim)
-    begins = [0] * cached.shape[0] if places is None else whole_numbers(places, "write_indices")
+    begins = [0] * cached.shape[0] if places is None else whole_numbers(places, "input 'write_indices'")
     size, length = cached.shape[axis], new.shape[axis]
     positions = np.array(begins)[:, None] + np.arange(length)
     positions = positions % size if node.attr("mode", "linear") == "circular" else positions
@@ -65,7 +65,7 @@ def _tensor_scatter(node: Node, cache: Value, update: Value, places: Value | Non
 
 def _compress(node: Node, x: Value, condition: Value) -> Tensor:
     tensor = as_tensor(x)
-    places = np.flatnonzero(known(condition, "the condition").reshape(-1))
+    places = np.flatnonzero(known(condition, "input 'condition'").reshape(-1))
     if not len(places):
         raise NoForm("condition keeps no element; empty tensors are not supported. Keep at least one")
     if node.attr("axis") is None:
@@ -75,14 +75,14 @@ def _compress(node: Node, x: Value, condition: Value) -> Tensor:
 
 def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
     axes = {"seq_axis": int(node.attr("time_axis", 0)), "batch_axis": int(node.attr("batch_axis", 1))}
-    return af.reverse_sequence(as_tensor(x), whole_numbers(lengths, "the lengths"), **axes)
+    return af.reverse_sequence(as_tensor(x), whole_numbers(lengths, "input 'sequence_lens'"), **axes)
 
 
 def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
     """The values are one layer of the engine; the indices come from a sort."""
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", -1)), tensor.ndim)
-    k = int(node.attr("k", 0)) if count is None else int(number(count, "k"))
+    k = int(node.attr("k", 0)) if count is None else int(number(count, "input 'K'"))
     largest = bool(node.attr("largest", 1))
     values = topk(tensor, axis, k, largest)
     return [values, argsort(tensor, axis, largest, k)] if node.outputs > 1 else [values]
@@ -100,8 +100,8 @@ def _hardmax(node: Node, x: Value) -> Tensor:
 
 def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
     """Computed indices as one-hot vectors on a new axis; a negative index counts from the end."""
-    places, size = as_tensor(indices), int(number(depth, "the depth"))
-    off, on = (float(mark) for mark in known(values, "the values").reshape(-1))
+    places, size = as_tensor(indices), int(number(depth, "input 'depth'"))
+    off, on = (float(mark) for mark in known(values, "input 'values'").reshape(-1))
     counted = af.where(places.less(0.0), places + float(size), places)
     marks = af.one_hot(counted, size, on, off)
     axis = axis_of(int(node.attr("axis", -1)), marks.ndim)

@@ -111,11 +111,8 @@ class Onnx(Language):
             if declared is not None and int(declared.type.value) != attribute.type:
                 stated = types.Name(attribute.type) if attribute.type in types.values() else f"type {attribute.type}"
                 raise LoadError(f"attribute {attribute.name!r} is {stated}; expected {declared.type.name}")
-            bound = attribute.name.startswith("value") or attribute.name in (
-                "min",
-                "max",
-            )  # may be infinite
-            if not bound and not np.isfinite([attribute.f, *attribute.floats]).all():
+            may_be_infinite = attribute.name.startswith("value") or attribute.name in ("min", "max")
+            if not may_be_infinite and not np.isfinite([attribute.f, *attribute.floats]).all():
                 raise LoadError(f"attribute {attribute.name!r} is not finite; it must be a finite number")
         if schema is None:
             return
@@ -154,7 +151,7 @@ class Onnx(Language):
         proto, _ = op.operation.source
         self._check_domain(op)
         if op.kind in self.tables.DRAWN and proto.domain in _STANDARD:
-            raise LoadError("draws new random numbers in every run; make them an input of the model")
+            raise LoadError("it draws new random numbers in every run; make them an input of the model")
         size, work = onnx_cost(op.kind, op.inputs, op.attrs)
         self.importer.folding.charge(size, work, self.importer.where(op.operation))
         if op.kind in self.tables.STATIC_RULES:

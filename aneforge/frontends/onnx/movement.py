@@ -20,7 +20,7 @@ _MOST_ELEMENTS = 1 << 24  # of a constant that is created while a file is read
 
 def _reshape(node: Node, x: Value, shape: Value) -> Tensor:
     tensor = as_tensor(x)
-    extents = whole_numbers(shape, "the shape")
+    extents = whole_numbers(shape, "input 'shape'")
     if not node.attr("allowzero", 0):
         extents = [tensor.shape[i] if extent == 0 else extent for i, extent in enumerate(extents)]
     return forms.reshaped(tensor, extents)
@@ -40,14 +40,14 @@ def _transpose(node: Node, x: Value) -> Tensor:
 
 def _squeeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
     tensor = as_tensor(x)
-    stated = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
+    stated = node.attr("axes") if axes is None else whole_numbers(axes, "input 'axes'")
     squeezed = [i for i, extent in enumerate(tensor.shape) if extent == 1] if stated is None else stated
     return forms.reshaped(tensor, without_axes(tensor.shape, [axis_of(int(axis), tensor.ndim) for axis in squeezed]))
 
 
 def _unsqueeze(node: Node, x: Value, axes: Value | None = None) -> Tensor:
     tensor = as_tensor(x)
-    stated = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
+    stated = node.attr("axes") if axes is None else whole_numbers(axes, "input 'axes'")
     rank = tensor.ndim + len(stated)
     places = {axis_of(int(axis), rank) for axis in stated}
     if len(places) != len(stated):
@@ -68,7 +68,7 @@ def _concat(node: Node, *operands: Value) -> Tensor:
 def _split(node: Node, x: Value, sizes: Value | None = None) -> list[Value]:
     tensor = as_tensor(x)
     axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
-    lengths = node.attr("split") if sizes is None else whole_numbers(sizes, "the sizes")
+    lengths = node.attr("split") if sizes is None else whole_numbers(sizes, "input 'split'")
     if lengths is None:
         longest = -(-tensor.shape[axis] // node.outputs)
         lengths = [min(longest, tensor.shape[axis] - i * longest) for i in range(node.outputs)]
@@ -94,10 +94,10 @@ def _slice(
     steps: Value | None = None,
 ) -> Value:
     tensor = as_tensor(x)
-    begins = node.attr("starts") if starts is None else whole_numbers(starts, "the starts")
-    stops = node.attr("ends") if ends is None else whole_numbers(ends, "the ends")
-    sliced_axes = node.attr("axes", range(len(begins))) if axes is None else whole_numbers(axes, "the axes")
-    strides = [1] * len(begins) if steps is None else whole_numbers(steps, "the steps")
+    begins = node.attr("starts") if starts is None else whole_numbers(starts, "input 'starts'")
+    stops = node.attr("ends") if ends is None else whole_numbers(ends, "input 'ends'")
+    sliced_axes = node.attr("axes", range(len(begins))) if axes is None else whole_numbers(axes, "input 'axes'")
+    strides = [1] * len(begins) if steps is None else whole_numbers(steps, "input 'steps'")
     result = tensor
     for begin, end, axis, step in zip(begins, stops, sliced_axes, strides, strict=True):
         place = axis_of(int(axis), tensor.ndim)
@@ -108,11 +108,11 @@ def _slice(
 
 
 def _expand(node: Node, x: Value, shape: Value) -> Tensor:
-    return forms.broadcast_to(as_tensor(x), whole_numbers(shape, "the shape"))
+    return forms.broadcast_to(as_tensor(x), whole_numbers(shape, "input 'shape'"))
 
 
 def _tile(node: Node, x: Value, repeats: Value) -> Tensor:
-    tensor, times = as_tensor(x), whole_numbers(repeats, "the repeats")
+    tensor, times = as_tensor(x), whole_numbers(repeats, "input 'repeats'")
     if node.opset < 6 or any(count < 1 for count in times):
         raise NoForm(
             f"repeats {times} are not supported; each must be 1 or more, and the model needs opset 6 or later"
@@ -124,16 +124,16 @@ def _pad(
     node: Node, x: Value, pads: Value | None = None, value: Value | None = None, axes: Value | None = None
 ) -> Tensor:
     tensor = as_tensor(x)
-    stated = list(node.attr("pads")) if pads is None else whole_numbers(pads, "pads")
+    stated = list(node.attr("pads")) if pads is None else whole_numbers(pads, "input 'pads'")
     padded_axes = (
         list(range(tensor.ndim))
         if axes is None
-        else [axis_of(axis, tensor.ndim) for axis in whole_numbers(axes, "the axes")]
+        else [axis_of(axis, tensor.ndim) for axis in whole_numbers(axes, "input 'axes'")]
     )
     widths = [(0, 0)] * tensor.ndim
     for place, axis in enumerate(padded_axes):
         widths[axis] = (stated[place], stated[place + len(padded_axes)])
-    fill = float(node.attr("value", 0.0)) if value is None else number(value, "constant_value")
+    fill = float(node.attr("value", 0.0)) if value is None else number(value, "input 'constant_value'")
     modes = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "wrap"}
     mode = modes.get(node.attr("mode", "constant"))
     if mode is None:
@@ -149,8 +149,8 @@ def _identity(node: Node, x: Value, *_: Value) -> Value:
 
 def _dropout(node: Node, x: Value, ratio: Value | None = None, training: Value | None = None) -> list[Value]:
     """In inference nothing is dropped, and the mask is all True."""
-    share = float(node.attr("ratio", 0.5)) if ratio is None else number(ratio, "the ratio")
-    if training is not None and number(training, "training_mode") and share > 0:
+    share = float(node.attr("ratio", 0.5)) if ratio is None else number(ratio, "input 'ratio'")
+    if training is not None and number(training, "input 'training_mode'") and share > 0:
         raise NoForm("training_mode drops elements at random; export the model for inference")
     return [x, np.broadcast_to(np.True_, x.shape)][: node.outputs]
 
@@ -167,7 +167,7 @@ def _eye_like(node: Node, x: Value) -> Array:
 
 def _center_crop_pad(node: Node, x: Value, shape: Value) -> Tensor:
     """Crop or zero-pad both sides of some axes; an odd element goes to the end."""
-    tensor, extents = as_tensor(x), whole_numbers(shape, "the shape")
+    tensor, extents = as_tensor(x), whole_numbers(shape, "input 'shape'")
     axes = [axis_of(int(axis), tensor.ndim) for axis in node.attr("axes", range(tensor.ndim))]
     widths = [(0, 0)] * tensor.ndim
     for axis, extent in zip(axes, extents, strict=True):

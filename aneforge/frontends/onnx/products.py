@@ -31,14 +31,14 @@ def _gemm(node: Node, a: Value, b: Value, c: Value | None = None) -> Tensor:
 
 def _cumulative_sum(node: Node, x: Value, axis: Value) -> Tensor:
     tensor = as_tensor(x)
-    place = axis_of(int(number(axis, "the axis")), tensor.ndim)
+    place = axis_of(int(number(axis, "input 'axis'")), tensor.ndim)
     return forms.cumulative_sum(tensor, place, bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0)))
 
 
 def _cumulative_product(node: Node, x: Value, axis: Value) -> Tensor:
     """Each round multiplies by the elements at twice the distance of the round before."""
     tensor = as_tensor(x)
-    place = axis_of(int(number(axis, "the axis")), tensor.ndim)
+    place = axis_of(int(number(axis, "input 'axis'")), tensor.ndim)
     backwards = bool(node.attr("reverse", 0))
     products = tensor.reverse([place]) if backwards else tensor
     if node.attr("exclusive", 0):

@@ -47,7 +47,7 @@ def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | Non
     A vector of integers is a bias, stored as int32 with the scale of the sums it is added to. It is decoded, since the
     engine adds it as numbers.
     """
-    array, factor = known(codes, "the codes"), known(scale, "the scale")
+    array, factor = known(codes, "the tensor of codes"), known(scale, "the scale")
     axis, offset = int(node.attr("axis", 1)), None if zero is None else known(zero, "the zero point")
     if array.dtype.name in _CODES and array.ndim > 1:
         return encoded(array, factor, offset, axis)
@@ -79,7 +79,7 @@ def _quantize_stored(node: Node, x: Value, scale: Value, zero: Value | None = No
     axis = int(node.attr("axis", 1))
     codes = np.rint(weight / _align(known(scale, "the scale"), weight, axis))
     codes = codes if offset is None else codes + _align(offset, weight, axis)
-    return np.clip(codes, low, high).astype(known(zero, "").dtype if zero is not None else kind)
+    return np.clip(codes, low, high).astype(known(zero, "the zero point").dtype if zero is not None else kind)
 
 
 def encoded(codes: Array, scale: Array, zero: Array | None, axis: int) -> Encoded:
@@ -274,12 +274,12 @@ def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *optional:
     if bits not in (2, 4, 8):
         raise NoForm(f"codes of {bits} bits are not supported; choose one: 2, 4, 8")
     count = -(-columns // block)
-    codes = _unpack(known(packed, "the codes"), bits).reshape(rows, -1)[:, : count * block]
-    scale = known(scales, "the scales").reshape(rows, count)
+    codes = _unpack(known(packed, "input 'B'"), bits).reshape(rows, -1)[:, : count * block]
+    scale = known(scales, "input 'scales'").reshape(rows, count)
     if zeros is None:
         zero: Array = np.full((rows, count), 1 << (bits - 1), np.uint8)
-    elif known(zeros, "the zero points").dtype == np.uint8:
-        zero = _unpack(known(zeros, "the zero points").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
+    elif known(zeros, "input 'zero_points'").dtype == np.uint8:
+        zero = _unpack(known(zeros, "input 'zero_points'").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
     else:
         raise NoForm("zero points of a type other than uint8 are not supported; use integer zero points")
     if columns != count * block:

@@ -44,7 +44,7 @@ def _recurrence(
     lengths, hidden_state, cell_state, peepholes = (*optional, *(None,) * (4 - len(optional)))
     samples_first = bool(node.attr("layout", 0))
     series = as_tensor(x).transpose([1, 0, 2]) if samples_first else as_tensor(x)
-    known_lengths = None if lengths is None else whole_numbers(lengths, "the lengths of the sequences")
+    known_lengths = None if lengths is None else whole_numbers(lengths, "input 'sequence_lens'")
     starts = [_start(state, samples_first) for state in (hidden_state, *([cell_state] if node.kind == "LSTM" else []))]
     runs = []
     for place in range(w.shape[0]):

@@ -15,7 +15,7 @@ __all__ = ["RULES"]
 def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
     def rule(node: Node, x: Value, axes: Value | None = None) -> Tensor:
         tensor = forms.as_number(x)
-        stated = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
+        stated = node.attr("axes") if axes is None else whole_numbers(axes, "input 'axes'")
         if stated is None or len(stated) == 0:
             if node.attr("noop_with_empty_axes", 0):
                 return tensor

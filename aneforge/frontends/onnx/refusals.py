@@ -27,7 +27,7 @@ REASONS: dict[str, str] = {
     "ImageDecoder": "compressed images are not supported; decode the image before the model",
     "MaxRoiPool": "the regions depend on the data; the engine reads at fixed positions",
     "MaxUnpool": "the positions that are written depend on the data; the engine writes to fixed positions",
-    "Multinomial": "draws a random choice in every run; the engine has no op for it",
+    "Multinomial": "it draws a random choice in every run; the engine has no op for it",
     "NonMaxSuppression": _COUNT,
     "NonZero": _COUNT,
     "Optional": _OPTIONAL,

@@ -48,15 +48,15 @@ def _extents(
     node: Node, extents: list[int], scales: Value | None, sizes: Value | None
 ) -> tuple[list[float], list[int]]:
     """Return the scale and the new length of each axis."""
-    if sizes is not None and known(sizes, "the sizes").size:
-        out_extents = whole_numbers(sizes, "the sizes")
+    if sizes is not None and known(sizes, "input 'sizes'").size:
+        out_extents = whole_numbers(sizes, "input 'sizes'")
         ratios = [size / extent for size, extent in zip(out_extents, extents, strict=True)]
         policy = node.attr("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
             return ratios, out_extents
         factor = min(ratios) if policy == "not_larger" else max(ratios)
         return [factor] * len(ratios), [math.floor(factor * extent + 0.5) for extent in extents]
-    stated = known(scales, "the scales").reshape(-1)
+    stated = known(scales, "input 'scales'").reshape(-1)
     if stated.size != len(extents):
         raise LoadError(f"scales has {stated.size} values, expected {len(extents)}, one for each axis")
     factors = [float(scale) for scale in stated]
@@ -80,7 +80,7 @@ def _sampling(node: Node) -> forms.Sampling:
 def _regions(node: Node, roi: Value | None, count: int) -> list[tuple[float, float] | None]:
     if node.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
         return [None] * count
-    ends = known(roi, "the region").reshape(-1)
+    ends = known(roi, "input 'roi'").reshape(-1)
     if ends.size != 2 * count:
         raise LoadError(f"roi has {ends.size} values, expected {2 * count}, two for each axis")
     return [(float(ends[i]), float(ends[i + count])) for i in range(count)]
@@ -95,13 +95,15 @@ def _grid_sample(node: Node, x: Value, grid: Value) -> Tensor:
             f"mode {stated!r} with padding {padding!r} is not supported; choose mode {', '.join(modes)}, padding "
             f"{', '.join(paddings)}"
         )
-    places = known(grid, "the grid")
+    places = known(grid, "input 'grid'")
     corners = bool(node.attr("align_corners", 0))
     return forms.grid_sample(as_tensor(x), places, mode, padding, corners)
 
 
 def _affine_grid(node: Node, theta: Value, size: Value) -> Tensor:
-    return forms.affine_grid(as_tensor(theta), whole_numbers(size, "the size"), bool(node.attr("align_corners", 0)))
+    return forms.affine_grid(
+        as_tensor(theta), whole_numbers(size, "input 'size'"), bool(node.attr("align_corners", 0))
+    )
 
 
 def _roi_align(node: Node, x: Value, regions: Value, samples: Value) -> Tensor:
@@ -111,8 +113,8 @@ def _roi_align(node: Node, x: Value, regions: Value, samples: Value) -> Tensor:
     out_size = int(node.attr("output_height", 1)), int(node.attr("output_width", 1))
     return forms.roi_align(
         as_tensor(x),
-        known(regions, "the regions"),
-        known(samples, "batch_indices"),
+        known(regions, "input 'rois'"),
+        known(samples, "input 'batch_indices'"),
         out_size,
         int(node.attr("sampling_ratio", 0)),
         float(node.attr("spatial_scale", 1.0)),

@@ -22,14 +22,16 @@ _MOST_SLICES = 32
 
 def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Tensor:
     signal = as_tensor(x)
-    stated = int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "the axis"))
+    stated = (
+        int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "input 'axis'"))
+    )
     place = axis_of(stated, signal.ndim)
     if place == signal.ndim - 1:
         raise NoForm(f"axis {stated} is the axis of real and imaginary parts; choose another axis")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     extent, parts = signal.shape[place], signal.shape[-1]
     size = 2 * (extent - 1) if inverse and onesided else extent
-    size = size if length is None else int(number(length, "the length of the transform"))
+    size = size if length is None else int(number(length, "input 'dft_length'"))
     matrix = _dft_matrix(size, extent, parts, inverse, onesided)
     order = [*(i for i in range(signal.ndim - 1) if i != place), place, signal.ndim - 1]
     lines = signal if order == sorted(order) else signal.transpose(order)
@@ -48,15 +50,15 @@ def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: boo
             f"a transform of {extent} elements to {size} needs a matrix of {4 * size * extent:,} weights; the limit "
             f"is {_MOST_WEIGHTS:,}"
         )
-    turn = np.exp((2j if inverse else -2j) * np.pi / size * np.outer(np.arange(size), np.arange(extent)))
-    turn[:, size:] = 0.0
-    turn = turn / size if inverse else turn
+    phases = np.exp((2j if inverse else -2j) * np.pi / size * np.outer(np.arange(size), np.arange(extent)))
+    phases[:, size:] = 0.0
+    phases = phases / size if inverse else phases
     if inverse and onesided:  # the missing half mirrors the given one; the result is real
-        turn = np.where((np.arange(extent) == 0) | (2 * np.arange(extent) == size), 1.0, 2.0) * turn
-        turn[:, size // 2 + 1 :] = 0.0
+        phases = np.where((np.arange(extent) == 0) | (2 * np.arange(extent) == size), 1.0, 2.0) * phases
+        phases[:, size // 2 + 1 :] = 0.0
     elif onesided:
-        turn = turn[: size // 2 + 1]
-    real, imaginary = np.real(turn), np.imag(turn)
+        phases = phases[: size // 2 + 1]
+    real, imaginary = np.real(phases), np.imag(phases)
     rows = [[real, -imaginary], [imaginary, real]]
     rows = rows[:1] if inverse and onesided else rows
     return np.stack([np.stack(row[:parts], axis=-1) for row in rows], axis=1)
@@ -66,9 +68,9 @@ def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, l
     """Weight and transform the frames of a signal with one product. A convolution would need kernels wider than the
     engine's limit."""
     samples = as_tensor(signal)
-    weights = None if window is None else known(window, "the window").reshape(-1)
+    weights = None if window is None else known(window, "input 'window'").reshape(-1)
     if length is not None:
-        size = int(number(length, "the length of a frame"))
+        size = int(number(length, "input 'frame_length'"))
     elif weights is not None:
         size = weights.size
     else:
@@ -76,7 +78,7 @@ def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, l
     pairs = samples if samples.ndim == 3 else samples.reshape(*samples.shape, 1)
     matrix = _dft_matrix(size, size, pairs.shape[2], False, bool(node.attr("onesided", 1)))
     matrix = matrix if weights is None else matrix * weights[:, None]
-    frames = _split_frames(pairs, size, int(number(step, "the step between frames")))
+    frames = _split_frames(pairs, size, int(number(step, "input 'frame_step'")))
     spectrum = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
     return spectrum.reshape(*spectrum.shape[:2], matrix.shape[0], 2)
 

@@ -146,7 +146,11 @@ def _swap_channel_factors(x: Tensor, outer: int) -> Tensor:
 
 def _col2im(node: Node, x: Value, image: Value, block: Value) -> Tensor:
     """Sum overlapping blocks: a transposed convolution whose kernels each place one element."""
-    columns, extent, size = as_tensor(x), whole_numbers(image, "the image"), whole_numbers(block, "the block")
+    columns, extent, size = (
+        as_tensor(x),
+        whole_numbers(image, "input 'image_shape'"),
+        whole_numbers(block, "input 'block_shape'"),
+    )
     rank, area = len(size), math.prod(size)
     if min(*size, *extent, *node.attr("strides", [1])) < 1 or len(extent) != rank:
         raise LoadError(

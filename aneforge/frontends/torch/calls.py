@@ -152,5 +152,5 @@ def in_fp16(value: Tensor) -> Tensor:
         kind="aten._to_copy.default",
         body=body_of([operand], {"dtype": {"dtype": "float32"}}),
         shape=value.shape,
-        reason="converts integers to fp16, the type that the engine computes in",
+        reason="it converts integers to fp16, the type that the engine computes in",
     )

@@ -86,9 +86,9 @@ def _form(name: str) -> tuple[str, str]:
     if RULES.get(name) is RULES["nonzero"]:
         return "refused", "the size of the result depends on the data, unless they are known"
     if name == "median":
-        return "host", "gives the median and its position; the engine has no op for it"
+        return "host", "it gives the median and its position; the engine has no op for it"
     if name in RANDOM:
-        return "refused", "draws new random numbers in every run; make them an input of the model"
+        return "refused", "it draws new random numbers in every run; make them an input of the model"
     if name in HOSTED:
         return "host", HOSTED[name]
     if name in CONSTANT:

@@ -159,7 +159,7 @@ def _ldexp(node: Node, x: Any, power: Any) -> Tensor:
 
 
 def _random(node: Node, *_: Any) -> Tensor:
-    raise LoadError("draws new random numbers in every run; make them an input of the model")
+    raise LoadError("it draws new random numbers in every run; make them an input of the model")
 
 
 _UNARY = (

@@ -6,23 +6,23 @@ from aneforge.frontends.importer.reasons import INTEGERS
 
 __all__ = ["HOSTED", "RANDOM", "REFUSED"]
 
-_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
+_INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
 _SPECIAL = "no engine has this function, and no short combination of other ops gives it"
-_SAMPLES = "reads elements at computed positions; the engine takes fixed indices only (C42)"
-_RUNNING = "finds the running maximum or minimum along an axis, step by step; the engine has no op for it"
-_ALGEBRA = "is linear algebra whose steps depend on the data; the engine needs a fixed program"
+_SAMPLES = "it reads elements at computed positions; the engine takes fixed indices only (C42)"
+_RUNNING = "it finds the running maximum or minimum along an axis, step by step; the engine has no op for it"
+_ALGEBRA = "it is linear algebra whose steps depend on the data; the engine needs a fixed program"
 
 HOSTED: dict[str, str] = {
     "_embedding_bag": _INDEX,
     "_embedding_bag_forward_only": _INDEX,
-    "_pdist_forward": "gives the distance of each pair of rows once; the engine has no op for it",
+    "_pdist_forward": "it gives the distance of each pair of rows once; the engine has no op for it",
     "bincount": INTEGERS,
     "bitwise_left_shift": INTEGERS,
     "bitwise_right_shift": INTEGERS,
     "bucketize": _INDEX,
     "cummax": _RUNNING,
     "cummin": _RUNNING,
-    "cumprod": "multiplies along an axis, step by step; the engine has no op for it",
+    "cumprod": "it multiplies along an axis, step by step; the engine has no op for it",
     "digamma": _SPECIAL,
     "erfinv": _SPECIAL,
     "grid_sampler_2d": _SAMPLES,
@@ -31,20 +31,20 @@ HOSTED: dict[str, str] = {
     "i0": _SPECIAL,
     "igamma": _SPECIAL,
     "igammac": _SPECIAL,
-    "kthvalue": "gives the k-th smallest element and its position; the engine has no op for it",
+    "kthvalue": "it gives the k-th smallest element and its position; the engine has no op for it",
     "lgamma": _SPECIAL,
     "linalg_cholesky_ex": _ALGEBRA,
     "linalg_det": _ALGEBRA,
     "linalg_inv_ex": _ALGEBRA,
     "linalg_qr": _ALGEBRA,
     "linalg_solve_ex": _ALGEBRA,
-    "logcumsumexp": "sums exponentials along an axis, step by step; the engine has no op for it",
-    "masked_scatter": "writes to computed indices; the engine takes fixed indices only (C42)",
-    "max_unpool2d": "writes to computed indices; the engine takes fixed indices only (C42)",
-    "max_unpool3d": "writes to computed indices; the engine takes fixed indices only (C42)",
-    "mode": "finds the most frequent element along an axis; the engine has no op for it",
+    "logcumsumexp": "it sums exponentials along an axis, step by step; the engine has no op for it",
+    "masked_scatter": "it writes to computed indices; the engine takes fixed indices only (C42)",
+    "max_unpool2d": "it writes to computed indices; the engine takes fixed indices only (C42)",
+    "max_unpool3d": "it writes to computed indices; the engine takes fixed indices only (C42)",
+    "mode": "it finds the most frequent element along an axis; the engine has no op for it",
     "mvlgamma": _SPECIAL,
-    "nextafter": "gives the next number of float32; the engine computes in fp16",
+    "nextafter": "it gives the next number of float32; the engine computes in fp16",
     "one_hot": INTEGERS,
     "polygamma": _SPECIAL,
     "searchsorted": _INDEX,

@@ -25,8 +25,8 @@ __all__ = ["RULES"]
 _MOST_NUMBERED = 1 << 24
 _MOST_WRITES = 4096
 _MOST_PLACES = 1 << 18  # the indices are an attribute of the node and are printed with it
-_BY_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
-_WRITES = "writes to computed indices; the engine takes fixed indices only (C42)"
+_BY_INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
+_WRITES = "it writes to computed indices; the engine takes fixed indices only (C42)"
 
 
 def _known_places(value: Any) -> np.ndarray:
@@ -39,7 +39,7 @@ def _known_places(value: Any) -> np.ndarray:
 def _pick(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
     """Return elements of the flattened tensor, in the shape of the result."""
     if places.size > _MOST_PLACES:
-        raise NoForm(f"picks {places.size:,} elements one by one; the limit is {_MOST_PLACES:,}")
+        raise NoForm(f"it picks {places.size:,} elements one by one; the limit is {_MOST_PLACES:,}")
     return shaped(af.gather(x.reshape(x.size), places.reshape(-1), axis=0), shape)
 
 
@@ -61,7 +61,7 @@ def _index(node: Node, x: Any, indices: Sequence[Any]) -> Any:
 
 def _element_numbers(x: Tensor) -> np.ndarray:
     if x.size > _MOST_NUMBERED:
-        raise NoForm(f"picks single elements of a tensor of {x.size:,}; the limit is {_MOST_NUMBERED:,}")
+        raise NoForm(f"it picks single elements of a tensor of {x.size:,}; the limit is {_MOST_NUMBERED:,}")
     return np.arange(x.size).reshape(x.shape)
 
 
@@ -84,7 +84,7 @@ def _index_select(node: Node, x: Any, dim: int, index: Any) -> Any:
 
 def _embedding(node: Node, table: Any, indices: Any, *_: Any) -> Any:
     if isinstance(indices, Tensor):
-        raise NoForm("looks up rows of a table by a computed index; the engine takes fixed indices only (C42)")
+        raise NoForm("it looks up rows of a table by a computed index; the engine takes fixed indices only (C42)")
     return shaped(gathered(typed_tensor(table), 0, np.asarray(indices).reshape(-1)), node.shape)
 
 
@@ -156,7 +156,7 @@ def _write(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) ->
     base = numeric(x)
     flat = places.reshape(-1)
     if flat.size > _MOST_WRITES:
-        raise NoForm(f"writes {flat.size:,} elements one by one; the limit is {_MOST_WRITES:,}")
+        raise NoForm(f"it writes {flat.size:,} elements one by one; the limit is {_MOST_WRITES:,}")
     lines = values.reshape(values.size) if values.size == flat.size else broadcast_to(values, places.shape)
     lines = lines.reshape(lines.size)
     if not add and len(set(flat.tolist())) != flat.size:
@@ -260,7 +260,7 @@ def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output:
             shape=shape,
             dtype="bool" if output else "fp16",
             output=output,
-            reason="turns computed indices into a mask; the engine selects by it where to write",
+            reason="it turns computed indices into a mask; the engine selects by it where to write",
         )
     return node.shared[key]
 

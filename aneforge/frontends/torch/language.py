@@ -50,9 +50,9 @@ Operand = tuple[Any, str, tuple[int, ...]]
 """A value, and the type and shape that PyTorch gives it."""
 
 _LARGE = 1 << 18
-_CHECKS = ("_assert", "sym_constrain_range")
-_FREE = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
-_FREE += ("contiguous", "lift")
+_RUNTIME_CHECKS = ("_assert", "sym_constrain_range")
+_READS_NO_ELEMENTS = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
+_READS_NO_ELEMENTS += ("contiguous", "lift")
 """Ops that read no elements, so they work on integers too."""
 
 
@@ -128,22 +128,22 @@ class Torch(Language):
             return _Call(None, (), {}, None, [])
         fx = operation.source
 
-        def value(node: Any) -> Any:
+        def value_of(node: Any) -> Any:
             keys = _result_keys(node) if node.target is not operator.getitem else [_key(node)]
             results = [scope[key] for key in keys]
             return results if isinstance(node.meta.get("val"), (list, tuple)) and len(keys) != 1 else results[0]
 
-        args, kwargs = map_arg((fx.args, fx.kwargs), value)
+        args, kwargs = map_arg((fx.args, fx.kwargs), value_of)
         call = _Call(fx, args, kwargs, None, [])
         encodes = isinstance(fx.target, torch._ops.OpOverload) and plain_name(str(fx.target))[0] in ENCODES
         if (call.computed or encodes) and self.control_for(operation) is None:
             if fx.target is torch.ops.aten.index.Tensor:
-                self._count_picked(fx, args)
-            operation.name = self.names.of(fx)
-            call.node = self._node(fx, operation.name)
+                self._bind_selected_size(fx, args)
+            operation.name = self.names.name_for(fx)
+            call.node = self._make_node(fx, operation.name)
             for operand in fx.all_input_nodes:
                 shape, kind = self.sizes.results(operand.meta.get("val"))[0]
-                call.operands.append((value(operand), kind, shape))
+                call.operands.append((value_of(operand), kind, shape))
         return call
 
     def control_for(self, operation: Operation) -> Control | None:
@@ -156,7 +156,7 @@ class Torch(Language):
             return lambda importer, operation, op, scope: [self.sizes.value(fx.meta.get("val"))]
         if not isinstance(fx.target, torch._ops.OpOverload):
             return _arithmetic
-        if plain_name(str(fx.target))[0].startswith(_CHECKS):
+        if plain_name(str(fx.target))[0].startswith(_RUNTIME_CHECKS):
             return lambda importer, operation, op, scope: [None] * len(operation.outputs)
         if fx.target is torch.ops.aten._local_scalar_dense.default:
             return self._read_number
@@ -185,7 +185,7 @@ class Torch(Language):
             raise LoadError("the branch that runs depends on the data; the engine needs a fixed program")
         return importer.inline("", self.block(chosen), None, list(operands))
 
-    def _count_picked(self, fx: Any, args: Any) -> None:
+    def _bind_selected_size(self, fx: Any, args: Any) -> None:
         """Bind the size of a result that a known mask selects; the program leaves it open."""
         masks = [index for index in args[1] if isinstance(index, torch.Tensor) and index.dtype == torch.bool]
         extents = getattr(fx.meta.get("val"), "shape", ())
@@ -195,7 +195,7 @@ class Torch(Language):
                 if self.sizes.value(extent) is None:
                     self.sizes.bind(extent, count)
 
-    def _node(self, fx: Any, name: str) -> Node:
+    def _make_node(self, fx: Any, name: str) -> Node:
         results = self.sizes.results(fx.meta.get("val"))
         several = isinstance(fx.meta.get("val"), (tuple, list))
         read = {user.args[1] for user in fx.users if user.target is operator.getitem and user.users}
@@ -221,7 +221,7 @@ class Torch(Language):
         """Compute a node of known inputs with the op itself on the CPU."""
         target, args = op.fx.target, op.args
         if torch.Tag.nondeterministic_seeded in target.tags and "dropout" not in str(target):
-            raise LoadError("draws new random numbers in every run; make them an input of the model")
+            raise LoadError("it draws new random numbers in every run; make them an input of the model")
         if (
             args
             and isinstance(args[0], Encoded)
@@ -261,7 +261,7 @@ class Torch(Language):
         if base in REFUSED:
             raise LoadError(REFUSED[base])
         if any("complex" in kind for kind in (*node.dtypes, *(kind for _, kind, _ in operands))):
-            raise LoadError("the engine has no complex numbers")
+            raise LoadError("complex numbers are not supported; the engine takes real numbers only")
         positional, keyword_only = order_arguments(op.fx.target, op.args, op.kwargs)
         node.options = as_arrays(keyword_only)
         if any(isinstance(value, Deep) for value, _, _ in operands):
@@ -413,7 +413,7 @@ def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | No
     """Return why the host computes an op: because of its kind or its operands; None if the engine may."""
     if base in HOSTED:
         return HOSTED[base]
-    if base.startswith(_FREE) or base.startswith("quantized_decomposed"):
+    if base.startswith(_READS_NO_ELEMENTS) or base.startswith("quantized_decomposed"):
         return None
     read = operands[:1] if base in indexing.RULES else operands  # the other operands of an indexing op are indices
     data = [(value, kind) for value, kind, _ in read if isinstance(value, Tensor)]

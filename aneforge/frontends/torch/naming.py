@@ -26,7 +26,7 @@ class Names:
             if node.op == "call_function" and "getitem" not in str(node.target):
                 self.last[_call(node)] = node
 
-    def of(self, node: Any) -> str:
+    def name_for(self, node: Any) -> str:
         path, kind = _module(node)
         base = str(getattr(node.target, "__name__", node.target)).split(".")[0].strip("_") or "op"
         ends = path and kind.startswith(_PLAIN) and self.last.get(_call(node)) is node

@@ -115,7 +115,7 @@ def _trace(node: Node, x: Any) -> Any:
 
 
 def _median(node: Node, *_: Any) -> Any:
-    raise NoForm("gives the median and its position; the engine has no op for it")
+    raise NoForm("it gives the median and its position; the engine has no op for it")
 
 
 RULES: dict[str, Rule] = {
