@@ -71,25 +71,25 @@ def _result_cost(kind: str, x: Array, arrays: Sequence[Array | None], attrs: Map
     if kind == "Tile":
         return x.size * math.prod(_sizes(operands[1])), 1
     if kind == "Expand":
-        return _broadcast([x.shape, tuple(_sizes(operands[1]))]), 1
+        return _broadcast_size([x.shape, tuple(_sizes(operands[1]))]), 1
     if kind == "OneHot":
         return x.size * max([1, *_sizes(operands[1])]), 1
     if kind in ("Resize", "Upsample"):
-        return _resized(x, operands, attrs), 1
+        return _resized_size(x, operands, attrs), 1
     if kind == "Pad":
-        return _padded(x, operands, attrs), 1
+        return _padded_size(x, operands, attrs), 1
     if kind in ("Gather", "GatherND") and operands[1] is not None:
-        return _gathered(kind, x, operands[1], attrs), 1
+        return _gathered_size(kind, x, operands[1], attrs), 1
     if kind in (*_MATRICES, "Gemm", *_CONVOLUTIONS):
         other = operands[3 if kind in ("QLinearMatMul", "QLinearConv") else 1]
-        return (x.size, 1) if other is None else _product(kind, x, other, attrs)
+        return (x.size, 1) if other is None else _product_cost(kind, x, other, attrs)
     if kind == "Einsum":
         total = math.prod(array.size for array in arrays if array is not None)
         return min(total, 1 << 62), 1
-    return _broadcast([array.shape for array in arrays if array is not None]), 1
+    return _broadcast_size([array.shape for array in arrays if array is not None]), 1
 
 
-def _broadcast(shapes: Sequence[tuple[int, ...]]) -> int:
+def _broadcast_size(shapes: Sequence[tuple[int, ...]]) -> int:
     """Return the size of the broadcast shape. If the shapes do not broadcast, the op creates at most what it reads."""
     try:
         return math.prod(np.broadcast_shapes(*shapes))
@@ -97,7 +97,7 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> int:
         return sum(math.prod(shape) for shape in shapes)
 
 
-def _resized(x: Array, operands: Sequence[Array | None], attrs: Mapping[str, Any]) -> int:
+def _resized_size(x: Array, operands: Sequence[Array | None], attrs: Mapping[str, Any]) -> int:
     sizes = _sizes(operands[3])
     if sizes:
         return x.size * math.prod(sizes) if len(sizes) < x.ndim else math.prod(sizes)
@@ -105,7 +105,7 @@ def _resized(x: Array, operands: Sequence[Array | None], attrs: Mapping[str, Any
     return math.ceil(x.size * min(math.prod(scales), 2.0**60)) if scales else x.size
 
 
-def _padded(x: Array, operands: Sequence[Array | None], attrs: Mapping[str, Any]) -> int:
+def _padded_size(x: Array, operands: Sequence[Array | None], attrs: Mapping[str, Any]) -> int:
     widths = _sizes(operands[1]) or [max(0, int(width)) for width in attrs.get("pads", ())]
     axes = [int(axis) for axis in _numbers(operands[3])] or list(range(x.ndim))
     if len(widths) != 2 * len(axes) or any(not -x.ndim <= axis < x.ndim for axis in axes):
@@ -116,7 +116,7 @@ def _padded(x: Array, operands: Sequence[Array | None], attrs: Mapping[str, Any]
     return math.prod(shape)
 
 
-def _gathered(kind: str, x: Array, places: Array, attrs: Mapping[str, Any]) -> int:
+def _gathered_size(kind: str, x: Array, places: Array, attrs: Mapping[str, Any]) -> int:
     if kind == "Gather":
         axis = int(attrs.get("axis", 0))
         return x.size // max(1, x.shape[axis] if -x.ndim <= axis < x.ndim else 1) * places.size
@@ -125,7 +125,7 @@ def _gathered(kind: str, x: Array, places: Array, attrs: Mapping[str, Any]) -> i
     return places.size // max(1, count) * math.prod(x.shape[batch + count :])
 
 
-def _product(kind: str, a: Array, b: Array, attrs: Mapping[str, Any]) -> tuple[int, int]:
+def _product_cost(kind: str, a: Array, b: Array, attrs: Mapping[str, Any]) -> tuple[int, int]:
     if kind == "Gemm":
         if a.ndim != 2 or b.ndim != 2:
             return 0, 1
@@ -136,7 +136,7 @@ def _product(kind: str, a: Array, b: Array, attrs: Mapping[str, Any]) -> tuple[i
             return 0, 1
         rows = a.shape[-2] if a.ndim > 1 else 1
         columns = b.shape[-1] if b.ndim > 1 else 1
-        return _broadcast([a.shape[:-2], b.shape[:-2]]) * rows * columns, max(1, a.shape[-1])
+        return _broadcast_size([a.shape[:-2], b.shape[:-2]]) * rows * columns, max(1, a.shape[-1])
     if a.ndim < 3 or b.ndim != a.ndim:
         return 0, 1
     grown = 2 * max([0, *(int(width) for width in (*attrs.get("pads", ()), *attrs.get("output_padding", ())))])

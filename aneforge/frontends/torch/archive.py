@@ -97,17 +97,17 @@ def _check_entries(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
             f"{file.name}: the archive has the programs {programs}, but not 'model'; save each program in its own file"
         )
     if "serialized_exported_program.json" in entries or any("serialized_" in name for name in entries):
-        kind = "an exported program in the format of PyTorch 2.7 and before; save it again with a newer PyTorch"
+        message = "an exported program in the format of PyTorch 2.7 and before; save it again with a newer PyTorch"
     elif any(name.startswith("code/") for name in entries) or "constants.pkl" in entries:
-        kind = "TorchScript, not an exported program; export the module with torch.export.export(module, inputs)"
+        message = "TorchScript, not an exported program; export the module with torch.export.export(module, inputs)"
     elif "data.pkl" in entries:
-        kind = (
+        message = (
             "a file of torch.save() (a state dict or a pickled module), not an exported program; build the module, "
             "load the state dict, and use torch.export.save(torch.export.export(module, inputs), path)"
         )
     else:
-        kind = "not an exported program; torch.export.save() writes one"
-    raise LoadError(f"{file.name}: {kind}")
+        message = "not an exported program; torch.export.save() writes one"
+    raise LoadError(f"{file.name}: {message}")
 
 
 def _read_text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

@@ -124,7 +124,7 @@ def host_nodes(
     body = body_of(args, {name: argument for name, argument in kwargs.items() if argument is not None})
     results: list[Any] = []
     for place, (shape, kind) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
-        if place not in node.wanted:
+        if place not in node.used_results:
             results.append(None)
             continue
         dtype = "bool" if kind == "bool" else "int32" if "int" in kind else "fp16"

@@ -208,7 +208,7 @@ class Torch(Language):
             dtypes=[kind for _, kind in results],
             operand_dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
             operand_strides=[self.sizes.shape(tensor.stride()) for tensor in tensors[:1]],
-            wanted=frozenset(read) if several else frozenset([0]),
+            used_results=frozenset(read) if several else frozenset([0]),
             shared=self.shared,
         )
 
@@ -341,7 +341,7 @@ class Torch(Language):
 
     def result_label(self, op: _Call, label: str, place: int) -> str:
         node = op.node
-        only = node is None or len(node.shapes) == 1 or node.wanted == frozenset([0])
+        only = node is None or len(node.shapes) == 1 or node.used_results == frozenset([0])
         return label if only else f"{label}.{place}"
 
     # Results.

@@ -28,7 +28,7 @@ class Node:
     options: dict[str, Any] = field(default_factory=dict)
     """Keyword-only arguments (dtype, approximate, scale)."""
     operand_strides: list[Shape] = field(default_factory=list)
-    wanted: frozenset[int] = frozenset()
+    used_results: frozenset[int] = frozenset()
     """Positions of the results that are read."""
     shared: dict[Any, Any] = field(default_factory=dict)
     """Tensors that rules share across the program."""

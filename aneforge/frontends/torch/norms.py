@@ -41,7 +41,7 @@ def _native_layer_norm(node: Node, x: Any, shape: Any, weight: Any, bias: Any, e
 
 def _statistics(node: Node, x: Any, shape: Any, eps: float) -> list[Any]:
     """Return the mean and the reciprocal standard deviation; inference rarely reads them."""
-    if not node.wanted & {1, 2}:
+    if not node.used_results & {1, 2}:
         return [None, None]
     tensor = numeric(x)
     axes = tuple(range(tensor.ndim - len(shape), tensor.ndim))

@@ -62,7 +62,7 @@ def _layer(kind: str, activations: Sequence[Callable[[Tensor], Tensor]], usual: 
                 for last, end in zip(lasts, ends, strict=True):
                     last.append(end)
             series = outputs[0] if len(outputs) == 1 else af.concat(outputs, axis=2)
-        ends = [af.stack(last, axis=0) if k + 1 in node.wanted else None for k, last in enumerate(lasts)]
+        ends = [af.stack(last, axis=0) if k + 1 in node.used_results else None for k, last in enumerate(lasts)]
         return [series.transpose([1, 0, 2]) if batch_first else series, *ends]
 
     return rule

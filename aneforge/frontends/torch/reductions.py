@@ -54,7 +54,7 @@ def _extreme(largest: bool) -> Rule:
         tensor = numeric(x)
         axis = axes_of(dim, tensor.ndim)[0]
         value = tensor.amax((axis,)) if largest else tensor.amin((axis,))
-        where = shaped(position(tensor, axis, True, largest), node.shapes[1]) if 1 in node.wanted else None
+        where = shaped(position(tensor, axis, True, largest), node.shapes[1]) if 1 in node.used_results else None
         return [shaped(value, node.shapes[0]), where]
 
     return rule
@@ -80,8 +80,8 @@ def _aminmax(node: Node, x: Any) -> list[Any]:
 def _topk(node: Node, x: Any, k: int, dim: int = -1, largest: bool = True, *_: Any) -> list[Any]:
     tensor = numeric(x)
     axis = axes_of(dim, tensor.ndim)[0]
-    values = topk(tensor, axis, int(k), bool(largest)) if 0 in node.wanted else None
-    return [values, argsort(tensor, axis, bool(largest), int(k)) if 1 in node.wanted else None]
+    values = topk(tensor, axis, int(k), bool(largest)) if 0 in node.used_results else None
+    return [values, argsort(tensor, axis, bool(largest), int(k)) if 1 in node.used_results else None]
 
 
 def _sort_direction(node: Node, dim: Any, descending: Any) -> tuple[Any, bool]:
@@ -93,8 +93,8 @@ def _sort_direction(node: Node, dim: Any, descending: Any) -> tuple[Any, bool]:
 def _sort(node: Node, x: Any, dim: Any = -1, descending: Any = False, *_: Any) -> list[Any]:
     tensor, (dim, down) = numeric(x), _sort_direction(node, dim, descending)
     axis = axes_of(dim, tensor.ndim)[0]
-    values = sort(tensor, axis, down) if 0 in node.wanted else None
-    return [values, argsort(tensor, axis, down) if 1 in node.wanted else None]
+    values = sort(tensor, axis, down) if 0 in node.used_results else None
+    return [values, argsort(tensor, axis, down) if 1 in node.used_results else None]
 
 
 def _argsort(node: Node, x: Any, dim: Any = -1, descending: Any = False, *_: Any) -> Any:

@@ -55,7 +55,7 @@ def _max_pool(rank: int) -> Rule:
 
 def _max_pool_with_places(rank: int) -> Rule:
     def rule(node: Node, x: Any, *settings: Any) -> list[Any]:
-        if 1 in node.wanted:
+        if 1 in node.used_results:
             raise NoForm("the indices of the largest elements are read; the engine's pool has no such output")
         return [_max_pool(rank)(node, x, *settings), None]
 
@@ -121,7 +121,7 @@ def _adaptive_average(rank: int) -> Rule:
 
 def _adaptive_max(rank: int) -> Rule:
     def rule(node: Node, x: Any, *_: Any) -> list[Any]:
-        if 1 in node.wanted:
+        if 1 in node.used_results:
             raise NoForm("the indices of the largest elements are read; the engine's pool has no such output")
         image = _with_batch(numeric(x), rank)
         for place, out in enumerate(node.shape[-rank:]):
