@@ -204,7 +204,7 @@ def test_weights_in_another_file_are_mapped_and_stay_inside_the_folder(tmp_path)
     assert (tmp_path / "weights.bin").is_file()
     same(file)
     (tmp_path / "weights.bin").rename(tmp_path / "moved.bin")
-    with pytest.raises(LoadError, match=r"weight 'w' lies in 'weights.bin', which is not there"):
+    with pytest.raises(LoadError, match=r"weight 'w' needs the file 'weights.bin', which does not exist"):
         af.load(file)
     outside = onnx.load(str(file), load_external_data=False)
     for entry in outside.graph.initializer[0].external_data:
@@ -219,8 +219,14 @@ def test_weights_in_another_file_are_mapped_and_stay_inside_the_folder(tmp_path)
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([helper.make_node("NonMaxSuppression", ["x", "x"], ["y"], "nms")], r"nms \(NonMaxSuppression\): .*no form"),
-        ([helper.make_node("NonZero", ["x"], ["y"], "nz")], r"nz \(NonZero\): .*no form"),
+        (
+            [helper.make_node("NonMaxSuppression", ["x", "x"], ["y"], "nms")],
+            r"nms \(NonMaxSuppression\): the size of the result depends on the data",
+        ),
+        (
+            [helper.make_node("NonZero", ["x"], ["y"], "nz")],
+            r"nz \(NonZero\): the size of the result depends on the data",
+        ),
         ([helper.make_node("Relu", ["missing"], ["y"], "r")], r"r \(Relu\): reads 'missing'"),
         ([helper.make_node("Transpose", ["x"], ["y"], "t", perm=[0, 0])], r"t \(Transpose\)"),
         ([helper.make_node("Custom", ["x"], ["y"], "c", domain="com.example")], r"domain 'com.example'"),
@@ -310,7 +316,7 @@ def test_what_a_rule_refuses_runs_on_the_host_with_its_reason(tmp_path):
     graph = same(saved(tmp_path, nodes, {"x": [3, 4, 4]}, ["y"]), tolerance=1e-4)
     (host,) = [each for each in graph if each.op == "host"]
     assert (host.name, host.attrs["kind"]) == ("det", "Det")
-    assert "no form" in host.attrs["reason"]
+    assert host.attrs["reason"] == "the engine has no op for a determinant"
 
 
 def test_single_numbers_stay_apart_from_lines_of_one(tmp_path):
@@ -366,7 +372,7 @@ def test_a_loop_that_depends_on_data_is_refused(tmp_path):
 def test_random_numbers_are_no_constants(tmp_path):
     node = helper.make_node("RandomNormal", [], ["r"], "noise", shape=[4])
     nodes = [node, helper.make_node("Add", ["x", "r"], ["y"])]
-    with pytest.raises(LoadError, match=r"noise \(RandomNormal\): draws new random numbers in every run"):
+    with pytest.raises(LoadError, match=r"noise \(RandomNormal\): it draws new random numbers in every run"):
         af.load(saved(tmp_path, nodes, {"x": [4]}, ["y"]))
 
 
@@ -552,7 +558,7 @@ def test_external_data_that_ends_too_early(tmp_path):
     file = saved(tmp_path, [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [2, 64]}, ["y"], {"w": weight})
     onnx.save(onnx.load(str(file)), str(file), save_as_external_data=True, location="weights.bin", size_threshold=0)
     (tmp_path / "weights.bin").write_bytes(b"\0" * 100)
-    with pytest.raises(LoadError, match=r"weight 'w' lies in 'weights.bin' from byte 0 to 16384, which has 100"):
+    with pytest.raises(LoadError, match=r"weight 'w' needs bytes 0 to 16384 of 'weights.bin', which has 100 bytes"):
         af.load(file)
 
 

@@ -1,4 +1,4 @@
-"""Operations of ONNX about values as such: weights of inner blocks, branches, loops and calls of functions."""
+"""Control flow of ONNX, settled while the file is read: weights of inner blocks, branches and loops."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def _body(operation: Operation, name: str) -> Block:
     return block
 
 
-def _round(importer: Importer, name: str, body: Block, scope: Scope, operands: Results) -> Results:
+def _run_round(importer: Importer, name: str, body: Block, scope: Scope, operands: Results) -> Results:
     results = importer.inline(name, body, scope, [value for value, _ in operands], [kind for _, kind in operands])
     return list(zip(results, importer.returned_types or [], strict=True))
 
 
-def _give(importer: Importer, state: Results, lines: Sequence[Results], axes: Sequence[int]) -> list[Any]:
-    """The last state, then the results of all rounds joined."""
+def _loop_results(importer: Importer, state: Results, lines: Sequence[Results], axes: Sequence[int]) -> list[Any]:
+    """Return the last state, then the joined results of all rounds."""
     joined = [
         stack([value for value, _ in line], axis, any(_is_single(kind) for _, kind in line))
         for line, axis in zip(lines, axes, strict=True)
@@ -62,9 +62,9 @@ def _is_single(kind: Type | None) -> bool:
 
 
 def _loop(importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
-    """A loop of known length, written out round by round."""
-    most, condition, *_ = op.inputs
-    rounds = sys.maxsize if most is None else int(known(most, "the number of rounds").reshape(-1)[0])
+    """Unroll a loop of known length."""
+    limit, condition, *_ = op.inputs
+    rounds = sys.maxsize if limit is None else int(known(limit, "the number of rounds").reshape(-1)[0])
     going = condition is None or is_true(condition, "the condition")
     body = _body(operation, "body")
     state: Results = [(v, k) for v, k in zip(op.inputs[2:], op.types[2:], strict=True) if v is not None]
@@ -73,19 +73,19 @@ def _loop(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
     while going and done < rounds:
         spend_round(done + 1)
         counted: Results = [(np.array(done, np.int64), None), (np.array(True), None)]
-        results = _round(importer, f"{operation.label}/{done}", body, scope, counted + state)
+        results = _run_round(importer, f"{operation.label}/{done}", body, scope, counted + state)
         going = is_true(results[0][0], "whether the loop goes on")
         state = results[1 : 1 + len(state)]
         for line, result in zip(lines, results[1 + len(state) :], strict=True):
             line.append(result)
         done += 1
-    return _give(importer, state, lines, [0] * len(lines))
+    return _loop_results(importer, state, lines, [0] * len(lines))
 
 
 def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
-    """A loop over the places along an axis of some inputs, whose results are joined along one."""
+    """Unroll a loop over an axis of some inputs; its results are joined along an axis."""
     if operation.version < 9:
-        raise LoadError("Scan of opset 8 is not supported: convert the model to opset 9 or later")
+        raise LoadError("opset 8 is not supported for Scan; the model needs opset 9 or later. Convert it")
     body, count = _body(operation, "body"), int(op.attr("num_scan_inputs", 0))
     if not 1 <= count <= len(op.inputs):
         raise LoadError(f"num_scan_inputs is {count}; expected 1 to {len(op.inputs)}, the number of inputs")
@@ -100,18 +100,18 @@ def _scan(importer: Importer, operation: Operation, op: Node, scope: Scope) -> l
     length = next(value.shape[axis] for value, axis in zip(series, axes, strict=True) if value is not None)
     spend_round(length)
     for done in range(length):
-        places = [length - 1 - done if turned else done for turned in backwards]
+        places = [length - 1 - done if backward else done for backward in backwards]
         parts: Results = [
             (take(value, axis, place), TensorType("fp32", ()) if value is not None and value.ndim == 1 else None)
             for value, axis, place in zip(series, axes, places, strict=True)
         ]
-        results = _round(importer, f"{operation.label}/{done}", body, scope, state + parts)
+        results = _run_round(importer, f"{operation.label}/{done}", body, scope, state + parts)
         state = results[: len(state)]
         for line, result in zip(lines, results[len(state) :], strict=True):
             line.append(result)
-    turned = op.attr("scan_output_directions") or [0] * len(lines)
-    ordered = [line[::-1] if flipped else line for line, flipped in zip(lines, turned, strict=True)]
-    return _give(importer, state, ordered, [int(a) for a in op.attr("scan_output_axes") or [0] * len(lines)])
+    output_directions = op.attr("scan_output_directions") or [0] * len(lines)
+    ordered = [line[::-1] if flipped else line for line, flipped in zip(lines, output_directions, strict=True)]
+    return _loop_results(importer, state, ordered, [int(a) for a in op.attr("scan_output_axes") or [0] * len(lines)])
 
 
 CONTROL: dict[str, Control] = {INITIALIZER: _initializer, "If": _if, "Loop": _loop, "Scan": _scan}

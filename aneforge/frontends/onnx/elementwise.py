@@ -24,12 +24,12 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda node, x, *rest: function(as_tensor(x))
 
 
-def _folded(function: Callable[[Any, Any], Tensor]) -> Rule:
+def _chain(function: Callable[[Any, Any], Tensor]) -> Rule:
     return lambda node, first, *rest: reduce(function, rest, first) if rest else as_tensor(first)
 
 
-def _mean_of(node: Node, *given: Value) -> Tensor:
-    return forms.scaled(as_tensor(reduce(forms.added, given)), 1.0 / len(given))
+def _mean(node: Node, *operands: Value) -> Tensor:
+    return forms.scaled(as_tensor(reduce(forms.added, operands)), 1.0 / len(operands))
 
 
 def _clip(node: Node, x: Value, low: Value | None = None, high: Value | None = None) -> Tensor:
@@ -39,11 +39,11 @@ def _clip(node: Node, x: Value, low: Value | None = None, high: Value | None = N
 
 
 def _prelu(node: Node, x: Value, slope: Value) -> Tensor:
-    given = as_tensor(x)
-    by_channel = slope.ndim == 1 and given.ndim > 2 and slope.shape[0] == given.shape[1] != given.shape[-1]
-    if by_channel and isinstance(slope, np.ndarray):  # as files before opset 7 have it
-        slope = slope.reshape(-1, *(1,) * (given.ndim - 2))
-    return forms.prelu(given, slope)
+    tensor = as_tensor(x)
+    by_channel = slope.ndim == 1 and tensor.ndim > 2 and slope.shape[0] == tensor.shape[1] != tensor.shape[-1]
+    if by_channel and isinstance(slope, np.ndarray):  # the form of files before opset 7
+        slope = slope.reshape(-1, *(1,) * (tensor.ndim - 2))
+    return forms.prelu(tensor, slope)
 
 
 def _random(normal: bool) -> Rule:
@@ -57,7 +57,7 @@ def _random(normal: bool) -> Rule:
 
 
 def _trilu(node: Node, x: Value, shift: Value | None = None) -> Tensor:
-    diagonal = 0 if shift is None else int(number(shift, "the diagonal"))
+    diagonal = 0 if shift is None else int(number(shift, "input 'k'"))
     return triangle(as_tensor(x), not node.attr("upper", 1), diagonal)
 
 
@@ -69,7 +69,7 @@ _UNARY = (
 RULES: dict[str, Rule] = {
     **logic.RULES,
     **{name: _unary(UNARY[name.lower()]) for name in _UNARY.split()},
-    "Add": _folded(forms.added),
+    "Add": _chain(forms.added),
     "Celu": lambda node, x: forms.celu(as_tensor(x), float(node.attr("alpha", 1.0))),
     "Clip": _clip,
     "Div": lambda node, a, b: forms.divided(a, b, "trunc" if is_whole(a, b) else ""),
@@ -79,9 +79,9 @@ RULES: dict[str, Rule] = {
         as_tensor(x), float(node.attr("alpha", 0.2)), float(node.attr("beta", 0.5))
     ),
     "LeakyRelu": lambda node, x: forms.leaky_relu(as_tensor(x), float(node.attr("alpha", 0.01))),
-    "Max": _folded(BINARY["maximum"]),
-    "Mean": _mean_of,
-    "Min": _folded(BINARY["minimum"]),
+    "Max": _chain(BINARY["maximum"]),
+    "Mean": _mean,
+    "Min": _chain(BINARY["minimum"]),
     "Mod": lambda node, a, b: forms.remainder(a, b, bool(node.attr("fmod", 0))),
     "Mul": lambda node, a, b: forms.multiplied(a, b),
     "PRelu": _prelu,
@@ -94,8 +94,8 @@ RULES: dict[str, Rule] = {
     "Shrink": lambda node, x: forms.shrink(
         as_tensor(x), float(node.attr("lambd", 0.5)), float(node.attr("bias", 0.0))
     ),
-    "Sub": _folded(forms.subtracted),
-    "Sum": _folded(forms.added),
+    "Sub": _chain(forms.subtracted),
+    "Sum": _chain(forms.added),
     "Swish": lambda node, x: forms.swish(as_tensor(x), float(node.attr("alpha", 1.0))),
     "ThresholdedRelu": lambda node, x: forms.threshold(as_tensor(x), float(node.attr("alpha", 1.0))),
     "Trilu": _trilu,

@@ -15,30 +15,30 @@ from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Typed", "alone", "evaluate", "hosted", "result_types"]
+__all__ = ["Typed", "evaluate", "host_results", "result_types", "single_node_model"]
 
-_IN_BODY = 4096  # static numbers up to this many are part of the body; larger ones are weights of the graph
+_IN_BODY = 4096  # up to this many known numbers are part of the body; larger arrays are weights of the graph
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A value and what the file says of it: the element type, and the shape (a single number has none)."""
+    """A value with the element type and shape that the file gives it; a single number has shape ()."""
 
     value: Value
     element: int
     shape: tuple[int, ...]
 
 
-def alone(onnx: Any, proto: Any, given: Mapping[str, Typed], opsets: Any) -> tuple[Any, list[Tensor]]:
-    """One node as a model: static inputs are stored in it, the others are its ports, in the order returned."""
+def single_node_model(onnx: Any, proto: Any, inputs: Mapping[str, Typed], opsets: Any) -> tuple[Any, list[Tensor]]:
+    """Return a model of one node, and the tensors for its ports in order. Known inputs are stored in the model."""
     helper = onnx.helper
     ports, stored, operands = [], [], []
-    for name, each in given.items():
-        value = each.value
+    for name, typed in inputs.items():
+        value = typed.value
         if isinstance(value, np.ndarray) and (value.dtype.kind != "f" or value.size <= _IN_BODY):
-            stored.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(each.shape), name))
+            stored.append(onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(typed.shape), name))
             continue
-        ports.append(helper.make_tensor_value_info(name, each.element, each.shape))
+        ports.append(helper.make_tensor_value_info(name, typed.element, typed.shape))
         operands.append(as_tensor(value))
     results = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = helper.make_graph([proto], "host", ports, results, stored)
@@ -46,24 +46,24 @@ def alone(onnx: Any, proto: Any, given: Mapping[str, Typed], opsets: Any) -> tup
 
 
 def result_types(onnx: Any, model: Any) -> dict[str, tuple[int, tuple[int, ...]]] | None:
-    """Element type and shape of each result, or None where a shape depends on numbers or a type is no tensor."""
+    """Element type and shape of each result, or None if a shape depends on data or a result is not a tensor."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-    except Exception:  # an op that is wrong in itself, or unknown to the standard
+    except Exception:  # the node is not valid, or the standard does not have the op
         return None
-    found = {}
+    types = {}
     for port in inferred.graph.output:
         kind = port.type.tensor_type
         if not port.type.HasField("tensor_type") or not kind.HasField("shape"):
             return None
         if not all(dim.HasField("dim_value") and dim.dim_value > 0 for dim in kind.shape.dim):
             return None
-        found[port.name] = (kind.elem_type, tuple(int(dim.dim_value) for dim in kind.shape.dim))
-    return found
+        types[port.name] = (kind.elem_type, tuple(int(dim.dim_value) for dim in kind.shape.dim))
+    return types
 
 
-def _held_as(onnx: Any, element: int) -> str | None:
-    """The graph's type for an element type of the file."""
+def _graph_dtype(onnx: Any, element: int) -> str | None:
+    """Return the graph's type for an element type of the file."""
     name = onnx.TensorProto.DataType.Name(element)
     if name in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"):
         return "fp16"
@@ -72,9 +72,9 @@ def _held_as(onnx: Any, element: int) -> str | None:
     return "int32" if name.startswith(("INT", "UINT")) else None
 
 
-def hosted(onnx: Any, proto: Any, given: Mapping[str, Typed], opsets: Any, reason: str) -> list[Typed] | None:
-    """The results of a node as host ops, or None where it has no fixed meaning."""
-    model, operands = alone(onnx, proto, given, opsets)
+def host_results(onnx: Any, proto: Any, inputs: Mapping[str, Typed], opsets: Any, reason: str) -> list[Typed] | None:
+    """Return the results of a node as host ops, or None if their shapes or types are not fixed."""
+    model, operands = single_node_model(onnx, proto, inputs, opsets)
     types = result_types(onnx, model)
     if types is None or not operands:
         return None
@@ -85,20 +85,20 @@ def hosted(onnx: Any, proto: Any, given: Mapping[str, Typed], opsets: Any, reaso
             results.append(Typed(np.zeros(0), 0, ()))
             continue
         element, shape = types[name]
-        held = _held_as(onnx, element)
-        if held is None:
+        dtype = _graph_dtype(onnx, element)
+        if dtype is None:
             return None
-        made = host(
+        tensor = host(
             operands,
             language="onnx",
             kind=proto.op_type,
             body=body,
             shape=shape or (1,),
-            dtype=held,
+            dtype=dtype,
             output=list(types).index(name),
             reason=reason,
         )
-        results.append(Typed(made, element, shape))
+        results.append(Typed(tensor, element, shape))
     return results
 
 
@@ -118,11 +118,11 @@ def _session(body: str) -> tuple[Any, list[tuple[str, Any, tuple[int, ...]]]]:
 
 
 def evaluate(kind: str, body: str, operands: Sequence[np.ndarray], output: int) -> np.ndarray:
-    """One result of a host op; a single number comes as one of a line."""
+    """Return one result of a host op; a single number gets shape (1,)."""
     session, ports = _session(body)
     feeds = {
-        name: np.asarray(each).astype(dtype).reshape(shape)
-        for (name, dtype, shape), each in zip(ports, operands, strict=True)
+        name: np.asarray(operand).astype(dtype).reshape(shape)
+        for (name, dtype, shape), operand in zip(ports, operands, strict=True)
     }
-    found = np.asarray(session.run(None, feeds)[output])
-    return found if found.ndim else found.reshape(1)
+    result = np.asarray(session.run(None, feeds)[output])
+    return result if result.ndim else result.reshape(1)

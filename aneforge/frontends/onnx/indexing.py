@@ -1,4 +1,4 @@
-"""Elements picked, replaced, sorted and marked: what the engine does at places that are fixed, and in order."""
+"""Gather, scatter, sort and one-hot ops. The engine needs fixed indices."""
 
 from __future__ import annotations
 
@@ -16,94 +16,98 @@ __all__ = ["RULES"]
 
 
 def _gather(node: Node, x: Value, indices: Value) -> Tensor:
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-    places = known(indices, "what is gathered")
-    if places.size and (places.min() < -given.shape[axis] or places.max() >= given.shape[axis]):
-        raise LoadError(f"places outside an axis of {given.shape[axis]}")
-    return forms.gathered(given, axis, places)
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
+    places = known(indices, "input 'indices'")
+    if places.size and (places.min() < -tensor.shape[axis] or places.max() >= tensor.shape[axis]):
+        extent = tensor.shape[axis]
+        outside = places.max() if places.max() >= extent else places.min()
+        raise LoadError(
+            f"index {outside} is out of range for axis {axis} of {extent} elements; expected {-extent} to {extent - 1}"
+        )
+    return forms.gathered(tensor, axis, places)
 
 
 def _gather_elements(node: Node, x: Value, indices: Value) -> Tensor:
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-    return forms.gathered_elements(given, axis, known(indices, "what is gathered"))
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
+    return forms.gathered_elements(tensor, axis, known(indices, "input 'indices'"))
 
 
 def _gather_nd(node: Node, x: Value, indices: Value) -> Tensor:
-    return forms.gathered_nd(as_tensor(x), known(indices, "what is gathered"), int(node.attr("batch_dims", 0)))
+    return forms.gathered_nd(as_tensor(x), known(indices, "input 'indices'"), int(node.attr("batch_dims", 0)))
 
 
 def _scatter_elements(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-    places = known(indices, "where elements are replaced")
-    return forms.scattered_elements(given, axis, places, updates, node.attr("reduction", "none"))
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
+    places = known(indices, "input 'indices'")
+    return forms.scattered_elements(tensor, axis, places, updates, node.attr("reduction", "none"))
 
 
 def _scatter_nd(node: Node, x: Value, indices: Value, updates: Value) -> Tensor:
-    places = known(indices, "where elements are replaced")
+    places = known(indices, "input 'indices'")
     return forms.scattered_nd(as_tensor(x), places, updates, node.attr("reduction", "none"))
 
 
 def _tensor_scatter(node: Node, cache: Value, update: Value, places: Value | None = None) -> Tensor:
-    """A cache whose lines from a place on are replaced, for each sample from its own place."""
-    past, new = as_tensor(cache), as_tensor(update)
-    axis = axis_of(int(node.attr("axis", -2)), past.ndim)
-    begins = [0] * past.shape[0] if places is None else whole_numbers(places, "where the cache is written")
-    size, length = past.shape[axis], new.shape[axis]
-    named = np.array(begins)[:, None] + np.arange(length)
-    named = named % size if node.attr("mode", "linear") == "circular" else named
-    shape = [past.shape[0] if i == 0 else length if i == axis else 1 for i in range(past.ndim)]
-    indices = np.broadcast_to(named.reshape(shape), new.shape)
-    return forms.scattered_elements(past, axis, indices, new)
+    """Write an update into a cache, for each sample from its own start."""
+    cached, new = as_tensor(cache), as_tensor(update)
+    axis = axis_of(int(node.attr("axis", -2)), cached.ndim)
+    begins = [0] * cached.shape[0] if places is None else whole_numbers(places, "input 'write_indices'")
+    size, length = cached.shape[axis], new.shape[axis]
+    positions = np.array(begins)[:, None] + np.arange(length)
+    positions = positions % size if node.attr("mode", "linear") == "circular" else positions
+    shape = [cached.shape[0] if i == 0 else length if i == axis else 1 for i in range(cached.ndim)]
+    indices = np.broadcast_to(positions.reshape(shape), new.shape)
+    return forms.scattered_elements(cached, axis, indices, new)
 
 
 def _compress(node: Node, x: Value, condition: Value) -> Tensor:
-    given = as_tensor(x)
-    kept = np.flatnonzero(known(condition, "what is kept").reshape(-1))
-    if not len(kept):
-        raise NoForm("nothing is kept")
+    tensor = as_tensor(x)
+    places = np.flatnonzero(known(condition, "input 'condition'").reshape(-1))
+    if not len(places):
+        raise NoForm("condition keeps no element; empty tensors are not supported. Keep at least one")
     if node.attr("axis") is None:
-        return af.gather(given.reshape(given.size), kept, axis=0)
-    return af.gather(given, kept, axis=axis_of(int(node.attr("axis")), given.ndim))
+        return af.gather(tensor.reshape(tensor.size), places, axis=0)
+    return af.gather(tensor, places, axis=axis_of(int(node.attr("axis")), tensor.ndim))
 
 
 def _reverse_sequence(node: Node, x: Value, lengths: Value) -> Tensor:
     axes = {"seq_axis": int(node.attr("time_axis", 0)), "batch_axis": int(node.attr("batch_axis", 1))}
-    return af.reverse_sequence(as_tensor(x), whole_numbers(lengths, "the lengths"), **axes)
+    return af.reverse_sequence(as_tensor(x), whole_numbers(lengths, "input 'sequence_lens'"), **axes)
 
 
 def _topk(node: Node, x: Value, count: Value | None = None) -> list[Tensor]:
-    """The elements are one layer of the engine, their positions a sort."""
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", -1)), given.ndim)
-    k = int(node.attr("k", 0)) if count is None else int(number(count, "how many are picked"))
+    """The values are one layer of the engine; the indices come from a sort."""
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", -1)), tensor.ndim)
+    k = int(node.attr("k", 0)) if count is None else int(number(count, "input 'K'"))
     largest = bool(node.attr("largest", 1))
-    values = topk(given, axis, k, largest)
-    return [values, argsort(given, axis, largest, k)] if node.outputs > 1 else [values]
+    values = topk(tensor, axis, k, largest)
+    return [values, argsort(tensor, axis, largest, k)] if node.outputs > 1 else [values]
 
 
 def _hardmax(node: Node, x: Value) -> Tensor:
-    """1 at the first of the largest elements of each line, 0 elsewhere."""
-    given = as_tensor(x)
-    axis = axis_of(int(node.attr("axis", -1 if node.opset >= 13 else 1)), given.ndim)
-    if node.opset < 13:  # everything behind the axis is one line
-        flat = given.reshape(int(np.prod(given.shape[:axis], dtype=int)), -1)
-        return af.one_hot(flat.argmax(-1).reshape(flat.shape[0]), flat.shape[1]).reshape(*given.shape)
-    return in_rows(given, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))
+    """1 at the first maximum along the axis, 0 elsewhere."""
+    tensor = as_tensor(x)
+    axis = axis_of(int(node.attr("axis", -1 if node.opset >= 13 else 1)), tensor.ndim)
+    if node.opset < 13:  # the axis and all after it are one row
+        flat = tensor.reshape(int(np.prod(tensor.shape[:axis], dtype=int)), -1)
+        return af.one_hot(flat.argmax(-1).reshape(flat.shape[0]), flat.shape[1]).reshape(*tensor.shape)
+    return in_rows(tensor, axis, lambda rows: af.one_hot(rows.argmax(-1).reshape(rows.shape[0]), rows.shape[1]))
 
 
 def _one_hot(node: Node, indices: Value, depth: Value, values: Value) -> Tensor:
-    """Computed whole numbers as marks on a new axis; those below zero count from the end."""
-    given, size = as_tensor(indices), int(number(depth, "how many places there are"))
-    off, on = (float(each) for each in known(values, "the marks").reshape(-1))
-    counted = af.where(given.less(0.0), given + float(size), given)
-    found = af.one_hot(counted, size, on, off)
-    axis = axis_of(int(node.attr("axis", -1)), found.ndim)
-    order = list(range(found.ndim - 1))
-    order.insert(axis, found.ndim - 1)
-    return found if axis == found.ndim - 1 else found.transpose(order)
+    """Computed indices as one-hot vectors on a new axis; a negative index counts from the end."""
+    places, size = as_tensor(indices), int(number(depth, "input 'depth'"))
+    off, on = (float(mark) for mark in known(values, "input 'values'").reshape(-1))
+    counted = af.where(places.less(0.0), places + float(size), places)
+    marks = af.one_hot(counted, size, on, off)
+    axis = axis_of(int(node.attr("axis", -1)), marks.ndim)
+    order = list(range(marks.ndim - 1))
+    order.insert(axis, marks.ndim - 1)
+    return marks if axis == marks.ndim - 1 else marks.transpose(order)
 
 
 RULES: dict[str, Rule] = {

@@ -1,6 +1,6 @@
 # pyright: reportMissingImports=false
-"""ONNX's language: what the standard says of a node, its own evaluator for known values, and its definitions of ops
-by other ops."""
+"""How the importer reads ONNX: checks against the standard's schemas, the reference evaluator for known values, and
+the standard's definitions of ops by other ops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.onnx.control import CONTROL, INITIALIZER
 from aneforge.frontends.onnx.file import StoredWeights
-from aneforge.frontends.onnx.host import Typed, alone, hosted, result_types
+from aneforge.frontends.onnx.host import Typed, host_results, result_types, single_node_model
 from aneforge.frontends.onnx.node import Node, Rule, Value
 from aneforge.frontends.onnx.types import element_number, element_type
 from aneforge.frontends.records import Block, Operation, TensorType, Type, is_whole
@@ -31,7 +31,7 @@ __all__ = ["Onnx"]
 _MOST_NUMBER = 1 << 31
 _STANDARD = ("", "ai.onnx")
 _CONTRIB = "com.microsoft"
-_OF_SHAPES = ("Shape", "Size")  # what they read of a tensor is known, whatever it holds
+_OF_SHAPES = ("Shape", "Size")  # they read the shape of a tensor, which is known
 _CHANGES_TYPE = frozenset(("ArgMax", "ArgMin", "Cast", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "TopK"))
 
 
@@ -58,10 +58,12 @@ class Onnx(Language):
         return CONTROL.get(operation.kind)
 
     def _call(self, importer: Importer, operation: Operation, op: Node, scope: Scope) -> list[Any]:
-        """The nodes of a function of the file in place of its call."""
+        """Inline a function of the file."""
         proto, opsets = operation.source
         body = self.records.functions[proto.domain, proto.op_type]
-        return importer.inline(operation.label, self.records.function(body, proto, opsets), None, *_padded(op, body))
+        return importer.inline(
+            operation.label, self.records.function(body, proto, opsets), None, *_call_inputs(op, body)
+        )
 
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> Node:
         self.importer = importer
@@ -74,37 +76,44 @@ class Onnx(Language):
         node = Node(proto.op_type, operation.label, operation.version, {}, len(proto.output), inputs, types, operation)
         if (proto.domain, proto.op_type) not in self.records.functions:
             self._check_attributes(operation)
-            node.attrs = {each.name: self._attribute(each) for each in proto.attribute if not each.HasField("g")}
+            node.attrs = {
+                attribute.name: self._attribute(attribute)
+                for attribute in proto.attribute
+                if not attribute.HasField("g")
+            }
         return node
 
     def _check_numbers(self, proto: Any) -> None:
-        """Numbers that the onnx package's own inference does not survive are refused before it sees them."""
-        for each in proto.attribute:
-            beyond = [number for number in (each.i, *each.ints) if abs(number) >= _MOST_NUMBER]
-            if beyond and each.name not in ("starts", "ends"):  # a slice to the end is often written so
-                raise LoadError(f"attribute {each.name!r} is {beyond[0]}; the limit is {_MOST_NUMBER - 1:,}")
-            if proto.op_type == "Split" and each.name == "num_outputs" and each.i != len(proto.output):
-                raise LoadError(f"num_outputs is {each.i}, but the node has {len(proto.output)} outputs")
+        """Refuse numbers that crash the shape inference of the onnx package."""
+        for attribute in proto.attribute:
+            beyond = [number for number in (attribute.i, *attribute.ints) if abs(number) >= _MOST_NUMBER]
+            if beyond and attribute.name not in ("starts", "ends"):  # a slice to the end often has such a number
+                raise LoadError(f"attribute {attribute.name!r} is {beyond[0]}; the limit is {_MOST_NUMBER - 1:,}")
+            if proto.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(proto.output):
+                raise LoadError(f"num_outputs is {attribute.i}, but the node has {len(proto.output)} outputs")
 
     def _check_attributes(self, operation: Operation) -> None:
-        """What the standard says: each attribute once, of its type and finite; inputs and outputs by their number."""
+        """Check against the schema: each attribute once, of its type and finite; the number of inputs and outputs."""
         proto, _ = operation.source
         schema = self._schema(operation)
         types = self.onnx.AttributeProto.AttributeType
         seen: set[str] = set()
-        for each in proto.attribute:
-            if each.name in seen:
-                raise LoadError(f"attribute {each.name!r} is given twice")
-            seen.add(each.name)
-            if each.ref_attr_name:
-                raise LoadError(f"attribute {each.name!r} refers to a function's, outside of a function")
-            wanted = schema.attributes.get(each.name) if schema is not None else None
-            if wanted is not None and int(wanted.type.value) != each.type:
-                held = types.Name(each.type) if each.type in types.values() else f"type {each.type}"
-                raise LoadError(f"attribute {each.name!r} is {held}; ONNX wants {wanted.type.name}")
-            bound = each.name.startswith("value") or each.name in ("min", "max")  # these may well be infinite
-            if not bound and not np.isfinite([each.f, *each.floats]).all():
-                raise LoadError(f"attribute {each.name!r} is not finite")
+        for attribute in proto.attribute:
+            if attribute.name in seen:
+                raise LoadError(f"attribute {attribute.name!r} is given twice; remove one")
+            seen.add(attribute.name)
+            if attribute.ref_attr_name:
+                raise LoadError(
+                    f"attribute {attribute.name!r} refers to an attribute of a function (ref_attr_name), but the node "
+                    "is not in one; give it a value"
+                )
+            declared = schema.attributes.get(attribute.name) if schema is not None else None
+            if declared is not None and int(declared.type.value) != attribute.type:
+                stated = types.Name(attribute.type) if attribute.type in types.values() else f"type {attribute.type}"
+                raise LoadError(f"attribute {attribute.name!r} is {stated}; expected {declared.type.name}")
+            may_be_infinite = attribute.name.startswith("value") or attribute.name in ("min", "max")
+            if not may_be_infinite and not np.isfinite([attribute.f, *attribute.floats]).all():
+                raise LoadError(f"attribute {attribute.name!r} is not finite; it must be a finite number")
         if schema is None:
             return
         for what, count, least, most in (
@@ -113,7 +122,7 @@ class Onnx(Language):
         ):
             if not least <= count <= most:
                 span = f"{least}" if least == most else f"{least} to {most}" if most < 1 << 30 else f"{least} or more"
-                raise LoadError(f"{count} {what}; ONNX wants {span}")
+                raise LoadError(f"the node has {count} {what}; expected {span}")
 
     def _attribute(self, proto: Any) -> Any:
         try:
@@ -142,24 +151,26 @@ class Onnx(Language):
         proto, _ = op.operation.source
         self._check_domain(op)
         if op.kind in self.tables.DRAWN and proto.domain in _STANDARD:
-            raise LoadError("draws new random numbers in every run; make them an input of the model")
+            raise LoadError("it draws new random numbers in every run; make them an input of the model")
         size, work = onnx_cost(op.kind, op.inputs, op.attrs)
         self.importer.folding.charge(size, work, self.importer.where(op.operation))
         if op.kind in self.tables.STATIC_RULES:
             try:
-                return _listed(self.tables.STATIC_RULES[op.kind](op, *op.inputs))
+                return _as_list(self.tables.STATIC_RULES[op.kind](op, *op.inputs))
             except AneforgeError:
-                pass  # the standard's own evaluator computes the plain numbers
-        return self._evaluated(op)
+                pass  # the reference evaluator computes the plain numbers
+        return self._evaluate(op)
 
-    def _evaluated(self, op: Node) -> list[np.ndarray]:
-        """A node of known inputs, computed by the reference evaluator."""
+    def _evaluate(self, op: Node) -> list[np.ndarray]:
+        """Compute a node of known inputs with the reference evaluator."""
         from onnx.reference import ReferenceEvaluator
 
         assert op.operation is not None
         proto, opsets = op.operation.source
         helper = self.onnx.helper
-        arrays = {name: _plain(value) for name, value in zip(proto.input, op.inputs, strict=True) if value is not None}
+        arrays = {
+            name: _decode(value) for name, value in zip(proto.input, op.inputs, strict=True) if value is not None
+        }
         ports = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in arrays.items()
@@ -183,16 +194,18 @@ class Onnx(Language):
         assert op.operation is not None
         proto, _ = op.operation.source
         if proto.domain not in (*_STANDARD, _CONTRIB) and self._schema(op.operation) is None:
-            raise LoadError(f"the domain {proto.domain!r} is not supported")
+            raise LoadError(
+                f"op domain {proto.domain!r} is not supported; the reader has the ONNX standard and {_CONTRIB}"
+            )
 
     def why_on_host(self, op: Node) -> str | None:
-        """Computing with integers is the host's; to move some that fp16 holds is no computation."""
+        """The host computes with integers. The engine may move integers that fp16 represents exactly."""
         if op.kind in _OF_SHAPES:
             return None
         for value, kind in zip(op.inputs, op.types, strict=True):
             if isinstance(value, Tensor):
-                whole = isinstance(kind, TensorType) and is_whole(kind.dtype)
-                if value.dtype == "int32" or (whole and op.kind not in self.tables.MOVES):
+                integer = isinstance(kind, TensorType) and is_whole(kind.dtype)
+                if value.dtype == "int32" or (integer and op.kind not in self.tables.MOVES):
                     return INTEGERS
         return None
 
@@ -204,20 +217,20 @@ class Onnx(Language):
         if standard and op.kind in self.tables.PREFERRED:
             preferred = self.tables.PREFERRED[op.kind]
             try:
-                made = _listed(preferred(op, *op.inputs))
-                return lambda node: made
+                results = _as_list(preferred(op, *op.inputs))
+                return lambda node: results
             except AneforgeError:
-                pass  # the standard's own definition says the rest
+                pass  # the standard's own definition is used
         rules = self.tables.RULES if standard else self.tables.CONTRIB if proto.domain == _CONTRIB else {}
         rule = rules.get(op.kind)
         if rule is None:
             return None
         if op.kind not in self.tables.SCALAR_RULES and any(op.is_single(place) for place in range(len(op.inputs))):
-            return _of_single_numbers
-        return lambda node: _tried(rule, node)
+            return _refuse_single_number
+        return lambda node: _apply_rule(rule, node)
 
     def definition(self, op: Node) -> tuple[Block, list[Any], list[Type | None]] | None:
-        """The standard's own definition of an op as a function, where it has one."""
+        """Return the standard's own definition of an op as a function, or None."""
         assert op.operation is not None
         proto, opsets = op.operation.source
         schema = self._schema(op.operation)
@@ -234,16 +247,16 @@ class Onnx(Language):
                 return None
         else:
             return None
-        return (self.records.function(body, full, opsets), *_padded(op, body))
+        return (self.records.function(body, full, opsets), *_call_inputs(op, body))
 
     def _with_defaults(self, proto: Any, schema: Any) -> Any:
-        """The node with the attributes that it leaves to the standard, which a function's nodes refer to."""
+        """Return the node with default attributes filled in; the nodes of a function refer to them."""
         full = self.onnx.NodeProto()
         full.CopyFrom(proto)
-        stated = {each.name for each in proto.attribute}
-        for name, each in schema.attributes.items():
-            if name not in stated and each.default_value.name:
-                full.attribute.add().CopyFrom(each.default_value)
+        stated = {attribute.name for attribute in proto.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in stated and attribute.default_value.name:
+                full.attribute.add().CopyFrom(attribute.default_value)
         return full
 
     def _type(self, value: Value | None) -> Any:
@@ -256,7 +269,7 @@ class Onnx(Language):
         return helper.make_tensor_type_proto(element, value.shape)
 
     def refusal(self, op: Node) -> str:
-        return "the engine has no form for this op"
+        return "this op is not supported; the engine has no form for it"
 
     def on_host(self, op: Node, reason: str) -> Sequence[Any] | None:
         assert op.operation is not None
@@ -264,14 +277,14 @@ class Onnx(Language):
         proto, opsets = op.operation.source
         if proto.domain not in _STANDARD or op.operation.blocks:
             return None
-        results = hosted(self.onnx, proto, self._typed(op), self._imports(opsets), reason)
+        results = host_results(self.onnx, proto, self._typed(op), self._imports(opsets), reason)
         if results is None:
             return None
         self.importer.returned_types = [TensorType(element_type(self.onnx, r.element), r.shape) for r in results]
         return [result.value for result in results]
 
     def _typed(self, op: Node) -> dict[str, Typed]:
-        """The inputs with the element types and shapes that the file gives them."""
+        """Return the inputs with the element types and shapes of the file."""
         assert op.operation is not None
         proto, _ = op.operation.source
         typed: dict[str, Typed] = {}
@@ -282,15 +295,15 @@ class Onnx(Language):
             if isinstance(value, np.ndarray):
                 element, shape = int(self.onnx.helper.np_dtype_to_tensor_dtype(value.dtype)), tuple(value.shape)
             else:
-                held = "fp16" if isinstance(value, Encoded) else value.dtype
-                default = {"bool": "bool", "int32": "int64"}.get(held, "fp32")
+                dtype = "fp16" if isinstance(value, Encoded) else value.dtype
+                default = {"bool": "bool", "int32": "int64"}.get(dtype, "fp32")
                 element = element_number(self.onnx, default if stated is None else stated.dtype)
                 shape = () if stated is not None and stated.shape == () else tuple(value.shape)
             typed[name] = Typed(value, element, shape)
         return typed
 
     def result_types(self, op: Node, results: Sequence[Any]) -> Sequence[Type | None]:
-        """Which results are single numbers in the file, or integers: asked of the standard where it matters."""
+        """Return the types of the results. Shape inference runs only if one may be a single number or an integer."""
         assert op.operation is not None
         if op.operation.kind == INITIALIZER:
             return []
@@ -298,7 +311,7 @@ class Onnx(Language):
         lines = [isinstance(value, Tensor) and value.op != "host" and value.shape == (1,) for value in results]
         if not op.computed or proto.domain not in _STANDARD or not (any(lines) or op.kind in _CHANGES_TYPE):
             return [_type_of_input(op, value) for value in results]
-        model, _ = alone(self.onnx, proto, self._typed(op), self._imports(opsets))
+        model, _ = single_node_model(self.onnx, proto, self._typed(op), self._imports(opsets))
         inferred = result_types(self.onnx, model) or {}
         return [
             TensorType(element_type(self.onnx, inferred[name][0]), inferred[name][1]) if name in inferred else None
@@ -307,37 +320,37 @@ class Onnx(Language):
 
 
 def _type_of_input(op: Node, value: Any) -> Type | None:
-    """An op that hands on one of its inputs, as a dropout does, hands on its type."""
-    for given, kind in zip(op.inputs, op.types, strict=True):
-        if given is value and isinstance(value, Tensor):
+    """Return the type of the input that an op returns unchanged, as a dropout does."""
+    for operand, kind in zip(op.inputs, op.types, strict=True):
+        if operand is value and isinstance(value, Tensor):
             return kind
     return None
 
 
-def _padded(op: Node, body: Any) -> tuple[list[Any], list[Type | None]]:
-    """The inputs of a call; those that it leaves out are missing inside too."""
+def _call_inputs(op: Node, body: Any) -> tuple[list[Any], list[Type | None]]:
+    """Return the inputs of a call and their types, with None for those that it leaves out."""
     missing = len(body.input) - len(op.inputs)
     return [*op.inputs, *[None] * missing], [*op.types, *[None] * missing]
 
 
-def _of_single_numbers(node: Node) -> Any:
-    raise NoForm("its input is a single number, where the engine has only tensors")
+def _refuse_single_number(node: Node) -> Any:
+    raise NoForm("the input is a single number (rank 0); the engine takes tensors only")
 
 
-def _tried(rule: Rule, node: Node) -> list[Value]:
-    """What a rule makes. What the graph language refuses, the standard may still allow: then the host computes it."""
+def _apply_rule(rule: Rule, node: Node) -> list[Value]:
+    """Return the results of a rule. If the graph language refuses them, the host computes the op."""
     try:
-        return _listed(rule(node, *node.inputs))
+        return _as_list(rule(node, *node.inputs))
     except LoadError:
         raise
     except AneforgeError as error:
         raise NoForm(first_line(error)) from None
 
 
-def _listed(made: Any) -> list[Value]:
-    return [made] if isinstance(made, (np.ndarray, Tensor, Encoded)) else list(made)
+def _as_list(results: Any) -> list[Value]:
+    return [results] if isinstance(results, (np.ndarray, Tensor, Encoded)) else list(results)
 
 
-def _plain(value: Value) -> np.ndarray:
-    """A known value as numbers, whatever form it is stored in."""
+def _decode(value: Value) -> np.ndarray:
+    """Return the numbers of a known value, decoded if it is an encoded weight."""
     return value.decoded().astype(np.float32) if isinstance(value, Encoded) else np.asarray(value)

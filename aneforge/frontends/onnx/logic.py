@@ -1,4 +1,4 @@
-"""Truth values: comparisons, choices, and casts between them and numbers."""
+"""Booleans: comparisons, selection, and casts between booleans and numbers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WHOLE = (2, 3, 4, 5, 6, 7, 12, 13)
 _BOOL = 9
 
 
-def is_whole(*given: Value | None) -> bool:
-    """Whether a known operand says that the op computes whole numbers: all its operands are of one type."""
-    return any(isinstance(each, np.ndarray) and each.dtype.kind in "iu" for each in given)
+def is_whole(*operands: Value | None) -> bool:
+    """Whether the op computes integers. One known integer operand is enough, since all operands have one type."""
+    return any(isinstance(operand, np.ndarray) and operand.dtype.kind in "iu" for operand in operands)
 
 
-def _of_two(name: str) -> Rule:
+def _binary(name: str) -> Rule:
     return lambda node, a, b: BINARY[name](a, b)
 
 
@@ -31,24 +31,24 @@ def _where(node: Node, condition: Value, a: Value, b: Value) -> Tensor:
 
 
 def _cast(node: Node, x: Value, *_: Value) -> Tensor:
-    """Every number is fp16 here; a cast to whole numbers cuts the fraction off."""
+    """All numbers are fp16 in the graph; a cast to integers drops the fraction."""
     return _as_type(x, int(node.attr("to", 1)))
 
 
 def _as_type(x: Value, to: int) -> Tensor:
     if to == _BOOL:
         return truth(x)
-    given = as_number(x)
+    numbers = as_number(x)
     if to in _FLOATS:
-        return given
+        return numbers
     if to not in _WHOLE:
-        raise NoForm("a cast to a type of fewer bits rounds as the engine's fp16 does not")
-    plain = isinstance(x, Tensor) and x.dtype == "bool"
-    return given if plain else truncated(given)
+        raise NoForm("a cast to a type of fewer bits is not supported; the engine has fp16 rounding only")
+    from_bool = isinstance(x, Tensor) and x.dtype == "bool"
+    return numbers if from_bool else truncated(numbers)
 
 
 def _cast_like(node: Node, x: Value, like: Value, *_: Value) -> Value:
-    """The type is that of another value."""
+    """Cast to the type of another value."""
     if isinstance(like, Tensor):
         to = _BOOL if like.dtype == "bool" else 1
         if isinstance(x, np.ndarray):
@@ -61,7 +61,7 @@ def _cast_like(node: Node, x: Value, like: Value, *_: Value) -> Value:
         return _as_type(x, 1)
     if kind.name.removeprefix("u") in ("int8", "int16", "int32", "int64"):
         return _as_type(x, 7)
-    raise NoForm(f"a cast to {kind.name} rounds as the engine's fp16 does not")
+    raise NoForm(f"a cast to {kind.name} is not supported; the engine has fp16 rounding only")
 
 
 def _is_infinite(node: Node, x: Value) -> Tensor:
@@ -69,18 +69,18 @@ def _is_infinite(node: Node, x: Value) -> Tensor:
 
 
 RULES: dict[str, Rule] = {
-    "And": _of_two("logical_and"),
+    "And": _binary("logical_and"),
     "Cast": _cast,
     "CastLike": _cast_like,
-    "Equal": _of_two("equal"),
-    "Greater": _of_two("greater"),
-    "GreaterOrEqual": _of_two("greater_equal"),
+    "Equal": _binary("equal"),
+    "Greater": _binary("greater"),
+    "GreaterOrEqual": _binary("greater_equal"),
     "IsInf": _is_infinite,
     "IsNaN": lambda node, x: UNARY["isnan"](as_number(x)),
-    "Less": _of_two("less"),
-    "LessOrEqual": _of_two("less_equal"),
+    "Less": _binary("less"),
+    "LessOrEqual": _binary("less_equal"),
     "Not": lambda node, x: truth(x).logical_not(),
-    "Or": _of_two("logical_or"),
+    "Or": _binary("logical_or"),
     "Where": _where,
-    "Xor": _of_two("logical_xor"),
+    "Xor": _binary("logical_xor"),
 }

@@ -1,4 +1,4 @@
-"""What a rule for an ONNX op sees: one node of the file, and its inputs."""
+"""The argument of a rule for an ONNX op: one node of the file, with its inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rule = Callable[..., "Value | Sequence[Value]"]
 
 @dataclass
 class Node:
-    """One node of the file: what a rule sees."""
+    """One node of the file."""
 
     kind: str
     name: str
@@ -26,7 +26,7 @@ class Node:
     outputs: int = 1
     inputs: Sequence[Value | None] = ()
     types: Sequence[Type | None] = ()
-    """What is known of the inputs' types; a computed float of its own shape has None."""
+    """Types of the inputs, where known; None for a computed float whose shape is that of its tensor."""
     operation: Operation | None = None
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -37,6 +37,6 @@ class Node:
         return any(isinstance(value, Tensor) for value in self.inputs)
 
     def is_single(self, place: int) -> bool:
-        """Whether an input is a single number in the file, which is a line of one in the graph."""
+        """Whether an input is a single number in the file; the graph has it with shape (1,)."""
         kind = self.types[place] if place < len(self.types) else None
         return isinstance(self.inputs[place], Tensor) and isinstance(kind, TensorType) and kind.shape == ()

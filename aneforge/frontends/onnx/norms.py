@@ -19,62 +19,63 @@ def _group_norm(node: Node, x: Value, scale: Value, bias: Value) -> Tensor:
 
 
 def _lp_norm(node: Node, x: Value) -> Tensor:
-    given = as_tensor(x)
-    axes = (axis_of(int(node.attr("axis", -1)), given.ndim),)
-    size = given.l1_norm(axes) if int(node.attr("p", 2)) == 1 else given.sum_square(axes).sqrt()
-    return given / af.maximum(size, 2.0**-24)  # a line of zeros stays one
+    tensor = as_tensor(x)
+    axes = (axis_of(int(node.attr("axis", -1)), tensor.ndim),)
+    size = tensor.l1_norm(axes) if int(node.attr("p", 2)) == 1 else tensor.sum_square(axes).sqrt()
+    return tensor / af.maximum(size, 2.0**-24)  # a row of zeros stays zero
 
 
 def _mean_variance(node: Node, x: Value) -> Tensor:
-    given = as_tensor(x)
-    axes = tuple(axis_of(int(each), given.ndim) for each in node.attr("axes", [0, 2, 3]))
-    centred = given - given.mean(axes)
+    tensor = as_tensor(x)
+    axes = tuple(axis_of(int(axis), tensor.ndim) for axis in node.attr("axes", [0, 2, 3]))
+    centred = tensor - tensor.mean(axes)
     return centred / (centred.square().mean(axes).sqrt() + 1e-9)
 
 
 def _log_softmax(node: Node, x: Value) -> Tensor:
-    given = as_tensor(x)
+    tensor = as_tensor(x)
     if node.opset >= 13:
-        return forms.log_softmax(given, axis_of(int(node.attr("axis", -1)), given.ndim))
-    axis = axis_of(int(node.attr("axis", 1)), given.ndim)
-    lines = given.reshape(int(np.prod(given.shape[:axis], dtype=int)), -1)
-    return forms.log_softmax(lines, 1).reshape(*given.shape)
+        return forms.log_softmax(tensor, axis_of(int(node.attr("axis", -1)), tensor.ndim))
+    axis = axis_of(int(node.attr("axis", 1)), tensor.ndim)
+    lines = tensor.reshape(int(np.prod(tensor.shape[:axis], dtype=int)), -1)
+    return forms.log_softmax(lines, 1).reshape(*tensor.shape)
 
 
 def _batch_norm(node: Node, x: Value, *stats: Value) -> Tensor | list[Tensor]:
-    """With statistics of the training; a training run has those of its batch, and moves the others towards them."""
+    """In inference the statistics are inputs. In training mode they come from the batch, and the running statistics
+    are updated."""
     gamma, beta, mean, variance = stats[:4]
-    given, eps = as_tensor(x), float(node.attr("epsilon", 1e-5))
+    tensor, eps = as_tensor(x), float(node.attr("epsilon", 1e-5))
     if not node.attr("training_mode", 0):
-        return forms.batch_norm(given, gamma, beta, mean, variance, eps)
-    axes, shape = tuple(i for i in range(given.ndim) if i != 1), (1, -1, *(1,) * (given.ndim - 2))
-    centre = given.mean(axes)
-    spread = (given - centre).square().mean(axes)
-    scale, shift = (as_tensor(each).reshape(*shape) for each in (gamma, beta))
-    found = (given - centre) * spread.rsqrt(eps) * scale + shift
-    old = float(node.attr("momentum", 0.9))
+        return forms.batch_norm(tensor, gamma, beta, mean, variance, eps)
+    axes, shape = tuple(i for i in range(tensor.ndim) if i != 1), (1, -1, *(1,) * (tensor.ndim - 2))
+    centre = tensor.mean(axes)
+    spread = (tensor - centre).square().mean(axes)
+    scale, shift = (as_tensor(parameter).reshape(*shape) for parameter in (gamma, beta))
+    result = (tensor - centre) * spread.rsqrt(eps) * scale + shift
+    momentum = float(node.attr("momentum", 0.9))
     moved = [
-        as_tensor(past) * old + now.reshape(given.shape[1]) * (1 - old)
-        for past, now in ((mean, centre), (variance, spread))
+        as_tensor(running) * momentum + batch.reshape(tensor.shape[1]) * (1 - momentum)
+        for running, batch in ((mean, centre), (variance, spread))
     ]
-    return [found, *moved][: node.outputs]
+    return [result, *moved][: node.outputs]
 
 
 def _layer_norm(node: Node, x: Value, scale: Value, bias: Value | None = None) -> Tensor | list[Tensor]:
-    given = as_tensor(x)
-    axes = tuple(range(axis_of(int(node.attr("axis", -1)), given.ndim), given.ndim))
+    tensor = as_tensor(x)
+    axes = tuple(range(axis_of(int(node.attr("axis", -1)), tensor.ndim), tensor.ndim))
     eps = float(node.attr("epsilon", 1e-5))
     if node.outputs == 1:
-        return forms.layer_norm(given, axes, scale, bias, eps)
-    white, mean, reciprocal = whitened(given, axes, eps)
-    found = white * as_tensor(scale)
-    return [found if bias is None else found + as_tensor(bias), mean, reciprocal][: node.outputs]
+        return forms.layer_norm(tensor, axes, scale, bias, eps)
+    white, mean, reciprocal = whitened(tensor, axes, eps)
+    scaled = white * as_tensor(scale)
+    return [scaled if bias is None else scaled + as_tensor(bias), mean, reciprocal][: node.outputs]
 
 
 def _rms_norm(node: Node, x: Value, scale: Value) -> Tensor:
-    given = as_tensor(x)
-    axes = range(axis_of(int(node.attr("axis", -1)), given.ndim), given.ndim)
-    return forms.rms_norm(given, tuple(axes), scale, float(node.attr("epsilon", 1e-5)))
+    tensor = as_tensor(x)
+    axes = range(axis_of(int(node.attr("axis", -1)), tensor.ndim), tensor.ndim)
+    return forms.rms_norm(tensor, tuple(axes), scale, float(node.attr("epsilon", 1e-5)))
 
 
 def _instance_norm(node: Node, x: Value, scale: Value, bias: Value) -> Tensor:
@@ -82,12 +83,12 @@ def _instance_norm(node: Node, x: Value, scale: Value, bias: Value) -> Tensor:
 
 
 def _softmax(node: Node, x: Value) -> Tensor:
-    given = as_tensor(x)
+    tensor = as_tensor(x)
     if node.opset >= 13:
-        return given.softmax(axis_of(int(node.attr("axis", -1)), given.ndim))
-    axis = axis_of(int(node.attr("axis", 1)), given.ndim)  # everything behind the axis is one line
-    lead = int(np.prod(given.shape[:axis], dtype=int))
-    return given.reshape(lead, -1).softmax(-1).reshape(*given.shape)
+        return tensor.softmax(axis_of(int(node.attr("axis", -1)), tensor.ndim))
+    axis = axis_of(int(node.attr("axis", 1)), tensor.ndim)  # the axis and all after it are one row
+    lead = int(np.prod(tensor.shape[:axis], dtype=int))
+    return tensor.reshape(lead, -1).softmax(-1).reshape(*tensor.shape)
 
 
 def _local_response(node: Node, x: Value) -> Tensor:

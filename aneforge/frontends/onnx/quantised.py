@@ -1,7 +1,7 @@
-"""Quantised models: stored codes keep their encoding, activations pass the graph's own quantisers.
+"""Quantised models: stored codes keep their encoding; activations use the graph's quantise ops.
 
-A code of 8 bits is exact in fp16, so a tensor of codes is one of whole numbers here: ops that move or pick elements
-read it as it is, and what computes with it dequantises it first (``forms.quantised``).
+An 8-bit code is exact in fp16, so a tensor of codes is a tensor of integers in the graph. Ops that move or select
+elements read it directly; ops that compute dequantise it first (``forms.quantised``).
 """
 
 from __future__ import annotations
@@ -22,84 +22,83 @@ __all__ = ["CONTRIB", "ON_CODES", "RULES", "STATIC_RULES"]
 Array = np.ndarray
 _CODES = ("int8", "uint8", "int4", "uint4", "int2", "uint2")
 ON_CODES = frozenset(("MaxPool",))
-"""Ops that pick codes out of others: fp16 orders 8-bit codes as the file's own type does."""
+"""Ops that select codes: fp16 orders 8-bit codes as their own type does."""
 
 
 def _bits(codes: Array) -> int:
-    """Of a code, from the type that a file gives it."""
+    """Return the bits of a code, from its type in the file."""
     if codes.dtype.name not in _CODES:
-        raise NoForm(f"codes of type {codes.dtype.name}")
+        raise NoForm(f"codes of type {codes.dtype.name} are not supported; choose one: {', '.join(_CODES)}")
     return int("".join(letter for letter in codes.dtype.name if letter.isdigit()))
 
 
-def _whole(codes: Array) -> Array:
-    """Codes in a type that NumPy computes with: sub-byte types come in one of their own."""
+def _as_integers(codes: Array) -> Array:
+    """Return codes in an integer type of NumPy; sub-byte types have their own type in the file."""
     low, _ = forms.range_of(codes.dtype.name) if codes.dtype.name in _CODES else (0, 0)
     return codes if codes.dtype.kind in "iu" else codes.astype(np.int8 if low < 0 else np.uint8)
 
 
-# What is known when the file is read.
+# Known values.
 
 
-def _stored(node: Node, codes: Value, scale: Value, zero: Value | None = None) -> Encoded | Array:
-    """A stored weight with its scale: one for all, one for each place along an axis, or one for each block.
+def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | None = None) -> Encoded | Array:
+    """Encode a stored weight. The scale is one number, one for each position along an axis, or one for each block.
 
-    A line of whole numbers is a bias, which quantisers store as int32 with the scale of the sums it is added to: it
-    is decoded, since the engine adds it as a number.
+    A vector of integers is a bias, stored as int32 with the scale of the sums it is added to. It is decoded, since the
+    engine adds it as numbers.
     """
-    held, factor = known(codes, "the codes"), known(scale, "the scale")
+    array, factor = known(codes, "the tensor of codes"), known(scale, "the scale")
     axis, offset = int(node.attr("axis", 1)), None if zero is None else known(zero, "the zero point")
-    if held.dtype.name in _CODES and held.ndim > 1:
-        return encoded(held, factor, offset, axis)
-    if held.dtype.kind not in "iu" and held.dtype.name not in _CODES:
-        raise NoForm(f"codes of type {held.dtype.name}")
-    numbers = _whole(held).astype(np.float64)
-    numbers = numbers if offset is None else numbers - _beside(_whole(offset), held, axis)
-    return (numbers * _beside(factor, held, axis)).astype(np.float32)
+    if array.dtype.name in _CODES and array.ndim > 1:
+        return encoded(array, factor, offset, axis)
+    if array.dtype.kind not in "iu" and array.dtype.name not in _CODES:
+        raise NoForm(f"codes of type {array.dtype.name} are not supported; they must be integers")
+    numbers = _as_integers(array).astype(np.float64)
+    numbers = numbers if offset is None else numbers - _align(_as_integers(offset), array, axis)
+    return (numbers * _align(factor, array, axis)).astype(np.float32)
 
 
-def _beside(values: Array, codes: Array, axis: int) -> Array:
-    """A scale or zero point as it meets the codes: one number, one along an axis, or one for each block."""
+def _align(values: Array, codes: Array, axis: int) -> Array:
+    """Return a scale or zero point in a shape that broadcasts to the codes."""
     numbers = values.astype(np.float64)
     if numbers.size == 1:
         return numbers.reshape(())
     if numbers.ndim == 1:
         place = axis_of(axis if codes.ndim > 1 else 0, codes.ndim)
         return numbers.reshape([-1 if i == place else 1 for i in range(codes.ndim)])
-    for place, (have, want) in enumerate(zip(numbers.shape, codes.shape, strict=True)):
-        numbers = np.repeat(numbers, want // max(have, 1), place) if have != want else numbers
+    for place, (count, extent) in enumerate(zip(numbers.shape, codes.shape, strict=True)):
+        numbers = np.repeat(numbers, extent // max(count, 1), place) if count != extent else numbers
     return numbers
 
 
-def _stored_codes(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Array:
-    """Weights that the file itself quantises: the standard rounds ties to even, and nothing of it is left to the
-    engine."""
-    given = known(x, "the weight").astype(np.float64)
-    kind, offset = _kind(node, zero), None if zero is None else _whole(known(zero, "the zero point"))
+def _quantize_stored(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Array:
+    """Quantise a known weight while the file is read. ONNX rounds ties to even."""
+    weight = known(x, "the weight").astype(np.float64)
+    kind, offset = _kind(node, zero), None if zero is None else _as_integers(known(zero, "the zero point"))
     low, high = forms.range_of(kind)
     axis = int(node.attr("axis", 1))
-    codes = np.rint(given / _beside(known(scale, "the scale"), given, axis))
-    codes = codes if offset is None else codes + _beside(offset, given, axis)
-    return np.clip(codes, low, high).astype(known(zero, "").dtype if zero is not None else kind)
+    codes = np.rint(weight / _align(known(scale, "the scale"), weight, axis))
+    codes = codes if offset is None else codes + _align(offset, weight, axis)
+    return np.clip(codes, low, high).astype(known(zero, "the zero point").dtype if zero is not None else kind)
 
 
 def encoded(codes: Array, scale: Array, zero: Array | None, axis: int) -> Encoded:
-    bits, whole = _bits(codes), _whole(codes)
-    shift = None if zero is None or not np.any(zero.astype(np.int64)) else _whole(zero)
-    if scale.ndim == whole.ndim and scale.size > 1:
-        return Encoded.blockwise(whole, scale, shift, bits)
-    return Encoded.affine(whole, scale, shift, axis_of(axis, whole.ndim), bits)
+    bits, integers = _bits(codes), _as_integers(codes)
+    shift = None if zero is None or not np.any(zero.astype(np.int64)) else _as_integers(zero)
+    if scale.ndim == integers.ndim and scale.size > 1:
+        return Encoded.blockwise(integers, scale, shift, bits)
+    return Encoded.affine(integers, scale, shift, axis_of(axis, integers.ndim), bits)
 
 
 # Activations.
 
 
 def _kind(node: Node, zero: Value | None) -> str:
-    """The type of a quantiser's codes: that of its zero point, or what the node says."""
+    """Return the type of the codes: that of the zero point, or output_dtype."""
     if zero is not None:
         return known(zero, "the zero point").dtype.name
-    told = int(node.attr("output_dtype", 0))
-    return {0: "uint8", 2: "uint8", 3: "int8", 21: "uint4", 22: "int4"}.get(told, f"number {told} of the standard")
+    stated = int(node.attr("output_dtype", 0))
+    return {0: "uint8", 2: "uint8", 3: "int8", 21: "uint4", 22: "int4"}.get(stated, f"type {stated} of TensorProto")
 
 
 def dequantised(x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Tensor:
@@ -107,15 +106,15 @@ def dequantised(x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Te
     if zero is None:
         return forms.dequantised(as_tensor(x), factor, None, "", axis)
     offset = known(zero, "the zero point")
-    return forms.dequantised(as_tensor(x), factor, _whole(offset), offset.dtype.name, axis)
+    return forms.dequantised(as_tensor(x), factor, _as_integers(offset), offset.dtype.name, axis)
 
 
 def quantised(x: Tensor, scale: Value, zero: Value | None, kind: str, axis: int = 1) -> Tensor:
-    offset = None if zero is None else _whole(known(zero, "the zero point"))
+    offset = None if zero is None else _as_integers(known(zero, "the zero point"))
     return forms.quantised(x, known(scale, "the scale"), offset, kind, axis)
 
 
-def _quantised_like(x: Tensor, scale: Value, zero: Value | None) -> Tensor:
+def _quantise_like(x: Tensor, scale: Value, zero: Value | None) -> Tensor:
     return quantised(x, scale, zero, "uint8" if zero is None else known(zero, "the zero point").dtype.name)
 
 
@@ -125,26 +124,26 @@ def _quantize(node: Node, x: Value, scale: Value, zero: Value | None = None) -> 
 
 def _dequantize(node: Node, x: Value, scale: Value, zero: Value | None = None) -> Tensor:
     if not isinstance(x, Tensor):
-        raise NoForm("a stored weight whose scale is computed")
+        raise NoForm("the scale of a stored weight is computed; the engine needs a fixed value")
     return dequantised(x, scale, zero, int(node.attr("axis", 1)))
 
 
-def _kernel(weight: Value, scale: Value, zero: Value | None, axis: int) -> Encoded:
-    held = known(weight, "the kernel")
-    return encoded(held, known(scale, "the scale"), None if zero is None else known(zero, "the zero point"), axis)
+def _encode_kernel(weight: Value, scale: Value, zero: Value | None, axis: int) -> Encoded:
+    codes = known(weight, "the kernel")
+    return encoded(codes, known(scale, "the scale"), None if zero is None else known(zero, "the zero point"), axis)
 
 
-def _bias(bias: Value | None, *scales: Value) -> Array | None:
-    """A bias of whole numbers, in steps of the product of both scales."""
+def _decode_bias(bias: Value | None, *scales: Value) -> Array | None:
+    """Decode an integer bias; its scale is the product of the scales."""
     if bias is None:
         return None
     factor = np.ones(1)
-    for each in scales:
-        factor = factor * known(each, "the scale").astype(np.float64).reshape(-1)
+    for scale in scales:
+        factor = factor * known(scale, "the scale").astype(np.float64).reshape(-1)
     return known(bias, "the bias").astype(np.float64).reshape(-1) * factor
 
 
-def _linear_conv(
+def _qlinear_conv(
     node: Node,
     x: Value,
     x_scale: Value,
@@ -156,20 +155,20 @@ def _linear_conv(
     y_zero: Value,
     bias: Value | None = None,
 ) -> Tensor:
-    """Codes to numbers, the convolution with the kernel as it is stored, numbers to codes."""
-    given = dequantised(x, x_scale, x_zero)
-    found = forms.convolution(
-        given,
-        _kernel(weight, w_scale, w_zero, 0),
-        _bias(bias, x_scale, w_scale),
+    """Dequantise, convolve with the encoded kernel, quantise."""
+    image = dequantised(x, x_scale, x_zero)
+    result = forms.convolution(
+        image,
+        _encode_kernel(weight, w_scale, w_zero, 0),
+        _decode_bias(bias, x_scale, w_scale),
         groups=int(node.attr("group", 1)),
         dilation=node.attr("dilations"),
-        **window_settings(node, given, weight.shape[2:]),
+        **window_settings(node, image, weight.shape[2:]),
     )
-    return _quantised_like(found, y_scale, y_zero)
+    return _quantise_like(result, y_scale, y_zero)
 
 
-def _linear_matmul(
+def _qlinear_matmul(
     node: Node,
     a: Value,
     a_scale: Value,
@@ -184,14 +183,14 @@ def _linear_matmul(
     if isinstance(b, Tensor):
         right: Value = dequantised(b, b_scale, b_zero, -1)
     else:
-        right = _kernel(b, b_scale, b_zero, -1)
-    return _quantised_like(forms.matmul(left, right), y_scale, y_zero)
+        right = _encode_kernel(b, b_scale, b_zero, -1)
+    return _quantise_like(forms.matmul(left, right), y_scale, y_zero)
 
 
-# Ops of com.microsoft that ONNX Runtime's quantiser writes: each is its float form between codes.
+# Ops of com.microsoft that ONNX Runtime's quantiser writes: dequantise, the float op, quantise.
 
 
-def _gemm(
+def _qgemm(
     node: Node,
     a: Value,
     a_scale: Value,
@@ -203,20 +202,20 @@ def _gemm(
     y_scale: Value | None = None,
     y_zero: Value | None = None,
 ) -> Tensor:
-    right = dequantised(b, b_scale, b_zero) if isinstance(b, Tensor) else _kernel(b, b_scale, b_zero, -1)
+    right = dequantised(b, b_scale, b_zero) if isinstance(b, Tensor) else _encode_kernel(b, b_scale, b_zero, -1)
     if number(a_scale, "the scale") <= 0:
-        raise LoadError("a scale that is not above zero")
-    bias = _bias(c, a_scale, b_scale)
+        raise LoadError("a_scale is not above 0; scales must be positive")
+    bias = _decode_bias(c, a_scale, b_scale)
     alpha = float(node.attr("alpha", 1.0))
-    found = products.RULES["Gemm"](node, dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None)
-    assert isinstance(found, Tensor)
+    product = products.RULES["Gemm"](node, dequantised(a, a_scale, a_zero), right, bias if alpha == 1.0 else None)
+    assert isinstance(product, Tensor)
     if bias is not None and alpha != 1.0:
-        found = found + as_tensor(bias * alpha)  # its steps are those of the scaled product
-    return found if y_scale is None else _quantised_like(found, y_scale, y_zero)
+        product = product + as_tensor(bias * alpha)  # alpha scales the product and its bias
+    return product if y_scale is None else _quantise_like(product, y_scale, y_zero)
 
 
-def _of_two(rule: Rule) -> Rule:
-    def made(
+def _binary(rule: Rule) -> Rule:
+    def rule_on_codes(
         node: Node,
         a: Value,
         a_scale: Value,
@@ -227,68 +226,70 @@ def _of_two(rule: Rule) -> Rule:
         y_scale: Value,
         y_zero: Value | None = None,
     ) -> Tensor:
-        return _quantised_like(
-            _tensor(rule(node, dequantised(a, a_scale, a_zero), dequantised(b, b_scale, b_zero))), y_scale, y_zero
+        return _quantise_like(
+            _as_one_tensor(rule(node, dequantised(a, a_scale, a_zero), dequantised(b, b_scale, b_zero))),
+            y_scale,
+            y_zero,
         )
 
-    return made
+    return rule_on_codes
 
 
-def _of_one(rule: Rule) -> Rule:
-    def made(
+def _unary(rule: Rule) -> Rule:
+    def rule_on_codes(
         node: Node, x: Value, scale: Value, zero: Value | None, y_scale: Value, y_zero: Value | None = None
     ) -> Tensor:
         if node.attr("channels_last", 0):
-            raise NoForm("channels on the last axis")
-        return _quantised_like(_tensor(rule(node, dequantised(x, scale, zero))), y_scale, y_zero)
+            raise NoForm("channels_last is not supported; export the model with channels on axis 1")
+        return _quantise_like(_as_one_tensor(rule(node, dequantised(x, scale, zero))), y_scale, y_zero)
 
-    return made
+    return rule_on_codes
 
 
 def _concat(node: Node, y_scale: Value, y_zero: Value | None, *parts: Value | None) -> Tensor:
-    """Triples of codes, scale and zero point."""
-    each = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
-    numbers = [dequantised(_there(x), _there(scale), zero) for x, scale, zero in each]
-    return _quantised_like(_tensor(movement.RULES["Concat"](node, *numbers)), y_scale, y_zero)
+    """The parts are triples of codes, scale and zero point."""
+    triples = zip(parts[0::3], parts[1::3], parts[2::3], strict=True)
+    numbers = [dequantised(_required(x), _required(scale), zero) for x, scale, zero in triples]
+    return _quantise_like(_as_one_tensor(movement.RULES["Concat"](node, *numbers)), y_scale, y_zero)
 
 
-def _there(value: Value | None) -> Value:
+def _required(value: Value | None) -> Value:
     if value is None:
-        raise LoadError("an input that it needs is missing")
+        raise LoadError("a required input is missing; each part needs codes and a scale")
     return value
 
 
-def _tensor(made: object) -> Tensor:
-    assert isinstance(made, Tensor)
-    return made
+def _as_one_tensor(result: object) -> Tensor:
+    assert isinstance(result, Tensor)
+    return result
 
 
-def _few_bits(node: Node, a: Value, packed: Value, scales: Value, *more: Value | None) -> Tensor:
+def _matmul_nbits(node: Node, a: Value, packed: Value, scales: Value, *optional: Value | None) -> Tensor:
     """MatMulNBits: a weight [N, K] of 2, 4 or 8 bits in blocks along K, packed into bytes, low bits first."""
-    zeros, groups, bias = (*more, None, None, None)[:3]
+    zeros, groups, bias = (*optional, None, None, None)[:3]
     if groups is not None:
-        raise NoForm("columns in an order of their own (g_idx)")
+        raise NoForm("g_idx is not supported; the columns of a block must be neighbours")
     bits, block = int(node.attr("bits", 4)), int(node.attr("block_size"))
     columns, rows = int(node.attr("K")), int(node.attr("N"))
     if bits not in (2, 4, 8):
-        raise NoForm(f"codes of {bits} bits")
+        raise NoForm(f"codes of {bits} bits are not supported; choose one: 2, 4, 8")
     count = -(-columns // block)
-    codes = _unpacked(known(packed, "the codes"), bits).reshape(rows, -1)[:, : count * block]
-    scale = known(scales, "the scales").reshape(rows, count)
+    codes = _unpack(known(packed, "input 'B'"), bits).reshape(rows, -1)[:, : count * block]
+    scale = known(scales, "input 'scales'").reshape(rows, count)
     if zeros is None:
         zero: Array = np.full((rows, count), 1 << (bits - 1), np.uint8)
-    elif known(zeros, "the zero points").dtype == np.uint8:
-        zero = _unpacked(known(zeros, "the zero points").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
+    elif known(zeros, "input 'zero_points'").dtype == np.uint8:
+        zero = _unpack(known(zeros, "input 'zero_points'").reshape(rows, -1), bits).reshape(rows, -1)[:, :count]
     else:
-        raise NoForm("zero points that are not whole numbers")
+        raise NoForm("zero points of a type other than uint8 are not supported; use integer zero points")
     if columns != count * block:
-        raise NoForm(f"{columns} columns in blocks of {block}, the last not full")
+        raise NoForm(f"{columns} columns do not fill blocks of {block}; K must be a multiple of block_size")
     weight = Encoded.blockwise(codes, scale, zero, bits)
     return forms.linear(as_tensor(a), weight, None if bias is None else known(bias, "the bias"))
 
 
-def _unpacked(packed: Array, bits: int) -> Array:
-    """Bytes as codes, the low bits first."""
+def _unpack(packed: Array, bits: int) -> Array:
+    """Unpack bytes into codes, low bits first."""
     if bits == 8:
         return packed
     mask = (1 << bits) - 1
@@ -296,38 +297,38 @@ def _unpacked(packed: Array, bits: int) -> Array:
     return np.stack(places, -1).reshape(*packed.shape[:-1], -1)
 
 
-def _turned(node: Node, x: Value) -> Encoded:
+def _transpose_encoded(node: Node, x: Value) -> Encoded:
     if not isinstance(x, Encoded):
-        raise NoForm("a plain array")
+        raise NoForm("the input is a plain array; only an encoded weight has this form")
     return x.transpose(list(node.attr("perm", range(x.ndim)[::-1])))
 
 
 STATIC_RULES: dict[str, Rule] = {
-    "DequantizeLinear": _stored,
-    "QuantizeLinear": _stored_codes,
-    "Transpose": _turned,
+    "DequantizeLinear": _dequantize_stored,
+    "QuantizeLinear": _quantize_stored,
+    "Transpose": _transpose_encoded,
 }
-"""For nodes whose inputs are all known: they keep the form in which a weight is stored."""
+"""For nodes whose inputs are all known: they keep a weight encoded."""
 
 
 RULES: dict[str, Rule] = {
     "DequantizeLinear": _dequantize,
-    "QLinearConv": _linear_conv,
-    "QLinearMatMul": _linear_matmul,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
     "QuantizeLinear": _quantize,
 }
 
 CONTRIB: dict[str, Rule] = {
     "DequantizeLinear": _dequantize,
-    "MatMulNBits": _few_bits,
-    "QGemm": _gemm,
-    "QLinearAdd": _of_two(elementwise.RULES["Add"]),
-    "QLinearAveragePool": _of_one(spatial.RULES["AveragePool"]),
+    "MatMulNBits": _matmul_nbits,
+    "QGemm": _qgemm,
+    "QLinearAdd": _binary(elementwise.RULES["Add"]),
+    "QLinearAveragePool": _unary(spatial.RULES["AveragePool"]),
     "QLinearConcat": _concat,
-    "QLinearGlobalAveragePool": _of_one(spatial.RULES["GlobalAveragePool"]),
-    "QLinearLeakyRelu": _of_one(elementwise.RULES["LeakyRelu"]),
-    "QLinearMul": _of_two(elementwise.RULES["Mul"]),
-    "QLinearSigmoid": _of_one(elementwise.RULES["Sigmoid"]),
-    "QLinearSoftmax": _of_one(norms.RULES["Softmax"]),
+    "QLinearGlobalAveragePool": _unary(spatial.RULES["GlobalAveragePool"]),
+    "QLinearLeakyRelu": _unary(elementwise.RULES["LeakyRelu"]),
+    "QLinearMul": _binary(elementwise.RULES["Mul"]),
+    "QLinearSigmoid": _unary(elementwise.RULES["Sigmoid"]),
+    "QLinearSoftmax": _unary(norms.RULES["Softmax"]),
     "QuantizeLinear": _quantize,
 }

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of ONNX: the weights of each direction by gate, and the activations that a node names."""
+"""LSTM, GRU and RNN of ONNX: weights by direction and gate, and the activations of a node."""
 
 from __future__ import annotations
 
@@ -34,26 +34,32 @@ _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "tanh": Tensor.tanh,
 }
 _SETTINGS = {"affine": "ab", "elu": "a", "hardsigmoid": "ab", "leakyrelu": "a", "scaledtanh": "ab"}
-"""Which numbers an activation takes from the node's lists, in their order."""
+"""Which settings an activation takes from the node's lists, in order."""
 
 
-def _recurrence(node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *rest: Value | None) -> list[Tensor]:
-    """[steps, samples, features] (or samples first) to all states, and the last ones."""
-    lengths, first, cell_state, peepholes = (*rest, *(None,) * (4 - len(rest)))
+def _recurrence(
+    node: Node, x: Value, w: Value, r: Value, b: Value | None = None, *optional: Value | None
+) -> list[Tensor]:
+    """Return all states and the last ones. The input is [steps, samples, features], or samples first."""
+    lengths, hidden_state, cell_state, peepholes = (*optional, *(None,) * (4 - len(optional)))
     samples_first = bool(node.attr("layout", 0))
     series = as_tensor(x).transpose([1, 0, 2]) if samples_first else as_tensor(x)
-    known_lengths = None if lengths is None else whole_numbers(lengths, "the lengths of the sequences")
-    starts = [_start(state, samples_first) for state in (first, *([cell_state] if node.kind == "LSTM" else []))]
+    known_lengths = None if lengths is None else whole_numbers(lengths, "input 'sequence_lens'")
+    starts = [_start(state, samples_first) for state in (hidden_state, *([cell_state] if node.kind == "LSTM" else []))]
     runs = []
     for place in range(w.shape[0]):
-        cell = _cell(node, place, [_own(value, place) for value in (w, r, b, peepholes)], starts, series.shape[1])
+        cell = _cell(
+            node, place, [_direction_part(value, place) for value in (w, r, b, peepholes)], starts, series.shape[1]
+        )
         backwards = node.attr("direction", "forward") == "reverse" or place == 1
         runs.append(recurrence(cell, series, backwards, known_lengths))
-    outputs = af.stack([whole for whole, _ in runs], axis=1)
-    last = [af.stack([states[i] for _, states in runs], axis=0) for i in range(min(len(starts), node.outputs - 1))]
+    outputs = af.stack([states for states, _ in runs], axis=1)
+    last_states = [
+        af.stack([states[i] for _, states in runs], axis=0) for i in range(min(len(starts), node.outputs - 1))
+    ]
     if samples_first:
-        outputs, last = outputs.transpose([2, 0, 1, 3]), [state.transpose([1, 0, 2]) for state in last]
-    return [outputs, *last][: node.outputs]
+        outputs, last_states = outputs.transpose([2, 0, 1, 3]), [state.transpose([1, 0, 2]) for state in last_states]
+    return [outputs, *last_states][: node.outputs]
 
 
 def _start(value: Value | None, samples_first: bool) -> Tensor | None:
@@ -62,8 +68,8 @@ def _start(value: Value | None, samples_first: bool) -> Tensor | None:
     return as_tensor(value).transpose([1, 0, 2]) if samples_first else as_tensor(value)
 
 
-def _own(value: Value | None, place: int) -> Any:
-    """The part of one direction."""
+def _direction_part(value: Value | None, place: int) -> Any:
+    """Return the part of one direction."""
     if value is None:
         return None
     return value[place] if isinstance(value, Tensor) else np.asarray(value)[place]
@@ -72,7 +78,7 @@ def _own(value: Value | None, place: int) -> Any:
 def _cell(node: Node, place: int, weights: Sequence[Any], starts: Sequence[Tensor | None], samples: int) -> Cell:
     w, r, biases, peepholes = weights
     order = _ORDER[node.kind]
-    both = by_gate(biases, order + order.upper())
+    bias_by_gate = by_gate(biases, order + order.upper())
     zeros = const(np.zeros((samples, r.shape[1])))
     activations, names = _activations(node, place)
     clip = node.attr("clip")
@@ -82,8 +88,8 @@ def _cell(node: Node, place: int, weights: Sequence[Any], starts: Sequence[Tenso
         by_gate(r, order),
         [zeros if start is None else start[place] for start in starts],
         activations,
-        {gate: both[gate] for gate in order} if both else {},
-        {gate: both[gate.upper()] for gate in order} if both else {},
+        {gate: bias_by_gate[gate] for gate in order} if bias_by_gate else {},
+        {gate: bias_by_gate[gate.upper()] for gate in order} if bias_by_gate else {},
         usual=names == _USUAL[node.kind],
         peepholes=by_gate(peepholes, _PEEPHOLES),
         clip=None if clip is None else float(clip),
@@ -93,7 +99,7 @@ def _cell(node: Node, place: int, weights: Sequence[Any], starts: Sequence[Tenso
 
 
 def _activations(node: Node, place: int) -> tuple[list[Activation], list[str]]:
-    """Those of one direction, with their names; the numbers they take stand in two lists for all directions."""
+    """Return the activations of one direction, and their names. Two lists hold the settings of all directions."""
     usual = _USUAL[node.kind]
     stated = [name.decode() if isinstance(name, bytes) else str(name) for name in node.attr("activations", [])]
     names = [name.lower() for name in stated] or usual
@@ -106,8 +112,8 @@ def _activations(node: Node, place: int) -> tuple[list[Activation], list[str]]:
         settings = {key: float(numbers[key].pop(0)) for key in _SETTINGS.get(name, "") if numbers[key]}
         function = _ACTIVATIONS[name]
         functions.append(lambda x, function=function, settings=settings: function(x, **settings))
-    own = slice(len(usual) * place, len(usual) * (place + 1))
-    return functions[own], names[own]
+    direction = slice(len(usual) * place, len(usual) * (place + 1))
+    return functions[direction], names[direction]
 
 
 RULES: dict[str, Rule] = {"GRU": _recurrence, "LSTM": _recurrence, "RNN": _recurrence}

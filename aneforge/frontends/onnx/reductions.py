@@ -14,15 +14,15 @@ __all__ = ["RULES"]
 
 def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
     def rule(node: Node, x: Value, axes: Value | None = None) -> Tensor:
-        given = forms.as_number(x)
-        told = node.attr("axes") if axes is None else whole_numbers(axes, "the axes")
-        if told is None or len(told) == 0:
+        tensor = forms.as_number(x)
+        stated = node.attr("axes") if axes is None else whole_numbers(axes, "input 'axes'")
+        if stated is None or len(stated) == 0:
             if node.attr("noop_with_empty_axes", 0):
-                return given
-            told = range(given.ndim)
-        along = [axis_of(int(each), given.ndim) for each in told]
-        found = forms.reduced(given, function, along, bool(node.attr("keepdims", 1)))
-        return forms.truth(found) if isinstance(x, Tensor) and x.dtype == "bool" else found
+                return tensor
+            stated = range(tensor.ndim)
+        reduced = [axis_of(int(axis), tensor.ndim) for axis in stated]
+        result = forms.reduced(tensor, function, reduced, bool(node.attr("keepdims", 1)))
+        return forms.truth(result) if isinstance(x, Tensor) and x.dtype == "bool" else result
 
     return rule
 
@@ -33,9 +33,9 @@ def _product_of(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 def _position(largest: bool) -> Rule:
     def rule(node: Node, x: Value) -> Tensor:
-        given, last = as_tensor(x), bool(node.attr("select_last_index", 0))
-        axis = axis_of(int(node.attr("axis", 0)), given.ndim)
-        return forms.position(given, axis, bool(node.attr("keepdims", 1)), largest, last)
+        tensor, last = as_tensor(x), bool(node.attr("select_last_index", 0))
+        axis = axis_of(int(node.attr("axis", 0)), tensor.ndim)
+        return forms.position(tensor, axis, bool(node.attr("keepdims", 1)), largest, last)
 
     return rule
 

@@ -1,5 +1,4 @@
-"""Ops of the standard that the engine cannot have, each with its reason. Where the result has a fixed shape the host
-computes them."""
+"""Ops of the standard that the engine cannot run, and why. The host computes them if the result has a fixed shape."""
 
 from __future__ import annotations
 
@@ -9,11 +8,11 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["REASONS", "RULES"]
 
-_BITS = "bits of whole numbers: the engine computes in fp16"
-_TEXT = "text: the engine computes numbers"
-_SEQUENCE = "a sequence of tensors: programs of the engine take and give tensors"
-_OPTIONAL = "a value that may be missing: programs of the engine take and give tensors"
-_COUNT = "no form on the engine: how many results there are depends on the data"
+_BITS = "bits of integers are not supported; the engine computes in fp16"
+_TEXT = "text is not supported; the engine takes numbers only"
+_SEQUENCE = "sequences of tensors are not supported; the engine takes and gives tensors only"
+_OPTIONAL = "optional values are not supported; the engine takes and gives tensors only"
+_COUNT = "the size of the result depends on the data; the engine needs fixed sizes"
 
 REASONS: dict[str, str] = {
     "BitCast": _BITS,
@@ -23,12 +22,12 @@ REASONS: dict[str, str] = {
     "BitwiseOr": _BITS,
     "BitwiseXor": _BITS,
     "ConcatFromSequence": _SEQUENCE,
-    "DeformConv": "where the kernel reads depends on the data: the engine reads at fixed places",
-    "Det": "a determinant has no form on the engine",
-    "ImageDecoder": "a compressed picture: decode it before",
-    "MaxRoiPool": "the largest of regions whose places depend on the data",
-    "MaxUnpool": "where the elements go depends on the data: the engine writes to fixed places",
-    "Multinomial": "a random choice: the engine has none",
+    "DeformConv": "the positions that the kernel reads depend on the data; the engine reads at fixed positions",
+    "Det": "the engine has no op for a determinant",
+    "ImageDecoder": "compressed images are not supported; decode the image before the model",
+    "MaxRoiPool": "the regions depend on the data; the engine reads at fixed positions",
+    "MaxUnpool": "the positions that are written depend on the data; the engine writes to fixed positions",
+    "Multinomial": "it draws a random choice in every run; the engine has no op for it",
     "NonMaxSuppression": _COUNT,
     "NonZero": _COUNT,
     "Optional": _OPTIONAL,
@@ -45,16 +44,16 @@ REASONS: dict[str, str] = {
     "StringConcat": _TEXT,
     "StringNormalizer": _TEXT,
     "StringSplit": _TEXT,
-    "TfIdfVectorizer": "words are counted by look-up of whole numbers: keep it on the host",
+    "TfIdfVectorizer": "words are counted by looking up integers; the engine has no op for it",
     "Unique": _COUNT,
 }
 
 
-def _refused(reason: str) -> Rule:
-    def rule(node: Node, *given: Value | None) -> Tensor:
+def _refusing_rule(reason: str) -> Rule:
+    def rule(node: Node, *operands: Value | None) -> Tensor:
         raise NoForm(reason)
 
     return rule
 
 
-RULES: dict[str, Rule] = {kind: _refused(reason) for kind, reason in REASONS.items()}
+RULES: dict[str, Rule] = {kind: _refusing_rule(reason) for kind, reason in REASONS.items()}

@@ -1,7 +1,7 @@
-"""What each ONNX op becomes: a rule takes the node and its inputs, tensors or known arrays, and gives tensors.
+"""Rules by ONNX op. A rule takes the node and its inputs (tensors or known arrays) and returns tensors.
 
-Layouts and paddings that the graph language lacks become equivalent graphs here. What has no static meaning in fp16 on
-this engine raises ``LoadError`` with the reason.
+Layouts and paddings that the graph language lacks become equivalent graphs. A rule raises ``NoForm`` if the engine has
+no form for the node, and ``LoadError`` if the file is wrong.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from aneforge.frontends.onnx.node import Rule
 
 __all__ = ["RULES"]
 
-_ROOMS = (
+_MODULES = (
     *(elementwise, products, norms, spatial, resampling, reductions, movement, indexing, signal, recurrent),
     *(attention, contrib, refusals),
 )
 
-RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}
+RULES: dict[str, Rule] = {name: rule for room in _MODULES for name, rule in room.RULES.items()}

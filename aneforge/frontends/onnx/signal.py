@@ -1,4 +1,4 @@
-"""Fourier transforms as products with known matrices; complex numbers are pairs on the last axis."""
+"""Fourier transforms as products with known matrices. The last axis holds the real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -21,76 +21,88 @@ _MOST_SLICES = 32
 
 
 def _dft(node: Node, x: Value, length: Value | None = None, axis: Value | None = None) -> Tensor:
-    given = as_tensor(x)
-    told = int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "the axis"))
-    place = axis_of(told, given.ndim)
-    if place == given.ndim - 1:
-        raise NoForm("a transform along the pairs of complex numbers")
+    signal = as_tensor(x)
+    stated = (
+        int(node.attr("axis", 1)) if node.opset < 20 else -2 if axis is None else int(number(axis, "input 'axis'"))
+    )
+    place = axis_of(stated, signal.ndim)
+    if place == signal.ndim - 1:
+        raise NoForm(f"axis {stated} is the axis of real and imaginary parts; choose another axis")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
-    extent, parts = given.shape[place], given.shape[-1]
+    extent, parts = signal.shape[place], signal.shape[-1]
     size = 2 * (extent - 1) if inverse and onesided else extent
-    size = size if length is None else int(number(length, "the length of the transform"))
-    matrix = _matrix(size, extent, parts, inverse, onesided)
-    order = [*(i for i in range(given.ndim - 1) if i != place), place, given.ndim - 1]
-    lines = given if order == sorted(order) else given.transpose(order)
+    size = size if length is None else int(number(length, "input 'dft_length'"))
+    matrix = _dft_matrix(size, extent, parts, inverse, onesided)
+    order = [*(i for i in range(signal.ndim - 1) if i != place), place, signal.ndim - 1]
+    lines = signal if order == sorted(order) else signal.transpose(order)
     lead = lines.shape[:-2]
     flat = lines.reshape(math.prod(lead), extent * parts).linear(matrix.reshape(matrix.shape[0] * matrix.shape[1], -1))
-    found = flat.reshape(*lead, *matrix.shape[:2])
-    return found if order == sorted(order) else found.transpose([order.index(i) for i in range(given.ndim)])
+    spectrum = flat.reshape(*lead, *matrix.shape[:2])
+    return spectrum if order == sorted(order) else spectrum.transpose([order.index(i) for i in range(signal.ndim)])
 
 
-def _matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -> Array:
-    """[out, out parts, in, in parts]; a line shorter or longer than the transform is filled up or cut off."""
+def _dft_matrix(size: int, extent: int, parts: int, inverse: bool, onesided: bool) -> Array:
+    """Return the matrix [out, out parts, in, in parts]. An input of another length is zero-padded or cut."""
     if parts not in (1, 2):
-        raise NoForm(f"numbers of {parts} parts: real ones have one, complex ones two")
+        raise NoForm(f"the last axis has {parts} elements; it must have 1 (real numbers) or 2 (complex numbers)")
     if 4 * size * extent > _MOST_WEIGHTS:
-        raise NoForm(f"a transform of {size} places: its matrix would be too large")
-    turn = np.exp((2j if inverse else -2j) * np.pi / size * np.outer(np.arange(size), np.arange(extent)))
-    turn[:, size:] = 0.0
-    turn = turn / size if inverse else turn
-    if inverse and onesided:  # the half that is left out mirrors the one that is there; only real numbers result
-        turn = np.where((np.arange(extent) == 0) | (2 * np.arange(extent) == size), 1.0, 2.0) * turn
-        turn[:, size // 2 + 1 :] = 0.0
+        raise NoForm(
+            f"a transform of {extent} elements to {size} needs a matrix of {4 * size * extent:,} weights; the limit "
+            f"is {_MOST_WEIGHTS:,}"
+        )
+    phases = np.exp((2j if inverse else -2j) * np.pi / size * np.outer(np.arange(size), np.arange(extent)))
+    phases[:, size:] = 0.0
+    phases = phases / size if inverse else phases
+    if inverse and onesided:  # the missing half mirrors the given one; the result is real
+        phases = np.where((np.arange(extent) == 0) | (2 * np.arange(extent) == size), 1.0, 2.0) * phases
+        phases[:, size // 2 + 1 :] = 0.0
     elif onesided:
-        turn = turn[: size // 2 + 1]
-    real, imaginary = np.real(turn), np.imag(turn)
+        phases = phases[: size // 2 + 1]
+    real, imaginary = np.real(phases), np.imag(phases)
     rows = [[real, -imaginary], [imaginary, real]]
     rows = rows[:1] if inverse and onesided else rows
     return np.stack([np.stack(row[:parts], axis=-1) for row in rows], axis=1)
 
 
 def _stft(node: Node, signal: Value, step: Value, window: Value | None = None, length: Value | None = None) -> Tensor:
-    """Frames of a signal, weighed and transformed by one product. A convolution would say the same, with kernels wider
-    than the engine's."""
-    given = as_tensor(signal)
-    weights = None if window is None else known(window, "the window").reshape(-1)
+    """Weight and transform the frames of a signal with one product. A convolution would need kernels wider than the
+    engine's limit."""
+    samples = as_tensor(signal)
+    weights = None if window is None else known(window, "input 'window'").reshape(-1)
     if length is not None:
-        size = int(number(length, "the length of a frame"))
+        size = int(number(length, "input 'frame_length'"))
     elif weights is not None:
         size = weights.size
     else:
-        raise NoForm("frames without a length")
-    raised = given if given.ndim == 3 else given.reshape(*given.shape, 1)
-    matrix = _matrix(size, size, raised.shape[2], False, bool(node.attr("onesided", 1)))
+        raise NoForm("frame_length and window are missing; one of them must be given")
+    pairs = samples if samples.ndim == 3 else samples.reshape(*samples.shape, 1)
+    matrix = _dft_matrix(size, size, pairs.shape[2], False, bool(node.attr("onesided", 1)))
     matrix = matrix if weights is None else matrix * weights[:, None]
-    frames = _framed(raised, size, int(number(step, "the step between frames")))
-    found = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
-    return found.reshape(*found.shape[:2], matrix.shape[0], 2)
+    frames = _split_frames(pairs, size, int(number(step, "input 'frame_step'")))
+    spectrum = forms.linear(frames, matrix.reshape(matrix.shape[0] * 2, -1))
+    return spectrum.reshape(*spectrum.shape[:2], matrix.shape[0], 2)
 
 
-def _framed(x: Tensor, size: int, step: int) -> Tensor:
-    """[samples, places, parts] as [samples, frames, size * parts]: shifted blocks of what size and step share."""
+def _split_frames(x: Tensor, size: int, step: int) -> Tensor:
+    """Reshape [samples, places, parts] to [samples, frames, size * parts]. The block is the common divisor of size and
+    step, so each frame is a concatenation of shifted blocks."""
     samples, places, parts = x.shape
     if not 0 < size <= places or step < 1:
-        raise NoForm(f"frames of {size} places, {step} apart, in a signal of {places}")
+        raise NoForm(
+            f"frames of {size} elements with step {step} do not fit a signal of {places}; the length must be 1 to "
+            f"{places} and the step 1 or more"
+        )
     frames, block = (places - size) // step + 1, math.gcd(size, step)
     if size // block > _MOST_SLICES:
         if frames * size > _MOST_WEIGHTS // 16:
-            raise NoForm(f"{frames} frames of {size} places, {step} apart: they are named one by one")
-        named = np.arange(frames)[:, None] * step + np.arange(size)
-        return forms.gathered(x, 1, named).reshape(samples, frames, size * parts)
-    whole = forms.sliced(x, 1, 0, places // block * block)
-    blocks = whole.reshape(samples, places // block, block * parts)
+            raise NoForm(
+                f"{frames} frames of {size} elements need {frames * size:,} indices; the limit is "
+                f"{_MOST_WEIGHTS // 16:,}"
+            )
+        positions = np.arange(frames)[:, None] * step + np.arange(size)
+        return forms.gathered(x, 1, positions).reshape(samples, frames, size * parts)
+    full = forms.sliced(x, 1, 0, places // block * block)
+    blocks = full.reshape(samples, places // block, block * parts)
     stride = step // block
     reach = (frames - 1) * stride + 1
     taps = [blocks[:, tap : tap + reach : stride] for tap in range(size // block)]

@@ -1,4 +1,4 @@
-"""All rules of the ONNX reader in one place: by op, by domain, and by what is known of the inputs."""
+"""All rules of the ONNX reader: by op, by domain, and for known inputs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ RULES: dict[str, Rule] = {**PLAIN, **quantised.RULES}
 STATIC_RULES = quantised.STATIC_RULES
 """For nodes whose inputs are all known."""
 PREFERRED = attention.PREFERRED
-"""Before the standard's own definition of an op by others."""
+"""Tried before the standard's own definition of an op."""
 CONTRIB: dict[str, Rule] = {**contrib.CONTRIB, **quantised.CONTRIB}
 SCALAR_RULES = frozenset((*elementwise.RULES, "CastLike", "Dropout", "Expand", "Gemm", "Identity", "Pad", "Reshape"))
-"""Ops that take a single number as they take a line of one."""
+"""Ops that treat a single number like a tensor of shape (1,)."""
 DRAWN = frozenset(("RandomNormal", "RandomUniform"))
-"""Ops without inputs whose results are nevertheless no constants."""
+"""Ops without inputs whose results are not constants."""
 MOVES = frozenset((*movement.RULES, *quantised.RULES, *quantised.CONTRIB, *quantised.ON_CODES, "Cast", "TopK"))
-"""Ops that move whole numbers, or know what codes are: those that fp16 holds stay exact."""
+"""Ops that move integers or handle codes: integers that fp16 represents stay exact."""

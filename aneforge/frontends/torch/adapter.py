@@ -1,9 +1,8 @@
 # pyright: reportMissingImports=false
-"""PyTorch: a module or an exported program, walked op by op.
+"""Read PyTorch modules and exported programs op by op.
 
-``torch.export`` gives the program; ops that have a rule stay as they are, the others are decomposed
-by PyTorch itself. A node whose inputs are all known is computed by the ATen op itself, so shape computations and
-folded constants need no rules here.
+``torch.export`` gives the program. Ops that have a rule are kept; PyTorch decomposes the others. The ATen op itself
+computes a node whose inputs are all known, so constants and shape computations need no rules.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from aneforge.process import quiet_warnings
 
 __all__ = ["coverage", "from_exported", "from_torch", "read"]
 
-_HOW = "torch.export.export(module, inputs) itself says more"
+_HINT = "Run torch.export.export(module, inputs) for the full message"
 
 
 def from_torch(
@@ -31,23 +30,23 @@ def from_torch(
     fixed: Mapping[str, Any] | None = None,
     names: Sequence[str] | Mapping[str, str] | None = None,
 ) -> Graph:
-    """The graph of a module, as it runs on inputs of the sizes of the examples.
+    """Return the graph of a module for inputs of the sizes of the examples.
 
-    ``dynamic`` is handed to ``torch.export`` as its dynamic shapes, for a module that is exported in no other way; the
-    sizes are still those of the examples. ``fixed`` gives whole inputs that are the same for every run, by name.
-    ``names`` renames: the outputs in order, or any input or output by its name. Buffers that the module writes to (a
+    ``dynamic`` is passed to ``torch.export`` as its dynamic shapes, for a module that cannot be exported without them;
+    the sizes are still those of the examples. ``fixed`` gives inputs that are the same in every run, by name.
+    ``names`` renames the outputs in order, or any input or output by its name. Buffers that the module writes to (a
     cache of keys and values) become states: inputs and outputs of the graph.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
-        raise LoadError(f"a torch.nn.Module was expected, not a {type(module).__name__} object")
+        raise LoadError(f"the model is a {type(module).__name__} object; expected a torch.nn.Module")
     examples = tuple(example_inputs) if isinstance(example_inputs, (list, tuple)) else (example_inputs,)
     what = type(module).__name__
     with quiet_warnings():
         try:
             program = torch.export.export(module, examples, dict(example_kwargs or {}), dynamic_shapes=dynamic)
         except Exception as error:  # tracing runs the user's own code
-            raise LoadError(f"{what}: torch.export cannot trace it ({_line(error)}); {_HOW}") from None
+            raise LoadError(f"{what}: torch.export cannot trace the module ({_line(error)}). {_HINT}") from None
     sizes = _example_sizes(torch, program, examples, dict(example_kwargs or {}))
     return _graph(program, what, sizes, fixed or {}, names)
 
@@ -58,25 +57,25 @@ def from_exported(
     fixed: Mapping[str, Any] | None = None,
     names: Sequence[str] | Mapping[str, str] | None = None,
 ) -> Graph:
-    """The graph of an exported program. ``dims`` gives sizes to its symbolic dimensions: ``{"x[0]": 4}``."""
+    """Return the graph of an exported program. ``dims`` gives sizes to its symbolic dimensions: ``{"x[0]": 4}``."""
     torch = _torch()
     if not isinstance(program, torch.export.ExportedProgram):
-        raise LoadError(f"a torch.export.ExportedProgram was expected, not a {type(program).__name__} object")
+        raise LoadError(f"the program is a {type(program).__name__} object; expected a torch.export.ExportedProgram")
     return _graph(program, "exported program", dims or {}, fixed or {}, names)
 
 
 def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
-    """The graph of a ``.pt2`` file that ``torch.export.save`` wrote."""
+    """Return the graph of a ``.pt2`` file that ``torch.export.save`` wrote."""
     _torch(f"{file.name}: ")
     from aneforge.frontends.torch.archive import program_in
 
     with quiet_warnings():
-        program, let_go = program_in(file)
-    return _graph(program, file.name, dims, fixed, None, let_go)
+        program, release = program_in(file)
+    return _graph(program, file.name, dims, fixed, None, release)
 
 
 def coverage() -> list[tuple[str, str, str]]:
-    """(op, what it becomes, why) for every core ATen op and every other op that has a rule."""
+    """Return (op, what it becomes, why) for every core ATen op and every other op that has a rule."""
     from aneforge.frontends.torch.coverage import coverage as listed
 
     return listed()
@@ -102,7 +101,7 @@ def _graph(
     dims: Mapping[str, int],
     fixed: Mapping[str, Any],
     names: Sequence[str] | Mapping[str, str] | None,
-    let_go: Callable[[], None] | None = None,
+    release: Callable[[], None] | None = None,
 ) -> Graph:
     from aneforge.frontends.torch.program import import_program
 
@@ -112,12 +111,12 @@ def _graph(
         except AneforgeError:
             raise
         except Exception as error:
-            raise LoadError(f"{what}: PyTorch cannot decompose the program ({_line(error)}); {_HOW}") from None
-        return import_program(lowered, what, dims, fixed, names, let_go)
+            raise LoadError(f"{what}: PyTorch cannot decompose the program ({_line(error)}). {_HINT}") from None
+        return import_program(lowered, what, dims, fixed, names, release)
 
 
 def _decompositions() -> Any:
-    """PyTorch's own, less those of ops that have a rule here: these are kept whole."""
+    """Return PyTorch's decompositions without those of ops that have a rule."""
     import torch
 
     from aneforge.frontends.torch.rules import HOSTED, plain_name, rule_for
@@ -131,7 +130,7 @@ def _decompositions() -> Any:
 
 
 def _example_sizes(torch: Any, program: Any, args: Any, kwargs: Any) -> dict[str, int]:
-    """The sizes of the examples, by input and axis, for programs that leave them open."""
+    """Return the sizes of the examples by input and axis, for programs with open sizes."""
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     names = program.graph_signature.user_inputs
     sizes = {}

@@ -1,9 +1,9 @@
 # pyright: reportMissingImports=false
-"""``.pt2`` archives: what ``torch.export.save`` wrote, looked at before anything in it is believed.
+"""Read ``.pt2`` archives of ``torch.export.save`` without trusting them.
 
-PyTorch's own loader unpickles what an archive asks it to, and loads compiled code. Here the archive is read as data:
-its program is JSON, its weights are bytes that stay in the file and are mapped, and whatever would have to be
-unpickled or run is refused.
+PyTorch's own loader unpickles objects of the archive and loads compiled code. This reader treats the archive as data:
+the program is JSON, the weights are bytes that stay in the file and are mapped, and whatever must be unpickled or run
+is refused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from aneforge.frontends import LoadError
 
 __all__ = ["program_in"]
 
-_DAMAGED = (RuntimeError, struct.error, zlib.error)  # RuntimeError: encrypted, or nested without end
-_MOST_TEXT = 1 << 29  # a program of a gigabyte of JSON is no program
+_DAMAGED = (RuntimeError, struct.error, zlib.error)  # RuntimeError: encrypted, or nested too deeply
+_MOST_TEXT = 1 << 29  # real programs are far smaller
 _MOST_RATIO = 200
 _CALLS = re.compile(r"torch\.ops\.(aten|quantized_decomposed)\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.sym_\w+")
 _WRAPPERS = re.compile(r"torch\.ops\.higher_order\.\w+|torch\.(_C\.)?_(set_grad_enabled|enter_autocast|exit_autocast)")
@@ -41,7 +41,7 @@ _EXPRESSION = re.compile(
     rf"(?:Pow\({_SYMBOL}, Integer\([1-4]\)\)|{_SYMBOL}|Integer\(-?\d{{1,18}}\)|Rational\(-?\d{{1,9}}, \d{{1,9}}\)|"
     rf"Float\('-?\d{{1,18}}(?:\.\d{{1,18}})?', precision=53\)|(?:{_FUNCTIONS})\(|true|false|[), ])+"
 )
-"""As PyTorch writes sizes; what could grow without end (powers, shifts) only for symbols."""
+"""Sizes as PyTorch writes them. Powers, which could grow without limit, are allowed for symbols only."""
 
 _MOST_EXPRESSION = 2000
 _IMPORTS = ("__enum__", "default_factory", "\\u")
@@ -49,159 +49,183 @@ _FORBIDDEN = frozenset(("torch.ops.aten.from_file.default", "_operator.methodcal
 
 
 def program_in(file: Path) -> tuple[Any, Callable[[], None]]:
-    """The exported program of a file, and what lets go of the weights that were read so far: they stay mapped."""
+    """Return the exported program of a file, and a function that releases the memory of weights that were read."""
     try:
         with zipfile.ZipFile(file) as archive:
             check_archive(archive, file.name)
             return _program(file, archive)
     except zipfile.BadZipFile as error:
         raise LoadError(
-            f"{file.name}: no exported program: it is not the archive that torch.export.save() writes ({error})"
+            f"{file.name}: not an exported program (not an archive: {error}); torch.export.save() writes one"
         ) from None
     except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, *_DAMAGED) as error:
         raise LoadError(f"{file.name}: the archive cannot be read ({type(error).__name__}: {error})") from None
 
 
 def _program(file: Path, archive: zipfile.ZipFile) -> tuple[Any, Callable[[], None]]:
-    entries = {name.partition("/")[2]: info for name, info in _listed(archive).items()}
-    _look_over(file, entries)
-    text = _text(file, archive, entries["models/model.json"])
+    entries = {name.partition("/")[2]: info for name, info in _entries(archive).items()}
+    _check_entries(file, entries)
+    text = _read_text(file, archive, entries["models/model.json"])
     program = json.loads(text)
-    _look_through(file, program)
-    whole = np.memmap(file, np.uint8, "c")
-    weights = _tensors(file, archive, entries, "data/weights/model_weights_config.json", whole)
-    constants = _tensors(file, archive, entries, "data/constants/model_constants_config.json", whole)
+    _check_program(file, program)
+    data = np.memmap(file, np.uint8, "c")
+    weights = _tensors(file, archive, entries, "data/weights/model_weights_config.json", data)
+    constants = _tensors(file, archive, entries, "data/constants/model_constants_config.json", data)
 
-    def let_go() -> None:
+    def release() -> None:
         if hasattr(mmap, "MADV_DONTNEED"):
-            whole._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+            data._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
-    return _deserialised(file, json.dumps(program).encode(), weights, constants), let_go
+    return _deserialise(file, json.dumps(program).encode(), weights, constants), release
 
 
-def _listed(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return {info.filename: info for info in archive.infolist()}
 
 
-def _look_over(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
-    """What other archives of PyTorch are, and what this one may not hold."""
+def _check_entries(file: Path, entries: dict[str, zipfile.ZipInfo]) -> None:
+    """Refuse other archives of PyTorch, and entries that are not allowed."""
     if "models/model.json" in entries:
         if any(name.startswith("data/aotinductor/") for name in entries):
-            raise LoadError(f"{file.name}: holds compiled code, which is not run; save the program without it")
+            raise LoadError(
+                f"{file.name}: the archive has compiled code, which is not run; save the program without it"
+            )
         return
     if any(name.startswith("models/") for name in entries):
-        held = ", ".join(sorted(name[7:-5] for name in entries if name.startswith("models/")))
-        raise LoadError(f"{file.name}: holds the programs {held}, none of them 'model': save each by itself")
+        programs = ", ".join(sorted(name[7:-5] for name in entries if name.startswith("models/")))
+        raise LoadError(
+            f"{file.name}: the archive has the programs {programs}, but not 'model'; save each program in its own file"
+        )
     if "serialized_exported_program.json" in entries or any("serialized_" in name for name in entries):
-        kind = "an exported program in the form of PyTorch 2.7 and before: load and save it with a newer one"
+        message = "an exported program in the format of PyTorch 2.7 and before; save it again with a newer PyTorch"
     elif any(name.startswith("code/") for name in entries) or "constants.pkl" in entries:
-        kind = "TorchScript, not an exported program: export the module with torch.export.export(module, inputs)"
+        message = "TorchScript, not an exported program; export the module with torch.export.export(module, inputs)"
     elif "data.pkl" in entries:
-        kind = (
-            "what torch.save() writes (a state dict or a pickled module), not an exported program: build the module, "
+        message = (
+            "a file of torch.save() (a state dict or a pickled module), not an exported program; build the module, "
             "load the state dict, and use torch.export.save(torch.export.export(module, inputs), path)"
         )
     else:
-        kind = "no exported program: torch.export.save() writes one"
-    raise LoadError(f"{file.name}: {kind}")
+        message = "not an exported program; torch.export.save() writes one"
+    raise LoadError(f"{file.name}: {message}")
 
 
-def _text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+def _read_text(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     if info.file_size > _MOST_TEXT or info.file_size > max(1, info.compress_size) * _MOST_RATIO:
-        raise LoadError(f"{file.name}: {info.filename} claims {info.file_size:,} bytes")
+        raise LoadError(
+            f"{file.name}: {info.filename} has {info.file_size:,} bytes when unpacked; the limit is {_MOST_TEXT:,}, "
+            f"and {_MOST_RATIO} times its packed size"
+        )
     return archive.read(info)
 
 
-def _look_through(file: Path, program: Any) -> None:
-    """Nothing in a program is run or looked up but ops of ATen and arithmetic on sizes.
+def _check_program(file: Path, program: Any) -> None:
+    """Check that the program names only ATen ops and arithmetic on sizes.
 
     PyTorch evaluates the expressions of sizes, runs the code of guards, writes names into code that it runs, and
-    imports what the description of a structure names. So each of these is held to what an honest program has, and
-    guards, which only check inputs, are left out.
+    imports the types that a structure names. So each of these must match what ``torch.export.save`` writes. Guards
+    only check inputs; they are removed.
     """
     if not isinstance(program, dict) or not isinstance(program.get("graph_module"), dict):
-        raise LoadError(f"{file.name}: models/model.json is no exported program")
+        raise LoadError(
+            f"{file.name}: models/model.json is not an exported program; save it again with torch.export.save()"
+        )
     program["guards_code"] = []
-    open_: list[Any] = [program]
-    while open_:
-        each = open_.pop()
-        if isinstance(each, dict):
-            each.pop("stack_trace", None)
-            for key, value in each.items():
+    pending: list[Any] = [program]
+    while pending:
+        record = pending.pop()
+        if isinstance(record, dict):
+            record.pop("stack_trace", None)
+            for key, value in record.items():
                 if isinstance(value, str):
-                    _check_text(file, each, key, value)
-            open_.extend(value for value in each.values() if isinstance(value, (dict, list)))
-            names = each.get("forward_arg_names") or []
+                    _check_text(file, record, key, value)
+            pending.extend(value for value in record.values() if isinstance(value, (dict, list)))
+            names = record.get("forward_arg_names") or []
             if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
-                raise LoadError(f"{file.name}: the program names an input that is no name")
+                raise LoadError(
+                    f"{file.name}: an input name is not an identifier; use letters, digits and underscores"
+                )
         else:
-            open_.extend(value for value in each if isinstance(value, (dict, list)))
+            pending.extend(value for value in record if isinstance(value, (dict, list)))
 
 
 def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> None:
     if (key == "target" and "inputs" in record) or key == "as_operator":
         if value in _FORBIDDEN or not (_CALLS.fullmatch(value) or _WRAPPERS.fullmatch(value)):
-            raise LoadError(f"{file.name}: {record.get('name') or 'a node'} ({value}): no op of ATen")
+            raise LoadError(
+                f"{file.name}: {record.get('name') or 'a node'} ({value}): not an ATen op; only ATen ops are allowed"
+            )
     elif key == "expr_str":
         if len(value) > _MOST_EXPRESSION or not _EXPRESSION.fullmatch(value):
-            raise LoadError(f"{file.name}: the size {value[:60]!r} is no expression of sizes")
+            raise LoadError(
+                f"{file.name}: the size {value[:60]!r} is not an expression of sizes that torch.export.save() writes; "
+                "save the program again"
+            )
     elif key == "name" and value and not _NAME.fullmatch(value):
-        raise LoadError(f"{file.name}: {value[:60]!r} is no name of a node")
+        raise LoadError(
+            f"{file.name}: the node name {value[:60]!r} is not an identifier; use letters, digits and underscores"
+        )
     elif key in ("in_spec", "out_spec") and any(word in value for word in _IMPORTS):
-        raise LoadError(f"{file.name}: its inputs or outputs are of a type that would have to be imported")
+        raise LoadError(
+            f"{file.name}: the inputs or outputs have a type that must be imported, which is not allowed; use "
+            "tensors, lists, tuples and dicts"
+        )
 
 
 def _tensors(
-    file: Path, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], config: str, whole: np.ndarray
+    file: Path, archive: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], config: str, data: np.ndarray
 ) -> dict[str, Any]:
-    """Weights by name, their bytes where they lie."""
+    """Return the weights by name; their bytes stay in the file."""
     import torch
 
     folder = config.rpartition("/")[0] + "/"
     if config not in entries:
         if any(name.startswith(folder) and name.endswith(".pt") for name in entries):
-            raise LoadError(f"{file.name}: holds pickled weights (an older form): save the program again")
-        raise LoadError(f"{file.name}: {config} is missing")
-    found, buffers = {}, {}
-    for name, record in json.loads(_text(file, archive, entries[config]))["config"].items():
+            raise LoadError(
+                f"{file.name}: the weights are pickled (an older format), which is not allowed; save the program "
+                "again with a newer PyTorch"
+            )
+        raise LoadError(f"{file.name}: {config} is missing; save the program again with torch.export.save()")
+    tensors, buffers = {}, {}
+    for name, record in json.loads(_read_text(file, archive, entries[config]))["config"].items():
         where, meta = record["path_name"], record["tensor_meta"]
         if record.get("use_pickle") or meta is None or folder + where not in entries:
-            lies = "pickled, which would run what it holds" if folder + where in entries else "not in the archive"
-            raise LoadError(f"{file.name}: {name!r} is {lies}; save the program with plain tensors")
+            problem = "pickled, and a pickle can run code" if folder + where in entries else "not in the archive"
+            raise LoadError(f"{file.name}: {name!r} is {problem}; save the program with plain tensors")
         if where not in buffers:
-            buffers[where] = _bytes(file, archive, entries[folder + where], whole)
-        found[name] = _tensor(torch, buffers[where], meta, bool(record.get("is_param")))
-    return found
+            buffers[where] = _read_bytes(file, archive, entries[folder + where], data)
+        tensors[name] = _tensor(torch, buffers[where], meta, bool(record.get("is_param")))
+    return tensors
 
 
-def _bytes(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, whole: np.ndarray) -> np.ndarray:
-    """The bytes of an entry; stored ones are mapped, not read."""
+def _read_bytes(file: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, data: np.ndarray) -> np.ndarray:
+    """Return the bytes of an entry; uncompressed ones are mapped, not read."""
     if info.compress_type != zipfile.ZIP_STORED:
-        return np.frombuffer(bytearray(_text(file, archive, info)), np.uint8)
-    name, extra = struct.unpack("<HH", whole[info.header_offset + 26 : info.header_offset + 30].tobytes())
+        return np.frombuffer(bytearray(_read_text(file, archive, info)), np.uint8)
+    name, extra = struct.unpack("<HH", data[info.header_offset + 26 : info.header_offset + 30].tobytes())
     offset = info.header_offset + 30 + name + extra
-    if offset + info.file_size > whole.size:
-        raise ValueError(f"{info.filename} ends behind the file")
-    return whole[offset : offset + info.file_size]
+    if offset + info.file_size > data.size:
+        raise ValueError(f"{info.filename} ends after the end of the file")
+    return data[offset : offset + info.file_size]
 
 
 def _tensor(torch: Any, raw: np.ndarray, meta: dict[str, Any], parameter: bool) -> Any:
     from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE
 
     kind = _SERIALIZE_TO_TORCH_DTYPE[meta["dtype"]]
-    sizes, strides = ([int(each["as_int"]) for each in meta[key]] for key in ("sizes", "strides"))
+    sizes, strides = ([int(number["as_int"]) for number in meta[key]] for key in ("sizes", "strides"))
     offset = int(meta["storage_offset"]["as_int"])
     if min((*sizes, *strides, offset), default=0) < 0:
-        raise ValueError("a tensor of negative sizes")
+        raise ValueError("a tensor has a negative size, stride or offset")
     flat = torch.from_numpy(raw).view(kind) if raw.size else torch.empty(0, dtype=kind)
     reach = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
     if all(sizes) and reach > flat.numel():
-        raise ValueError(f"a tensor of {sizes} in {raw.size} bytes")
-    made = torch.as_strided(flat, sizes, strides, offset)
-    return torch.nn.Parameter(made, requires_grad=False) if parameter and kind.is_floating_point else made
+        raise ValueError(f"a tensor of shape {sizes} needs more than its {raw.size} bytes")
+    tensor = torch.as_strided(flat, sizes, strides, offset)
+    return torch.nn.Parameter(tensor, requires_grad=False) if parameter and kind.is_floating_point else tensor
 
 
-def _deserialised(file: Path, text: bytes, weights: dict[str, Any], constants: dict[str, Any]) -> Any:
+def _deserialise(file: Path, text: bytes, weights: dict[str, Any], constants: dict[str, Any]) -> Any:
     from torch._export.serde import schema
     from torch._export.serde.serialize import ExportedProgramDeserializer, _bytes_to_dataclass
 
@@ -210,6 +234,6 @@ def _deserialised(file: Path, text: bytes, weights: dict[str, Any], constants: d
         return ExportedProgramDeserializer().deserialize(program, weights, constants, None)
     except LoadError:
         raise
-    except Exception as error:  # the loader raises whatever a damaged program makes it stumble over
+    except Exception as error:  # a damaged program can raise anything in the loader
         line = (str(error).strip().splitlines() or ["no message"])[0][:200]
         raise LoadError(f"{file.name}: the exported program cannot be read ({type(error).__name__}: {line})") from None

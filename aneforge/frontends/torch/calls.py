@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The arguments of a call: in the order of the op's own signature, as arrays for a rule, as text for the host."""
+"""The arguments of a call: in the order of the op's signature, as arrays for a rule, as text for the host."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import numpy as np
 import torch
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.torch.deep import Deep
+from aneforge.frontends.torch.deep import MOST_AXES, Deep
 from aneforge.frontends.torch.host import body_of, inlined
-from aneforge.frontends.torch.node import Node, held
+from aneforge.frontends.torch.node import Node, graph_shape
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.host import host
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["arrays", "host_nodes", "in_fp16", "numbers_of", "ordered"]
+__all__ = ["as_arrays", "host_nodes", "in_fp16", "numbers_of", "order_arguments"]
 
 _INLINE = 4096
 _MOST_INLINE = 1 << 20
 _WIDE = ("float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
-def ordered(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by place with what was left out filled in, and those that go by name only."""
-    before: list[Any] = []
-    after: dict[str, Any] = {}
+def order_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional arguments with defaults filled in, and keyword-only arguments."""
+    positional: list[Any] = []
+    keyword_only: dict[str, Any] = {}
     for place, argument in enumerate(target._schema.arguments):
         default = argument.default_value if argument.has_default_value() else None
         if argument.kwarg_only:
-            after[argument.name] = kwargs.get(argument.name, default)
+            keyword_only[argument.name] = kwargs.get(argument.name, default)
         else:
-            before.append(args[place] if place < len(args) else kwargs.get(argument.name, default))
-    return before, after
+            positional.append(args[place] if place < len(args) else kwargs.get(argument.name, default))
+    return positional, keyword_only
 
 
 def numbers_of(value: Any) -> np.ndarray:
-    """A known value as an array: a view of the tensor's own memory where NumPy has its type."""
+    """Return a known value as an array: a view of the tensor's memory if NumPy has its type."""
     if isinstance(value, Encoded):
         return value.decoded()
     if not isinstance(value, torch.Tensor):
@@ -50,12 +50,12 @@ def numbers_of(value: Any) -> np.ndarray:
     return plain.resolve_conj().resolve_neg().numpy()
 
 
-def arrays(value: Any) -> Any:
-    """Arguments as a rule takes them: known tensors as arrays, types as their names, places of memory as nothing."""
+def as_arrays(value: Any) -> Any:
+    """Return arguments for a rule: known tensors as arrays, types as names, devices and layouts as None."""
     if isinstance(value, dict):
-        return {name: arrays(each) for name, each in value.items()}
+        return {name: as_arrays(argument) for name, argument in value.items()}
     if isinstance(value, (list, tuple)):
-        return [arrays(each) for each in value]
+        return [as_arrays(argument) for argument in value]
     if isinstance(value, torch.Tensor):
         return numbers_of(value)
     if isinstance(value, torch.dtype):
@@ -66,70 +66,76 @@ def arrays(value: Any) -> Any:
 
 
 class _Arguments:
-    """The arguments of an op of the host as text, and the tensors that they speak of."""
+    """The arguments of a host op as JSON records, and the tensors that they refer to."""
 
     def __init__(self, kinds: Mapping[int, Sequence[Any]]) -> None:
         self.kinds = kinds
         self.operands: list[Tensor] = []
 
-    def told(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return [self.told(each) for each in value]
+            return [self.encode(element) for element in value]
         if isinstance(value, torch.dtype):
-            return {"dtype": _wide(str(value).removeprefix("torch."))}
+            return {"dtype": _host_dtype(str(value).removeprefix("torch."))}
         if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
             return None
         if isinstance(value, Deep):
-            raise LoadError(f"works on a tensor of {value.ndim} axes; no engine takes more than 5")
+            raise LoadError(f"an operand has {value.ndim} axes; the engine takes at most {MOST_AXES}")
         if isinstance(value, Tensor):
             kind, shape = self.kinds.get(id(value), ("float32", value.shape))
-            return self._operand(value, "bool" if value.dtype == "bool" else _wide(kind), shape)
+            return self._add_operand(value, "bool" if value.dtype == "bool" else _host_dtype(kind), shape)
         if isinstance(value, (Encoded, torch.Tensor)):
             return self._known(value)
         return value
 
-    def _operand(self, tensor: Tensor, kind: str, shape: Sequence[int]) -> dict[str, Any]:
+    def _add_operand(self, tensor: Tensor, kind: str, shape: Sequence[int]) -> dict[str, Any]:
         self.operands.append(tensor)
         return {"operand": len(self.operands) - 1, "dtype": kind, "shape": list(shape)}
 
     def _known(self, value: Any) -> dict[str, Any]:
-        """Few numbers are part of the text; a table is a weight of the graph."""
+        """A small tensor is part of the text; a large one is a weight of the graph."""
         if isinstance(value, Encoded):
-            return self._operand(const(value), "float32", value.shape)
+            return self._add_operand(const(value), "float32", value.shape)
         if value.dtype.is_floating_point and value.numel() > _INLINE:
-            return self._operand(const(numbers_of(value)), "float32", value.shape)
+            return self._add_operand(const(numbers_of(value)), "float32", value.shape)
         if value.numel() > _MOST_INLINE:
-            raise LoadError(f"the host would need {value.numel():,} known whole numbers")
+            raise LoadError(
+                f"a constant of {value.numel():,} integers is too large for a host op; the limit is {_MOST_INLINE:,}"
+            )
         return inlined(value.to(torch.float32) if value.dtype.is_floating_point else value)
 
 
-def _wide(kind: str) -> str:
-    """The host computes in float32."""
+def _host_dtype(kind: str) -> str:
+    """Return the type for the host, which computes floats in float32."""
     return "float32" if kind in _WIDE else kind
 
 
 def host_nodes(
-    node: Node, before: Sequence[Any], after: Mapping[str, Any], kinds: Mapping[int, Sequence[Any]], reason: str
+    node: Node,
+    positional: Sequence[Any],
+    keyword_only: Mapping[str, Any],
+    kinds: Mapping[int, Sequence[Any]],
+    reason: str,
 ) -> list[Any]:
-    """The results of an op that the host computes; those that nobody reads are left out."""
+    """Return the results of an op that the host computes; None for those that are not read."""
     arguments = _Arguments(kinds)
-    listed = [arguments.told(each) for each in before]
-    named = {name: arguments.told(each) for name, each in after.items() if each is not None}
-    body = body_of(listed, {name: each for name, each in named.items() if each is not None})
+    args = [arguments.encode(argument) for argument in positional]
+    kwargs = {name: arguments.encode(argument) for name, argument in keyword_only.items() if argument is not None}
+    body = body_of(args, {name: argument for name, argument in kwargs.items() if argument is not None})
     results: list[Any] = []
     for place, (shape, kind) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
-        if place not in node.wanted:
+        if place not in node.used_results:
             results.append(None)
             continue
-        holds = "bool" if kind == "bool" else "int32" if "int" in kind else "fp16"
+        dtype = "bool" if kind == "bool" else "int32" if "int" in kind else "fp16"
         results.append(
             host(
                 arguments.operands,
                 language="torch",
                 kind=node.kind,
                 body=body,
-                shape=held(shape),
-                dtype=holds,
+                shape=graph_shape(shape),
+                dtype=dtype,
                 output=place,
                 reason=reason,
             )
@@ -138,13 +144,13 @@ def host_nodes(
 
 
 def in_fp16(value: Tensor) -> Tensor:
-    """Whole numbers as the engine can take them."""
-    told = {"operand": 0, "dtype": "int64", "shape": list(value.shape)}
+    """Convert integers to fp16 on the host."""
+    operand = {"operand": 0, "dtype": "int64", "shape": list(value.shape)}
     return host(
         [value],
         language="torch",
         kind="aten._to_copy.default",
-        body=body_of([told], {"dtype": {"dtype": "float32"}}),
+        body=body_of([operand], {"dtype": {"dtype": "float32"}}),
         shape=value.shape,
-        reason="turns whole numbers into fp16, which is what the engine computes in",
+        reason="it converts integers to fp16, the type that the engine computes in",
     )

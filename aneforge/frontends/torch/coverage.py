@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Which ATen ops are read, and as what: for the page that people look things up in."""
+"""Which ATen ops the reader supports and how, for the reference page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONSTANT = frozenset(
         *("ones", "scalar_tensor", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride", "zeros"),
     )
 )
-"""Ops of known values only: the op itself computes them."""
+"""Ops of known values only; the ATen op computes them."""
 
 NATIVE = frozenset(
     (
@@ -37,7 +37,7 @@ NATIVE = frozenset(
         *("where", "quantized_decomposed.dequantize_per_tensor", "quantized_decomposed.quantize_per_tensor"),
     )
 )
-"""Ops that one op of the graph language says, a view beside it at most; the others become several."""
+"""Ops that become one op of the graph language, with at most a view beside it; the others become several."""
 
 HOST_WHEN: dict[str, str] = {
     **dict.fromkeys(
@@ -45,21 +45,22 @@ HOST_WHEN: dict[str, str] = {
     ),
     **dict.fromkeys(
         ("index_add", "index_fill", "scatter", "scatter_add", "scatter_reduce"),
-        "on the host when the places are computed",
+        "on the host when the indices are computed",
     ),
     **dict.fromkeys(
-        ("index_copy", "index_put"), "a computed place is marked by the host, and the engine chooses by the marks"
+        ("index_copy", "index_put"), "the host turns a computed index into a mask, and the engine selects by it"
     ),
-    **dict.fromkeys(
-        ("max_pool2d_with_indices", "max_pool3d_with_indices"), "on the host when somebody reads the indices"
-    ),
+    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), "on the host when the indices are read"),
 }
 
-_KNOWN = "its value hangs on nothing that the graph computes: it is worked out while the model is read"
+_KNOWN = "its value depends on constants only; it is computed while the model is read"
 
 
 def coverage() -> list[tuple[str, str, str]]:
-    """(op, ``native form`` | ``equivalent`` | ``host`` | ``refused``, why), for every core ATen op and every rule."""
+    """Return (op, form, why) for every core ATen op and every rule.
+
+    The form is ``native form``, ``equivalent``, ``host`` or ``refused``.
+    """
     names = {name.split(".")[0] if not name.startswith("quantized") else name for name in RULES}
     names |= set(HOSTED) | set(REFUSED) | _core() | set(RANDOM)
     return [(name, *_form(name)) for name in sorted(names)]
@@ -84,16 +85,16 @@ def _form(name: str) -> tuple[str, str]:
     if name in REFUSED:
         return "refused", REFUSED[name]
     if RULES.get(name) is RULES["nonzero"]:
-        return "refused", "the size of its result follows from the data, unless that is known"
+        return "refused", "the size of the result depends on the data, unless they are known"
     if name == "median":
-        return "host", "takes the middle of a sorted line, and where it stood"
+        return "host", "it gives the median and its position; the engine has no op for it"
     if name in RANDOM:
-        return "refused", "random numbers, which every run would draw anew: pass them as an input"
+        return "refused", "it draws new random numbers in every run; make them an input of the model"
     if name in HOSTED:
         return "host", HOSTED[name]
     if name in CONSTANT:
         return "equivalent", _KNOWN
-    ruled = name in RULES or any(each.startswith(f"{name}.") for each in RULES)
+    ruled = name in RULES or any(rule.startswith(f"{name}.") for rule in RULES)
     if not ruled:
-        return "refused", "no rule for this op; it is not read"
+        return "refused", "this op is not supported"
     return "native form" if name in NATIVE else "equivalent", HOST_WHEN.get(name, "")

@@ -1,7 +1,7 @@
-"""Tensors of more axes than any engine has.
+"""Tensors of more axes than any engine supports.
 
-A window partition or a grouped shuffle views a tensor under six or more axes, reorders them and views it back. The
-axes exist on paper only: the elements stay where they are until somebody needs them, and axes that travel together
+A window partition or a grouped shuffle views a tensor with six or more axes, reorders them and views it back. The
+reader only records the axes and their order. The elements move when an op needs them, and axes that stay together
 move as one.
 """
 
@@ -23,7 +23,7 @@ MOST_AXES = MAX_RANK
 
 @dataclass(frozen=True)
 class Deep:
-    """A tensor on paper: the elements of ``flat``, seen under ``stored`` axes, taken in ``order``."""
+    """The elements of ``flat``, viewed with the shape ``stored``, with its axes permuted to ``order``."""
 
     flat: Tensor
     stored: tuple[int, ...]
@@ -32,7 +32,7 @@ class Deep:
     @classmethod
     def of(cls, x: Tensor, shape: Sequence[int]) -> Deep:
         if x.size != math.prod(shape):
-            raise LoadError(f"{x.size} elements under the shape {list(shape)}")
+            raise LoadError(f"a tensor of {x.size} elements cannot take the shape {list(shape)}")
         return cls(x, tuple(shape), tuple(range(len(shape))))
 
     @property
@@ -47,11 +47,11 @@ class Deep:
         return Deep(self.flat, self.stored, tuple(self.order[axis] for axis in order))
 
     def laid_out(self) -> Tensor:
-        """The elements in the order of the axes, of whatever shape."""
+        """Return the elements in the order of the axes; the shape may be any."""
         return rearranged(self.flat, self.stored, self.order)
 
     def around(self, axis: int) -> Tensor:
-        """One axis, with all before it and all after it as one each."""
+        """Return the elements with three axes: all before ``axis``, ``axis``, and all after it."""
         shape = self.shape
         before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         return self.laid_out().reshape(before, shape[axis], after)

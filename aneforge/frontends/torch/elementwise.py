@@ -26,52 +26,52 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda node, x, *rest: function(numeric(x))
 
 
-# Sums and products. A tensor of more axes than the engine has is refused by ``_plain``.
+# Sums and products. ``_refuse_deep`` refuses a tensor of more axes than the engine supports.
 
 
-def _plain(value: Any) -> Any:
+def _refuse_deep(value: Any) -> Any:
     return numeric(value) if isinstance(value, Deep) else value
 
 
 def _add(node: Node, a: Any, b: Any, alpha: Any = 1) -> Tensor:
     if node.gives_bool:
         return af.logical_or(truth(a), truth(b))
-    return forms.added(_plain(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
+    return forms.added(_refuse_deep(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
 
 
 def _sub(node: Node, a: Any, b: Any, alpha: Any = 1) -> Tensor:
-    return forms.subtracted(_plain(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
+    return forms.subtracted(_refuse_deep(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
 
 
 def _times(value: Any, factor: float) -> Any:
     if factor == 1.0:
-        return _plain(value)
+        return _refuse_deep(value)
     return factor * value if isinstance(value, (int, float)) else scaled(numeric(value), factor)
 
 
 def _mul(node: Node, a: Any, b: Any) -> Tensor:
     if node.gives_bool:
         return af.logical_and(truth(a), truth(b))
-    return forms.multiplied(_plain(a), _plain(b))
+    return forms.multiplied(_refuse_deep(a), _refuse_deep(b))
 
 
 def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Tensor:
-    return forms.divided(_plain(a), _plain(b), node.options.get("rounding_mode", rounding_mode) or "")
+    return forms.divided(_refuse_deep(a), _refuse_deep(b), node.options.get("rounding_mode", rounding_mode) or "")
 
 
 # Comparisons and choices.
 
 
-def _of_two(function: Callable[[Any, Any], Tensor]) -> Rule:
-    return lambda node, a, b: function(_plain(a), _plain(b))
+def _binary(function: Callable[[Any, Any], Tensor]) -> Rule:
+    return lambda node, a, b: function(_refuse_deep(a), _refuse_deep(b))
 
 
-def _negated(node: Node, x: Any) -> Tensor:
+def _logical_not(node: Node, x: Any) -> Tensor:
     return truth(x).logical_not()
 
 
 def _where(node: Node, mask: Any, a: Any, b: Any) -> Tensor:
-    return forms.chosen(_plain(mask), _plain(a), _plain(b), node.gives_bool)
+    return forms.chosen(_refuse_deep(mask), _refuse_deep(a), _refuse_deep(b), node.gives_bool)
 
 
 def _masked_fill(node: Node, x: Any, mask: Any, value: Any) -> Tensor:
@@ -83,15 +83,15 @@ def _clamp(node: Node, x: Any, low: Any = None, high: Any = None) -> Tensor:
 
 
 def _nan_to_num(node: Node, x: Any, nan: Any = None, high: Any = None, low: Any = None) -> Tensor:
-    """Infinities become the largest numbers that there are: fp16's."""
-    given = numeric(x)
-    most = LARGEST if high is None else min(float(high), LARGEST)
-    least = -LARGEST if low is None else max(float(low), -LARGEST)
-    whole = af.where(given.equal(given), given, const(np.full((1,) * given.ndim, float(nan or 0.0))))
-    return whole.clip(least, most)
+    """Infinities become the largest fp16 numbers."""
+    tensor = numeric(x)
+    upper = LARGEST if high is None else min(float(high), LARGEST)
+    lower = -LARGEST if low is None else max(float(low), -LARGEST)
+    numbers = af.where(tensor.equal(tensor), tensor, const(np.full((1,) * tensor.ndim, float(nan or 0.0))))
+    return numbers.clip(lower, upper)
 
 
-# Combinations that PyTorch gives a name.
+# Combined ops of PyTorch.
 
 
 def _addcmul(node: Node, x: Any, a: Any, b: Any, value: Any = 1) -> Tensor:
@@ -106,7 +106,7 @@ def _addcdiv(node: Node, x: Any, a: Any, b: Any, value: Any = 1) -> Tensor:
 
 def _lerp(node: Node, a: Any, b: Any, weight: Any) -> Tensor:
     start, step = numeric(a), numeric(b) - numeric(a)
-    return start + forms.multiplied(step, _plain(weight))
+    return start + forms.multiplied(step, _refuse_deep(weight))
 
 
 def _log_add_exp(node: Node, a: Any, b: Any) -> Tensor:
@@ -127,8 +127,8 @@ def _copysign(node: Node, a: Any, b: Any) -> Tensor:
 
 
 def _heaviside(node: Node, x: Any, at_zero: Any) -> Tensor:
-    given = numeric(x)
-    return af.where(given.equal(0.0), numeric(at_zero), given.greater(0.0).cast())
+    tensor = numeric(x)
+    return af.where(tensor.equal(0.0), numeric(at_zero), tensor.greater(0.0).cast())
 
 
 def _xlogy(node: Node, a: Any, b: Any) -> Tensor:
@@ -144,8 +144,8 @@ def _round(node: Node, x: Any, decimals: Any = 0) -> Tensor:
 
 
 def _logit(node: Node, x: Any, eps: Any = None) -> Tensor:
-    given = numeric(x) if eps is None else numeric(x).clip(float(eps), 1.0 - float(eps))
-    return (given / (1.0 - given)).log()
+    tensor = numeric(x) if eps is None else numeric(x).clip(float(eps), 1.0 - float(eps))
+    return (tensor / (1.0 - tensor)).log()
 
 
 def _sinc(node: Node, x: Any) -> Tensor:
@@ -159,15 +159,15 @@ def _ldexp(node: Node, x: Any, power: Any) -> Tensor:
 
 
 def _random(node: Node, *_: Any) -> Tensor:
-    raise LoadError("random numbers, which every run would draw anew; draw them outside and pass them as an input")
+    raise LoadError("it draws new random numbers in every run; make them an input of the model")
 
 
 _UNARY = (
     "abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad erf erfc exp exp2 expm1 floor frac isnan log log10 "
     "log1p log2 neg rad2deg reciprocal rsqrt sign signbit sin sinh sqrt square tan trunc"
 )
-_SAME = {"absolute": "abs", "fix": "trunc", "sgn": "sign"}
-_COMPARED = {
+_ALIASES = {"absolute": "abs", "fix": "trunc", "sgn": "sign"}
+_COMPARISONS = {
     "eq": "equal",
     "ne": "not_equal",
     "lt": "less",
@@ -178,24 +178,24 @@ _COMPARED = {
 
 RULES: dict[str, Rule] = {
     **{name: _unary(UNARY[name]) for name in _UNARY.split()},
-    **{name: _unary(UNARY[same]) for name, same in _SAME.items()},
-    **{name: _of_two(BINARY[same]) for name, same in _COMPARED.items()},
-    **{name: _of_two(BINARY[name]) for name in ("logical_and", "logical_or", "logical_xor", "maximum", "minimum")},
-    **{f"bitwise_{name}": _of_two(BINARY[f"logical_{name}"]) for name in ("and", "or", "xor")},
-    **{name: _of_two(BINARY["maximum"]) for name in ("fmax", "max.other")},
-    **{name: _of_two(BINARY["minimum"]) for name in ("fmin", "min.other")},
-    **{name: _of_two(function) for name, function in {"fmod": BINARY["fmod"], "remainder": BINARY["mod"]}.items()},
+    **{name: _unary(UNARY[same]) for name, same in _ALIASES.items()},
+    **{name: _binary(BINARY[same]) for name, same in _COMPARISONS.items()},
+    **{name: _binary(BINARY[name]) for name in ("logical_and", "logical_or", "logical_xor", "maximum", "minimum")},
+    **{f"bitwise_{name}": _binary(BINARY[f"logical_{name}"]) for name in ("and", "or", "xor")},
+    **{name: _binary(BINARY["maximum"]) for name in ("fmax", "max.other")},
+    **{name: _binary(BINARY["minimum"]) for name in ("fmin", "min.other")},
+    **{name: _binary(function) for name, function in {"fmod": BINARY["fmod"], "remainder": BINARY["mod"]}.items()},
     "isfinite": lambda node, x: numeric(x).abs().less(const(np.float16(np.inf))),
     "isinf": lambda node, x: is_infinite(numeric(x)),
     "isneginf": lambda node, x: is_infinite(numeric(x), above=False),
     "isposinf": lambda node, x: is_infinite(numeric(x), below=False),
     "positive": lambda node, x: x,
-    "pow": _of_two(BINARY["pow"]),
+    "pow": _binary(BINARY["pow"]),
     "add": _add,
     "addcdiv": _addcdiv,
     "addcmul": _addcmul,
     "atan2": lambda node, a, b: af.atan2(numeric(a), numeric(b)),
-    "bitwise_not": _negated,
+    "bitwise_not": _logical_not,
     "clamp": _clamp,
     "clamp_max": lambda node, x, high: _clamp(node, x, None, high),
     "clamp_min": lambda node, x, low: _clamp(node, x, low, None),
@@ -208,7 +208,7 @@ RULES: dict[str, Rule] = {
     "lerp": _lerp,
     "logaddexp": _log_add_exp,
     "logaddexp2": _log_add_exp2,
-    "logical_not": _negated,
+    "logical_not": _logical_not,
     "logit": _logit,
     "masked_fill": _masked_fill,
     "mul": _mul,

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Ops of exported PyTorch programs that the host computes: the ATen op itself, in float32 on the CPU."""
+"""Host ops of exported PyTorch programs: the ATen op runs in float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NAMESPACES = ("aten", "quantized_decomposed")
 
 
 def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int) -> np.ndarray:
-    """One result of an op. ``body`` says how its arguments are made of operands and of what was known."""
+    """Return one result of an op. ``body`` describes its arguments: operands and known values."""
     if kind == "aneforge.marks":
         return _marks(operands[0], json.loads(body)["size"], output)
     torch = _torch()
-    told = json.loads(body)
+    arguments = json.loads(body)
     with torch.no_grad():
-        found = _op(kind)(
-            *(_argument(each, operands) for each in told["args"]),
-            **{name: _argument(each, operands) for name, each in told["kwargs"].items()},
+        results = _op(kind)(
+            *(_argument(argument, operands) for argument in arguments["args"]),
+            **{name: _argument(argument, operands) for name, argument in arguments["kwargs"].items()},
         )
-    result = found[output] if isinstance(found, (list, tuple)) else found
+    result = results[output] if isinstance(results, (list, tuple)) else results
     numbers = np.asarray(result.detach().numpy() if isinstance(result, torch.Tensor) else result)
     return numbers if numbers.ndim else numbers.reshape(1)
 
@@ -38,51 +38,54 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise GraphError(f"the graph has ops of PyTorch on the host: {install_hint('torch')}") from None
+        raise GraphError(f"the graph has PyTorch ops on the host, which need the torch package: {install_hint('torch')}") from None
     return torch
 
 
 def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
-    """[size, places]: a one where each place is; or for each of ``size`` whether it is a place at all."""
-    wanted = np.rint(np.asarray(places, np.float64)).astype(np.int64).reshape(-1)
-    if ((wanted < -size) | (wanted >= size)).any():
-        raise ValueError(f"place {int(wanted[np.argmax(np.abs(wanted))])} of an axis of {size}")
-    marks = np.arange(size)[:, None] == (wanted % size)[None]
+    """Return the one-hot matrix [size, places]; for output 1, a mask of the positions that occur."""
+    indices = np.rint(np.asarray(places, np.float64)).astype(np.int64).reshape(-1)
+    if ((indices < -size) | (indices >= size)).any():
+        raise ValueError(
+            f"index {int(indices[np.argmax(np.abs(indices))])} is out of range for an axis of {size} elements"
+        )
+    marks = np.arange(size)[:, None] == (indices % size)[None]
     return marks.any(axis=1) if output == 1 else marks.astype(np.float32)
 
 
 @lru_cache
 def _op(kind: str) -> Any:
-    """The op of that name, of those that the reader hands to the host: a saved graph may name no other."""
+    """Return the op of that name. Only ops that the reader gives to the host are allowed, since the graph may come
+    from a file."""
     from aneforge.frontends.torch.rules import HOSTED, RULES, plain_name
 
     torch = _torch()
     base, full = plain_name(kind)
-    space, _, rest = kind.partition(".")
-    name, _, overload = rest.rpartition(".")
+    space, _, qualified = kind.partition(".")
+    name, _, overload = qualified.rpartition(".")
     if space not in _NAMESPACES or not (base in HOSTED or base in RULES or full in RULES):
-        raise GraphError(f"{kind!r} is no op that the host computes")
+        raise GraphError(f"{kind!r} is not an op that the host computes; the graph must name an op of the reader")
     if space != "aten":
         import torch.ao.quantization.fx._decomposed  # type: ignore[import-not-found]
     packet = getattr(getattr(torch.ops, space), name)
     return getattr(packet, overload)
 
 
-def _argument(told: Any, operands: Sequence[np.ndarray]) -> Any:
+def _argument(record: Any, operands: Sequence[np.ndarray]) -> Any:
     torch = _torch()
-    if isinstance(told, list):
-        return [_argument(each, operands) for each in told]
-    if not isinstance(told, dict):
-        return told
-    if "dtype" in told and len(told) == 1:
-        return getattr(torch, told["dtype"])
-    kind, shape = getattr(torch, told["dtype"]), tuple(told["shape"])
-    if "operand" in told:
-        numbers = np.asarray(operands[told["operand"]])
-        if "int" in told["dtype"] and numbers.dtype.kind == "f":
+    if isinstance(record, list):
+        return [_argument(element, operands) for element in record]
+    if not isinstance(record, dict):
+        return record
+    if "dtype" in record and len(record) == 1:
+        return getattr(torch, record["dtype"])
+    kind, shape = getattr(torch, record["dtype"]), tuple(record["shape"])
+    if "operand" in record:
+        numbers = np.asarray(operands[record["operand"]])
+        if "int" in record["dtype"] and numbers.dtype.kind == "f":
             numbers = np.rint(numbers).astype(np.int64)
         return torch.from_numpy(np.array(numbers)).to(kind).reshape(shape)
-    raw = bytearray(base64.b64decode(told["bytes"]))
+    raw = bytearray(base64.b64decode(record["bytes"]))
     return torch.frombuffer(raw, dtype=kind).reshape(shape) if raw else torch.empty(shape, dtype=kind)
 
 
@@ -92,8 +95,8 @@ def body_of(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
 
 
 def inlined(tensor: Any) -> dict[str, Any]:
-    """A small known tensor with all its numbers."""
-    whole = tensor.detach().contiguous().cpu()
-    text = base64.b64encode(whole.reshape(-1).view(_torch().uint8).numpy().tobytes()) if whole.numel() else b""
-    kind = str(whole.dtype).removeprefix("torch.")
-    return {"bytes": text.decode("ascii"), "dtype": kind, "shape": list(whole.shape)}
+    """Return a small known tensor as a record with all its numbers."""
+    array = tensor.detach().contiguous().cpu()
+    text = base64.b64encode(array.reshape(-1).view(_torch().uint8).numpy().tobytes()) if array.numel() else b""
+    kind = str(array.dtype).removeprefix("torch.")
+    return {"bytes": text.decode("ascii"), "dtype": kind, "shape": list(array.shape)}

@@ -6,23 +6,23 @@ from aneforge.frontends.importer.reasons import INTEGERS
 
 __all__ = ["HOSTED", "RANDOM", "REFUSED"]
 
-_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
-_SPECIAL = "is a function that no engine has, and no short form of those it has gives it"
-_SAMPLES = "reads elements at computed places; the engine takes fixed ones only (C42)"
-_RUNNING = "runs along an axis keeping what is largest or smallest, step by step"
-_ALGEBRA = "is linear algebra with steps that hang on the data"
+_INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
+_SPECIAL = "no engine has this function, and no short combination of other ops gives it"
+_SAMPLES = "it reads elements at computed positions; the engine takes fixed indices only (C42)"
+_RUNNING = "it finds the running maximum or minimum along an axis, step by step; the engine has no op for it"
+_ALGEBRA = "it is linear algebra whose steps depend on the data; the engine needs a fixed program"
 
 HOSTED: dict[str, str] = {
     "_embedding_bag": _INDEX,
     "_embedding_bag_forward_only": _INDEX,
-    "_pdist_forward": "gives the distances of pairs of rows, each pair once",
+    "_pdist_forward": "it gives the distance of each pair of rows once; the engine has no op for it",
     "bincount": INTEGERS,
     "bitwise_left_shift": INTEGERS,
     "bitwise_right_shift": INTEGERS,
     "bucketize": _INDEX,
     "cummax": _RUNNING,
     "cummin": _RUNNING,
-    "cumprod": "multiplies along an axis, step by step",
+    "cumprod": "it multiplies along an axis, step by step; the engine has no op for it",
     "digamma": _SPECIAL,
     "erfinv": _SPECIAL,
     "grid_sampler_2d": _SAMPLES,
@@ -31,20 +31,20 @@ HOSTED: dict[str, str] = {
     "i0": _SPECIAL,
     "igamma": _SPECIAL,
     "igammac": _SPECIAL,
-    "kthvalue": "picks one element of a sorted line, and where it stood",
+    "kthvalue": "it gives the k-th smallest element and its position; the engine has no op for it",
     "lgamma": _SPECIAL,
     "linalg_cholesky_ex": _ALGEBRA,
     "linalg_det": _ALGEBRA,
     "linalg_inv_ex": _ALGEBRA,
     "linalg_qr": _ALGEBRA,
     "linalg_solve_ex": _ALGEBRA,
-    "logcumsumexp": "sums exponentials along an axis, step by step",
-    "masked_scatter": "writes to places that the graph computes; the engine takes fixed indices only (C42)",
-    "max_unpool2d": "writes to places that the graph computes; the engine takes fixed indices only (C42)",
-    "max_unpool3d": "writes to places that the graph computes; the engine takes fixed indices only (C42)",
-    "mode": "finds the most frequent element of a line",
+    "logcumsumexp": "it sums exponentials along an axis, step by step; the engine has no op for it",
+    "masked_scatter": "it writes to computed indices; the engine takes fixed indices only (C42)",
+    "max_unpool2d": "it writes to computed indices; the engine takes fixed indices only (C42)",
+    "max_unpool3d": "it writes to computed indices; the engine takes fixed indices only (C42)",
+    "mode": "it finds the most frequent element along an axis; the engine has no op for it",
     "mvlgamma": _SPECIAL,
-    "nextafter": "steps to the next number of float32",
+    "nextafter": "it gives the next number of float32; the engine computes in fp16",
     "one_hot": INTEGERS,
     "polygamma": _SPECIAL,
     "searchsorted": _INDEX,
@@ -59,27 +59,27 @@ HOSTED: dict[str, str] = {
     "tril_indices": INTEGERS,
     "triu_indices": INTEGERS,
 }
-"""By op: its result has a fixed shape, so the model still loads; the reason is what the user reads."""
+"""Reasons by op, as the user reads them. The results have fixed shapes, so the model still loads."""
 
-_TRAINING = "belongs to training; export the module after .eval(), without gradients"
+_TRAINING = "this op belongs to training; export the module after .eval(), without gradients"
 
 REFUSED: dict[str, str] = {
     "_adaptive_avg_pool2d_backward": _TRAINING,
-    "_fft_c2r": "complex numbers; the engine has none",
-    "_fft_r2c": "complex numbers; the engine has none",
-    "_fft_c2c": "complex numbers; the engine has none",
+    "_fft_c2r": "complex numbers are not supported; the engine takes real numbers only",
+    "_fft_r2c": "complex numbers are not supported; the engine takes real numbers only",
+    "_fft_c2c": "complex numbers are not supported; the engine takes real numbers only",
     "avg_pool2d_backward": _TRAINING,
     "convolution_backward": _TRAINING,
     "embedding_dense_backward": _TRAINING,
     "max_pool2d_with_indices_backward": _TRAINING,
     "native_group_norm_backward": _TRAINING,
     "native_layer_norm_backward": _TRAINING,
-    "view_as_complex": "complex numbers; write the rotation with sines and cosines",
-    "view_as_real": "complex numbers; write the rotation with sines and cosines",
-    "complex": "complex numbers; the engine has none",
-    "polar": "complex numbers; write the rotation with sines and cosines",
+    "view_as_complex": "complex numbers are not supported; write the rotation with sines and cosines",
+    "view_as_real": "complex numbers are not supported; write the rotation with sines and cosines",
+    "complex": "complex numbers are not supported; the engine takes real numbers only",
+    "polar": "complex numbers are not supported; write the rotation with sines and cosines",
 }
-"""Ops that have no meaning here, each with its reason."""
+"""Ops that are refused, with the reason."""
 
 RANDOM = (
     *("bernoulli", "multinomial", "normal_functional", "rand", "rand_like", "randint", "randint_like", "randn"),

@@ -1,5 +1,5 @@
-"""Elements picked and written by index: known places become gathers, joins and scatters of the graph; a computed
-place becomes a mark, which the engine can choose by, or is left to the host."""
+"""Indexing. Known indices become gathers, concatenations and scatters of the graph. Computed indices become a mask
+that the engine selects by, or are left to the host."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import broadcast_to, gathered, sliced, truth
-from aneforge.frontends.torch.movement import moved
-from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.movement import typed_tensor
+from aneforge.frontends.torch.node import Node, Rule, graph_shape
 from aneforge.frontends.torch.values import axes_of, numeric, shaped
 from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
@@ -22,22 +22,24 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
 
-_MOST_PLACES = 1 << 18  # a list of places is an attribute of the node, and printed with it
-_BY_INDEX = "picks elements by a computed index; the engine takes fixed indices only (C42)"
-_WRITES = "writes to places that the graph computes; the engine takes fixed indices only (C42)"
+_MOST_NUMBERED = 1 << 24
+_MOST_WRITES = 4096
+_MOST_PLACES = 1 << 18  # the indices are an attribute of the node and are printed with it
+_BY_INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
+_WRITES = "it writes to computed indices; the engine takes fixed indices only (C42)"
 
 
-def _places(value: Any) -> np.ndarray:
-    """Known places; a mask gives the places where it holds."""
+def _known_places(value: Any) -> np.ndarray:
+    """Return known indices or a known mask."""
     if isinstance(value, Tensor):
         raise NoForm(_BY_INDEX)
     return np.asarray(value)
 
 
-def _picked(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
-    """Elements of the flattened tensor, in the shape of the result."""
+def _pick(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """Return elements of the flattened tensor, in the shape of the result."""
     if places.size > _MOST_PLACES:
-        raise NoForm(f"picks {places.size} elements one by one")
+        raise NoForm(f"it picks {places.size:,} elements one by one; the limit is {_MOST_PLACES:,}")
     return shaped(af.gather(x.reshape(x.size), places.reshape(-1), axis=0), shape)
 
 
@@ -45,81 +47,83 @@ def _picked(x: Tensor, places: np.ndarray, shape: tuple[int, ...]) -> Any:
 
 
 def _index(node: Node, x: Any, indices: Sequence[Any]) -> Any:
-    """Advanced indexing, as NumPy has it."""
-    given = moved(x)
-    if any(isinstance(each, Tensor) for each in indices):
+    """Advanced indexing as in NumPy."""
+    tensor = typed_tensor(x)
+    if any(isinstance(index, Tensor) for index in indices):
         raise NoForm(_BY_INDEX)
-    known = [None if each is None else _places(each) for each in indices]
-    used = [axis for axis, each in enumerate(known) if each is not None]
+    known = [None if index is None else _known_places(index) for index in indices]
+    used = [axis for axis, index in enumerate(known) if index is not None]
     if len(used) == 1 and known[used[0]].dtype != bool:  # type: ignore[union-attr]
-        return _along(given, used[0], known[used[0]], node.shape)  # type: ignore[arg-type]
-    key = tuple(slice(None) if each is None else each for each in known)
-    return _picked(given, _numbered(given)[key], node.shape)
+        return _pick_along(tensor, used[0], known[used[0]], node.shape)  # type: ignore[arg-type]
+    key = tuple(slice(None) if index is None else index for index in known)
+    return _pick(tensor, _element_numbers(tensor)[key], node.shape)
 
 
-def _numbered(x: Tensor) -> np.ndarray:
-    if x.size > 1 << 24:
-        raise NoForm("picks single elements of a large tensor")
+def _element_numbers(x: Tensor) -> np.ndarray:
+    if x.size > _MOST_NUMBERED:
+        raise NoForm(f"it picks single elements of a tensor of {x.size:,}; the limit is {_MOST_NUMBERED:,}")
     return np.arange(x.size).reshape(x.shape)
 
 
-def _along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]) -> Any:
-    """Known places along one axis; a run of them is a slice."""
+def _pick_along(x: Tensor, axis: int, places: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """Return the elements at known indices along one axis; consecutive indices are a slice."""
     size = x.shape[axis]
     flat = np.where(places < 0, places + size, places).reshape(-1).astype(int)
     outside = flat[(flat < 0) | (flat >= size)]
     if outside.size:
-        raise LoadError(f"index {int(outside[0])} of an axis of {size}")
+        raise LoadError(f"index {int(outside[0])} is out of range; the axis has {size} elements")
     if flat.size and (np.diff(flat) == 1).all():
         return shaped(sliced(x, axis, int(flat[0]), int(flat[-1]) + 1), shape)
     return shaped(af.gather(x, flat, axis=axis), shape)
 
 
 def _index_select(node: Node, x: Any, dim: int, index: Any) -> Any:
-    given = moved(x)
-    return _along(given, axes_of(dim, given.ndim)[0], _places(index), node.shape)
+    tensor = typed_tensor(x)
+    return _pick_along(tensor, axes_of(dim, tensor.ndim)[0], _known_places(index), node.shape)
 
 
 def _embedding(node: Node, table: Any, indices: Any, *_: Any) -> Any:
     if isinstance(indices, Tensor):
-        raise NoForm("looks up rows of a table by a computed index; the engine takes fixed indices only (C42)")
-    return shaped(gathered(moved(table), 0, np.asarray(indices).reshape(-1)), node.shape)
+        raise NoForm("it looks up rows of a table by a computed index; the engine takes fixed indices only (C42)")
+    return shaped(gathered(typed_tensor(table), 0, np.asarray(indices).reshape(-1)), node.shape)
 
 
 def _gather(node: Node, x: Any, dim: int, index: Any, *_: Any) -> Any:
-    """One place for each element of the result."""
-    given, places = moved(x), _places(index)
-    axis = axes_of(dim, given.ndim)[0]
-    flat = _numbered(given)
+    """One index for each element of the result."""
+    tensor, places = typed_tensor(x), _known_places(index)
+    axis = axes_of(dim, tensor.ndim)[0]
+    flat = _element_numbers(tensor)
     window = tuple(slice(0, extent) if i != axis else slice(None) for i, extent in enumerate(places.shape))
-    return _picked(given, np.take_along_axis(flat[window], places, axis), node.shape)
+    return _pick(tensor, np.take_along_axis(flat[window], places, axis), node.shape)
 
 
 def _take(node: Node, x: Any, index: Any) -> Any:
-    given = moved(x)
-    return _picked(given, _numbered(given).reshape(-1)[_places(index)], node.shape)
+    tensor = typed_tensor(x)
+    return _pick(tensor, _element_numbers(tensor).reshape(-1)[_known_places(index)], node.shape)
 
 
 def _diagonal(node: Node, x: Any, offset: int = 0, first: int = 0, second: int = 1) -> Any:
-    given = moved(x)
-    return _picked(given, np.diagonal(_numbered(given), int(offset), int(first), int(second)), node.shape)
+    tensor = typed_tensor(x)
+    return _pick(tensor, np.diagonal(_element_numbers(tensor), int(offset), int(first), int(second)), node.shape)
 
 
 def _as_strided(node: Node, x: Any, size: Any, stride: Any, offset: Any = None) -> Any:
-    """Places in memory, for a tensor that lies there in order."""
-    given = moved(x)
-    packed = tuple(math.prod(given.shape[i + 1 :]) for i in range(given.ndim))
-    lies = node.operand_strides[0] if node.operand_strides else packed
-    if held(tuple(lies)) != packed:
-        raise LoadError("a view by strides of a tensor that does not lie in order")
+    """Offsets in memory, for a contiguous tensor."""
+    tensor = typed_tensor(x)
+    packed = tuple(math.prod(tensor.shape[i + 1 :]) for i in range(tensor.ndim))
+    strides = node.operand_strides[0] if node.operand_strides else packed
+    if graph_shape(tuple(strides)) != packed:
+        raise LoadError(
+            f"strides {list(strides)} of the input are not supported; a view by strides needs a contiguous input"
+        )
     steps = [np.arange(int(n)) * int(s) for n, s in zip(size, stride, strict=True)]
     places = np.asarray(int(offset or 0))
     for axis, step in enumerate(steps):
         places = places + step.reshape((-1,) + (1,) * (len(steps) - 1 - axis))
-    return _picked(given, np.broadcast_to(places, node.shape), node.shape)
+    return _pick(tensor, np.broadcast_to(places, node.shape), node.shape)
 
 
-# Writing to known places.
+# Writing.
 
 
 def _select_scatter(node: Node, x: Any, source: Any, dim: int, index: int) -> Tensor:
@@ -131,13 +135,13 @@ def _select_scatter(node: Node, x: Any, source: Any, dim: int, index: int) -> Te
 def _slice_scatter(
     node: Node, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
-    """What stands before, the new part, what stands after."""
+    """Join what is before the slice, the new part, and what is after it."""
     axis = axes_of(dim, len(node.shape))[0]
     extent = node.shape[axis]
     chosen = range(extent)[slice(0 if start is None else int(start), extent if end is None else int(end), int(step))]
     base, new = (truth(x), truth(source)) if node.gives_bool else (numeric(x), numeric(source))
-    wanted = tuple(len(chosen) if i == axis else each for i, each in enumerate(node.shape))
-    new = _under(new, *wanted) if new.size == math.prod(wanted) else broadcast_to(new, wanted)
+    part_shape = tuple(len(chosen) if i == axis else length for i, length in enumerate(node.shape))
+    new = _in_shape(new, *part_shape) if new.size == math.prod(part_shape) else broadcast_to(new, part_shape)
     if not len(chosen):
         return base
     if step != 1:
@@ -147,56 +151,56 @@ def _slice_scatter(
     return af.concat([*before, new, *after], axis=axis) if before or after else new
 
 
-def _written(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
-    """Values put at places of the flattened tensor."""
+def _write(node: Node, x: Any, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
+    """Write values at indices of the flattened tensor."""
     base = numeric(x)
     flat = places.reshape(-1)
-    if flat.size > 4096:
-        raise NoForm(f"writes {flat.size} elements one by one")
+    if flat.size > _MOST_WRITES:
+        raise NoForm(f"it writes {flat.size:,} elements one by one; the limit is {_MOST_WRITES:,}")
     lines = values.reshape(values.size) if values.size == flat.size else broadcast_to(values, places.shape)
     lines = lines.reshape(lines.size)
     if not add and len(set(flat.tolist())) != flat.size:
-        last = {place: at for at, place in enumerate(flat.tolist())}  # of equal places the last one stays
+        last = {place: at for at, place in enumerate(flat.tolist())}  # of equal indices the last write stays
         lines, flat = af.gather(lines, list(last.values())), np.array(list(last))
-    found = af.scatter(base.reshape(base.size), flat.tolist(), lines, 0, mode="add" if add else "set")
-    return found.reshape(*base.shape)
+    result = af.scatter(base.reshape(base.size), flat.tolist(), lines, 0, mode="add" if add else "set")
+    return result.reshape(*base.shape)
 
 
 def _index_put(node: Node, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
-    used = [axis for axis, each in enumerate(indices) if each is not None]
-    if len(used) == 1 and not accumulate and (choice := _chosen(node, x, indices[used[0]], values)) is not None:
+    used = [axis for axis, index in enumerate(indices) if index is not None]
+    if len(used) == 1 and not accumulate and (choice := _masked_choice(node, x, indices[used[0]], values)) is not None:
         return choice
-    if any(isinstance(each, Tensor) for each in indices):
+    if any(isinstance(index, Tensor) for index in indices):
         if len(used) == 1 and not accumulate and not node.gives_bool:
             return _marked_write(node, x, used[0], indices[used[0]], numeric(values))
         raise NoForm(_WRITES)
-    known = [None if each is None else np.asarray(each) for each in indices]
+    known = [None if index is None else np.asarray(index) for index in indices]
     if len(used) == 1 and known[used[0]].ndim == 1 and known[used[0]].dtype != bool:  # type: ignore[union-attr]
         return _put_along(node, x, used[0], known[used[0]], numeric(values), accumulate)  # type: ignore[arg-type]
     base = numeric(x)
-    key = tuple(slice(None) if each is None else each for each in known)
-    return _written(node, x, _numbered(base)[key], numeric(values), accumulate)
+    key = tuple(slice(None) if index is None else index for index in known)
+    return _write(node, x, _element_numbers(base)[key], numeric(values), accumulate)
 
 
-def _chosen(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
-    """A mask over leading axes and one value: a choice. None where it is something else."""
+def _masked_choice(node: Node, x: Any, index: Any, values: Any) -> Tensor | None:
+    """Return a select for a mask over leading axes and one value; None for any other index."""
     is_mask = index.dtype == "bool" if isinstance(index, Tensor) else np.asarray(index).dtype == bool
     if not is_mask:
         return None
     if math.prod(getattr(values, "shape", ()) or (1,)) != 1:
         return None
     mask = truth(index)
-    wanted = (*mask.shape, *(1,) * (len(node.shape) - mask.ndim))
-    mask = mask.reshape(*wanted) if wanted != mask.shape else mask
+    mask_shape = (*mask.shape, *(1,) * (len(node.shape) - mask.ndim))
+    mask = mask.reshape(*mask_shape) if mask_shape != mask.shape else mask
     return af.where(mask, numeric(values).reshape(*(1,) * len(node.shape)), numeric(x))
 
 
 def _put_along(node: Node, x: Any, axis: int, places: np.ndarray, values: Tensor, add: bool) -> Tensor:
     base = numeric(x)
     size = base.shape[axis]
-    flat = [int(each) % size for each in places.reshape(-1)]
-    wanted = (*base.shape[:axis], len(flat), *base.shape[axis + 1 :])
-    new = values if values.shape == wanted else broadcast_to(values, wanted)
+    flat = [int(place) % size for place in places.reshape(-1)]
+    part_shape = (*base.shape[:axis], len(flat), *base.shape[axis + 1 :])
+    new = values if values.shape == part_shape else broadcast_to(values, part_shape)
     if not add and flat == list(range(flat[0], flat[0] + len(flat))):
         return _slice_scatter(node, x, new, axis, flat[0], flat[0] + len(flat))
     if not add and len(set(flat)) != len(flat):
@@ -229,23 +233,23 @@ def _index_fill(node: Node, x: Any, dim: int, index: Any, value: Any) -> Tensor:
 
 
 def _marked_write(node: Node, x: Any, axis: int, index: Tensor, values: Tensor) -> Tensor:
-    """Places that are computed, along one axis: the host marks them, and the engine chooses by the marks. A cache of
-    keys and values so stays on the engine; only a line of marks crosses."""
+    """Write at computed indices along one axis. The host turns them into a mask, and the engine selects by it. So a
+    cache of keys and values stays on the engine; only the mask is transferred."""
     base = numeric(x)
     count, size = index.size, base.shape[axis]
-    wanted = (*base.shape[:axis], count, *base.shape[axis + 1 :])
-    new = values if values.size == math.prod(wanted) else broadcast_to(values, wanted)
-    cover = _marks(node, index, size, (size,), 1)
+    part_shape = (*base.shape[:axis], count, *base.shape[axis + 1 :])
+    new = values if values.size == math.prod(part_shape) else broadcast_to(values, part_shape)
+    is_written = _marks(node, index, size, (size,), 1)
     before, after = math.prod(base.shape[:axis]), math.prod(base.shape[axis + 1 :])
-    lines = _under(new, before, count, after)
+    lines = _in_shape(new, before, count, after)
     if count > 1:
         lines = _marks(node, index, size, (size, count), 0) @ lines
-    found = af.where(cover.reshape(1, size, 1), lines, _under(base, before, size, after))
-    return _under(found, *base.shape)
+    result = af.where(is_written.reshape(1, size, 1), lines, _in_shape(base, before, size, after))
+    return _in_shape(result, *base.shape)
 
 
 def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output: int) -> Tensor:
-    """Made once for all that is written to the same places, as the caches of all layers are."""
+    """Return the mask, created once for all writes to the same indices, such as the caches of all layers."""
     key = ("marks", index.uid, size, output)
     if key not in node.shared:
         node.shared[key] = host(
@@ -256,30 +260,30 @@ def _marks(node: Node, index: Tensor, size: int, shape: tuple[int, ...], output:
             shape=shape,
             dtype="bool" if output else "fp16",
             output=output,
-            reason="turns computed places into marks; the engine chooses by them where to write",
+            reason="it turns computed indices into a mask; the engine selects by it where to write",
         )
     return node.shared[key]
 
 
-def _under(x: Tensor, *shape: int) -> Tensor:
+def _in_shape(x: Tensor, *shape: int) -> Tensor:
     return x if x.shape == shape else x.reshape(*shape)
 
 
 def _scatter(node: Node, x: Any, dim: int, index: Any, source: Any, add: bool = False) -> Tensor:
-    """One place for each element that is written."""
+    """One index for each element that is written."""
     if isinstance(index, Tensor):
         raise NoForm(_WRITES)
     if node.options.get("reduce") not in (None, "add"):
-        raise NoForm(f"writes with {node.options['reduce']!r}")
+        raise NoForm(f"reduce {node.options['reduce']!r} is not supported; the engine has 'add' only")
     base, places = numeric(x), np.asarray(index)
     axis = axes_of(dim, base.ndim)[0]
-    flat = _numbered(base)
+    flat = _element_numbers(base)
     window = tuple(slice(0, extent) if i != axis else slice(None) for i, extent in enumerate(places.shape))
     where = np.take_along_axis(flat[window], places, axis)
     new = numeric(source)
     if new.ndim == places.ndim and new.shape != places.shape:
         new = new.slice_by_size([0] * new.ndim, places.shape)
-    return _written(node, x, where, new, add or node.options.get("reduce") == "add")
+    return _write(node, x, where, new, add or node.options.get("reduce") == "add")
 
 
 def _scatter_reduce(
@@ -287,11 +291,11 @@ def _scatter_reduce(
 ) -> Tensor:
     if reduce == "sum" and node.options.get("include_self", include_self):
         return _scatter(node, x, dim, index, source, add=True)
-    raise NoForm(f"gathers what falls on one place by {reduce!r}")
+    raise NoForm(f"reduce {reduce!r} is not supported; the engine has 'sum' with include_self=True only")
 
 
 def _masked_select(node: Node, *_: Any) -> Tensor:
-    raise LoadError("how many elements the result has follows from the data; the engine needs fixed sizes")
+    raise LoadError("the size of the result depends on the data; the engine needs fixed sizes")
 
 
 RULES: dict[str, Rule] = {

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
-"""The language of exported programs: ATen ops with the shapes and types that PyTorch gives them.
+"""How the importer reads exported programs: ATen ops with the shapes and types that PyTorch gives them.
 
-Known values are PyTorch tensors, so that ATen itself computes with them; rules see them as arrays.
+Known values are PyTorch tensors, so that ATen computes with them; rules get them as arrays.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from aneforge.frontends.forms import truth
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.records import Block, Operation, Ref
-from aneforge.frontends.torch.calls import arrays, host_nodes, in_fp16, numbers_of, ordered
+from aneforge.frontends.torch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
 from aneforge.frontends.torch.deep import Deep
 from aneforge.frontends.torch.naming import Names
-from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.node import Node, Rule, graph_shape
 from aneforge.frontends.torch.quantised import ENCODES
 from aneforge.frontends.torch.rules import (
     DEEP_RULES,
@@ -50,10 +50,10 @@ Operand = tuple[Any, str, tuple[int, ...]]
 """A value, and the type and shape that PyTorch gives it."""
 
 _LARGE = 1 << 18
-_CHECKS = ("_assert", "sym_constrain_range")
-_FREE = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
-_FREE += ("contiguous", "lift")
-"""Ops that read no numbers: they may be asked of an integer too."""
+_RUNTIME_CHECKS = ("_assert", "sym_constrain_range")
+_READS_NO_ELEMENTS = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
+_READS_NO_ELEMENTS += ("contiguous", "lift")
+"""Ops that read no elements, so they work on integers too."""
 
 
 @dataclass
@@ -89,8 +89,8 @@ class Torch(Language):
     # Records.
 
     def block(self, module: Any) -> Block:
-        """The calls of a graph. What takes results apart becomes a name of the result."""
-        self.names.look_at(module.graph.nodes)
+        """Return the calls of a graph. A getitem becomes the name of one result."""
+        self.names.record_last_ops(module.graph.nodes)
         operations: list[Operation] = []
         outputs: list[str] = []
         inputs: list[tuple[str, Any]] = []
@@ -106,12 +106,12 @@ class Torch(Language):
                 for place, result in enumerate(results):
                     if isinstance(result, torch.fx.Node):
                         outputs.append(_key(result))
-                    else:  # a number or nothing
+                    else:  # a number or None
                         name = f"{fx.name}.{place}"
                         operations.append(Operation("get_attr", {}, [(name, None)], name=name, source=result))
                         outputs.append(name)
             elif fx.op != "call_function":
-                raise LoadError(f"{fx.name} ({fx.op}): not a call of an op")
+                raise LoadError(f"{fx.name} ({fx.op}): the node is not a call of an op; export the program again")
             elif fx.target is not operator.getitem and (
                 fx.users or fx.target is torch.ops.aten._local_scalar_dense.default
             ):
@@ -120,7 +120,7 @@ class Torch(Language):
                 operations.append(Operation(str(fx.target), {"": reads}, list(names), name=fx.name, source=fx))
         return Block(inputs, outputs, operations)
 
-    # Binding, and what is settled at once.
+    # Arguments, and ops that are settled while the model is read.
 
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> _Call:
         self.importer = importer
@@ -128,22 +128,22 @@ class Torch(Language):
             return _Call(None, (), {}, None, [])
         fx = operation.source
 
-        def value(node: Any) -> Any:
+        def value_of(node: Any) -> Any:
             keys = _result_keys(node) if node.target is not operator.getitem else [_key(node)]
-            found = [scope[key] for key in keys]
-            return found if isinstance(node.meta.get("val"), (list, tuple)) and len(keys) != 1 else found[0]
+            results = [scope[key] for key in keys]
+            return results if isinstance(node.meta.get("val"), (list, tuple)) and len(keys) != 1 else results[0]
 
-        args, kwargs = map_arg((fx.args, fx.kwargs), value)
+        args, kwargs = map_arg((fx.args, fx.kwargs), value_of)
         call = _Call(fx, args, kwargs, None, [])
         encodes = isinstance(fx.target, torch._ops.OpOverload) and plain_name(str(fx.target))[0] in ENCODES
         if (call.computed or encodes) and self.control_for(operation) is None:
             if fx.target is torch.ops.aten.index.Tensor:
-                self._count_picked(fx, args)
-            operation.name = self.names.of(fx)
-            call.node = self._node(fx, operation.name)
-            for each in fx.all_input_nodes:
-                shape, kind = self.sizes.results(each.meta.get("val"))[0]
-                call.operands.append((value(each), kind, shape))
+                self._bind_selected_size(fx, args)
+            operation.name = self.names.name_for(fx)
+            call.node = self._make_node(fx, operation.name)
+            for operand in fx.all_input_nodes:
+                shape, kind = self.sizes.results(operand.meta.get("val"))[0]
+                call.operands.append((value_of(operand), kind, shape))
         return call
 
     def control_for(self, operation: Operation) -> Control | None:
@@ -156,59 +156,59 @@ class Torch(Language):
             return lambda importer, operation, op, scope: [self.sizes.value(fx.meta.get("val"))]
         if not isinstance(fx.target, torch._ops.OpOverload):
             return _arithmetic
-        if plain_name(str(fx.target))[0].startswith(_CHECKS):
+        if plain_name(str(fx.target))[0].startswith(_RUNTIME_CHECKS):
             return lambda importer, operation, op, scope: [None] * len(operation.outputs)
         if fx.target is torch.ops.aten._local_scalar_dense.default:
-            return self._read_out
+            return self._read_number
         return None
 
-    def _read_out(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
-        """A tensor's only number, as a size or an index."""
+    def _read_number(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
+        """Read the only element of a tensor, as a size or an index."""
         if isinstance(op.args[0], (Tensor, Deep)):
             raise LoadError(
-                "turns a computed number into a size or an index, and the engine needs fixed ones; fix the input that "
-                "it comes from (fixed={...}), or index with a tensor or a mask"
+                "a computed number is used as a size or an index; the engine needs fixed ones. Fix the input that it "
+                "comes from (fixed={...}), or index with a tensor or a mask"
             )
         number = numbers_of(op.args[0]).reshape(-1)[0].item()
         self.sizes.bind(op.fx.meta.get("val"), number)
         return [number]
 
     def _inline(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
-        """A wrapped piece of a program (no_grad, autocast), or the branch of a choice that is known."""
+        """Inline a wrapped part of a program (no_grad, autocast), or the known branch of a cond."""
         name, args = str(op.fx.target), op.args
-        modules = [place for place, each in enumerate(args) if isinstance(each, torch.nn.Module)]
+        modules = [place for place, argument in enumerate(args) if isinstance(argument, torch.nn.Module)]
         if name == "cond" and not isinstance(args[0], Tensor):
             chosen, operands = args[1] if bool(args[0]) else args[2], args[3]
         elif name.startswith("wrap") and len(modules) == 1:
             chosen, operands = args[modules[0]], args[modules[0] + 1 :]
         else:
-            raise LoadError("the data decide which part runs; the engine runs a fixed program")
+            raise LoadError("the branch that runs depends on the data; the engine needs a fixed program")
         return importer.inline("", self.block(chosen), None, list(operands))
 
-    def _count_picked(self, fx: Any, args: Any) -> None:
-        """A known mask picks a known number of elements, which the program leaves open."""
-        masks = [each for each in args[1] if isinstance(each, torch.Tensor) and each.dtype == torch.bool]
+    def _bind_selected_size(self, fx: Any, args: Any) -> None:
+        """Bind the size of a result that a known mask selects; the program leaves it open."""
+        masks = [index for index in args[1] if isinstance(index, torch.Tensor) and index.dtype == torch.bool]
         extents = getattr(fx.meta.get("val"), "shape", ())
-        if masks and not any(isinstance(each, (Tensor, Deep)) for each in args[1]):
-            count = int(torch.stack([each.sum() for each in masks]).max())
+        if masks and not any(isinstance(index, (Tensor, Deep)) for index in args[1]):
+            count = int(torch.stack([mask.sum() for mask in masks]).max())
             for extent in extents:
                 if self.sizes.value(extent) is None:
                     self.sizes.bind(extent, count)
 
-    def _node(self, fx: Any, name: str) -> Node:
+    def _make_node(self, fx: Any, name: str) -> Node:
         results = self.sizes.results(fx.meta.get("val"))
         several = isinstance(fx.meta.get("val"), (tuple, list))
-        read = {each.args[1] for each in fx.users if each.target is operator.getitem and each.users}
-        inputs = [each.meta.get("val") for each in fx.all_input_nodes]
-        tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+        read = {user.args[1] for user in fx.users if user.target is operator.getitem and user.users}
+        inputs = [operand.meta.get("val") for operand in fx.all_input_nodes]
+        tensors = [operand for operand in inputs if isinstance(operand, torch.Tensor)]
         return Node(
             kind=str(fx.target),
             name=name,
             shapes=[shape for shape, _ in results],
             dtypes=[kind for _, kind in results],
-            operand_dtypes=[str(each.dtype).removeprefix("torch.") for each in tensors],
-            operand_strides=[self.sizes.shape(each.stride()) for each in tensors[:1]],
-            wanted=frozenset(read) if several else frozenset([0]),
+            operand_dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
+            operand_strides=[self.sizes.shape(tensor.stride()) for tensor in tensors[:1]],
+            used_results=frozenset(read) if several else frozenset([0]),
             shared=self.shared,
         )
 
@@ -218,22 +218,26 @@ class Torch(Language):
         return op.node is None
 
     def fold(self, op: _Call) -> Sequence[Any]:
-        """A node of known inputs, computed by the op itself on the CPU."""
+        """Compute a node of known inputs with the op itself on the CPU."""
         target, args = op.fx.target, op.args
         if torch.Tag.nondeterministic_seeded in target.tags and "dropout" not in str(target):
-            raise LoadError("draws new random numbers in every run; make them an input of the model")
-        if args and isinstance(args[0], Encoded) and (kept := _turned(plain_name(str(target))[0], *args)) is not None:
-            return [kept]
+            raise LoadError("it draws new random numbers in every run; make them an input of the model")
+        if (
+            args
+            and isinstance(args[0], Encoded)
+            and (transposed := _transpose_weight(plain_name(str(target))[0], *args)) is not None
+        ):
+            return [transposed]
         self._charge(op.fx)
-        plain = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
-        plain, named = tree_map_only(
-            torch.device, lambda _: torch.device("cpu"), (plain, {**op.kwargs, "pin_memory": None})
+        positional = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
+        positional, keyword_only = tree_map_only(
+            torch.device, lambda _: torch.device("cpu"), (positional, {**op.kwargs, "pin_memory": None})
         )
         if "pin_memory" not in op.kwargs:
-            del named["pin_memory"]
+            del keyword_only["pin_memory"]
         try:
             with torch.no_grad():
-                computed = target(*plain, **named)
+                computed = target(*positional, **keyword_only)
         except Exception as error:
             raise LoadError(f"a known value could not be computed: {first_line(error)}") from None
         return list(computed) if isinstance(op.fx.meta.get("val"), (tuple, list)) else [computed]
@@ -247,9 +251,9 @@ class Torch(Language):
     # Rules and the host.
 
     def rule(self, op: _Call) -> Callable[[_Call], Any]:
-        return self._made
+        return self._apply_rule
 
-    def _made(self, op: _Call) -> Any:
+    def _apply_rule(self, op: _Call) -> Any:
         node = op.node
         assert node is not None
         base, full = plain_name(node.kind)
@@ -257,69 +261,77 @@ class Torch(Language):
         if base in REFUSED:
             raise LoadError(REFUSED[base])
         if any("complex" in kind for kind in (*node.dtypes, *(kind for _, kind, _ in operands))):
-            raise LoadError("the engine has no complex numbers")
-        before, after = ordered(op.fx.target, op.args, op.kwargs)
-        node.options = arrays(after)
+            raise LoadError("complex numbers are not supported; the engine takes real numbers only")
+        positional, keyword_only = order_arguments(op.fx.target, op.args, op.kwargs)
+        node.options = as_arrays(keyword_only)
         if any(isinstance(value, Deep) for value, _, _ in operands):
-            return self._deep(node, base, full, before)
+            return self._apply_deep_rule(node, base, full, positional)
         rule = rule_for(node.kind)
         if rule is not None and base not in HOSTED and base not in indexing.RULES and _computes_floats(node, operands):
-            before = [self._in_fp16(argument) for argument in before]
+            positional = [self._in_fp16(argument) for argument in positional]
             operands = [(self._in_fp16(value), kind, shape) for value, kind, shape in operands]
         reason = _why_on_host(base, node, operands) if rule is not None or base in HOSTED else None
         try:
             if reason is None and rule is None:
-                raise LoadError(f"op {node.kind!r} is not supported")
+                raise LoadError(
+                    f"op {node.kind!r} is not supported; see docs/torch.md for the ops that the reader has"
+                )
             if reason is None and rule is not None:
-                return rule(node, *arrays(before))
+                return rule(node, *as_arrays(positional))
         except NoForm as no_form:
             reason = str(no_form)
         finally:
             if any(math.prod(shape) > _LARGE for _, _, shape in operands):
                 self.release()
-        kinds: Mapping[int, Sequence[Any]] = {id(value): rest for value, *rest in operands}
-        return host_nodes(node, before, after, kinds, str(reason))
+        kinds: Mapping[int, Sequence[Any]] = {id(value): stated for value, *stated in operands}
+        return host_nodes(node, positional, keyword_only, kinds, str(reason))
 
     def _in_fp16(self, value: Any) -> Any:
-        """Integers beside floats become floats, which only the host can do; the op itself stays on the engine."""
+        """Convert integers next to floats to fp16 on the host, so that the op itself stays on the engine."""
         if isinstance(value, (list, tuple)):
-            return [self._in_fp16(each) for each in value]
+            return [self._in_fp16(element) for element in value]
         if not isinstance(value, Tensor) or value.dtype != "int32":
             return value
         if ("fp16", value.uid) not in self.shared:
             self.shared["fp16", value.uid] = in_fp16(value)
         return self.shared["fp16", value.uid]
 
-    def _deep(self, node: Node, base: str, full: str, args: Sequence[Any]) -> Any:
-        """An operand of more axes than an engine has: moves are known, and what works on each element by itself."""
+    def _apply_deep_rule(self, node: Node, base: str, full: str, args: Sequence[Any]) -> Any:
+        """Apply an op to an operand of more axes than the engine supports: only movement and elementwise ops work."""
         rule: Rule | None = DEEP_RULES.get(full) or DEEP_RULES.get(base)
-        given = arrays(args)
+        arguments = as_arrays(args)
         if rule is not None:
-            return rule(node, *given)
-        deep = [each for each in given if isinstance(each, Deep)]
+            return rule(node, *arguments)
+        deep = [argument for argument in arguments if isinstance(argument, Deep)]
         pointwise = {**elementwise.RULES, **activations.RULES}
         function = pointwise.get(full) or pointwise.get(base)
-        alone = len(deep) == 1 and not any(isinstance(each, (Tensor, np.ndarray, list)) for each in given)
-        if function is None or not alone:
+        one_operand = len(deep) == 1 and not any(
+            isinstance(argument, (Tensor, np.ndarray, list)) for argument in arguments
+        )
+        if function is None or not one_operand:
             axes = deep[0].ndim if deep else MAX_RANK + 1
-            raise LoadError(f"works on a tensor of {axes} axes; no engine takes more than {MAX_RANK}")
-        made = function(node, *(each.flat if isinstance(each, Deep) else each for each in given))
-        return Deep(made, deep[0].stored, deep[0].order)
+            raise LoadError(f"an operand has {axes} axes; the engine takes at most {MAX_RANK}")
+        result = function(node, *(argument.flat if isinstance(argument, Deep) else argument for argument in arguments))
+        return Deep(result, deep[0].stored, deep[0].order)
 
     def checked(self, op: _Call, place: int, value: Any) -> Any:
-        """What a rule gave, of the shape and type that PyTorch states."""
+        """Return the result of a rule in the shape and type that PyTorch states."""
         node = op.node
         if node is None or value is None or isinstance(value, Encoded):
             return value
         if isinstance(value, np.ndarray):
             return torch.from_numpy(np.array(value))
-        wanted, kind = node.shapes[place], node.dtypes[place]
-        if value.shape != held(wanted):
-            if isinstance(value, Deep) or value.size != math.prod(held(wanted)) or len(wanted) > MAX_RANK:
+        stated_shape, kind = node.shapes[place], node.dtypes[place]
+        if value.shape != graph_shape(stated_shape):
+            if (
+                isinstance(value, Deep)
+                or value.size != math.prod(graph_shape(stated_shape))
+                or len(stated_shape) > MAX_RANK
+            ):
                 raise LoadError(
-                    f"gives shape {list(value.shape)}, not {list(wanted)}; this is a bug: please report it"
+                    f"the result has shape {list(value.shape)}, expected {list(stated_shape)}; please report this bug"
                 )
-            value = value.reshape(*held(wanted))
+            value = value.reshape(*graph_shape(stated_shape))
         if isinstance(value, Tensor) and (kind == "bool") != (value.dtype == "bool"):
             value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
         return value
@@ -329,35 +341,35 @@ class Torch(Language):
 
     def result_label(self, op: _Call, label: str, place: int) -> str:
         node = op.node
-        only = node is None or len(node.shapes) == 1 or node.wanted == frozenset([0])
+        only = node is None or len(node.shapes) == 1 or node.used_results == frozenset([0])
         return label if only else f"{label}.{place}"
 
     # Results.
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
-        """A result under the name that the user asked for, or under its own."""
+        """Return a result with the name that the user asked for, or its own name."""
         if isinstance(value, Deep):
             raise LoadError(
-                f"{importer.file}: output {place} has {value.ndim} axes; no engine gives more than {MAX_RANK}"
+                f"{importer.file}: output {place} has {value.ndim} axes; the engine gives at most {MAX_RANK}"
             )
         if not isinstance(value, Tensor):
             value = np.asarray(numbers_of(value), np.float64)
         name = value.name if isinstance(value, Tensor) else None
-        wanted = self.output_names[place] if place < len(self.output_names) else self.renamed.get(name or "")
-        if wanted and wanted != name:
-            return self.names.unique(wanted), value
+        chosen_name = self.output_names[place] if place < len(self.output_names) else self.renamed.get(name or "")
+        if chosen_name and chosen_name != name:
+            return self.names.unique(chosen_name), value
         leaf = not isinstance(value, Tensor) or value.definition.leaf
         return (self.names.unique(f"output_{place}") if leaf or not name else name), value
 
 
 def _result_keys(fx: Any) -> list[str]:
-    """The names of the results of a call."""
+    """Return the names of the results of a call."""
     value = fx.meta.get("val")
     return [f"{fx.name}.{place}" for place in range(len(value))] if isinstance(value, (list, tuple)) else [fx.name]
 
 
 def _key(fx: Any) -> str:
-    """The name of a value: of a call, or of one of its results."""
+    """Return the name of a value: of a call, or of one of its results."""
     if fx.op == "call_function" and fx.target is operator.getitem:
         source, place = fx.args
         return f"{_key(source)}.{place}"
@@ -365,17 +377,17 @@ def _key(fx: Any) -> str:
 
 
 def _arithmetic(importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
-    """On sizes, which are known numbers."""
-    if any(isinstance(each, Tensor) for each in op.args):
-        raise LoadError("computes with what the graph computes, outside ATen; use a PyTorch op")
+    """Compute with sizes, which are known numbers."""
+    if any(isinstance(argument, Tensor) for argument in op.args):
+        raise LoadError("Python arithmetic on a computed tensor is not supported; use a PyTorch op")
     try:
         return [op.fx.target(*op.args, **op.kwargs)]
     except Exception as error:
         raise LoadError(first_line(error)) from None
 
 
-def _turned(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
-    """A stored weight with its axes turned keeps its codes; None where the op does something else."""
+def _transpose_weight(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
+    """Return an encoded weight with permuted axes, still encoded; None for any other op."""
     order = list(range(weight.ndim))
     if base in ("alias", "clone", "detach"):
         return weight
@@ -391,23 +403,23 @@ def _turned(base: str, weight: Encoded, *rest: Any) -> Encoded | None:
 
 
 def _computes_floats(node: Node, operands: Sequence[Operand]) -> bool:
-    """Whether an op of mixed operands works on floats: it gives them, or compares with them."""
+    """Whether an op of mixed operands computes in floats: its result is float, or it compares with floats."""
     kinds = [kind for value, kind, _ in operands if isinstance(value, Tensor)]
     mixed = any("float" in kind for kind in kinds)
     return ("float" in node.dtypes[0] and plain_name(node.kind)[0] != "_to_copy") or (mixed and node.gives_bool)
 
 
 def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | None:
-    """Whether an op is the host's by what it is or by what it works on, and the reason."""
+    """Return why the host computes an op: because of its kind or its operands; None if the engine may."""
     if base in HOSTED:
         return HOSTED[base]
-    if base.startswith(_FREE) or base.startswith("quantized_decomposed"):
+    if base.startswith(_READS_NO_ELEMENTS) or base.startswith("quantized_decomposed"):
         return None
-    read = operands[:1] if base in indexing.RULES else operands  # the others of an indexing op are places
+    read = operands[:1] if base in indexing.RULES else operands  # the other operands of an indexing op are indices
     data = [(value, kind) for value, kind, _ in read if isinstance(value, Tensor)]
     if any(value.dtype == "int32" for value, _ in data):
         return INTEGERS
-    whole = any("int" in kind and value.dtype == "fp16" for value, kind in data)
-    if whole and base not in MOVES and any("int" in kind for kind in node.dtypes):
+    integers = any("int" in kind and value.dtype == "fp16" for value, kind in data)
+    if integers and base not in MOVES and any("int" in kind for kind in node.dtypes):
         return INTEGERS
     return None

@@ -1,4 +1,4 @@
-"""Views, permutations, slices, joins and pads: what moves elements and computes nothing."""
+"""Views, permutations, slices, concatenations and pads: ops that only move elements."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number, broadcast_to, gathered, padded, parts, sliced, truncated, truth
 from aneforge.frontends.forms.pointwise import triangle
-from aneforge.frontends.torch.deep import Deep
-from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.deep import MOST_AXES, Deep
+from aneforge.frontends.torch.node import Node, Rule, graph_shape
 from aneforge.frontends.torch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["DEEP_RULES", "RULES", "moved"]
+__all__ = ["DEEP_RULES", "RULES", "typed_tensor"]
 
 
-def moved(value: Any) -> Tensor:
-    """An argument as a tensor of whatever type it has; a known array becomes a constant."""
+def typed_tensor(value: Any) -> Tensor:
+    """Return an argument as a tensor of its own type; a known array becomes a constant."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.ndarray) and value.dtype == bool:
@@ -31,9 +31,9 @@ def moved(value: Any) -> Tensor:
 # Views.
 
 
-def _viewed(node: Node, x: Any, *_: Any) -> Any:
-    """A view, a squeeze or a flatten: the shape of the result says it all."""
-    return shaped(moved(x), node.shape)
+def _view(node: Node, x: Any, *_: Any) -> Any:
+    """A view, a squeeze or a flatten: a reshape to the stated shape."""
+    return shaped(typed_tensor(x), node.shape)
 
 
 def _same(node: Node, x: Any, *_: Any) -> Any:
@@ -41,153 +41,159 @@ def _same(node: Node, x: Any, *_: Any) -> Any:
 
 
 def _permute(node: Node, x: Any, dims: Sequence[int]) -> Tensor:
-    given = moved(x)
-    return given.transpose([int(axis) % given.ndim for axis in dims]) if given.ndim > 1 else given
+    tensor = typed_tensor(x)
+    return tensor.transpose([int(axis) % tensor.ndim for axis in dims]) if tensor.ndim > 1 else tensor
 
 
 def _transpose(node: Node, x: Any, first: int, second: int) -> Tensor:
-    given = moved(x)
-    order = list(range(given.ndim))
-    a, b = axes_of(first, given.ndim)[0], axes_of(second, given.ndim)[0]
+    tensor = typed_tensor(x)
+    order = list(range(tensor.ndim))
+    a, b = axes_of(first, tensor.ndim)[0], axes_of(second, tensor.ndim)[0]
     order[a], order[b] = order[b], order[a]
-    return given.transpose(order) if a != b else given
+    return tensor.transpose(order) if a != b else tensor
 
 
-def _turned_over(node: Node, x: Any) -> Tensor:
-    given = moved(x)
-    return given.transpose() if given.ndim > 1 else given
+def _reverse_axes(node: Node, x: Any) -> Tensor:
+    tensor = typed_tensor(x)
+    return tensor.transpose() if tensor.ndim > 1 else tensor
 
 
 def _move_axes(node: Node, x: Any, source: Any, destination: Any) -> Tensor:
-    given = moved(x)
-    listed = [[each] if isinstance(each, int) else list(each) for each in (source, destination)]
-    order = np.moveaxis(np.empty((1,) * given.ndim), *listed)  # refuses what makes no sense
-    assert order.ndim == given.ndim
-    rest = [axis for axis in range(given.ndim) if axis not in [s % given.ndim for s in listed[0]]]
-    for there, here in sorted(zip([d % given.ndim for d in listed[1]], listed[0], strict=True)):
-        rest.insert(there, here % given.ndim)
-    return given.transpose(rest)
+    tensor = typed_tensor(x)
+    axis_lists = [[axes] if isinstance(axes, int) else list(axes) for axes in (source, destination)]
+    order = np.moveaxis(np.empty((1,) * tensor.ndim), *axis_lists)  # raises for axes that are out of range or repeated
+    assert order.ndim == tensor.ndim
+    axis_order = [axis for axis in range(tensor.ndim) if axis not in [s % tensor.ndim for s in axis_lists[0]]]
+    for position, source_axis in sorted(zip([d % tensor.ndim for d in axis_lists[1]], axis_lists[0], strict=True)):
+        axis_order.insert(position, source_axis % tensor.ndim)
+    return tensor.transpose(axis_order)
 
 
 def _expand(node: Node, x: Any, *_: Any) -> Tensor:
-    given, wanted = moved(x), held(node.shape)
-    return given if given.shape == wanted else broadcast_to(given, wanted)
+    tensor, out_shape = typed_tensor(x), graph_shape(node.shape)
+    return tensor if tensor.shape == out_shape else broadcast_to(tensor, out_shape)
 
 
 def _to_copy(node: Node, x: Any, *_: Any) -> Any:
-    """Every number is fp16 here; a cast to whole numbers cuts the fraction off."""
+    """All numbers are fp16 in the graph; a cast to integers drops the fraction."""
     source, target = node.operand_dtypes[0], node.dtypes[0]
     if target == "bool":
         return truth(x)
     if "complex" in target:
-        raise LoadError("complex numbers")
-    given = numeric(x)
-    return truncated(given) if "int" in target and "float" in source else given
+        raise LoadError("a cast to complex numbers is not supported; the engine takes real numbers only")
+    tensor = numeric(x)
+    return truncated(tensor) if "int" in target and "float" in source else tensor
 
 
-def _copied(node: Node, x: Any, source: Any, *_: Any) -> Any:
-    given = truth(source) if node.gives_bool else numeric(source)
-    return given if given.shape == held(node.shape) else broadcast_to(given, held(node.shape))
+def _copy(node: Node, x: Any, source: Any, *_: Any) -> Any:
+    tensor = truth(source) if node.gives_bool else numeric(source)
+    return tensor if tensor.shape == graph_shape(node.shape) else broadcast_to(tensor, graph_shape(node.shape))
 
 
 # Slices and joins.
 
 
 def _slice(node: Node, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    given = moved(x)
-    axis = axes_of(dim, given.ndim)[0]
-    most = given.shape[axis]
-    return sliced(given, axis, 0 if start is None else int(start), most if end is None else min(int(end), most), step)
+    tensor = typed_tensor(x)
+    axis = axes_of(dim, tensor.ndim)[0]
+    extent = tensor.shape[axis]
+    return sliced(
+        tensor, axis, 0 if start is None else int(start), extent if end is None else min(int(end), extent), step
+    )
 
 
 def _select(node: Node, x: Any, dim: int, index: int) -> Any:
-    given = moved(x)
-    axis = axes_of(dim, given.ndim)[0]
-    place = int(index) % given.shape[axis]
-    return shaped(sliced(given, axis, place, place + 1), node.shape)
+    tensor = typed_tensor(x)
+    axis = axes_of(dim, tensor.ndim)[0]
+    place = int(index) % tensor.shape[axis]
+    return shaped(sliced(tensor, axis, place, place + 1), node.shape)
 
 
 def _narrow(node: Node, x: Any, dim: int, start: Any, length: int) -> Tensor:
     return _slice(node, x, dim, int(start), int(start) + int(length))
 
 
-def _cut(node: Node, x: Any, dim: int) -> list[Tensor]:
-    given = moved(x)
-    axis = axes_of(dim, given.ndim)[0]
-    return parts(given, axis, [shape[axis] for shape in node.shapes])
+def _cut_parts(node: Node, x: Any, dim: int) -> list[Tensor]:
+    tensor = typed_tensor(x)
+    axis = axes_of(dim, tensor.ndim)[0]
+    return parts(tensor, axis, [shape[axis] for shape in node.shapes])
 
 
 def _split(node: Node, x: Any, sizes: Any, dim: int = 0) -> list[Tensor]:
-    return _cut(node, x, dim)
+    return _cut_parts(node, x, dim)
 
 
 def _unbind(node: Node, x: Any, dim: int = 0) -> list[Any]:
-    given = moved(x)
-    axis = axes_of(dim, given.ndim)[0]
-    return [shaped(each, node.shape) for each in parts(given, axis, [1] * given.shape[axis])]
+    tensor = typed_tensor(x)
+    axis = axes_of(dim, tensor.ndim)[0]
+    return [shaped(piece, node.shape) for piece in parts(tensor, axis, [1] * tensor.shape[axis])]
 
 
-def _joined(node: Node, tensors: Sequence[Any]) -> list[Tensor]:
-    """The tensors of a list in one type; empty ones, which hold nothing, left out."""
-    full = [each for each in tensors if not (isinstance(each, np.ndarray) and each.size == 0)]
-    return [truth(each) if node.gives_bool else numeric(each) for each in full]
+def _as_operands(node: Node, tensors: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors of a list in one type, without empty ones."""
+    full = [tensor for tensor in tensors if not (isinstance(tensor, np.ndarray) and tensor.size == 0)]
+    return [truth(tensor) if node.gives_bool else numeric(tensor) for tensor in full]
 
 
 def _concat(node: Node, tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    listed = _joined(node, tensors)
+    operands = _as_operands(node, tensors)
     axis = axes_of(dim, len(node.shape))[0]
-    return listed[0] if len(listed) == 1 else af.concat(listed, axis=axis)
+    return operands[0] if len(operands) == 1 else af.concat(operands, axis=axis)
 
 
 def _stack(node: Node, tensors: Sequence[Any], dim: int = 0) -> Any:
     axis = axes_of(dim, len(node.shape))[0]
-    raised = tuple(1 if i == axis else extent for i, extent in enumerate(node.shape))
-    if len(raised) > 5:
-        listed = [each.reshape(int(np.prod(raised[:axis])), 1, -1) for each in _joined(node, tensors)]
-        return shaped(af.concat(listed, axis=1), node.shape)
-    listed = [each.reshape(*raised) for each in _joined(node, tensors)]
-    return listed[0] if len(listed) == 1 else af.concat(listed, axis=axis)
+    part_shape = tuple(1 if i == axis else extent for i, extent in enumerate(node.shape))
+    if len(part_shape) > MOST_AXES:
+        operands = [tensor.reshape(int(np.prod(part_shape[:axis])), 1, -1) for tensor in _as_operands(node, tensors)]
+        return shaped(af.concat(operands, axis=1), node.shape)
+    operands = [tensor.reshape(*part_shape) for tensor in _as_operands(node, tensors)]
+    return operands[0] if len(operands) == 1 else af.concat(operands, axis=axis)
 
 
 def _repeat(node: Node, x: Any, repeats: Sequence[int]) -> Tensor:
-    given = moved(x)
-    raised = given.reshape(*(1,) * (len(repeats) - given.ndim), *given.shape) if len(repeats) > given.ndim else given
-    return raised.tile([1] * (raised.ndim - len(repeats)) + [int(each) for each in repeats])
+    tensor = typed_tensor(x)
+    raised = (
+        tensor.reshape(*(1,) * (len(repeats) - tensor.ndim), *tensor.shape) if len(repeats) > tensor.ndim else tensor
+    )
+    return raised.tile([1] * (raised.ndim - len(repeats)) + [int(count) for count in repeats])
 
 
 def _repeat_interleave(node: Node, x: Any, repeats: Any, dim: Any = None, *_: Any) -> Tensor:
-    given = moved(x)
+    tensor = typed_tensor(x)
     if dim is None:
-        given, dim = given.reshape(given.size), 0
-    axis = axes_of(dim, given.ndim)[0]
+        tensor, dim = tensor.reshape(tensor.size), 0
+    axis = axes_of(dim, tensor.ndim)[0]
     if isinstance(repeats, Tensor):
-        raise LoadError("numbers of repeats that the graph computes: the size of the result would follow from them")
+        raise LoadError(
+            "repeats are computed; the engine needs fixed ones, because the size of the result depends on them"
+        )
     times = np.asarray(repeats).reshape(-1)
-    places = np.repeat(np.arange(given.shape[axis]), times if times.size > 1 else int(times[0]))
-    return af.gather(given, places, axis=axis)
+    places = np.repeat(np.arange(tensor.shape[axis]), times if times.size > 1 else int(times[0]))
+    return af.gather(tensor, places, axis=axis)
 
 
 def _flip(node: Node, x: Any, dims: Sequence[int]) -> Tensor:
-    given = moved(x)
-    return given.reverse(axes_of(list(dims), given.ndim)) if dims else given
+    tensor = typed_tensor(x)
+    return tensor.reverse(axes_of(list(dims), tensor.ndim)) if dims else tensor
 
 
 def _roll(node: Node, x: Any, shifts: Any, dims: Any = ()) -> Tensor:
-    given = moved(x)
+    tensor = typed_tensor(x)
     steps = [shifts] if isinstance(shifts, int) else list(shifts)
-    along = [dims] if isinstance(dims, int) else list(dims)
-    if not along:
-        return _rolled(given.reshape(given.size), 0, int(steps[0])).reshape(*given.shape)
-    for step, dim in zip(steps, along, strict=True):
-        given = _rolled(given, axes_of(dim, given.ndim)[0], int(step))
-    return given
+    axes = [dims] if isinstance(dims, int) else list(dims)
+    if not axes:
+        return _roll_axis(tensor.reshape(tensor.size), 0, int(steps[0])).reshape(*tensor.shape)
+    for step, dim in zip(steps, axes, strict=True):
+        tensor = _roll_axis(tensor, axes_of(dim, tensor.ndim)[0], int(step))
+    return tensor
 
 
-def _rolled(x: Tensor, axis: int, step: int) -> Tensor:
-    far = step % x.shape[axis]
-    if far == 0:
+def _roll_axis(x: Tensor, axis: int, step: int) -> Tensor:
+    shift = step % x.shape[axis]
+    if shift == 0:
         return x
-    first, last = parts(x, axis, [x.shape[axis] - far, far])
+    first, last = parts(x, axis, [x.shape[axis] - shift, shift])
     return af.concat([last, first], axis=axis)
 
 
@@ -195,28 +201,31 @@ def _rolled(x: Tensor, axis: int, step: int) -> Tensor:
 
 
 def _widths(x: Tensor, pad: Sequence[int]) -> list[tuple[int, int]]:
-    """PyTorch counts axes from the last one: before, after, before, after."""
-    told = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]
-    return [(0, 0)] * (x.ndim - len(told)) + told[::-1]
+    """Return the pads by axis. PyTorch lists them from the last axis: before, after, before, after."""
+    pairs = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad), 2)]
+    return [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
 
 
 def _pad(node: Node, x: Any, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
-    given = numeric(x)
-    widths = _widths(given, pad)
+    tensor = numeric(x)
+    widths = _widths(tensor, pad)
     if mode == "circular":
-        found = given
+        result = tensor
         for axis, (before, after) in enumerate(widths):
-            found = _wrapped(found, axis, before, after)
-        return found
+            result = _wrap_axis(result, axis, before, after)
+        return result
     fill = float(value or 0.0)
-    found = padded(given, widths, mode, float(fill))
-    return truth(found) if node.gives_bool else found
+    result = padded(tensor, widths, mode, float(fill))
+    return truth(result) if node.gives_bool else result
 
 
-def _wrapped(x: Tensor, axis: int, before: int, after: int) -> Tensor:
+def _wrap_axis(x: Tensor, axis: int, before: int, after: int) -> Tensor:
     extent = x.shape[axis]
     if max(before, after) > extent or min(before, after) < 0:
-        raise LoadError(f"a circular pad of {before} and {after} around {extent} elements")
+        raise LoadError(
+            f"circular pads {before} and {after} are out of range for an axis of {extent} elements; each must be 0 to "
+            f"{extent}"
+        )
     ends = [sliced(x, axis, extent - before, extent)] if before else []
     begins = [sliced(x, axis, 0, after)] if after else []
     return af.concat([*ends, x, *begins], axis=axis) if ends or begins else x
@@ -226,10 +235,10 @@ def _pad_by(mode: str) -> Rule:
     return lambda node, x, pad, *rest: _pad(node, x, pad, mode, rest[0] if rest else None)
 
 
-# Constants whose values hang on nothing.
+# Constants.
 
 
-def _filled(node: Node, value: float) -> np.ndarray:
+def _fill_shape(node: Node, value: float) -> np.ndarray:
     kinds = {"bool": np.dtype(bool)}
     kind = kinds.get(node.dtypes[0], np.dtype(np.int64 if "int" in node.dtypes[0] else np.float32))
     return np.full(node.shape, value, kind)
@@ -239,8 +248,8 @@ def _full(node: Node, x: Any, *rest: Any) -> Any:
     """``full_like(x, v)``, ``new_full(x, size, v)`` and ``fill(x, v)``: the last argument is the value."""
     value = node.options.get("fill_value", rest[-1])
     if isinstance(value, Tensor):
-        return broadcast_to(numeric(value), held(node.shape))
-    return _filled(node, float(np.asarray(value)))
+        return broadcast_to(numeric(value), graph_shape(node.shape))
+    return _fill_shape(node, float(np.asarray(value)))
 
 
 def _triangle(lower: bool) -> Rule:
@@ -248,28 +257,30 @@ def _triangle(lower: bool) -> Rule:
 
 
 def _windows(node: Node, x: Any, dim: int, size: int, step: int) -> Any:
-    """Sliding windows along an axis, as a new last axis."""
-    given = moved(x)
-    axis = axes_of(dim, given.ndim)[0]
-    starts = np.arange(0, given.shape[axis] - int(size) + 1, int(step))
+    """Return sliding windows along an axis, as a new last axis."""
+    tensor = typed_tensor(x)
+    axis = axes_of(dim, tensor.ndim)[0]
+    starts = np.arange(0, tensor.shape[axis] - int(size) + 1, int(step))
     places = starts[:, None] + np.arange(int(size))
-    if given.ndim + 1 > 5:
-        raise LoadError(f"windows of a tensor of rank {given.ndim}")
-    found = gathered(given, axis, places)
-    order = [i for i in range(found.ndim) if i != axis + 1] + [axis + 1]
-    return found.transpose(order)
+    if tensor.ndim + 1 > MOST_AXES:
+        raise LoadError(
+            f"unfold of a tensor of rank {tensor.ndim} is not supported; the rank must be at most {MOST_AXES - 1}"
+        )
+    windows = gathered(tensor, axis, places)
+    order = [i for i in range(windows.ndim) if i != axis + 1] + [axis + 1]
+    return windows.transpose(order)
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("_reshape_alias", "_unsafe_view", "atleast_1d", "atleast_2d", "atleast_3d", "flatten", "ravel", "reshape"),
-        _viewed,
+        _view,
     ),
     **dict.fromkeys(
         ("reshape_as", "squeeze", "squeeze_copy", "unflatten", "unsqueeze", "unsqueeze_copy", "view", "view_as"),
-        _viewed,
+        _view,
     ),
-    **dict.fromkeys(("view_copy",), _viewed),
+    **dict.fromkeys(("view_copy",), _view),
     **dict.fromkeys(
         ("alias", "alias_copy", "clone", "contiguous", "detach", "detach_copy", "lift_fresh_copy", "lift"), _same
     ),
@@ -279,14 +290,14 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("full_like", "new_full", "fill"), _full),
     **dict.fromkeys(
         ("zeros_like", "new_zeros", "empty_like", "new_empty", "new_empty_strided", "zero"),
-        lambda node, x, *_: _filled(node, 0.0),
+        lambda node, x, *_: _fill_shape(node, 0.0),
     ),
-    **dict.fromkeys(("ones_like", "new_ones"), lambda node, x, *_: _filled(node, 1.0)),
+    **dict.fromkeys(("ones_like", "new_ones"), lambda node, x, *_: _fill_shape(node, 1.0)),
     **dict.fromkeys(("cat", "concat"), _concat),
     **dict.fromkeys(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk"), _split),
     **dict.fromkeys(("tensor_split", "unsafe_chunk", "split_copy", "split_with_sizes_copy"), _split),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims", "transpose_copy"), _transpose),
-    **dict.fromkeys(("t", "t_copy", "numpy_T"), _turned_over),
+    **dict.fromkeys(("t", "t_copy", "numpy_T"), _reverse_axes),
     **dict.fromkeys(("movedim", "moveaxis"), _move_axes),
     **dict.fromkeys(("mT", "adjoint", "matrix_H"), lambda node, x: _transpose(node, x, -2, -1)),
     **dict.fromkeys(("repeat", "tile"), _repeat),
@@ -299,7 +310,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("replication_pad1d", "replication_pad2d", "replication_pad3d"), _pad_by("replicate")),
     "_pad_circular": _pad_by("circular"),
     "constant_pad_nd": _pad_by("constant"),
-    "copy": _copied,
+    "copy": _copy,
     "flip": _flip,
     "narrow": _narrow,
     "pad": _pad,
@@ -312,13 +323,13 @@ RULES: dict[str, Rule] = {
 }
 
 
-# The same on tensors of more axes than an engine has.
+# The same for tensors of more axes than the engine supports.
 
 
-def _deep_viewed(node: Node, x: Deep, *_: Any) -> Any:
+def _deep_view(node: Node, x: Deep, *_: Any) -> Any:
     if tuple(extent for extent in x.shape if extent != 1) == tuple(extent for extent in node.shape if extent != 1):
         order = [axis for axis in range(x.ndim) if x.shape[axis] != 1]
-        if len(node.shape) > 5 and order == sorted(order) and x.order == tuple(range(x.ndim)):
+        if len(node.shape) > MOST_AXES and order == sorted(order) and x.order == tuple(range(x.ndim)):
             return Deep.of(x.flat, node.shape)
     return shaped(x.laid_out(), node.shape)
 
@@ -342,9 +353,11 @@ def _deep_select(node: Node, x: Deep, dim: int, index: int) -> Any:
 
 def _deep_slice(node: Node, x: Deep, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     axis = int(dim) % x.ndim
-    most = x.shape[axis]
+    extent = x.shape[axis]
     lines = x.around(axis)
-    return shaped(sliced(lines, 1, int(start or 0), most if end is None else min(int(end), most), step), node.shape)
+    return shaped(
+        sliced(lines, 1, int(start or 0), extent if end is None else min(int(end), extent), step), node.shape
+    )
 
 
 def _deep_parts(node: Node, x: Deep, *rest: Any) -> list[Any]:
@@ -352,19 +365,19 @@ def _deep_parts(node: Node, x: Deep, *rest: Any) -> list[Any]:
     axis = int(dim) % x.ndim
     lines = x.around(axis)
     sizes = [shape[axis] if len(shape) == x.ndim else 1 for shape in node.shapes]
-    return [shaped(each, shape) for each, shape in zip(parts(lines, 1, sizes), node.shapes, strict=True)]
+    return [shaped(piece, shape) for piece, shape in zip(parts(lines, 1, sizes), node.shapes, strict=True)]
 
 
 def _deep_expand(node: Node, x: Deep, *_: Any) -> Any:
-    """Each axis that is stretched, by itself."""
+    """Broadcast one axis after the other."""
     lead = len(node.shape) - x.ndim
     shape = (*(1,) * lead, *x.shape)
-    found = Deep.of(x.laid_out(), shape)
-    for axis, (have, want) in enumerate(zip(shape, node.shape, strict=True)):
-        if have != want:
-            grown = (*found.shape[:axis], want, *found.shape[axis + 1 :])
-            found = Deep.of(found.around(axis).tile([1, want, 1]), grown)
-    return found
+    result = Deep.of(x.laid_out(), shape)
+    for axis, (extent, target) in enumerate(zip(shape, node.shape, strict=True)):
+        if extent != target:
+            grown = (*result.shape[:axis], target, *result.shape[axis + 1 :])
+            result = Deep.of(result.around(axis).tile([1, target, 1]), grown)
+    return result
 
 
 def _deep_flip(node: Node, x: Deep, dims: Sequence[int]) -> Any:
@@ -375,9 +388,9 @@ def _deep_flip(node: Node, x: Deep, dims: Sequence[int]) -> Any:
 
 DEEP_RULES: dict[str, Rule] = {
     **{
-        name: _deep_viewed
+        name: _deep_view
         for name, rule in RULES.items()
-        if rule is _viewed  # every view
+        if rule is _view  # every view
     },
     **{name: _same for name, rule in RULES.items() if rule is _same},
     **{name: _deep_permute for name, rule in RULES.items() if rule is _permute},
@@ -388,4 +401,4 @@ DEEP_RULES: dict[str, Rule] = {
     **{name: _deep_expand for name, rule in RULES.items() if rule is _expand},
     "flip": _deep_flip,
 }
-"""By op, for an operand that exists on paper only; every other op works on at most five axes."""
+"""By op, for an operand of more axes than the engine supports."""

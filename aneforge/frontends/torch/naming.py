@@ -1,4 +1,4 @@
-"""Names that a user knows: the path of the module that ran an op, and the op."""
+"""Names of ops for users: the path of the module that ran the op, and the op."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ _PLAIN = ("torch.nn.modules.",)
 
 
 class Names:
-    """Names of a program's nodes, each given once.
+    """Unique names for the nodes of a program.
 
-    The last op of a module that PyTorch itself wrote (a Linear, a LayerNorm) bears the module's path alone; every
-    other op bears the path of the module whose ``forward`` called it, and its own name.
+    The last op of a module that PyTorch itself wrote (a Linear, a LayerNorm) has the module's path as its name;
+    every other op has the path of the module whose ``forward`` called it, and its own name.
     """
 
     def __init__(self) -> None:
         self.used: set[str] = set()
         self.last: dict[str, Any] = {}
 
-    def look_at(self, nodes: Any) -> None:
-        """Which op is the last of each call of a module; ops that take results apart do not count."""
+    def record_last_ops(self, nodes: Any) -> None:
+        """Record the last op of each call of a module; a getitem does not count."""
         for node in nodes:
             if node.op == "call_function" and "getitem" not in str(node.target):
                 self.last[_call(node)] = node
 
-    def of(self, node: Any) -> str:
+    def name_for(self, node: Any) -> str:
         path, kind = _module(node)
         base = str(getattr(node.target, "__name__", node.target)).split(".")[0].strip("_") or "op"
         ends = path and kind.startswith(_PLAIN) and self.last.get(_call(node)) is node
         return self.unique(path if ends else f"{path}.{base}" if path else base)
 
     def unique(self, name: str) -> str:
-        found, number = name, 0
-        while found in self.used:
+        candidate, number = name, 0
+        while candidate in self.used:
             number += 1
-            found = f"{name}_{number}"
-        self.used.add(found)
-        return found
+            candidate = f"{name}_{number}"
+        self.used.add(candidate)
+        return candidate
 
 
 def _stack(node: Any) -> list[tuple[str, Any]]:
@@ -46,7 +46,7 @@ def _stack(node: Any) -> list[tuple[str, Any]]:
 
 
 def _call(node: Any) -> str:
-    """One call of one module: the second call of a shared module has a key of its own."""
+    """Return a key for one call of a module; the second call of a shared module has another key."""
     stack = _stack(node)
     return stack[-1][0] if stack else ""
 

@@ -1,4 +1,4 @@
-"""What a rule for an ATen op sees: one node of the exported program, and what its arguments are."""
+"""The first argument of a rule for an ATen op: one node of the exported program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Node", "Rule", "held"]
+__all__ = ["Node", "Rule", "graph_shape"]
 
 Shape = tuple[int, ...]
 Rule = Callable[..., Any]
@@ -14,24 +14,24 @@ Rule = Callable[..., Any]
 
 @dataclass
 class Node:
-    """One call of an ATen op: what it is, and what it gives."""
+    """One call of an ATen op: its kind, its results and its options."""
 
     kind: str
-    """As PyTorch writes it, ``aten.add.Tensor``."""
+    """The op as PyTorch writes it: ``aten.add.Tensor``."""
     name: str
     shapes: list[Shape]
-    """Of its results; a number has the shape ()."""
+    """Shapes of the results; a number has shape ()."""
     dtypes: list[str]
-    """Of its results, as PyTorch names them: ``float32``, ``int64``, ``bool``."""
+    """Types of the results, as PyTorch names them: ``float32``, ``int64``, ``bool``."""
     operand_dtypes: list[str] = field(default_factory=list)
-    """Of the tensors among its arguments, in order."""
+    """Types of the tensor arguments, in order."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Arguments that are given by name only (dtype, approximate, scale)."""
+    """Keyword-only arguments (dtype, approximate, scale)."""
     operand_strides: list[Shape] = field(default_factory=list)
-    wanted: frozenset[int] = frozenset()
-    """Which results somebody reads."""
+    used_results: frozenset[int] = frozenset()
+    """Positions of the results that are read."""
     shared: dict[Any, Any] = field(default_factory=dict)
-    """What rules made for the whole program and may use again."""
+    """Tensors that rules share across the program."""
 
     @property
     def shape(self) -> Shape:
@@ -42,6 +42,6 @@ class Node:
         return self.dtypes[0] == "bool"
 
 
-def held(shape: Shape) -> Shape:
-    """How the graph holds a tensor of this shape: it has no rank 0, so a single number is a line of one."""
+def graph_shape(shape: Shape) -> Shape:
+    """Return the shape in the graph: it has no rank 0, so a single number has shape (1,)."""
     return shape or (1,)

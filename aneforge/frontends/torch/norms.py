@@ -1,4 +1,4 @@
-"""Normalisations, softmax and the statistics they rest on."""
+"""Normalisations, softmax, variances and vector norms."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ["RULES"]
 
 
 def _softmax(node: Node, x: Any, dim: int, *_: Any) -> Tensor:
-    given = numeric(x)
-    return given.softmax(axes_of(dim, given.ndim)[0])
+    tensor = numeric(x)
+    return tensor.softmax(axes_of(dim, tensor.ndim)[0])
 
 
 def _log_softmax(node: Node, x: Any, dim: int, *_: Any) -> Tensor:
-    given = numeric(x)
-    return forms.log_softmax(given, axes_of(dim, given.ndim)[0])
+    tensor = numeric(x)
+    return forms.log_softmax(tensor, axes_of(dim, tensor.ndim)[0])
 
 
 def _layer_norm(node: Node, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5, *_: Any) -> Any:
-    given = numeric(x)
-    axes = list(range(given.ndim - len(shape), given.ndim))
-    return forms.layer_norm(given, axes, stored(weight), stored(bias), float(eps))
+    tensor = numeric(x)
+    axes = list(range(tensor.ndim - len(shape), tensor.ndim))
+    return forms.layer_norm(tensor, axes, stored(weight), stored(bias), float(eps))
 
 
 def _native_layer_norm(node: Node, x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> list[Any]:
@@ -40,20 +40,20 @@ def _native_layer_norm(node: Node, x: Any, shape: Any, weight: Any, bias: Any, e
 
 
 def _statistics(node: Node, x: Any, shape: Any, eps: float) -> list[Any]:
-    """Mean and reciprocal deviation, which training reads and a model that runs hardly ever does."""
-    if not node.wanted & {1, 2}:
+    """Return the mean and the reciprocal standard deviation; inference rarely reads them."""
+    if not node.used_results & {1, 2}:
         return [None, None]
-    given = numeric(x)
-    axes = tuple(range(given.ndim - len(shape), given.ndim))
-    centred = given - given.mean(axes)
-    return [given.mean(axes), centred.square().mean(axes).rsqrt(eps)]
+    tensor = numeric(x)
+    axes = tuple(range(tensor.ndim - len(shape), tensor.ndim))
+    centred = tensor - tensor.mean(axes)
+    return [tensor.mean(axes), centred.square().mean(axes).rsqrt(eps)]
 
 
 def _rms_norm(node: Node, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> Tensor:
-    """Without an eps PyTorch takes the smallest step of float32."""
-    given = numeric(x)
-    axes = list(range(given.ndim - len(shape), given.ndim))
-    return forms.rms_norm(given, axes, stored(weight), float(np.finfo(np.float32).eps) if eps is None else float(eps))
+    """Without an eps PyTorch uses the machine epsilon of float32."""
+    tensor = numeric(x)
+    axes = list(range(tensor.ndim - len(shape), tensor.ndim))
+    return forms.rms_norm(tensor, axes, stored(weight), float(np.finfo(np.float32).eps) if eps is None else float(eps))
 
 
 def _fused_rms_norm(node: Node, x: Any, shape: Any, weight: Any = None, eps: Any = None) -> list[Any]:
@@ -85,11 +85,11 @@ def _instance_norm(
     *_: Any,
 ) -> Tensor:
     if not use_input:
-        return _normalised(x, weight, bias, mean, variance, eps)
+        return _normalise(x, weight, bias, mean, variance, eps)
     return forms.instance_norm(numeric(x), stored(weight), stored(bias), float(eps))
 
 
-def _normalised(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: Any) -> Any:
+def _normalise(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: Any) -> Any:
     return forms.batch_norm(numeric(x), stored(weight), stored(bias), stored(mean), stored(variance), float(eps))
 
 
@@ -106,44 +106,47 @@ def _batch_norm(
     *_: Any,
 ) -> Tensor:
     if training or mean is None:
-        raise LoadError("a batch norm that measures its batch: call module.eval() before exporting")
-    return _normalised(x, weight, bias, mean, variance, eps)
+        raise LoadError("training mode measures each batch; use module.eval() before exporting")
+    return _normalise(x, weight, bias, mean, variance, eps)
 
 
-def _batch_norm_for_use(
+def _batch_norm_inference(
     node: Node, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, momentum: Any, eps: Any
 ) -> list[Any]:
-    return [_normalised(x, weight, bias, mean, variance, eps), None, None]
+    return [_normalise(x, weight, bias, mean, variance, eps), None, None]
 
 
 def _batch_norm_of_batch(node: Node, x: Any, weight: Any, bias: Any, *rest: Any) -> list[Any]:
-    """Without running statistics every batch is its own: it is how an instance norm is decomposed."""
+    """Normalise by the statistics of the batch. An instance norm is decomposed into this op."""
     if node.kind.endswith(".default"):
-        raise LoadError("a batch norm that measures its batch: call module.eval() before exporting")
-    given, eps = numeric(x), float(rest[-1])
-    axes = tuple(axis for axis in range(given.ndim) if axis != 1)
-    centred = given - given.mean(axes)
+        raise LoadError("training mode measures each batch; use module.eval() before exporting")
+    tensor, eps = numeric(x), float(rest[-1])
+    axes = tuple(axis for axis in range(tensor.ndim) if axis != 1)
+    centred = tensor - tensor.mean(axes)
     white = centred * centred.square().mean(axes).rsqrt(eps)
-    shape = (1, -1, *(1,) * (given.ndim - 2))
+    shape = (1, -1, *(1,) * (tensor.ndim - 2))
     white = white if weight is None else white * numeric(weight).reshape(*shape)
     return [white if bias is None else white + numeric(bias).reshape(*shape), None, None]
 
 
 def _variance(node: Node, x: Any, dim: Any = None, *rest: Any) -> Tensor:
-    """``correction`` is what the divisor is less by: one unless told."""
-    given = numeric(x)
-    axes = axes_of(dim if not isinstance(dim, bool) else None, given.ndim)
+    """``correction`` is subtracted from the divisor; the default is 1."""
+    tensor = numeric(x)
+    axes = axes_of(dim if not isinstance(dim, bool) else None, tensor.ndim)
     correction = node.options.get("correction", 1)
     if rest and isinstance(rest[0], bool):
         correction = int(rest[0])
     if isinstance(dim, bool):
         correction = int(dim)
-    count = math.prod(given.shape[axis] for axis in axes)
-    less = 1.0 if correction is None else float(correction)
-    if count <= less:
-        raise LoadError(f"a variance of {count} elements, {less:g} less: it is infinite or undefined")
-    centred = given - given.mean(tuple(axes))
-    return scaled(centred.square().mean(tuple(axes)), count / (count - less))
+    count = math.prod(tensor.shape[axis] for axis in axes)
+    subtracted = 1.0 if correction is None else float(correction)
+    if count <= subtracted:
+        raise LoadError(
+            f"correction {subtracted:g} for {count} elements makes the divisor zero or negative; it must be less than "
+            f"{count}"
+        )
+    centred = tensor - tensor.mean(tuple(axes))
+    return scaled(centred.square().mean(tuple(axes)), count / (count - subtracted))
 
 
 def _var(node: Node, x: Any, *rest: Any) -> Any:
@@ -155,8 +158,8 @@ def _std(node: Node, x: Any, *rest: Any) -> Any:
 
 
 def _var_mean(node: Node, x: Any, dim: Any = None, *rest: Any) -> list[Any]:
-    given = numeric(x)
-    mean = given.mean(tuple(axes_of(dim if not isinstance(dim, bool) else None, given.ndim)))
+    tensor = numeric(x)
+    mean = tensor.mean(tuple(axes_of(dim if not isinstance(dim, bool) else None, tensor.ndim)))
     return [shaped(_variance(node, x, dim, *rest), node.shapes[0]), shaped(mean, node.shapes[1])]
 
 
@@ -166,28 +169,28 @@ def _std_mean(node: Node, x: Any, dim: Any = None, *rest: Any) -> list[Any]:
 
 
 def _vector_norm(node: Node, x: Any, order: Any = 2, dim: Any = None, *_: Any) -> Any:
-    given = numeric(x)
-    axes, power = tuple(axes_of(dim, given.ndim)), 2.0 if order is None else float(order)
+    tensor = numeric(x)
+    axes, power = tuple(axes_of(dim, tensor.ndim)), 2.0 if order is None else float(order)
     if power == 2.0:
-        found = given.sum_square(axes).sqrt()
+        norm = tensor.sum_square(axes).sqrt()
     elif power == 1.0:
-        found = given.l1_norm(axes)
+        norm = tensor.l1_norm(axes)
     elif power in (math.inf, -math.inf):
-        found = given.abs().amax(axes) if power > 0 else given.abs().amin(axes)
+        norm = tensor.abs().amax(axes) if power > 0 else tensor.abs().amin(axes)
     elif power == 0.0:
-        found = given.not_equal(0.0).cast().sum(axes)
+        norm = tensor.not_equal(0.0).cast().sum(axes)
     else:
-        total = to_power(given.abs(), power).sum(axes)
-        found = to_power(total, 1 / power)
-    return shaped(found, node.shape)
+        total = to_power(tensor.abs(), power).sum(axes)
+        norm = to_power(total, 1 / power)
+    return shaped(norm, node.shape)
 
 
 def _cosine(node: Node, a: Any, b: Any, dim: int = 1, eps: Any = 1e-8) -> Any:
-    """Both lengths are held to at least eps."""
+    """Both lengths are at least eps."""
     left, right = numeric(a), numeric(b)
     axis = tuple(axes_of(dim, max(left.ndim, right.ndim)))
     least = max(float(eps), 6e-8)  # the smallest step of fp16
-    lengths = [af.maximum(each.sum_square(axis).sqrt(), least) for each in (left, right)]
+    lengths = [af.maximum(side.sum_square(axis).sqrt(), least) for side in (left, right)]
     return shaped((left * right).sum(axis) / lengths[0] / lengths[1], node.shape)
 
 
@@ -197,7 +200,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("linalg_vector_norm", "norm"), _vector_norm),
     **dict.fromkeys(("_native_batch_norm_legit", "_native_batch_norm_legit_functional"), _batch_norm_of_batch),
     "_fused_rms_norm": _fused_rms_norm,
-    "_native_batch_norm_legit_no_training": _batch_norm_for_use,
+    "_native_batch_norm_legit_no_training": _batch_norm_inference,
     "batch_norm": _batch_norm,
     "cosine_similarity": _cosine,
     "group_norm": _group_norm,

@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.forms import convolution, cumulative_sum, einsum, linear, matmul, same_pads, scaled
-from aneforge.frontends.forms import transposed_convolution as turned_convolution
+from aneforge.frontends.forms import (
+    convolution,
+    cumulative_sum,
+    einsum,
+    linear,
+    matmul,
+    same_pads,
+    scaled,
+    transposed_convolution,
+)
 from aneforge.frontends.forms.attention import attention, causal_mask
-from aneforge.frontends.torch.node import Node, Rule, held
+from aneforge.frontends.torch.node import Node, Rule, graph_shape
 from aneforge.frontends.torch.values import axes_of, numeric, pair_of
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
@@ -21,7 +29,7 @@ __all__ = ["RULES", "stored"]
 
 
 def stored(value: Any) -> Any:
-    """A weight as it is: known ones stay known, so that they are stored and not computed."""
+    """Return a weight; a known one stays an array, so that it is stored and not computed."""
     if value is None or isinstance(value, (Tensor, Encoded)):
         return value
     return np.asarray(value) if np.asarray(value).dtype.kind == "f" else np.asarray(value, np.float64)
@@ -39,22 +47,29 @@ def _matmul(node: Node, a: Any, b: Any) -> Tensor:
 
 
 def _linear(node: Node, x: Any, weight: Any, bias: Any = None) -> Tensor:
-    given = numeric(x)
-    if given.ndim == 1:
-        return linear(given.reshape(1, given.shape[0]), stored(weight), stored(bias)).reshape(*held(node.shape))
-    return linear(given, stored(weight), stored(bias))
+    tensor = numeric(x)
+    if tensor.ndim == 1:
+        return linear(tensor.reshape(1, tensor.shape[0]), stored(weight), stored(bias)).reshape(
+            *graph_shape(node.shape)
+        )
+    return linear(tensor, stored(weight), stored(bias))
 
 
-def _added(node: Node, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """beta * x + alpha * a @ b; a known matrix with a known line beside it is one linear op."""
-    first, second = float(node.options.get("beta", beta)), float(node.options.get("alpha", alpha))
+def _add_product(node: Node, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """Return beta * x + alpha * a @ b; with a known matrix and a known bias it is one linear op."""
+    input_factor, product_factor = float(node.options.get("beta", beta)), float(node.options.get("alpha", alpha))
     weight, bias = stored(b), stored(x)
-    if first == second == 1.0 and not isinstance(weight, Tensor) and isinstance(a, Tensor) and weight.ndim == 2:
+    if (
+        input_factor == product_factor == 1.0
+        and not isinstance(weight, Tensor)
+        and isinstance(a, Tensor)
+        and weight.ndim == 2
+    ):
         line = isinstance(bias, np.ndarray) and bias.shape == (weight.shape[1],)
         if line:
             return linear(numeric(a), weight.T, bias)
-    product = scaled(_product(a, b), second)
-    return product if first == 0.0 else scaled(numeric(x), first) + product
+    product = scaled(_product(a, b), product_factor)
+    return product if input_factor == 0.0 else scaled(numeric(x), input_factor) + product
 
 
 def _outer(node: Node, a: Any, b: Any) -> Tensor:
@@ -71,34 +86,36 @@ def _einsum(node: Node, equation: str, tensors: Sequence[Any], *_: Any) -> Tenso
 
 
 def _cumsum(node: Node, x: Any, dim: int) -> Tensor:
-    given = numeric(x)
-    return cumulative_sum(given, axes_of(dim, given.ndim)[0])
+    tensor = numeric(x)
+    return cumulative_sum(tensor, axes_of(dim, tensor.ndim)[0])
 
 
 def _bilinear(node: Node, a: Any, b: Any, weight: Any, bias: Any = None) -> Tensor:
-    """out[k] = a' W[k] b."""
+    """Return out[k] = a' W[k] b."""
     left, right, cube = numeric(a), numeric(b), numeric(weight)
     rows = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
     mixed = rows[0] @ cube.transpose([1, 0, 2]).reshape(cube.shape[1], -1)
     lines = mixed.reshape(rows[0].shape[0], cube.shape[0], cube.shape[2])
-    found = (lines * rows[1].reshape(rows[1].shape[0], 1, rows[1].shape[1])).sum((2,)).reshape(*held(node.shape))
-    return found if bias is None else found + numeric(bias)
+    result = (
+        (lines * rows[1].reshape(rows[1].shape[0], 1, rows[1].shape[1])).sum((2,)).reshape(*graph_shape(node.shape))
+    )
+    return result if bias is None else result + numeric(bias)
 
 
 def _distance(node: Node, a: Any, b: Any, p: Any = 2.0, *_: Any) -> Tensor:
-    """Between every row of one and every row of the other."""
+    """Return the distance between every row of a and every row of b."""
     left, right = numeric(a), numeric(b)
     gap = left.reshape(*left.shape[:-1], 1, left.shape[-1]) - right.reshape(*right.shape[:-2], 1, *right.shape[-2:])
     last, power = (gap.ndim - 1,), float(p)
     if power == 2.0:
-        found = gap.sum_square(last).sqrt()
+        distance = gap.sum_square(last).sqrt()
     elif power == 1.0:
-        found = gap.l1_norm(last)
+        distance = gap.l1_norm(last)
     elif power == math.inf:
-        found = gap.abs().amax(last)
+        distance = gap.abs().amax(last)
     else:
-        raise LoadError(f"a distance by the norm of order {power:g}")
-    return found.reshape(*held(node.shape))
+        raise LoadError(f"p {power:g} is not supported; choose one: 1, 2, inf")
+    return distance.reshape(*graph_shape(node.shape))
 
 
 # Attention.
@@ -113,18 +130,18 @@ def _attention(
     dropout: Any = 0.0,
     causal: bool = False,
 ) -> Tensor:
-    """The fused layer where it fits (one sample, one plane of mask); else its parts."""
+    """The fused layer is used where it fits (one sample, one plane of mask); otherwise separate ops."""
     if float(dropout or 0.0) > 0:
-        raise LoadError("attention with dropout: call module.eval() before exporting")
+        raise LoadError("training mode drops elements at random; use module.eval() before exporting")
     query, key, value = numeric(q), numeric(k), numeric(v)
     scale, queries, keys = node.options.get("scale"), query.shape[-2], key.shape[-2]
-    if causal and queries != keys:  # PyTorch counts from the first query, whatever the keys are
+    if causal and queries != keys:  # PyTorch aligns the mask with the first query and the first key
         mask, causal = causal_mask(queries, keys), False
     return attention(query, key, value, scale=None if scale is None else float(scale), mask=mask, causal=causal)
 
 
 def _fused_attention(node: Node, q: Any, k: Any, v: Any, dropout: Any = 0.0, causal: bool = False) -> list[Any]:
-    """The form that a decomposition for the CPU gives; its second result serves training."""
+    """The op of the CPU decomposition; its second result is for training."""
     mask = node.options.get("attn_mask")
     return [_attention(node, q, k, v, mask, dropout, causal), None]
 
@@ -138,13 +155,13 @@ def _pads(padding: Any, x: Tensor, size: Sequence[int], stride: Any, dilation: A
         return [(0, 0)] * rank
     if padding == "same":
         return same_pads(x.shape[2:], size, [1] * rank, pair_of(dilation, rank))
-    return [(each, each) for each in pair_of(padding, rank)]
+    return [(width, width) for width in pair_of(padding, rank)]
 
 
-def _batched(x: Any, rank: int) -> tuple[Tensor, bool]:
-    """PyTorch allows a single sample without its axis."""
-    given = numeric(x)
-    return (given.reshape(1, *given.shape), True) if given.ndim == rank + 1 else (given, False)
+def _with_batch(x: Any, rank: int) -> tuple[Tensor, bool]:
+    """Add the batch axis that PyTorch allows to leave out; also return whether it was missing."""
+    image = numeric(x)
+    return (image.reshape(1, *image.shape), True) if image.ndim == rank + 1 else (image, False)
 
 
 def _convolve(
@@ -152,20 +169,20 @@ def _convolve(
 ) -> Tensor:
     kernel = stored(weight)
     rank = kernel.ndim - 2
-    given, single = _batched(x, rank)
-    found = convolution(
-        given,
+    image, single = _with_batch(x, rank)
+    result = convolution(
+        image,
         kernel,
         stored(bias),
         stride=pair_of(stride, rank),
-        pads=_pads(padding, given, kernel.shape[2:], stride, dilation),
+        pads=_pads(padding, image, kernel.shape[2:], stride, dilation),
         dilation=pair_of(dilation, rank),
         groups=int(rest[0]) if rest else 1,
     )
-    return found.reshape(*found.shape[1:]) if single else found
+    return result.reshape(*result.shape[1:]) if single else result
 
 
-def _convolve_turned(
+def _convolve_transposed(
     node: Node,
     x: Any,
     weight: Any,
@@ -178,18 +195,18 @@ def _convolve_turned(
 ) -> Tensor:
     kernel = stored(weight)
     rank = kernel.ndim - 2
-    given, single = _batched(x, rank)
-    found = turned_convolution(
-        given,
+    image, single = _with_batch(x, rank)
+    result = transposed_convolution(
+        image,
         kernel,
         stored(bias),
         stride=pair_of(stride, rank),
-        pads=[(each, each) for each in pair_of(padding, rank)],
+        pads=[(width, width) for width in pair_of(padding, rank)],
         dilation=pair_of(dilation, rank),
         groups=int(groups),
         output_padding=pair_of(output_padding, rank),
     )
-    return found.reshape(*found.shape[1:]) if single else found
+    return result.reshape(*result.shape[1:]) if single else result
 
 
 def _convolution(
@@ -205,15 +222,15 @@ def _convolution(
     groups: int,
 ) -> Tensor:
     if transposed:
-        return _convolve_turned(node, x, weight, bias, stride, padding, output_padding, groups, dilation)
+        return _convolve_transposed(node, x, weight, bias, stride, padding, output_padding, groups, dilation)
     return _convolve(node, x, weight, bias, stride, padding, dilation, groups)
 
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("bmm", "linalg_matmul", "matmul", "mm", "mv"), _matmul),
-    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), _add_product),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolve),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolve_turned),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolve_transposed),
     **dict.fromkeys(("outer", "ger"), _outer),
     **dict.fromkeys(("dot", "vdot"), _dot),
     **dict.fromkeys(("_cdist_forward", "cdist"), _distance),

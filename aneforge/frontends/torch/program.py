@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""An exported program as records: its weights, ports and states, and the calls of its graph."""
+"""Turn an exported program into records: weights, ports, states and the calls of its graph."""
 
 from __future__ import annotations
 
@@ -60,31 +60,31 @@ class _Program:
         module, signature = self.program.graph_module, self.program.graph_signature
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
         user = [node for node in placeholders if node.name in signature.user_inputs]
-        self.sizes.learn([(node.name, node.meta.get("val")) for node in user])
+        self.sizes.bind_inputs([(node.name, node.meta.get("val")) for node in user])
         absent = [name for name in self.fixed if name not in {node.name for node in user}]
         if absent:
-            there = ", ".join(node.name for node in user) or "none"
-            raise LoadError(f"{self.what}: no input {absent[0]!r} to fix; the inputs are {there}")
+            inputs = ", ".join(node.name for node in user) or "none"
+            raise LoadError(f"{self.what}: no input {absent[0]!r} to fix; the inputs are {inputs}")
         for node, spec in zip(placeholders, signature.input_specs, strict=True):
             self._leaf(node, spec)
         block = self.language.block(module)
-        kept, states = self._results(block.outputs, signature.output_specs)
-        block.outputs = [*kept, *states]
+        results, states = self._results(block.outputs, signature.output_specs)
+        block.outputs = [*results, *states]
         function = Function(self.inputs, block, states=dict(states))
         importer = Importer(self.what, self.language, function, ports=self.ports, constants=self.constants)
         return importer.graph()
 
     def _results(self, outputs: Sequence[str], specs: Sequence[Any]) -> tuple[list[str], dict[str, str]]:
-        """What the user returns, and the new values of states."""
-        kept: list[str] = []
+        """Return the names of the user's outputs, and of the new values of states."""
+        results: list[str] = []
         states: dict[str, str] = {}
         for name, spec in zip(outputs, specs, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 if not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None):
-                    kept.append(name)
+                    results.append(name)
             elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 states[name] = self.language.renamed.get(str(spec.target), str(spec.target))
-        return kept, states
+        return results, states
 
     # Inputs.
 
@@ -95,7 +95,9 @@ class _Program:
                 return
             stored = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
             if spec.target not in stored:
-                raise LoadError(f"{self.what}: the weight {spec.target!r} is missing")
+                raise LoadError(
+                    f"{self.what}: the weight {spec.target!r} is missing; save the program again with its weights"
+                )
             self.constants[node.name] = stored[spec.target].detach()
         elif spec.kind is not InputKind.USER_INPUT:
             raise LoadError(f"{self.what}: input {node.name!r} is a {spec.kind.name.lower()}, which is not supported")
@@ -110,7 +112,7 @@ class _Program:
             self._port(node, node.name)
 
     def _fixed(self, name: str, value: Any, example: Any) -> Any:
-        """A fixed input in the type and shape that the program expects."""
+        """Return a fixed input in the type and shape that the program expects."""
         if not isinstance(example, torch.Tensor):
             number = np.asarray(value).reshape(-1)[0].item()
             self.sizes.bind(example, number)

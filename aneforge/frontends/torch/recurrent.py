@@ -24,7 +24,7 @@ def _layer(kind: str, activations: Sequence[Callable[[Tensor], Tensor]], usual: 
 
     def cell(weights: Sequence[Any], start: Sequence[Tensor]) -> Cell:
         if any(isinstance(weight, Tensor) for weight in weights):
-            raise NoForm("the graph computes the weights of a recurrent layer")
+            raise NoForm("the weights of the recurrent layer are computed; the engine needs fixed weights")
         gates = [by_gate(stored(weight), _ORDER[kind]) for weight in weights]
         b, c = gates[2:4] if len(gates) == 4 else ({}, {})
         return Cell(kind, gates[0], gates[1], start, activations, b, c, usual=usual, reset_after=True)
@@ -38,28 +38,31 @@ def _layer(kind: str, activations: Sequence[Callable[[Tensor], Tensor]], usual: 
         layers: int,
         dropout: Any,
         train: bool,
-        both: bool,
+        bidirectional: bool,
         batch_first: bool = False,
     ) -> list[Any]:
         starts = [numeric(state) for state in (start if isinstance(start, (list, tuple)) else [start])]
-        ways, width = 2 if both else 1, 4 if biases else 2
-        if len(starts) != states or len(weights) != int(layers) * ways * width:
-            raise NoForm("a packed sequence or a projected state of a recurrent layer")
+        directions, width = 2 if bidirectional else 1, 4 if biases else 2
+        if len(starts) != states or len(weights) != int(layers) * directions * width:
+            raise NoForm(
+                "packed sequences and projected states are not supported; export the layer with padded sequences and "
+                "proj_size=0"
+            )
         if train and float(dropout or 0.0) > 0:
-            raise LoadError("dropout between layers: call module.eval() before exporting")
+            raise LoadError("training mode drops elements between layers; use module.eval() before exporting")
         series = numeric(x).transpose([1, 0, 2]) if batch_first else numeric(x)
         lasts: list[list[Tensor]] = [[] for _ in starts]
         for layer in range(int(layers)):
             outputs = []
-            for way in range(ways):
-                place = layer * ways + way
-                own = cell(weights[place * width : (place + 1) * width], [state[place] for state in starts])
-                whole, ends = recurrence(own, series, backwards=bool(way))
-                outputs.append(whole)
+            for direction in range(directions):
+                place = layer * directions + direction
+                layer_cell = cell(weights[place * width : (place + 1) * width], [state[place] for state in starts])
+                output, ends = recurrence(layer_cell, series, backwards=bool(direction))
+                outputs.append(output)
                 for last, end in zip(lasts, ends, strict=True):
                     last.append(end)
             series = outputs[0] if len(outputs) == 1 else af.concat(outputs, axis=2)
-        ends = [af.stack(last, axis=0) if k + 1 in node.wanted else None for k, last in enumerate(lasts)]
+        ends = [af.stack(last, axis=0) if k + 1 in node.used_results else None for k, last in enumerate(lasts)]
         return [series.transpose([1, 0, 2]) if batch_first else series, *ends]
 
     return rule

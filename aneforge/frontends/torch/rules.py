@@ -1,7 +1,7 @@
-"""What each ATen op becomes: a rule takes the node and its arguments, tensors or known arrays, and gives tensors.
+"""Rules by ATen op. A rule takes the node and its arguments (tensors or known arrays) and returns tensors.
 
-A rule is found by the op's name with its overload (``max.dim``), else without (``max``). What has no form on the
-engine raises ``NoForm``, what has no meaning here ``LoadError``, each with the reason.
+A rule is found by the op's name with its overload (``max.dim``), else without (``max``). A rule raises
+``NoForm`` if the engine has no form for the call, and ``LoadError`` if the reader cannot support it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from aneforge.frontends.torch.node import Rule
 
 __all__ = ["DEEP_RULES", "HOSTED", "MOVES", "REFUSED", "RULES", "plain_name", "rule_for"]
 
-_ROOMS = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
-RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}
+_MODULES = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
+RULES: dict[str, Rule] = {name: rule for room in _MODULES for name, rule in room.RULES.items()}
 MOVES = frozenset((*movement.RULES, "embedding", "gather", "index", "index_select", "diagonal", "as_strided", "take"))
-"""Ops that compute nothing: whole numbers that fp16 holds may pass through them on the engine."""
+"""Ops that only move elements: integers that fp16 represents exactly may pass through them on the engine."""
 
 
 def plain_name(kind: str) -> tuple[str, str]:
-    """``aten.max.dim`` as (``max``, ``max.dim``); another namespace stays in front."""
+    """Return (``max``, ``max.dim``) for ``aten.max.dim``; another namespace is kept as a prefix."""
     space, _, rest = kind.partition(".")
     base = rest.rpartition(".")[0] or rest
     lead = "" if space == "aten" else f"{space}."

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Sizes of a program: numbers, or symbols that the user gives values to."""
+"""Sizes of a program: numbers, or symbols whose values the user gives."""
 
 from __future__ import annotations
 
@@ -16,73 +16,74 @@ Shape = tuple[int, ...]
 
 
 class Sizes:
-    """What every symbol of a program stands for, and what that makes of its shapes."""
+    """The values of a program's symbols, and the shapes that follow from them."""
 
     def __init__(self, what: str, dims: Mapping[str, int]) -> None:
         self.what = what
-        self.lenient = "" in dims  # sizes of examples: more are given than are asked for
+        self.lenient = "" in dims  # sizes of examples: some of them belong to axes that are not symbolic
         self.dims = {name: int(size) for name, size in dims.items() if name}
         self.symbols: dict[Any, Any] = {}
 
-    def learn(self, inputs: Sequence[tuple[str, Any]]) -> None:
-        """Values for the symbols in the shapes of the inputs, from what the user gave."""
-        asked: set[str] = set()
+    def bind_inputs(self, inputs: Sequence[tuple[str, Any]]) -> None:
+        """Bind the symbols in the shapes of the inputs to the sizes that the user gave."""
+        symbolic: set[str] = set()
         for name, example in inputs:
             if not isinstance(example, torch.Tensor):
                 continue
             for axis, extent in enumerate(example.shape):
                 if isinstance(extent, torch.SymInt):
-                    self._learn_one(f"{name}[{axis}]", extent, asked)
-        unknown = [name for name in self.dims if name not in asked]
+                    self._bind_axis(f"{name}[{axis}]", extent, symbolic)
+        unknown = [name for name in self.dims if name not in symbolic]
         if unknown and not self.lenient:
-            known = ", ".join(sorted(asked)) or "none"
+            known = ", ".join(sorted(symbolic)) or "none"
             raise LoadError(f"{self.what}: no symbolic dimension {unknown[0]!r}; the inputs have {known}")
 
-    def _learn_one(self, name: str, extent: Any, asked: set[str]) -> None:
+    def _bind_axis(self, name: str, extent: Any, symbolic: set[str]) -> None:
         symbol = extent.node.expr
-        asked |= {name, str(symbol)}
+        symbolic |= {name, str(symbol)}
         size = self.dims.get(name, self.dims.get(str(symbol)))
         if not symbol.is_Symbol:
-            return  # follows from others
+            return  # an expression of other symbols
         if size is None:
             if symbol in self.symbols:
                 return
             raise LoadError(
-                f"{self.what}: dimension {name} is open ({symbol}), and the engine needs fixed ones; give it a value: "
+                f"{self.what}: dimension {name} is open ({symbol}); the engine needs fixed sizes. Give it a value: "
                 f"af.load(..., dims={{{name!r}: 1}}), or --dim {name}=1"
             )
         if self.symbols.get(symbol, size) != size:
             raise LoadError(
-                f"{self.what}: {name} and another dimension are one, but {size} and {self.symbols[symbol]}"
+                f"{self.what}: {name} is {size}, but another dimension with the same symbol is "
+                f"{self.symbols[symbol]}; both must be equal"
             )
         self.symbols[symbol] = size
 
     def bind(self, symbolic: Any, number: Any) -> None:
-        """A symbol that stands for a number which has become known."""
+        """Bind a symbol to a number."""
         node = getattr(symbolic, "node", None)
         if node is not None and node.expr.is_Symbol:
             self.symbols[node.expr] = number
 
     def number(self, value: Any) -> Any:
-        """A size as a number."""
+        """Return a size as a number."""
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
-        found = value.node.expr.subs(self.symbols)
-        if found.free_symbols:
+        size = value.node.expr.subs(self.symbols)
+        if size.free_symbols:
             raise LoadError(
-                f"{self.what}: a size ({found}) follows from the data; the engine needs fixed ones: fix the input "
+                f"{self.what}: a size ({size}) depends on the data; the engine needs fixed sizes. Fix the input "
                 "that it comes from (fixed={...})"
             )
         return (
-            bool(found)
+            bool(size)
             if isinstance(value, torch.SymBool)
-            else float(found)
+            else float(size)
             if "Float" in type(value).__name__
-            else int(found)
+            else int(size)
         )
 
     def value(self, meta: Any) -> Any:
-        """The number that a node of sizes gives; None for any other node, and where it is not known yet."""
+        """Return the number that a size node gives; None for any other node, and if the number is not known yet."""
         if isinstance(meta, (bool, int, float)):
             return meta
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -90,15 +91,15 @@ class Sizes:
         return None
 
     def shape(self, extents: Sequence[Any]) -> Shape:
-        return tuple(int(self.number(each)) for each in extents)
+        return tuple(int(self.number(extent)) for extent in extents)
 
     def dtype(self, meta: Any) -> str:
         return str(meta.dtype).removeprefix("torch.") if isinstance(meta, torch.Tensor) else ""
 
     def results(self, meta: Any) -> list[tuple[Shape, str]]:
-        """Shape and type of each result."""
-        listed = meta if isinstance(meta, (tuple, list)) else [meta]
+        """Return the shape and type of each result."""
+        examples = meta if isinstance(meta, (tuple, list)) else [meta]
         return [
-            (self.shape(each.shape), self.dtype(each)) if isinstance(each, torch.Tensor) else ((), "")
-            for each in listed
+            (self.shape(example.shape), self.dtype(example)) if isinstance(example, torch.Tensor) else ((), "")
+            for example in examples
         ]

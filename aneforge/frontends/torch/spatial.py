@@ -20,15 +20,15 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
 
-_LONGEST = 4096  # an axis that is resampled
+_LONGEST = 4096  # the longest axis that is resampled
 
 
 def _with_batch(x: Tensor, rank: int) -> Tensor:
     return x.reshape(1, *x.shape) if x.ndim == rank + 1 else x
 
 
-def _like(found: Tensor, node: Node) -> Tensor:
-    return found.reshape(*node.shape) if found.shape != node.shape else found
+def _in_stated_shape(image: Tensor, node: Node) -> Tensor:
+    return image.reshape(*node.shape) if image.shape != node.shape else image
 
 
 # Pools.
@@ -38,25 +38,25 @@ def _max_pool(rank: int) -> Rule:
     def rule(
         node: Node, x: Any, size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
     ) -> Tensor:
-        given = _with_batch(numeric(x), rank)
+        image = _with_batch(numeric(x), rank)
         window = pair_of(size, rank)
-        found = max_pool(
-            given,
+        result = max_pool(
+            image,
             window,
             stride=pair_of(stride, rank) if stride else window,
-            pads=[(each, each) for each in pair_of(padding, rank)],
+            pads=[(width, width) for width in pair_of(padding, rank)],
             dilation=pair_of(dilation, rank),
             ceil=bool(ceil),
         )
-        return _like(found, node)
+        return _in_stated_shape(result, node)
 
     return rule
 
 
 def _max_pool_with_places(rank: int) -> Rule:
     def rule(node: Node, x: Any, *settings: Any) -> list[Any]:
-        if 1 in node.wanted:
-            raise NoForm("gives the places of the largest elements too, which the engine's pool does not")
+        if 1 in node.used_results:
+            raise NoForm("the indices of the largest elements are read; the engine's pool has no such output")
         return [_max_pool(rank)(node, x, *settings), None]
 
     return rule
@@ -73,92 +73,92 @@ def _average_pool(rank: int) -> Rule:
         count_pad: bool = True,
         divisor: Any = None,
     ) -> Tensor:
-        given = _with_batch(numeric(x), rank)
+        image = _with_batch(numeric(x), rank)
         window = pair_of(size, rank)
-        found = average_pool(
-            given,
+        result = average_pool(
+            image,
             window,
             stride=pair_of(stride, rank) if stride else window,
-            pads=[(each, each) for each in pair_of(padding, rank)],
+            pads=[(width, width) for width in pair_of(padding, rank)],
             ceil=bool(ceil),
             count_pad=bool(count_pad) or divisor is not None,
         )
         if divisor is not None:
             if ceil:
-                raise LoadError("an average pool with a divisor of its own in ceil mode")
-            found = scaled(found, math.prod(window) / float(divisor))
-        return _like(found, node)
+                raise LoadError("divisor_override with ceil_mode is not supported; use one of them")
+            result = scaled(result, math.prod(window) / float(divisor))
+        return _in_stated_shape(result, node)
 
     return rule
 
 
 def _windows(extent: int, out: int) -> list[tuple[int, int]]:
-    """What each place of an adaptive pool covers."""
+    """Return the window of each position of an adaptive pool."""
     return [(i * extent // out, -(-(i + 1) * extent // out)) for i in range(out)]
 
 
 def _adaptive_average(rank: int) -> Rule:
-    """Equal windows make a pool, one window a mean; uneven ones are a product with their shares."""
+    """Equal windows are a pool, one window is a mean, and uneven windows are a product with their weights."""
 
     def rule(node: Node, x: Any, *_: Any) -> Tensor:
-        given = _with_batch(numeric(x), rank)
-        wanted = node.shape[-rank:]
-        if all(out == 1 for out in wanted):
-            return _like(given.mean(tuple(range(2, 2 + rank))), node)
-        if rank < 3 and all(extent % out == 0 for extent, out in zip(given.shape[2:], wanted, strict=True)):
-            window = [extent // out for extent, out in zip(given.shape[2:], wanted, strict=True)]
-            return _like(average_pool(given, window, stride=window), node)
-        for place, out in enumerate(wanted):
-            extent = given.shape[2 + place]
+        image = _with_batch(numeric(x), rank)
+        out_extents = node.shape[-rank:]
+        if all(out == 1 for out in out_extents):
+            return _in_stated_shape(image.mean(tuple(range(2, 2 + rank))), node)
+        if rank < 3 and all(extent % out == 0 for extent, out in zip(image.shape[2:], out_extents, strict=True)):
+            window = [extent // out for extent, out in zip(image.shape[2:], out_extents, strict=True)]
+            return _in_stated_shape(average_pool(image, window, stride=window), node)
+        for place, out in enumerate(out_extents):
+            extent = image.shape[2 + place]
             shares = np.zeros((out, extent))
             for row, (first, last) in enumerate(_windows(extent, out)):
                 shares[row, first:last] = 1 / (last - first)
-            given = along_axis(given, 2 + place, shares) if out != extent else given
-        return _like(given, node)
+            image = along_axis(image, 2 + place, shares) if out != extent else image
+        return _in_stated_shape(image, node)
 
     return rule
 
 
 def _adaptive_max(rank: int) -> Rule:
     def rule(node: Node, x: Any, *_: Any) -> list[Any]:
-        if 1 in node.wanted:
-            raise NoForm("gives the places of the largest elements too, which the engine's pool does not")
-        given = _with_batch(numeric(x), rank)
+        if 1 in node.used_results:
+            raise NoForm("the indices of the largest elements are read; the engine's pool has no such output")
+        image = _with_batch(numeric(x), rank)
         for place, out in enumerate(node.shape[-rank:]):
             axis = 2 + place
             lines = [
-                given.slice_by_size(
-                    [first if i == axis else 0 for i in range(given.ndim)],
-                    [last - first if i == axis else extent for i, extent in enumerate(given.shape)],
+                image.slice_by_size(
+                    [first if i == axis else 0 for i in range(image.ndim)],
+                    [last - first if i == axis else extent for i, extent in enumerate(image.shape)],
                 ).amax((axis,))
-                for first, last in _windows(given.shape[axis], out)
+                for first, last in _windows(image.shape[axis], out)
             ]
-            given = lines[0] if len(lines) == 1 else af.concat(lines, axis=axis)
-        return [_like(given, node), None]
+            image = lines[0] if len(lines) == 1 else af.concat(lines, axis=axis)
+        return [_in_stated_shape(image, node), None]
 
     return rule
 
 
-# Resampling: PyTorch itself says what each place takes, by what it makes of unit signals along an axis.
+# Resampling. PyTorch resamples unit signals along an axis, which gives the weights of each position.
 
 
 def _resize(kind: str, rank: int) -> Rule:
     def rule(node: Node, x: Any, *settings: Any) -> Tensor:
-        given = _with_batch(numeric(x), rank)
+        image = _with_batch(numeric(x), rank)
         align = next((bool(setting) for setting in settings if isinstance(setting, bool)), False)
         weights = {}
         for place, out in enumerate(node.shape[-rank:]):
-            extent, scale = given.shape[2 + place], _scale_of(settings, place, rank)
-            matrix = _taken(kind, extent, out, align, scale)
+            extent, scale = image.shape[2 + place], _scale_of(settings, place, rank)
+            matrix = _resize_weights(kind, extent, out, align, scale)
             if out != extent or not np.array_equal(matrix, np.eye(extent)):
                 weights[2 + place] = matrix
-        return _like(forms.resampled(given, weights), node)
+        return _in_stated_shape(forms.resampled(image, weights), node)
 
     return rule
 
 
 def _scale_of(settings: Sequence[Any], place: int, rank: int) -> float | None:
-    """The factor that the caller gave for an axis, if the call carries factors: the last list of floats."""
+    """Return the scale that the caller gave for an axis, or None. Scales are the last list of floats."""
     for setting in reversed(settings):
         if isinstance(setting, (list, tuple)) and len(setting) == rank and all(isinstance(n, float) for n in setting):
             return float(setting[place])
@@ -166,12 +166,12 @@ def _scale_of(settings: Sequence[Any], place: int, rank: int) -> float | None:
     return float(floats[place]) if len(floats) == rank else None
 
 
-def _taken(kind: str, extent: int, out: int, align: bool, scale: float | None) -> np.ndarray:
-    """[out, extent]: what each place of the result takes of a line."""
+def _resize_weights(kind: str, extent: int, out: int, align: bool, scale: float | None) -> np.ndarray:
+    """Return the weights [out, extent] of each output position along an axis."""
     import torch
 
     if extent > _LONGEST:
-        raise NoForm(f"resampling an axis of {extent:,} elements; the limit is {_LONGEST:,}")
+        raise NoForm(f"an axis of {extent:,} elements is too long to resample; the limit is {_LONGEST:,}")
     aten, signals = torch.ops.aten, torch.eye(extent, dtype=torch.float64)[None]
     if kind == "nearest":
         line = aten.upsample_nearest1d(signals, [out], scale)[0]
@@ -179,7 +179,7 @@ def _taken(kind: str, extent: int, out: int, align: bool, scale: float | None) -
         line = aten._upsample_nearest_exact1d(signals, [out], scale)[0]
     elif kind == "linear":
         line = aten.upsample_linear1d(signals, [out], align, scale)[0]
-    else:  # cubic: the other axis keeps its only place
+    else:  # cubic: the other axis has one position
         line = aten.upsample_bicubic2d(signals[:, :, None], [1, out], align, None, scale)[0, :, 0]
     return line.numpy().T
 
@@ -189,60 +189,60 @@ def _taken(kind: str, extent: int, out: int, align: bool, scale: float | None) -
 
 def _shuffle(function: Callable[[Tensor, int], Tensor]) -> Rule:
     def rule(node: Node, x: Any, factor: int) -> Tensor:
-        given = numeric(x)
-        lead = given.shape[:-3]
-        four = given if given.ndim == 4 else given.reshape(math.prod(lead), *given.shape[-3:])
-        return _like(function(four, int(factor)), node)
+        image = numeric(x)
+        lead = image.shape[:-3]
+        four = image if image.ndim == 4 else image.reshape(math.prod(lead), *image.shape[-3:])
+        return _in_stated_shape(function(four, int(factor)), node)
 
     return rule
 
 
 def _channel_shuffle(node: Node, x: Any, groups: int) -> Tensor:
-    given = numeric(x)
-    n, channels, *space = given.shape
+    image = numeric(x)
+    n, channels, *space = image.shape
     area = math.prod(space)
-    turned = given.reshape(n, int(groups), channels // int(groups), area).transpose([0, 2, 1, 3])
-    return turned.reshape(*given.shape)
+    turned = image.reshape(n, int(groups), channels // int(groups), area).transpose([0, 2, 1, 3])
+    return turned.reshape(*image.shape)
 
 
-def _places(channels: int, size: Sequence[int]) -> np.ndarray:
-    """A kernel for each channel and each place of a window."""
+def _window_kernels(channels: int, size: Sequence[int]) -> np.ndarray:
+    """Return a kernel for each channel and each position of a window."""
     area = size[0] * size[1]
     return np.tile(np.eye(area).reshape(area, 1, *size), (channels, 1, 1, 1))
 
 
 def _unfold(node: Node, x: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """Windows as columns: a convolution by channel whose kernels each hold a single one."""
-    given = _with_batch(numeric(x), 2)
+    """Turn windows into columns: a depthwise convolution whose kernels each have a single 1."""
+    image = _with_batch(numeric(x), 2)
     window, pad = pair_of(size, 2), pair_of(padding, 2)
-    found = af.conv(
-        given,
-        const(_places(given.shape[1], window)),
+    columns = af.conv(
+        image,
+        const(_window_kernels(image.shape[1], window)),
         stride=tuple(pair_of(stride, 2)),
         pad=(pad[0], pad[0], pad[1], pad[1]),
         dilation=tuple(pair_of(dilation, 2)),
-        groups=given.shape[1],
+        groups=image.shape[1],
     )
-    return _like(found, node)
+    return _in_stated_shape(columns, node)
 
 
 def _fold(node: Node, x: Any, out: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Tensor:
-    """Columns back to windows, what overlaps summed: the transposed convolution of the same kernels."""
-    given = numeric(x)
-    given = given.reshape(1, *given.shape) if given.ndim == 2 else given
+    """Turn columns into windows and sum overlaps: the transposed convolution of the same kernels."""
+    columns = numeric(x)
+    columns = columns.reshape(1, *columns.shape) if columns.ndim == 2 else columns
     window, pad, spread = pair_of(size, 2), pair_of(padding, 2), pair_of(dilation, 2)
-    step, wanted = pair_of(stride, 2), pair_of(out, 2)
-    counts = [(wanted[i] + 2 * pad[i] - spread[i] * (window[i] - 1) - 1) // step[i] + 1 for i in range(2)]
-    channels = given.shape[1] // (window[0] * window[1])
-    laid = given.reshape(given.shape[0], given.shape[1], *counts)
-    whole = af.conv_transpose(
-        laid, const(_places(channels, window)), stride=tuple(step), dilation=tuple(spread), groups=channels
+    step, out_size = pair_of(stride, 2), pair_of(out, 2)
+    counts = [(out_size[i] + 2 * pad[i] - spread[i] * (window[i] - 1) - 1) // step[i] + 1 for i in range(2)]
+    channels = columns.shape[1] // (window[0] * window[1])
+    windows = columns.reshape(columns.shape[0], columns.shape[1], *counts)
+    summed = af.conv_transpose(
+        windows, const(_window_kernels(channels, window)), stride=tuple(step), dilation=tuple(spread), groups=channels
     )
-    short = [max(0, wanted[i] + 2 * pad[i] - whole.shape[2 + i]) for i in range(2)]
-    if any(short):
-        whole = whole.pad(((0, 0), (0, 0), (0, short[0]), (0, short[1])))
-    cut = whole.slice_by_size([0, 0, *pad], [*whole.shape[:2], *wanted])
-    return _like(cut, node)
+    missing = [max(0, out_size[i] + 2 * pad[i] - summed.shape[2 + i]) for i in range(2)]
+    if any(missing):
+        summed = summed.pad(((0, 0), (0, 0), (0, missing[0]), (0, missing[1])))
+    cut = summed.slice_by_size([0, 0, *pad], [*summed.shape[:2], *out_size])
+    return _in_stated_shape(cut, node)
 
 
 RULES: dict[str, Rule] = {

@@ -1,4 +1,4 @@
-"""What rules ask of an argument, on top of what every frontend asks."""
+"""Conversions of arguments for rules, in addition to those of all frontends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number
 from aneforge.frontends.torch.deep import MOST_AXES, Deep
-from aneforge.frontends.torch.node import Shape, held
+from aneforge.frontends.torch.node import Shape, graph_shape
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["axes_of", "numeric", "pair_of", "scalar", "shaped"]
 
 
 def scalar(value: Any) -> float | None:
-    """The number, when the argument is one: a Python number, or a known tensor of rank 0."""
+    """Return the number if the argument is a Python number or a known tensor of rank 0; otherwise None."""
     if isinstance(value, (bool, int, float)):
         return float(value)
     if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "fiub":
@@ -25,33 +25,33 @@ def scalar(value: Any) -> float | None:
 
 
 def numeric(value: Any) -> Tensor:
-    """An argument as an fp16 tensor: a bool is 0 or 1."""
+    """Return an argument as an fp16 tensor; a boolean becomes 0 or 1."""
     if isinstance(value, Deep):
-        raise LoadError(f"a tensor of {len(value.shape)} axes; no engine takes more than {MOST_AXES}")
+        raise LoadError(f"an operand has {len(value.shape)} axes; the engine takes at most {MOST_AXES}")
     return as_number(value)
 
 
 def shaped(x: Tensor, shape: Shape) -> Tensor | Deep:
-    """The same elements under another shape, whatever its rank."""
-    wanted = held(shape)
-    if len(wanted) > MOST_AXES:
-        return Deep.of(x, wanted)
-    return x if x.shape == wanted else x.reshape(*wanted)
+    """Return the same elements in another shape of any rank."""
+    out_shape = graph_shape(shape)
+    if len(out_shape) > MOST_AXES:
+        return Deep.of(x, out_shape)
+    return x if x.shape == out_shape else x.reshape(*out_shape)
 
 
 def axes_of(dim: Any, rank: int) -> list[int]:
-    """Axes as PyTorch gives them: a number, a list, or nothing for all of them."""
+    """Return axes from PyTorch's argument: a number, a list, or None for all axes."""
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(max(rank, 1)))
-    given = dim if isinstance(dim, (list, tuple)) else [dim]
+    axes = dim if isinstance(dim, (list, tuple)) else [dim]
     size = max(rank, 1)
-    for axis in given:
+    for axis in axes:
         if not -size <= int(axis) < size:
-            raise LoadError(f"axis {axis} of a tensor of rank {rank}")
-    return sorted({int(axis) % size for axis in given})
+            raise LoadError(f"axis {axis} is out of range for a tensor of rank {rank}")
+    return sorted({int(axis) % size for axis in axes})
 
 
 def pair_of(value: Any, rank: int) -> list[int]:
-    """One number for all spatial axes, or one each."""
-    given = [int(value)] if isinstance(value, int) else [int(each) for each in value]
-    return given * rank if len(given) == 1 else given
+    """Return one number for each spatial axis; a single number counts for all."""
+    numbers = [int(value)] if isinstance(value, int) else [int(number) for number in value]
+    return numbers * rank if len(numbers) == 1 else numbers
