@@ -1,4 +1,4 @@
-"""MIL, the language of ML programs: its ops are the common ones, with constants, states and lists beside them."""
+"""MIL, the language of ML programs: the common ops, and constants, states and lists."""
 
 from __future__ import annotations
 
