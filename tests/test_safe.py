@@ -374,7 +374,7 @@ def test_a_model_in_memory_chooses_no_folder(tmp_path):
 
 def test_folder_is_for_models_in_memory(tmp_path):
     onnx.save(small(), tmp_path / "m.onnx")
-    with pytest.raises(LoadError, match="folder is for a ModelProto"):
+    with pytest.raises(LoadError, match="folder is only for a ModelProto"):
         af.onnx_to_tensor(tmp_path / "m.onnx", folder=tmp_path)
 
 
@@ -586,7 +586,7 @@ RELU = helper.make_node("Relu", ["x"], ["y"], name="n")
         ),
         (
             model([helper.make_node("Relu", ["z"], ["y"])], [port("x", [2])], [port("y", [2])]),
-            "reads 'z', which no input",
+            "'z' is not an input, a constant or an earlier unit",
         ),
     ],
 )
