@@ -359,13 +359,13 @@ def test_a_specification_cut_short_or_scrambled(whole: Path) -> None:
     ("change", "message"),
     [
         (lambda m: "no json", "Manifest.json cannot be read"),
-        (lambda m: json.dumps([1]), "Manifest.json is not a JSON object"),
-        (lambda m: json.dumps({**m, "rootModelIdentifier": "x"}), "names no root model"),
+        (lambda m: json.dumps([1]), "Manifest.json must be a JSON object"),
+        (lambda m: json.dumps({**m, "rootModelIdentifier": "x"}), "Manifest.json has no root model"),
         (lambda m: "[" * 100000, "Manifest.json cannot be read"),
         (lambda m: json.dumps(_path(m, "../../../../etc/passwd")), "points outside the package"),
         (lambda m: json.dumps(_path(m, "/etc/passwd")), "points outside the package"),
         (lambda m: json.dumps(_path(m, "nothing.mlmodel")), "the model file 'nothing.mlmodel' does not exist"),
-        (lambda m: json.dumps(_path(m, 7)), "gives no path"),
+        (lambda m: json.dumps(_path(m, 7)), "Manifest.json has no path for its root model"),
     ],
 )
 def test_wrong_manifests(whole: Path, change: Any, message: str) -> None:
@@ -429,10 +429,10 @@ def test_missing_files(whole: Path, tmp_path: Path) -> None:
     (whole / WEIGHTS).unlink()
     with pytest.raises(LoadError, match=r"fc_weight_0 \(const\): weight file .*weight.bin' does not exist"):
         coreml.read(whole)
-    with pytest.raises(LoadError, match="no file"):
+    with pytest.raises(LoadError, match="absent.mlmodel': no such file"):
         coreml.read(tmp_path / "absent.mlmodel")
     (tmp_path / "empty.mlpackage").mkdir()
-    with pytest.raises(LoadError, match=r"empty.mlpackage: no Manifest.json"):
+    with pytest.raises(LoadError, match=r"empty.mlpackage: not a Core ML package; a package has a Manifest.json"):
         coreml.read(tmp_path / "empty.mlpackage")
 
 

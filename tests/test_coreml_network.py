@@ -113,7 +113,7 @@ def test_other_kinds_of_models_are_one_clear_refusal(tmp_path: Path) -> None:
     place.write_bytes(model.SerializeToString())
     with pytest.raises(
         LoadError,
-        match=r"tree.mlmodel: a treeEnsembleRegressor is not supported; only ML programs and neural networks",
+        match=r"tree.mlmodel: a treeEnsembleRegressor is not supported; use an ML program or a neural network",
     ):
         coreml.read(place)
     model.pipeline.SetInParent()

@@ -586,7 +586,7 @@ RELU = helper.make_node("Relu", ["x"], ["y"], name="n")
         ),
         (
             model([helper.make_node("Relu", ["z"], ["y"])], [port("x", [2])], [port("y", [2])]),
-            "'z' is not an input, a constant or an earlier unit",
+            "reads 'z', which no input",
         ),
     ],
 )

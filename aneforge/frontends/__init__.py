@@ -77,7 +77,7 @@ def load(
     file = Path(path)
     model_format = FORMATS.get(file.suffix.casefold())
     if not file.exists():
-        raise LoadError(f"no file {str(path)!r}")
+        raise LoadError(f"{str(path)!r}: no such file; check the path")
     if file.is_dir() and (model_format is None or not model_format.folder):
         raise LoadError(f"{file.name} is a folder; models that are folders end in {_folders()}")
     if not file.is_dir():
@@ -115,7 +115,7 @@ def onnx_graph(
         return read_model(model, dims or {}, fixed or {}, None if folder is None else Path(folder))
     file = Path(model)
     if not file.exists():
-        raise LoadError(f"no file {str(model)!r}")
+        raise LoadError(f"{str(model)!r}: no such file; check the path")
     if folder is not None:
         raise LoadError(
             f"{file.name}: folder is only for a ModelProto; the weights of a file are read from its own folder"

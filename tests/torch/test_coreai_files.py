@@ -184,7 +184,7 @@ def test_functions_are_picked_by_name(tmp_path: Path) -> None:
     assert af.load(asset.path, function="two").outputs[0].op == "exp"
     with pytest.raises(LoadError, match=r"the program has 2 functions; choose one: one, two"):
         af.load(asset.path)
-    with pytest.raises(LoadError, match="no function 'three'; there is one, two"):
+    with pytest.raises(LoadError, match="no function 'three'; choose one: one, two"):
         af.load(asset.path, function="three")
 
 

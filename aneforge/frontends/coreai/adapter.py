@@ -99,12 +99,12 @@ def _checked_program(file: Path) -> Path:
         if not inside.is_file():
             raise LoadError(f"{file.name}: not a Core AI asset (no {name})")
         if not inside.resolve().is_relative_to(file.resolve()):
-            raise LoadError(f"{file.name}: {name} is a link out of the folder, which is refused")
+            raise LoadError(f"{file.name}: {name} is a link out of the folder; it must be inside")
     _check_metadata(file)
     program = file / _PROGRAM
     with program.open("rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
-            raise LoadError(f"{file.name}: {_PROGRAM} is not MLIR bytecode (bad magic)")
+            raise LoadError(f"{file.name}: {_PROGRAM} is not MLIR bytecode (bad magic). Save the asset again")
     _check_hash(file, program)
     return program
 
@@ -116,9 +116,9 @@ def _check_metadata(file: Path) -> None:
     try:
         metadata = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        raise LoadError(f"{file.name}: {_METADATA} is not JSON") from None
+        raise LoadError(f"{file.name}: {_METADATA} is not JSON. Save the asset again") from None
     if not isinstance(metadata, dict) or "assetVersion" not in metadata:
-        raise LoadError(f"{file.name}: {_METADATA} does not state assetVersion")
+        raise LoadError(f"{file.name}: {_METADATA} does not state assetVersion. Save the asset again")
 
 
 def _check_hash(file: Path, program: Path) -> None:
@@ -210,7 +210,7 @@ class _Records:
                 if operation.name == "coreai.graph":
                     functions[operation.attributes["sym_name"].value] = self._function(operation)
                 elif operation.name != "coreai.target_spec":
-                    raise LoadError(f"{self.file}: {operation.name} outside a graph is not supported")
+                    raise LoadError(f"{self.file}: {operation.name} outside a graph is not supported; remove it")
         except (ValueError, KeyError, IndexError, RuntimeError) as error:
             raise LoadError(f"{self.file}: {_PROGRAM} cannot be read: {first_line(error)}") from None
         except (AttributeError, TypeError) as error:
@@ -282,7 +282,7 @@ class _Records:
     def _constant(self, operation: Any, kind: Type, name: str) -> np.ndarray:
         where = f"{self.file}: {name} (constant)"
         if not isinstance(kind, TensorType) or kind.static is None or kind.dtype not in NUMPY:
-            raise LoadError(f"{where}: a stored value of {kind} is not supported")
+            raise LoadError(f"{where}: a stored value of {kind} is not supported; use a tensor of fixed shape")
         attribute = operation.attributes["value"]
         key = _resource(attribute)
         count = int(np.prod(kind.static, dtype=object))

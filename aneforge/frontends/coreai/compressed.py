@@ -103,7 +103,7 @@ def _sparse_palette(op: Op) -> Value:
     """Look up entries where the mask is set. An entry of several numbers fills that many places along the axis."""
     weight, table = op.value("indices"), op.known("lut")
     if not isinstance(weight, Encoded) or weight.mask is None:
-        raise LoadError("the indices are not a sparse weight")
+        raise LoadError("the indices must be a sparse weight")
     axis, numbers = op.axis(weight.ndim, name="vector_axis"), table.shape[-1]
     indices = np.zeros(weight.shape, np.int64)
     indices[weight.mask] = weight.codes

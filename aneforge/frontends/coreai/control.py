@@ -55,14 +55,14 @@ def _group(importer: Importer, operation: Operation, op: Op, scope: Scope) -> li
 
 def _as_token(operand: Any) -> Token:
     if not isinstance(operand, Token):
-        raise LoadError("an operand is not a token")
+        raise LoadError("every operand must be a token")
     return operand
 
 
 def _handle_argument(op: Op) -> State:
     handle = op.operand("handle")
     if not isinstance(handle, State):
-        raise LoadError("operand 0 is not the handle of a state")
+        raise LoadError("operand 0 must be the handle of a state")
     return handle
 
 

@@ -84,9 +84,11 @@ def _cast(op: Op) -> Tensor:
     before, after = op.dtype("x"), op.text("dtype")
     if is_whole(after) and before != "bool":
         if is_whole(before) and not _can_hold(after, before):
-            raise NoForm(f"a cast from {before} to {after} wraps around; the engine does not wrap")
+            raise NoForm(f"a cast from {before} to {after} wraps around, but the engine does not; use a wider type")
         if not is_whole(before) and after not in ("int16", "int32", "int64"):
-            raise NoForm(f"a cast of computed numbers to {after} wraps around; the engine does not wrap")
+            raise NoForm(
+                f"a cast of computed numbers to {after} wraps around, but the engine does not; use int16 or more bits"
+            )
     return ops.RULES["cast"](op)
 
 
@@ -254,7 +256,7 @@ def _weights(positions: Array, extent: int, mode: str) -> Array:
     if mode == "nearest_neighbor":
         return np.eye(extent)[np.clip(np.rint(positions), 0, extent - 1).astype(int)]
     if mode != "linear":
-        raise NoForm(f"interpolation mode {mode!r} is not supported")
+        raise NoForm(f"interpolation mode {mode!r} is not supported; use linear or nearest_neighbor")
     inside = np.clip(positions, 0, extent - 1)
     first = np.minimum(np.floor(inside).astype(int), max(extent - 2, 0))
     part, rows = inside - first, np.arange(len(positions))
@@ -307,7 +309,7 @@ def _broadcast_in_dims(op: Op) -> Tensor:
 
 def _slice_axis(x: Tensor, axis: int, places: range) -> Tensor:
     if not len(places):
-        raise LoadError(f"the result is empty along axis {axis}; empty tensors are not supported")
+        raise LoadError(f"the result is empty along axis {axis}; every axis must have at least one element")
     if places.step == 1:
         return sliced(x, axis, places.start, places.stop)
     return x.reverse([axis]) if len(places) == x.shape[axis] else af.gather(x, list(places), axis=axis)
@@ -339,7 +341,7 @@ def _split(op: Op) -> list[Tensor]:
 def _scatter_nd(op: Op) -> Tensor:
     (block,) = op.blocks
     if list(block.operations) or len(block.inputs) != 2 or block.outputs != [block.inputs[1][0]]:
-        raise NoForm("a block that combines updates with old values is not supported; only replacing them is")
+        raise NoForm("a block that combines updates with old values is not supported; use one that replaces them")
     return ops.RULES["scatter_nd"](op)
 
 

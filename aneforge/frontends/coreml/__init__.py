@@ -37,7 +37,7 @@ def read_text(
 
     path = Path(file)
     if not path.is_file():
-        raise LoadError(f"no file {str(file)!r}")
+        raise LoadError(f"{str(file)!r}: no such file; check the path")
     if path.stat().st_size > _MOST_TEXT:
         raise LoadError(f"{path.name}: the MIL text has {path.stat().st_size:,} bytes; the limit is {_MOST_TEXT:,}")
     try:

@@ -87,11 +87,11 @@ class Weights:
             )
         file = (self.folder / relative).resolve()
         if not relative or not path.startswith("@model_path/") or not file.is_relative_to(self.root):
-            raise LoadError(f"{self.name}: weight file {path!r} points outside the model, which is refused")
+            raise LoadError(f"{self.name}: weight file {path!r} points outside the model; it must be inside")
         if not file.is_file():
-            raise LoadError(f"{self.name}: weight file {path!r} does not exist")
+            raise LoadError(f"{self.name}: weight file {path!r} does not exist; copy the model with its weights")
         if file.stat().st_size < _RECORD:
-            raise LoadError(f"{self.name}: weight file {path!r} is truncated")
+            raise LoadError(f"{self.name}: weight file {path!r} is truncated; it must have at least {_RECORD} bytes")
         data = np.asarray(np.memmap(file, np.uint8, mode="r"))
         version = int(data[4:8].view(np.uint32)[0])
         if version != _VERSION:

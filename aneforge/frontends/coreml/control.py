@@ -55,7 +55,7 @@ def _while(importer: Importer, operation: Operation, op: Op, scope: Scope) -> li
 def _state_argument(op: Op, name: str) -> State:
     state = op.operand(name)
     if not isinstance(state, State):
-        raise LoadError(f"argument {name!r} is not a state")
+        raise LoadError(f"argument {name!r} must be a state")
     return state
 
 
@@ -84,7 +84,7 @@ def _update_state(importer: Importer, operation: Operation, op: Op, scope: Scope
 def _list_argument(op: Op) -> Listed:
     listed = op.operand("ls")
     if not isinstance(listed, Listed):
-        raise LoadError("argument 'ls' is not a list")
+        raise LoadError("argument 'ls' must be a list")
     return listed
 
 
@@ -107,7 +107,9 @@ def _write_entries(elements: tuple[Value | None, ...], places: list[int], values
 def _read_entry(elements: tuple[Value | None, ...], place: int) -> Value:
     value = elements[place] if 0 <= place < len(elements) else None
     if value is None:
-        raise LoadError(f"index {place} of a list of {len(elements)} entries was never written")
+        raise LoadError(
+            f"index {place} of a list of {len(elements)} entries was never written; write it before it is read"
+        )
     return value
 
 

@@ -30,7 +30,7 @@ _PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 def read_model(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any], function: str | None) -> Graph:
     package = file.is_dir()
     if not package and not file.is_file():
-        raise LoadError(f"no file {str(file)!r}")
+        raise LoadError(f"{str(file)!r}: no such file; check the path")
     path = specification(file) if package else file
     model = _parse_model(file, path)
     kind = model.WhichOneof("Type")
@@ -46,7 +46,7 @@ def read_model(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any], fu
         raise LoadError(
             f"{file.name}: pipelines are not supported; save each network as a file of its own and load that"
         )
-    raise LoadError(f"{file.name}: a {kind} is not supported; only ML programs and neural networks are")
+    raise LoadError(f"{file.name}: a {kind} is not supported; use an ML program or a neural network")
 
 
 def _parse_model(file: Path, path: Path) -> Any:
@@ -61,10 +61,11 @@ def _parse_model(file: Path, path: Path) -> Any:
     except Exception as error:  # protobuf's errors have no common class across its versions
         raise LoadError(f"{file.name}: not a Core ML model ({type(error).__name__}: {first_line(error)})") from None
     if not model.specificationVersion or model.WhichOneof("Type") is None:
-        raise LoadError(f"{file.name}: not a Core ML model (no specification version, or no kind of model)")
+        raise LoadError(f"{file.name}: not a Core ML model; a model has a specification version and a kind")
     if model.specificationVersion > _NEWEST:
         raise LoadError(
-            f"{file.name}: specification version {model.specificationVersion} is not supported; use up to {_NEWEST}"
+            f"{file.name}: specification version {model.specificationVersion} is not supported; "
+            f"the newest supported version is {_NEWEST}"
         )
     return model
 

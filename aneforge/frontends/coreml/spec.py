@@ -75,7 +75,7 @@ def _ports(ports: Sequence[Any], name: str) -> list[tuple[str, Type]]:
 
 def _block(proto: Any, name: str, depth: int) -> Block:
     if depth > _MOST_DEPTH:
-        raise LoadError(f"{name}: blocks are nested more than {_MOST_DEPTH} deep")
+        raise LoadError(f"{name}: blocks are nested too deep; the limit is {_MOST_DEPTH}")
     return Block(_ports(proto.inputs, name), list(proto.outputs), _Operations(proto, name, depth))
 
 
@@ -116,7 +116,9 @@ def _type(proto: Any, where: str) -> Type:
     tensor = proto.tensorType
     dtype = _TYPES.get(tensor.dataType)
     if dtype is None:
-        raise LoadError(f"{where}: data type {tensor.dataType} is not supported")
+        raise LoadError(
+            f"{where}: data type {tensor.dataType} is not supported; see DataType of MIL.proto up to {max(_TYPES)}"
+        )
     extents = [
         int(dimension.constant.size) if dimension.WhichOneof("dimension") == "constant" else None
         for dimension in tensor.dimensions
@@ -134,7 +136,7 @@ def _value(proto: Any, where: str) -> Binding:
             raise LoadError(f"{where}: a weight file holds tensors, not a {kind}")
         return Stored(proto.blobFileValue.fileName, int(proto.blobFileValue.offset), kind)
     if form != "immediateValue":
-        raise LoadError(f"{where}: a value is missing")
+        raise LoadError(f"{where}: a value is missing; every value must be stored in the model or in a weight file")
     immediate = proto.immediateValue
     form = immediate.WhichOneof("value")
     if form == "tensor" and isinstance(kind, TensorType):
@@ -143,7 +145,7 @@ def _value(proto: Any, where: str) -> Binding:
         return [_value(element, where) for element in getattr(immediate, form).values]
     if form == "dictionary":
         return [(_value(entry.key, where), _value(entry.value, where)) for entry in immediate.dictionary.values]
-    raise LoadError(f"{where}: a value of kind {form} is not supported")
+    raise LoadError(f"{where}: a value of kind {form} is not supported; use a tensor, tuple, list or dictionary")
 
 
 def _immediate(proto: Any, kind: TensorType, where: str) -> np.ndarray:

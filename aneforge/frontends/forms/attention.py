@@ -23,7 +23,7 @@ def as_heads(x: Tensor, heads: int) -> Tensor:
     """[samples, places, features] by head."""
     samples, places, features = x.shape
     if heads < 1 or features % heads:
-        raise LoadError(f"{features} features do not divide into {heads} heads")
+        raise LoadError(f"{features} features do not divide into {heads} heads; the heads must divide the features")
     return x.reshape(samples, places, heads, features // heads).transpose([0, 2, 1, 3])
 
 
@@ -79,7 +79,9 @@ def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     if heads in (key_heads, 1):
         return x
     if heads % key_heads:
-        raise LoadError(f"{key_heads} heads of keys do not divide {heads} heads of queries")
+        raise LoadError(
+            f"the queries have {heads} heads; they must be a multiple of the {key_heads} heads of the keys"
+        )
     lines = x.reshape(samples, key_heads, 1, places * features).tile([1, 1, heads // key_heads, 1])
     return lines.reshape(samples, heads, places, features)
 
@@ -97,7 +99,9 @@ def rotary(x: Tensor, cos: Value, sin: Value, places: Array | None, *, interleav
     turned = size or width
     angles = [_angles(table, places) for table in (cos, sin)]
     if angles[0].shape[-1] * 2 != turned:
-        raise LoadError(f"{angles[0].shape[-1]} angles do not fit {turned} features that are rotated in pairs")
+        raise LoadError(
+            f"cos and sin have {angles[0].shape[-1]} angles; {turned} features need {turned // 2}, one for each pair"
+        )
     head, *tail = parts(x, 3, [turned, width - turned]) if turned < width else [x]
     rotated = _rotate_pairs(head, *angles) if interleaved else _rotate_halves(head, *angles)
     return af.concat([rotated, *tail], axis=3) if tail else rotated

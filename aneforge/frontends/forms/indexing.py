@@ -72,7 +72,9 @@ def _count_from_start(indices: Array, extent: int) -> Array:
     """Indices from the start of the axis; negative ones count from its end."""
     places = np.where(indices < 0, indices + extent, indices).astype(np.int64)
     if places.size == 0 or places.min() < 0 or places.max() >= extent:
-        raise LoadError(f"an index is out of range for an axis of {extent} elements")
+        raise LoadError(
+            f"an index is out of range for an axis of {extent} elements; it must be {-extent} to {extent - 1}"
+        )
     return places
 
 

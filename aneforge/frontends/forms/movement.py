@@ -22,7 +22,7 @@ def sliced(x: Tensor, axis: int, begin: int, end: int, step: int = 1) -> Tensor:
     """A slice as in Python: negative places count from the end, places beyond the end are ignored."""
     picked = range(x.shape[axis])[slice(begin, end, step)]
     if not len(picked):
-        raise LoadError(f"the result is empty along axis {axis}; empty tensors are not supported")
+        raise LoadError(f"the result is empty along axis {axis}; every axis must have at least one element")
     if len(picked) == x.shape[axis]:
         return x if step > 0 else x.reverse(axis)
     if step != 1 and len(picked) > 1:

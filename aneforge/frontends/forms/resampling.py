@@ -77,7 +77,9 @@ def _source_positions(extent: int, out: int, scale: float, how: str, region: tup
     if how == "half_pixel_symmetric":
         return middle + extent / 2 * (1 - out / length)
     if how not in ("half_pixel", "pytorch_half_pixel"):
-        raise NoForm(f"coordinate mode {how!r} is not supported for a resize")
+        raise NoForm(
+            f"coordinate mode {how!r} is not supported for a resize; use half_pixel, asymmetric or align_corners"
+        )
     return middle
 
 
@@ -89,7 +91,7 @@ def _round_positions(source: Array, how: str) -> Array:
         "ceil": lambda: np.ceil(source),
     }
     if how not in roundings:
-        raise NoForm(f"rounding mode {how!r} is not supported for a resize")
+        raise NoForm(f"rounding mode {how!r} is not supported for a resize; choose one: {', '.join(roundings)}")
     return roundings[how]().astype(int)
 
 
@@ -97,7 +99,8 @@ def _kernel_weights(source: Array, extent: int, scale: float, how: Sampling) -> 
     """The weights of an interpolation kernel around each place. With ``antialias`` a kernel that shrinks a line is
     wider by the same factor."""
     if how.mode not in ("linear", "cubic"):
-        raise NoForm(f"interpolation {how.mode!r}{' with antialias' if how.antialias else ''} is not supported")
+        suffix = " with antialias" if how.antialias else ""
+        raise NoForm(f"interpolation {how.mode!r}{suffix} is not supported; use linear or cubic")
     narrow = min(scale, 1.0) if how.antialias else 1.0
     reach = math.ceil((1 if how.mode == "linear" else 2) / narrow)
     first = np.floor(source).astype(int)

@@ -73,7 +73,7 @@ def _spatial_rank(x: Tensor, kernel: Value) -> int:
     rank = x.ndim - 2
     if rank not in (1, 2, 3) or kernel.ndim != x.ndim:
         raise NoForm(
-            f"kernel {list(kernel.shape)} does not fit input {list(x.shape)}; one to three spatial axes are supported"
+            f"kernel {list(kernel.shape)} does not fit input {list(x.shape)}; both must have one to three spatial axes"
         )
     return rank
 
@@ -294,7 +294,7 @@ def _pooled(
     rank = x.ndim - 2
     if rank not in (1, 2, 3) or len(size) != rank:
         raise NoForm(
-            f"window {list(size)} does not fit input {list(x.shape)}; one to three spatial axes are supported"
+            f"window {list(size)} does not fit input {list(x.shape)}; both must have one to three spatial axes"
         )
     steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
     borders = list(pads or [(0, 0)] * rank)

@@ -28,7 +28,7 @@ def read(file: Path) -> Graph:
     except (ExpatError, ValueError, LookupError, OverflowError, RecursionError) as error:
         raise LoadError(f"{file.name}: not a property list ({error})") from None
     if not isinstance(document, dict) or "ProcedureList" not in document or "Networks" not in document:
-        raise LoadError(f"{file.name}: not a netplist (no Networks or no ProcedureList)")
+        raise LoadError(f"{file.name}: not a netplist; a netplist has Networks and a ProcedureList")
     newest = store.load("layers")["netplist"]["version"]["v"]
     version = str(document.get("Version", newest))
     if _parts(version) > _parts(newest):
@@ -65,5 +65,5 @@ def _procedure(file: Path, document: Mapping[str, Any], procedure: Any) -> Graph
 def _list(file: Path, procedure: Any, key: str) -> list[Any]:
     value = procedure.get(key, []) if isinstance(procedure, dict) else None
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise LoadError(f"{file.name}: {key} of the procedure is not a list of dictionaries")
+        raise LoadError(f"{file.name}: {key} of the procedure must be a list of dictionaries")
     return value

@@ -29,7 +29,7 @@ class Unit:
         self.kind = str(record.get("Type", ""))
         params = record.get("Params", {})
         if not isinstance(params, dict):
-            raise LoadError("Params is not a dictionary")
+            raise LoadError("Params must be a dictionary")
         self.params: Mapping[str, Any] = params
 
     def has(self, key: str) -> bool:
@@ -39,7 +39,7 @@ class Unit:
         if key in self.params:
             return self.params[key]
         if default is None:
-            raise LoadError(f"parameter {key} is missing (InvalidParamSyntax)")
+            raise LoadError(f"parameter {key} is missing; add it (InvalidParamSyntax)")
         return default
 
     def integer(self, key: str, default: int | None = None) -> int:
@@ -93,12 +93,12 @@ class Network:
             return self.values[symbol]
         if symbol in self.record.get("Constants", []):
             return self._constant(str(symbol))
-        raise LoadError(f"{symbol!r} is not an input, a constant or an earlier unit")
+        raise LoadError(f"bottom {symbol!r} must be an input, a constant or an earlier unit")
 
     def _constant(self, name: str) -> Tensor:
         record = self.record.get(name)
         if not isinstance(record, dict):
-            raise LoadError(f"constant {name!r} is not described")
+            raise LoadError(f"constant {name!r} is not described; add its dictionary to the network")
         keys = ("BatchSize", "Channels", "Depth", "Height", "Width")
         n, c, d, h, w = (extent(record.get(f"Constant{key}", 1), f"constant {name!r}: {key}") for key in keys)
         kind = record.get("ConstantType", "Float16")
@@ -115,13 +115,13 @@ class Network:
         """Numbers of a weight file, as a memory map; only files in the netplist's folder are read."""
         files = self.record.get("Weights", [])
         if not isinstance(index, int) or not 0 <= index < len(files):
-            raise LoadError(f"weight file {index!r} is not in the list of {len(files)} weight files")
+            raise LoadError(f"weight file {index!r} is out of range; Weights has {len(files)} files")
         folder = self.file.resolve().parent
         path = (folder / str(files[index])).resolve()
         if not path.is_relative_to(folder):
-            raise LoadError(f"weight file {files[index]!r} points outside the netplist's folder, which is refused")
+            raise LoadError(f"weight file {files[index]!r} points outside the netplist's folder; it must be inside")
         if not path.is_file():
-            raise LoadError(f"weight file {files[index]!r} does not exist")
+            raise LoadError(f"weight file {files[index]!r} does not exist; copy it to the netplist's folder")
         size = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
         if not isinstance(offset, int) or offset < 0 or offset + size > path.stat().st_size:
             raise LoadError(
@@ -136,7 +136,7 @@ class Network:
         record = self.record.get(name)
         where = f"{self.file.name}: {name}"
         if not isinstance(record, dict):
-            raise LoadError(f"{where}: the unit is listed but not described")
+            raise LoadError(f"{where}: the unit is listed but not described; add its dictionary to the network")
         try:
             unit = Unit(name, record)
             where = f"{where} ({unit.kind})"
@@ -163,7 +163,9 @@ class Network:
         symbol = str(source[0]) if isinstance(source, list) and source else str(source)
         tensor = self.values.get(symbol, self.values.get(str(record.get("Name", ""))))
         if tensor is None:
-            raise LoadError(f"{self.file.name}: output {name!r} is not the result of any unit")
+            raise LoadError(
+                f"{self.file.name}: output {name!r} is not the result of any unit; name a unit as its Bottom"
+            )
         return tensor if tensor.name == name else tensor.named(name)
 
 

@@ -96,7 +96,9 @@ def _blockwise(op: Op) -> Encoded | np.ndarray:
 def _scatter_by_mask(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
     places = mask.astype(bool)
     if int(places.sum()) != values.size:
-        raise LoadError(f"the mask marks {int(places.sum())} places, but there are {values.size} values")
+        raise LoadError(
+            f"the mask marks {int(places.sum())} places; it must have one for each of {values.size} values"
+        )
     dense = np.zeros(places.shape, values.dtype)
     dense[places] = values.reshape(-1)
     return dense
@@ -121,7 +123,7 @@ def _sparse_lookup(op: Op) -> list[np.ndarray]:
 def _cast(op: Op) -> np.ndarray:
     dtype = op.text("output_dtype")
     if dtype not in ("fp16", "fp32"):
-        raise LoadError(f"output_dtype is {dtype!r}; a stored weight can be cast to fp16 or fp32")
+        raise LoadError(f"output_dtype is {dtype!r}; choose one: fp16, fp32")
     return op.known("source_val").astype(np.float16 if dtype == "fp16" else np.float32)
 
 

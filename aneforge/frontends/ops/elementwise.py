@@ -43,7 +43,7 @@ def _cast(op: Op) -> Tensor:
     if dtype == "bool":
         return truth(x)
     if dtype == "string":
-        raise LoadError("a cast to string is not supported")
+        raise LoadError("a cast to string is not supported; leave strings to the host")
     if x.dtype == "bool":
         return x.cast()
     if is_whole(dtype) and not is_whole(op.dtype("x")):

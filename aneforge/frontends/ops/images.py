@@ -15,6 +15,7 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "boxed", "enlarged", "grid", "nearest", "resized"]
 
+_SAMPLING_MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 _MOST_POINTS = 1 << 16
 _MOST_WEIGHTS = 1 << 24
 
@@ -34,7 +35,7 @@ def grid(extent: float, out: int, mode: str) -> np.ndarray:
         return (steps + 0.5) * (max(1.0, extent - 1) / out)
     if mode == "UNALIGN_CORNERS":
         return (steps + 0.5) * (extent / out) - 0.5
-    raise LoadError(f"sampling mode {mode!r} is not supported")
+    raise LoadError(f"sampling mode {mode!r} is not supported; choose one: {', '.join(_SAMPLING_MODES)}")
 
 
 def _mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:

@@ -182,7 +182,9 @@ def _count_from_start(indices: np.ndarray, extent: int) -> np.ndarray:
     integers = np.asarray(indices).astype(np.int64)
     integers = np.where(integers < 0, integers + extent, integers)
     if integers.size and (integers.min() < 0 or integers.max() >= extent):
-        raise LoadError(f"an index is out of range for an axis of {extent} elements")
+        raise LoadError(
+            f"an index is out of range for an axis of {extent} elements; it must be {-extent} to {extent - 1}"
+        )
     return integers
 
 

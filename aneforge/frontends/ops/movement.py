@@ -115,7 +115,7 @@ def _slice_axes(x: Tensor, picked: Sequence[slice]) -> Tensor:
     for axis, picked_slice in enumerate(picked):
         places = range(x.shape[axis])[picked_slice]
         if not len(places):
-            raise LoadError(f"the result is empty along axis {axis}; empty tensors are not supported")
+            raise LoadError(f"the result is empty along axis {axis}; every axis must have at least one element")
         end = places.stop if places.stop >= 0 else -x.shape[axis] - 1
         x = sliced(x, axis, places.start, end, places.step)
     return x

@@ -60,7 +60,9 @@ def _layer(kind: str) -> Rule:
 
     def rule(op: Op) -> list[Tensor]:
         if kind == "GRU" and op.truth("reset_after"):
-            raise NoForm("reset_after is not supported: no source says where its two biases are added")
+            raise NoForm(
+                "reset_after is not supported: no source says where its two biases are added; set it to false"
+            )
         direction = op.text("direction", "forward")
         if direction not in _DIRECTIONS:
             raise LoadError(f"direction is {direction!r}; choose one: {', '.join(_DIRECTIONS)}")

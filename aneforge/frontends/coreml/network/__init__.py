@@ -130,7 +130,9 @@ class _Network(Language):
             images = [key for key, feature in records.features.items() if records.ports[key].image]
             target = preprocessing.featureName or (images[0] if images else "")
             if target not in records.features:
-                raise LoadError(f"{importer.file}: preprocessing names {target!r}, which is not an input")
+                raise LoadError(
+                    f"{importer.file}: preprocessing names {target!r}; choose one: {', '.join(records.features)}"
+                )
             if target == name:
                 blob = self._preprocess(importer, blob, preprocessing, records.features[name])
         return blob

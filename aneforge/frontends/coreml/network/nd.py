@@ -23,7 +23,7 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["LAYERS"]
 
 Rule = Callable[[Layer], Any]
-_WHOLE = ("indices", "lengths")  # arguments that are integers in any network
+_INTEGER_ARGUMENTS = ("indices", "lengths")  # arguments that are integers in any network
 
 
 def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int = 1) -> list[Blob]:
@@ -32,8 +32,10 @@ def _apply_op(layer: Layer, kind: str, arguments: dict[str, Any], outputs: int =
     types: dict[str, list[Type | None]] = {}
     for name, value in arguments.items():
         values = value if isinstance(value, list) and value and isinstance(value[0], Blob) else [value]
-        operands[name] = [value.operand() if isinstance(value, Blob) else np.asarray(value) for value in values]
-        dtype = "int32" if name in _WHOLE else "fp32"
+        operands[name] = [
+            element.operand() if isinstance(element, Blob) else np.asarray(element) for element in values
+        ]
+        dtype = "int32" if name in _INTEGER_ARGUMENTS else "fp32"
         types[name] = [
             TensorType(dtype, tuple(operand.shape)) if isinstance(operand, Tensor) else None
             for operand in operands[name]
@@ -301,7 +303,7 @@ def _reverse_sequence(layer: Layer) -> list[Blob]:
 
 
 _GELU = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
-_PLAIN = "ceil floor sign round exp2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf".split()  # noqa: SIM905
+_SAME_NAMES = "ceil floor sign round exp2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf".split()  # noqa: SIM905
 _BINARY = {"mod": "mod", "min": "minimum", "max": "maximum", "add": "add", "pow": "pow", "divide": "real_div"}
 _BINARY |= {"floorDiv": "floor_div", "multiply": "mul", "subtract": "sub"}
 _COMPARED = {"equal": "equal", "notEqual": "not_equal", "lessThan": "less", "lessEqual": "less_equal"}
@@ -311,7 +313,7 @@ _REDUCED |= {"LogSum": "log_sum", "SumSquare": "sum_square", "LogSumExp": "log_s
 _RANDOM = {"Normal": "random_normal", "Uniform": "random_uniform", "Bernoulli": "random_bernoulli"}
 
 LAYERS: dict[str, Rule] = {
-    **{name: _op_of_one(name) for name in _PLAIN},
+    **{name: _op_of_one(name) for name in _SAME_NAMES},
     **{f"{name}Broadcastable": _op_of_two(kind) for name, kind in _BINARY.items()},
     **{name: _op_of_two(kind) for name, kind in _COMPARED.items()},
     **{f"logical{name}": _op_of_two(f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},

@@ -27,7 +27,7 @@ def activation(params: Any, channels: int = 0) -> Callable[[Tensor], Tensor]:
     """The function that an activation names. A function with a number for each channel works on planes."""
     form = params.WhichOneof("NonlinearityType")
     if form is None:
-        raise LoadError("the activation names no function")
+        raise LoadError("the activation must name a function")
     settings = getattr(params, form)
     functions: dict[str, Callable[[Tensor], Tensor]] = {
         "linear": lambda x: x.linear_activation(settings.alpha, settings.beta),

@@ -149,7 +149,7 @@ def _pooling(layer: Layer) -> Blob:
         pooled = average_pool(x, size, stride=stride, pads=pads, ceil=ceil, count_pad=counted)
     else:
         if ceil:
-            raise LoadError("an L2 pool with includeLastPixel padding is not supported")
+            raise LoadError("an L2 pool with includeLastPixel padding is not supported; use valid or same")
         squares = padded(x.square(), [(0, 0), (0, 0), *pads])
         pooled = (average_pool(squares, size, stride=stride) * float(math.prod(size))).sqrt()
     return of_planes(pooled, layer.x.shape)
@@ -236,7 +236,9 @@ def _batchnorm(layer: Layer) -> Blob:
     gamma, beta = (numbers_of(getattr(layer, name), (channels,), f"the {name}") for name in ("gamma", "beta"))
     if layer.computeMeanVar:
         if not layer.instanceNormalization:
-            raise LoadError("computing statistics over the batch is not supported; store mean and variance")
+            raise LoadError(
+                "computing statistics over the batch is not supported; save mean and variance in the model"
+            )
         return of_planes(af.instance_norm(x, gamma, beta, layer.epsilon), layer.x.shape)
     mean, variance = (numbers_of(getattr(layer, name), (channels,), f"the {name}") for name in ("mean", "variance"))
     return of_planes(af.batch_norm(x, gamma, beta, mean, variance, layer.epsilon), layer.x.shape)

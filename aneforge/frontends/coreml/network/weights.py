@@ -24,7 +24,9 @@ def weight_of(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray | En
     """A weight of a known shape, in its stored form."""
     count = math.prod(shape)
     if params.int8RawValue:
-        raise LoadError(f"{what} is stored as int8 for inputs rounded to 8 bits, which is not supported")
+        raise LoadError(
+            f"{what} is stored as int8 for inputs rounded to 8 bits, which is not supported; use float weights"
+        )
     if params.HasField("quantization") and params.rawValue:
         return _decode(params, shape, what)
     if params.float16Value:
