@@ -429,7 +429,7 @@ def test_missing_files(whole: Path, tmp_path: Path) -> None:
     (whole / WEIGHTS).unlink()
     with pytest.raises(LoadError, match=r"fc_weight_0 \(const\): weight file .*weight.bin' does not exist"):
         coreml.read(whole)
-    with pytest.raises(LoadError, match="absent.mlmodel': no such file"):
+    with pytest.raises(LoadError, match=r"absent.mlmodel': no such file"):
         coreml.read(tmp_path / "absent.mlmodel")
     (tmp_path / "empty.mlpackage").mkdir()
     with pytest.raises(LoadError, match=r"empty.mlpackage: not a Core ML package; a package has a Manifest.json"):

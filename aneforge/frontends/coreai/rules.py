@@ -295,7 +295,7 @@ def _interpolate_coordinates(op: Op) -> Tensor:
     return x.reshape(1, x.size).linear(total).reshape(len(coordinates))
 
 
-# Parts and spreads.
+# Slices, splits and broadcasts.
 
 
 def _reshape(op: Op) -> Tensor:

@@ -81,8 +81,8 @@ _NOTES = {
 
 
 def coverage() -> list[tuple[str, str, str]]:
-    """(op, "native form" | "equivalent" | "host" | "refused", reason) for each op of the 187-op matrix, and for those
-    that coremltools writes beside it."""
+    """(op, "native form" | "equivalent" | "host" | "refused", reason) for each op of the 187-op matrix, and for the
+    other ops that coremltools writes."""
     from aneforge.frontends.coreml.control import CONTROL
     from aneforge.frontends.ops import BEYOND_MIL, RULES
     from aneforge.frontends.ops.known import STATIC

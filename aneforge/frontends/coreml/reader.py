@@ -20,9 +20,9 @@ from aneforge.graph.graph import Graph
 
 __all__ = ["read_model", "read_program"]
 
-_MOST_SPECIFICATION = (1 << 31) - 1  # bytes: protobuf reads no more
+_MOST_SPECIFICATION = (1 << 31) - 1  # bytes, the limit of protobuf
 _NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
-_NEWEST = 10  # specification version, and what a program of it calls its opset
+_NEWEST = 10  # specification version; the opsets of its programs are below
 _NEWEST_OPSETS = {"coreml": _NEWEST - 1, "ios": 26}
 _PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 

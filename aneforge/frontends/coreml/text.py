@@ -34,7 +34,7 @@ _TOKEN = re.compile(
     r"|(?P<word>[A-Za-z_%][A-Za-z0-9_.@$%/:]*)|(?P<arrow>->)|(?P<mark>[-()\[\]{}<>,;=?])"
 )
 _LONGEST_NUMBER = 64  # characters
-_MOST_DEPTH = 32  # of types, lists and blocks within each other
+_MOST_DEPTH = 32  # of nested types, lists and blocks
 _MOST_ELEMENTS = 1 << 28
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -46,7 +46,7 @@ class _Token(NamedTuple):
 
 
 class _Typed(NamedTuple):
-    """A literal with its type in front."""
+    """A literal with its type."""
 
     type: Type
     value: Any

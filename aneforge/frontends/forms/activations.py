@@ -43,7 +43,7 @@ def gelu(x: Tensor, approximation: str = "exact") -> Tensor:
 
 
 def swish(x: Tensor, beta: float = 1.0) -> Tensor:
-    """x * sigmoid(beta * x); the engine has a table for a beta of one."""
+    """x * sigmoid(beta * x). The engine has a table for beta 1."""
     return x.silu() if beta == 1.0 else x * scaled(x, beta).sigmoid()
 
 
@@ -68,7 +68,7 @@ def mish(x: Tensor) -> Tensor:
 
 
 SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
-"""The constants that every format means by selu."""
+"""The constants of selu, the same in every format."""
 
 
 def selu(x: Tensor, alpha: float = SELU["alpha"], scale: float = SELU["gamma"]) -> Tensor:
@@ -76,7 +76,7 @@ def selu(x: Tensor, alpha: float = SELU["alpha"], scale: float = SELU["gamma"]) 
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)): the elu of x / alpha, by alpha."""
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)), which is alpha * elu(x / alpha)."""
     if alpha == 0.0:
         raise LoadError("alpha must not be 0")
     return scaled(scaled(x, 1 / alpha).elu(1.0), alpha)
@@ -100,7 +100,7 @@ def prelu(x: Tensor, slope: Value) -> Tensor:
 
 
 def threshold(x: Tensor, limit: float, value: float = 0.0) -> Tensor:
-    """``x`` where it is above the limit, strictly; else a number."""
+    """``x`` where it is greater than the limit, otherwise ``value``."""
     return af.where(compared("greater", x, limit), x, const(np.full((1,) * x.ndim, value)))
 
 

@@ -20,7 +20,7 @@ Array = np.ndarray
 
 
 def as_heads(x: Tensor, heads: int) -> Tensor:
-    """[samples, places, features] by head."""
+    """[samples, places, features] as [samples, heads, places, features of a head]."""
     samples, places, features = x.shape
     if heads < 1 or features % heads:
         raise LoadError(f"{features} features do not divide into {heads} heads; the heads must divide the features")
@@ -28,7 +28,7 @@ def as_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def as_line(x: Tensor) -> Tensor:
-    """[samples, heads, places, features] with the heads side by side."""
+    """[samples, heads, places, features] as [samples, places, heads * features]."""
     samples, heads, places, features = x.shape
     return x.transpose([0, 2, 1, 3]).reshape(samples, places, heads * features)
 
@@ -108,13 +108,13 @@ def rotary(x: Tensor, cos: Value, sin: Value, places: Array | None, *, interleav
 
 
 def _angles(table: Value, places: Array | None) -> Value:
-    """[samples or 1, 1, places, pairs]."""
+    """The angles of each place, as [samples or 1, 1, places, pairs]."""
     if isinstance(table, Tensor):
         angles = table if places is None else gathered(table, 0, places)
         return angles.reshape(angles.shape[0], 1, *angles.shape[1:])
     numbers = np.asarray(table)
     picked = numbers if places is None else numbers[places]
-    picked = picked[:1] if (picked == picked[:1]).all() else picked  # one line serves all samples
+    picked = picked[:1] if (picked == picked[:1]).all() else picked  # all samples share one line
     return picked.reshape(picked.shape[0], 1, *picked.shape[1:])
 
 

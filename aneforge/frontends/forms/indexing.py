@@ -79,7 +79,7 @@ def _count_from_start(indices: Array, extent: int) -> Array:
 
 
 def scattered_elements(x: Tensor, axis: int, indices: Array, updates: Value, reduction: str = "none") -> Tensor:
-    """The opposite of :func:`gathered_elements`: elements are replaced by, or joined with, the updates."""
+    """The opposite of :func:`gathered_elements`: the updates replace elements, or are combined with them."""
     _check_count(indices)
     places = _count_from_start(indices, x.shape[axis])
     tensor = as_tensor(updates)
@@ -94,7 +94,7 @@ def scattered_elements(x: Tensor, axis: int, indices: Array, updates: Value, red
 
 
 def scattered_nd(x: Tensor, indices: Array, updates: Value, reduction: str = "none") -> Tensor:
-    """Lines of ``indices`` name the places along the first axes where the updates go."""
+    """Each line of ``indices`` names the place along the first axes where an update goes."""
     depth = indices.shape[-1]
     lead, trailing = x.shape[:depth], x.shape[depth:]
     parts = [_count_from_start(indices[..., i], x.shape[i]) for i in range(depth)]

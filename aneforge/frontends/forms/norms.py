@@ -1,4 +1,4 @@
-"""Normalisations and softmax, whatever axes they run along and whether their gains are known."""
+"""Normalisations and softmax along any axes, with known or computed gains."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def group_norm(x: Tensor, groups: int, scale: Value | None, bias: Value | None, 
 
 
 def instance_norm(x: Tensor, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
-    """Every channel of every sample by itself."""
+    """Normalise each channel of each sample separately."""
     eps = single(eps)
     if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
         result = af.instance_norm(_planes(x), _gains(scale, x, 1, 1.0), _gains(bias, x, 1, 0.0), eps)

@@ -1,4 +1,4 @@
-"""Known numbers and truth values: what fp16 makes of a constant, and when a value is true."""
+"""Known numbers and truth values: how a constant is rounded to fp16, and when a value is true."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def fp16_exact(number: float) -> bool:
 
 
 def single(number: float) -> float:
-    """In single precision, as files hold an attribute and as PyTorch computes with a number: the last digits of a
-    double reach the bits of some functions."""
+    """A number rounded to single precision, as files store attributes and as PyTorch computes. The last digits of a
+    double would change the bits of some functions."""
     with np.errstate(over="ignore"):
         return float(np.float32(number))
 

@@ -1,4 +1,4 @@
-"""Functions of each element by itself, by the names that most formats share."""
+"""Elementwise functions, by the names that most formats share."""
 
 from __future__ import annotations
 

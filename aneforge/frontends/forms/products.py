@@ -15,8 +15,8 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["cumulative_sum", "einsum", "linear", "matmul"]
 
 _LONGEST = 8192
-_WIDEST_LINE = 16384  # what every chip takes along the width (limits.json spatial_extent)
-_WIDEST_KERNEL = 13  # what every chip takes as a kernel (limits.json conv_kernel_w_fp16)
+_WIDEST_LINE = 16384  # the widest line that every chip takes (limits.json spatial_extent)
+_WIDEST_KERNEL = 13  # the widest kernel that every chip takes (limits.json conv_kernel_w_fp16)
 
 
 def matmul(a: Value, b: Value) -> Tensor:
@@ -40,7 +40,7 @@ def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
     """x @ weight.T + bias with a weight [out, in]. An input of rank 5 is reshaped to rows, since products take rank
     4."""
     if isinstance(bias, np.ndarray) and not bias.any():
-        bias = None  # some formats always write one; the accumulators start at zero
+        bias = None  # some formats always write a bias; the accumulators start at zero
     image = _flattened_image(x)
     if image is not None and isinstance(weight, np.ndarray) and (bias is None or isinstance(bias, np.ndarray)):
         kernel = weight.reshape(weight.shape[0], *image.shape[1:])

@@ -57,7 +57,7 @@ def resize_weights(
 
 
 def _source_positions(extent: int, out: int, scale: float, how: str, region: tuple[float, float] | None) -> Array:
-    """Where along the line each result is taken."""
+    """The position along the line of each result."""
     indices = np.arange(out, dtype=np.float64)
     length = scale * extent  # of the result, before rounding down to an integer
     if how == "tf_crop_and_resize":

@@ -21,7 +21,7 @@ __all__ = ["average_pool", "convolution", "max_pool", "same_pads", "transposed_c
 Pads = Sequence[tuple[int, int]]
 
 _MOST_PLANES = 1 << 16
-_MOST_SAMPLES = 64  # of a batch whose kernel is computed: one convolution each
+_MOST_SAMPLES = 64  # of a batch with a computed kernel; each sample is one convolution
 
 
 def same_pads(

@@ -246,7 +246,7 @@ def _minmax(network: Network, unit: Unit) -> Tensor:
 
 
 def _product(network: Network, unit: Unit) -> Tensor:
-    """[N, M, 1, K] by [N, K, 1, P]: rows of the left are channels (listing 22.1)."""
+    """The product of [N, M, 1, K] and [N, K, 1, P]; the rows of the left operand are its channels (listing 22.1)."""
     left, right = network.bottoms(unit, 2)
     if left.shape[2] != 1 or right.shape[2] != 1:
         raise LoadError("the height of both operands must be 1")

@@ -53,7 +53,7 @@ class _Records:
         self.exact = network.arrayInputShapeMapping == 1
         self.ports = ports_of(self.description.input)
         self.features = {feature.name: feature for feature in self.description.input}
-        self.shapes: dict[str, tuple[int, ...]] = {}  # of outputs, where the description says them
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of outputs, where the description states them
 
     def function(self, fixed: Mapping[str, Any]) -> Function:
         inputs = [(name, self._type(name, port, fixed)) for name, port in self.ports.items()]
@@ -189,7 +189,7 @@ def _branch(importer: Importer, operation: Operation, op: Layer, scope: Scope) -
 
 
 def _loop(importer: Importer, operation: Operation, op: Layer, scope: Scope) -> list[Any]:
-    """A loop whose end follows from known values, written out."""
+    """Write out a loop whose number of rounds follows from known values."""
     test, body = operation.blocks
     rounds, condition = int(op.maxLoopIterations), op.conditionVar
     if op.inputs:

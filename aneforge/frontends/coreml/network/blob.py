@@ -21,7 +21,7 @@ __all__ = ["Blob", "Layer", "folded_shape", "of_planes"]
 
 
 def folded_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """[all before the last three, channels, height, width]."""
+    """The shape [n, channels, height, width], where n counts all axes before the last three."""
     if len(shape) < 3:
         raise LoadError(f"a value of shape {list(shape)} has no channels, height and width")
     return (math.prod(shape[:-3]), *shape[-3:])
@@ -50,7 +50,7 @@ class Blob:
         return self.full() if isinstance(self.value, Tensor) else self.value
 
     def planes(self) -> Tensor:
-        """[n, channels, height, width]."""
+        """The value as [n, channels, height, width]."""
         return shaped(as_tensor(self.value), folded_shape(self.shape))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Blob:
