@@ -243,7 +243,7 @@ def test_a_program_of_several_functions(tmp_path: Path) -> None:
         ct.utils.save_multifunction(told, str(place))
     assert coreml.read(place).outputs[0].op == "exp"
     assert coreml.read(place, function="up").outputs[0].op == "relu"
-    with pytest.raises(LoadError, match=r"both.mlpackage: no function 'side'; there is down, up"):
+    with pytest.raises(LoadError, match=r"both.mlpackage: no function 'side'; choose one: down, up"):
         coreml.read(place, function="side")
 
 
@@ -359,13 +359,13 @@ def test_a_specification_cut_short_or_scrambled(whole: Path) -> None:
     ("change", "message"),
     [
         (lambda m: "no json", "Manifest.json cannot be read"),
-        (lambda m: json.dumps([1]), "Manifest.json is no record"),
-        (lambda m: json.dumps({**m, "rootModelIdentifier": "x"}), "names no root model"),
+        (lambda m: json.dumps([1]), "Manifest.json must be a JSON object"),
+        (lambda m: json.dumps({**m, "rootModelIdentifier": "x"}), "Manifest.json has no root model"),
         (lambda m: "[" * 100000, "Manifest.json cannot be read"),
         (lambda m: json.dumps(_path(m, "../../../../etc/passwd")), "points outside the package"),
         (lambda m: json.dumps(_path(m, "/etc/passwd")), "points outside the package"),
-        (lambda m: json.dumps(_path(m, "nothing.mlmodel")), "its model 'nothing.mlmodel' is not there"),
-        (lambda m: json.dumps(_path(m, 7)), "gives no path"),
+        (lambda m: json.dumps(_path(m, "nothing.mlmodel")), "the model file 'nothing.mlmodel' does not exist"),
+        (lambda m: json.dumps(_path(m, 7)), "Manifest.json has no path for its root model"),
     ],
 )
 def test_wrong_manifests(whole: Path, change: Any, message: str) -> None:
@@ -406,16 +406,16 @@ def _record(**changes: int) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:40], "is cut short"),
-        (lambda data: data[:100], "no record can start there"),
-        (lambda data: data[:300], "its data ends at 640, the file at 300 bytes"),
-        (lambda data: b"\1\0\0\0\7\0\0\0" + data[8:], "storage format 7; read is 2"),
-        (_record(sentinel=7), "a record starts with 0xdeadbeef, here is 0x7"),
-        (_record(dtype=1), "the file holds fp16, the program says fp32"),
-        (_record(dtype=99), "the file holds type 99, the program says fp32"),
-        (_record(size=8), r"8 bytes, \[16, 8\] of fp32 needs 512"),
-        (_record(size=2**63), "bytes, "),
-        (_record(start=2**63), "its data ends at"),
+        (lambda data: data[:40], "is truncated"),
+        (lambda data: data[:100], "no record can start at this offset"),
+        (lambda data: data[:300], "the data ends at byte 640, but the file has 300 bytes"),
+        (lambda data: b"\1\0\0\0\7\0\0\0" + data[8:], "storage format 7; only 2 is supported"),
+        (_record(sentinel=7), r"not a weight record \(it starts with 0x7; expected 0xdeadbeef\)"),
+        (_record(dtype=1), "the file stores fp16, but the program states fp32"),
+        (_record(dtype=99), "the file stores type 99, but the program states fp32"),
+        (_record(size=8), r"the record has 8 bytes; \[16, 8\] of fp32 needs 512"),
+        (_record(size=2**63), r"bytes; \[16, 8\] of fp32 needs 512"),
+        (_record(start=2**63), "the data ends at byte"),
     ],
 )
 def test_wrong_weight_files_name_the_weight(whole: Path, change: Any, message: str) -> None:
@@ -427,18 +427,18 @@ def test_wrong_weight_files_name_the_weight(whole: Path, change: Any, message: s
 
 def test_missing_files(whole: Path, tmp_path: Path) -> None:
     (whole / WEIGHTS).unlink()
-    with pytest.raises(LoadError, match=r"fc_weight_0 \(const\): weight file .*weight.bin' is not there"):
+    with pytest.raises(LoadError, match=r"fc_weight_0 \(const\): weight file .*weight.bin' does not exist"):
         coreml.read(whole)
-    with pytest.raises(LoadError, match="no file"):
+    with pytest.raises(LoadError, match=r"absent.mlmodel': no such file"):
         coreml.read(tmp_path / "absent.mlmodel")
     (tmp_path / "empty.mlpackage").mkdir()
-    with pytest.raises(LoadError, match=r"empty.mlpackage: no Manifest.json"):
+    with pytest.raises(LoadError, match=r"empty.mlpackage: not a Core ML package; a package has a Manifest.json"):
         coreml.read(tmp_path / "empty.mlpackage")
 
 
 def test_an_op_without_a_rule_names_itself_and_why(tmp_path: Path) -> None:
     place = package(tmp_path, lambda x: mb.non_zero(x=x, name="where"), [numbers(4)])
-    with pytest.raises(LoadError, match=r"model.mlpackage: where \(non_zero\): how many elements it gives depends"):
+    with pytest.raises(LoadError, match=r"model.mlpackage: where \(non_zero\): the number of results depends"):
         coreml.read(place)
 
 

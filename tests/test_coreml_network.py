@@ -111,7 +111,10 @@ def test_other_kinds_of_models_are_one_clear_refusal(tmp_path: Path) -> None:
     model.treeEnsembleRegressor.SetInParent()
     place = tmp_path / "tree.mlmodel"
     place.write_bytes(model.SerializeToString())
-    with pytest.raises(LoadError, match=r"tree.mlmodel: a treeEnsembleRegressor: only neural networks"):
+    with pytest.raises(
+        LoadError,
+        match=r"tree.mlmodel: a treeEnsembleRegressor is not supported; use an ML program or a neural network",
+    ):
         coreml.read(place)
     model.pipeline.SetInParent()
     place.write_bytes(model.SerializeToString())
@@ -126,7 +129,7 @@ def test_a_layer_without_a_rule_names_itself(tmp_path: Path) -> None:
         layer.input.append("x")
         layer.output.append("y")
 
-    with pytest.raises(LoadError, match=r"model.mlmodel: mine \(custom\): the app brings its own code"):
+    with pytest.raises(LoadError, match=r"model.mlmodel: mine \(custom\): custom layers are not supported"):
         coreml.read(network(tmp_path, build, {"x": (4,)}, (4,), False))
 
 

@@ -158,14 +158,14 @@ def test_every_published_layer_is_read_or_refused_with_a_reason():
 
 BAD = {
     "unit": ({"u": unit("Conv", "x", {"Type": "Conv"})}, r"u \(Conv\): OutputChannels"),
-    "bottom": ({"u": unit("Neuron", "z", {"Type": "ReLU"})}, r"u \(Neuron\): reads 'z'"),
-    "param": ({"u": unit("Neuron", "x")}, r"u \(Neuron\): needs the parameter Type \(InvalidParamSyntax\)"),
-    "enum": ({"u": unit("Neuron", "x", {"Type": "Wave"})}, r"Type is 'Wave'; known are ReLU"),
-    "type": ({"u": unit("Telepathy", "x")}, r"u \(Telepathy\): no unit of this type"),
-    "published": ({"u": unit("Resize", "x")}, r"not published in the netplist's spelling"),
+    "bottom": ({"u": unit("Neuron", "z", {"Type": "ReLU"})}, r"u \(Neuron\): bottom 'z' must be an input"),
+    "param": ({"u": unit("Neuron", "x")}, r"u \(Neuron\): parameter Type is missing; add it \(InvalidParamSyntax\)"),
+    "enum": ({"u": unit("Neuron", "x", {"Type": "Wave"})}, r"Type is 'Wave'; choose one: ReLU"),
+    "type": ({"u": unit("Telepathy", "x")}, r"u \(Telepathy\): this type of unit is not supported"),
+    "published": ({"u": unit("Resize", "x")}, r"the names of its parameters in a netplist are not published"),
     "steps": ({"u": unit("Pool", "x", {"Type": "Max", "KernelWidth": 2, "KernelHeight": 2, "Step": [1, 2]})},
-              r"unequal steps"),
-    "float": ({"u": unit("GOC", "x", {"ScaleScalar": 0.5})}, r"ScaleScalar is 0.5, not a whole number"),
+              r"Step \[1, 2\] has unequal values"),
+    "float": ({"u": unit("GOC", "x", {"ScaleScalar": 0.5})}, r"ScaleScalar is 0.5; it must be an integer"),
     "depth": ({"u": unit("Pool", "x", {"Type": "Max", "KernelWidth": 2, "KernelHeight": 2, "KernelDepth": 2})},
               r"C08"),
 }  # fmt: skip
@@ -184,11 +184,13 @@ def test_weights_stay_in_the_folder(tmp_path):
     folder = tmp_path / "inner"
     folder.mkdir()
     (tmp_path / "secret.bin").write_bytes(b"\0" * 64)
-    for name, message in (("../secret.bin", "outside"), ("absent.bin", "is not there")):
+    for name, message in (("../secret.bin", "outside"), ("absent.bin", "does not exist")):
         with pytest.raises(LoadError, match=message):
             af.load(written(folder, units, {"x": (1, 4, 4, 4)}, {"y": "c"}, [name]))
     (folder / "short.bin").write_bytes(b"\0" * 10)
-    with pytest.raises(LoadError, match=r"64 bytes from 0 of 'short.bin', which has 10"):
+    with pytest.raises(
+        LoadError, match=r"weight file 'short.bin' has 10 bytes; the 64 bytes at offset 0 are not inside it"
+    ):
         af.load(written(folder, units, {"x": (1, 4, 4, 4)}, {"y": "c"}, ["short.bin"]))
 
 
@@ -201,7 +203,7 @@ def test_files_that_are_no_netplists(tmp_path):
     units = {"u": unit("Neuron", "x", {"Type": "ReLU"})}
     with pytest.raises(LoadError, match=r"version 2\.0"):
         af.load(written(tmp_path, units, {"x": (1, 4, 4, 4)}, {"y": "u"}, Version="2.0"))
-    with pytest.raises(LoadError, match="output 'y' is made by no unit"):
+    with pytest.raises(LoadError, match="output 'y' is not the result of any unit"):
         af.load(written(tmp_path, units, {"x": (1, 4, 4, 4)}, {"y": "v"}))
-    with pytest.raises(LoadError, match="netplist takes no dims"):
+    with pytest.raises(LoadError, match="netplist does not take dims; it is for ONNX"):
         af.load(written(tmp_path, units, {"x": (1, 4, 4, 4)}, {"y": "u"}), dims={"batch": 1})

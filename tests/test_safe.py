@@ -378,7 +378,7 @@ def test_a_model_in_memory_chooses_no_folder(tmp_path):
 
 def test_folder_is_for_models_in_memory(tmp_path):
     onnx.save(small(), tmp_path / "m.onnx")
-    with pytest.raises(LoadError, match="folder is for a ModelProto"):
+    with pytest.raises(LoadError, match="folder is only for a ModelProto"):
         af.onnx_to_tensor(tmp_path / "m.onnx", folder=tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""One door for models that people hold: a file in, the graph object out, with the file's own names on its nodes."""
+"""One entry point for all model files: it reads a file and returns a graph whose nodes have the file's names."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["FORMATS", "Format", "LoadError", "from_torch", "load", "load_graph",
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of model file: how people call it, who reads it, and what the reader takes besides the file."""
+    """One kind of model file: its name, its reader, and the options of the reader."""
 
     name: str
     reader: str
     options: tuple[str, ...] = ("dims", "fixed")
     folder: bool = False
 
-    def read(self, file: Path, **given: Any) -> Graph:
+    def read(self, file: Path, **options: Any) -> Graph:
         module, _, function = self.reader.partition(":")
         reader: Callable[..., Graph] = getattr(import_module(module), function)
         with made_from(file.name):
-            return reader(file, **{name: given[name] for name in self.options})
+            return reader(file, **{name: options[name] for name in self.options})
 
 
 FORMATS: dict[str, Format] = {
@@ -47,7 +47,7 @@ FORMATS: dict[str, Format] = {
     ".plist": Format("netplist", "aneforge.frontends.netplist:read", ()),
     ".net": Format("netplist", "aneforge.frontends.netplist:read", ()),
 }
-"""What is read besides our own archive, by the end of the name."""
+"""The formats that are read besides aneforge's own archive, by file name extension."""
 
 HOST_OPS = {
     "onnx": "aneforge.frontends.onnx.host",
@@ -72,31 +72,31 @@ def load(
     fixed: Mapping[str, Any] | None = None,
     function: str | None = None,
 ) -> Graph:
-    """The graph in a model file. ``dims`` gives values to the symbolic dimensions of its inputs, ``fixed`` to whole
-    inputs that are the same for every run (sizes, axes, masks), ``function`` picks one of several that it holds."""
+    """The graph in a model file. ``dims`` gives values to the symbolic dimensions of its inputs, ``fixed`` to inputs
+    that are the same in every run (sizes, axes, masks). ``function`` names one of several functions in the file."""
     file = Path(path)
-    known = FORMATS.get(file.suffix.casefold())
+    model_format = FORMATS.get(file.suffix.casefold())
     if not file.exists():
-        raise LoadError(f"no file {str(path)!r}")
-    if file.is_dir() and (known is None or not known.folder):
+        raise LoadError(f"{str(path)!r}: no such file; check the path")
+    if file.is_dir() and (model_format is None or not model_format.folder):
         raise LoadError(f"{file.name} is a folder; models that are folders end in {_folders()}")
     if not file.is_dir():
         regular_file(file, file.name)
-    given = {"dims": dict(dims or {}), "fixed": dict(fixed or {}), "function": function}
-    takes = known.options if known else ()
-    unused = [name for name, value in given.items() if value and name not in takes]
+    options = {"dims": dict(dims or {}), "fixed": dict(fixed or {}), "function": function}
+    takes = model_format.options if model_format else ()
+    unused = [name for name, value in options.items() if value and name not in takes]
     if unused:
-        takers = ", ".join(each.name for each in FORMATS.values() if unused[0] in each.options)
-        what = known.name if known else "a saved graph"
-        raise LoadError(f"{file.name}: {what} takes no {unused[0]}; that is for {takers}")
-    if known is None:
+        takers = ", ".join(model_format.name for model_format in FORMATS.values() if unused[0] in model_format.options)
+        format_name = model_format.name if model_format else "a saved graph"
+        raise LoadError(f"{file.name}: {format_name} does not take {unused[0]}; it is for {takers}")
+    if model_format is None:
         with made_from(file.name):
             return load_graph(file)
-    return known.read(file, **given)
+    return model_format.read(file, **options)
 
 
 def _folders() -> str:
-    return " or ".join(end for end, each in FORMATS.items() if each.folder)
+    return " or ".join(end for end, model_format in FORMATS.items() if model_format.folder)
 
 
 def onnx_graph(
@@ -105,7 +105,7 @@ def onnx_graph(
     fixed: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
 ) -> Graph:
-    """The graph in an ONNX file, whatever its name ends in, or in an ``onnx.ModelProto``.
+    """The graph in an ONNX file with any extension, or in an ``onnx.ModelProto``.
 
     A ``ModelProto`` whose weights are in other files is read with ``folder``, the folder that holds them.
     """
@@ -115,9 +115,11 @@ def onnx_graph(
         return read_model(model, dims or {}, fixed or {}, None if folder is None else Path(folder))
     file = Path(model)
     if not file.exists():
-        raise LoadError(f"no file {str(model)!r}")
+        raise LoadError(f"{str(model)!r}: no such file; check the path")
     if folder is not None:
-        raise LoadError(f"{file.name}: folder is for a ModelProto; the weights of a file are looked for beside it")
+        raise LoadError(
+            f"{file.name}: folder is only for a ModelProto; the weights of a file are read from its own folder"
+        )
     regular_file(file, file.name)
     return FORMATS[".onnx"].read(file, dims=dict(dims or {}), fixed=dict(fixed or {}))
 

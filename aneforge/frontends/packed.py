@@ -1,4 +1,4 @@
-"""Numbers as files store them: whole bytes, several fields in a byte, and floats that NumPy lacks."""
+"""Numbers as files store them: in whole bytes, several to a byte, and as floats that NumPy lacks."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ STORED: dict[str, type] = {
     "uint64": np.uint64,
     "string": np.str_,
 }
-"""How NumPy reads the bytes of an element; for bf16 and fp8, before :func:`from_bytes` makes numbers of them."""
+"""The NumPy type that reads the bytes of an element. For bf16 and fp8, :func:`from_bytes` then converts the codes."""
 
 PACKED = {"int2": 2, "int4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "uint4": 4, "uint6": 6}
-"""Bits of types of which several share a byte."""
+"""The bits of types with several elements to a byte."""
 
 
 def unpack(data: np.ndarray, bits: int, count: int, signed: bool = False) -> np.ndarray:
-    """Fields of some bits, the first in the lowest bits, as one byte each."""
+    """Unpack fields of ``bits`` bits, the first in the lowest bits, to one byte each."""
     result = np.empty(count, np.uint8)
-    bytes_at_once = bits << 17  # a whole number of fields, and little memory beside the result
+    bytes_at_once = bits << 17  # holds a whole number of fields, and needs little memory
     fields_at_once = bytes_at_once * 8 // bits
     for step in range(-(-count // fields_at_once)):
         first = step * fields_at_once
-        wanted = min(fields_at_once, count - first)
-        part = data[step * bytes_at_once : step * bytes_at_once + -(-wanted * bits // 8)]
-        places = np.unpackbits(part, bitorder="little")[: wanted * bits].reshape(wanted, bits)
-        result[first : first + wanted] = places @ (1 << np.arange(bits, dtype=np.uint8))
+        batch = min(fields_at_once, count - first)
+        part = data[step * bytes_at_once : step * bytes_at_once + -(-batch * bits // 8)]
+        places = np.unpackbits(part, bitorder="little")[: batch * bits].reshape(batch, bits)
+        result[first : first + batch] = places @ (1 << np.arange(bits, dtype=np.uint8))
     if not signed:
         return result
     half = 1 << (bits - 1)
@@ -58,7 +58,7 @@ def unpack(data: np.ndarray, bits: int, count: int, signed: bool = False) -> np.
 
 
 def _fp8(codes: np.ndarray, exponent_bits: int, bias: int) -> np.ndarray:
-    """Numbers of 8 bits by a table of all 256."""
+    """Decode 8-bit floats by a table of all 256."""
     fraction_bits = 7 - exponent_bits
     code = np.arange(256)
     exponent = (code >> fraction_bits) & ((1 << exponent_bits) - 1)
@@ -72,7 +72,7 @@ def _fp8(codes: np.ndarray, exponent_bits: int, bias: int) -> np.ndarray:
 
 
 def from_bytes(data: np.ndarray, dtype: str, shape: Sequence[int]) -> np.ndarray:
-    """Bytes as an array of a type; a view of them wherever an element has whole bytes."""
+    """Bytes as an array of a type; a view of the bytes unless elements share bytes."""
     count = math.prod(shape)
     if dtype in PACKED:
         return unpack(data, PACKED[dtype], count, dtype.startswith("int")).reshape(shape)

@@ -454,7 +454,7 @@ def test_small_numbers_in_a_byte_each_are_refused(tmp_path: Path) -> None:
     body = lambda x: A.add(x, A.cast(constant(np.ones((2, 3, 4), np.uint8), dtype=A.uint4), np.float32))  # noqa: E731
     asset = build(tmp_path, body, X)
     with pytest.raises(
-        LoadError, match=r"model.aimodel: constant_0 \(constant\): numbers of 4 bits are stored one in each byte"
+        LoadError, match=r"model.aimodel: constant_0 \(constant\): numbers of 4 bits are stored one to a byte"
     ):
         af.load(asset.path)
 

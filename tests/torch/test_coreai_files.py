@@ -182,9 +182,9 @@ def test_functions_are_picked_by_name(tmp_path: Path) -> None:
     two = one.replace("@one", "@two").replace("relu", "exp")
     asset = from_text(tmp_path, f"module {{ {one}\n {two} }}")
     assert af.load(asset.path, function="two").outputs[0].op == "exp"
-    with pytest.raises(LoadError, match=r"2 functions \(one, two\); pick one"):
+    with pytest.raises(LoadError, match=r"the program has 2 functions; choose one: one, two"):
         af.load(asset.path)
-    with pytest.raises(LoadError, match="no function 'three'; there is one, two"):
+    with pytest.raises(LoadError, match="no function 'three'; choose one: one, two"):
         af.load(asset.path, function="three")
 
 
@@ -240,7 +240,7 @@ REFUSALS: dict[str, tuple[Body, Ports, str]] = {
     "statistics": (
         lambda x: A.symmetric_quant_stats(x, f32([-128, 127]), np.int32(1)),
         X,
-        "follow from the data",
+        "depend on the data",
     ),
 }
 
@@ -257,7 +257,7 @@ def test_open_shapes_are_refused(tmp_path: Path) -> None:
     kind = "tensor<?x4xf32>"
     text = f'module {{ coreai.graph @main(%x: {kind} {{coreai.name = "x"}}) -> ({kind} {{coreai.name = "y"}}) {{ '
     asset = from_text(tmp_path, f"{text} %y = coreai.relu %x : ({kind}) -> {kind}\n coreai.output %y : {kind} }} }}")
-    with pytest.raises(LoadError, match=r"input 'x' is tensor<fp32, \[\?, 4\]>, whose shape is open"):
+    with pytest.raises(LoadError, match=r"input 'x' is tensor<fp32, \[\?, 4\]>; its shape must be fixed"):
         af.load(asset.path)
 
 
@@ -293,13 +293,13 @@ def test_blobs_of_anything_else_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("metadata.json", None, "no metadata.json in it"),
-        ("metadata.json", b"{", "metadata.json is no JSON"),
-        ("metadata.json", b"[]", "does not say the version"),
-        ("main.mlirb", None, "no main.mlirb in it"),
-        ("main.mlirb", b"PK\x03\x04 something else", "main.mlirb is no MLIR bytecode"),
-        ("main.mlirb", b"ML\xefR", "does not fit its hash"),
-        ("main.hash", None, "no main.hash that fits"),
+        ("metadata.json", None, r"not a Core AI asset \(no metadata.json\)"),
+        ("metadata.json", b"{", "metadata.json is not JSON"),
+        ("metadata.json", b"[]", "does not state assetVersion"),
+        ("main.mlirb", None, r"not a Core AI asset \(no main.mlirb\)"),
+        ("main.mlirb", b"PK\x03\x04 something else", "main.mlirb is not MLIR bytecode"),
+        ("main.mlirb", b"ML\xefR", "its SHA-256 does not match main.hash"),
+        ("main.hash", None, "main.hash is missing or has the wrong size"),
     ],
 )
 def test_damaged_folders(tmp_path: Path, name: str, content: bytes | None, reason: str) -> None:
@@ -324,13 +324,13 @@ def test_a_program_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path) 
     asset = _asset(tmp_path)
     (asset / "main.mlirb").rename(tmp_path / "elsewhere")
     (asset / "main.mlirb").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(LoadError, match="leads out of the folder"):
+    with pytest.raises(LoadError, match="is a link out of the folder"):
         af.load(asset)
 
 
 def test_a_file_is_no_asset(tmp_path: Path) -> None:
     (tmp_path / "x.aimodel").write_bytes(b"")
-    with pytest.raises(LoadError, match="a Core AI asset is a folder"):
+    with pytest.raises(LoadError, match="not a Core AI asset; an asset is a folder"):
         af.load(tmp_path / "x.aimodel")
 
 

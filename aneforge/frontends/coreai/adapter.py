@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
-"""Core AI assets: all that this project asks of Apple's beta package ``coreai-core`` is asked here.
+"""Core AI assets. This is the only module that uses Apple's beta package ``coreai-core``.
 
-An asset is a folder with a program in MLIR bytecode. The package reads it; what comes out is walked into plain records
-(``frontends.records``), so that the rules need no package and a change of its API touches this file alone.
+An asset is a folder with a program in MLIR bytecode. The package reads it, and the result becomes plain records
+(``frontends.records``). So the rules do not need the package, and a change of its API affects only this file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOST_METADATA = 1 << 24
 _CHUNK = 1 << 22
 _ENDS = ("coreai.output", "coreai.yield", "coreai.condition")
 _ML_DTYPES = {"fp4e2m1fn": "float4_e2m1fn", "fp8e8m0fnu": "float8_e8m0fnu"}
-"""Element types that only the ``ml_dtypes`` package, which comes with Core AI's, can read."""
+"""Element types that only the ``ml_dtypes`` package can read; it is installed with Core AI's package."""
 
 _MOST_SECONDS = 300
 _TRIAL = """
@@ -65,80 +65,82 @@ except Exception as error:
 
 
 def read(file: Path, function: str | None) -> Graph:
-    """The graph of one function of an asset: the one that is named, ``main``, or the only one."""
-    program = _checked(file)
+    """The graph of one function of an asset: the named one, ``main``, or the only one."""
+    program = _checked_program(file)
     with _module(file, program) as module:
         functions = _Records(file.name, mapped_blobs(program)).functions(module)
-    return import_function(file.name, functions, _chosen(file.name, functions, function))
+    return import_function(file.name, functions, _choose_function(file.name, functions, function))
 
 
-def _chosen(file: str, functions: Mapping[str, Function], name: str | None) -> str:
+def _choose_function(file: str, functions: Mapping[str, Function], name: str | None) -> str:
     entries = [label for label, function in functions.items() if function.opset != "private"]
-    there = ", ".join(entries) or "none"
+    available = ", ".join(entries) or "none"
     if name is not None:
         if name not in entries:
-            raise LoadError(f"{file}: no function {name!r}; there is {there}")
+            raise LoadError(f"{file}: no function {name!r}; choose one: {available}")
         return name
     if "main" in entries:
         return "main"
     if len(entries) != 1:
-        raise LoadError(f"{file}: {len(entries)} functions ({there}); pick one: af.load(..., function=...)")
+        raise LoadError(
+            f"{file}: the program has {len(entries)} functions; choose one: {available} (af.load(..., function=...))"
+        )
     return entries[0]
 
 
-# The folder, before the package sees it: a damaged program must not reach native code.
+# Checks of the folder before the package reads it: a damaged program must not reach native code.
 
 
-def _checked(file: Path) -> Path:
+def _checked_program(file: Path) -> Path:
     if not file.is_dir():
-        raise LoadError(f"{file.name}: a Core AI asset is a folder with {_PROGRAM} and {_METADATA}")
+        raise LoadError(f"{file.name}: not a Core AI asset; an asset is a folder with {_PROGRAM} and {_METADATA}")
     for name in (_METADATA, _PROGRAM):
         inside = file / name
         if not inside.is_file():
-            raise LoadError(f"{file.name}: no {name} in it; a Core AI asset has one")
+            raise LoadError(f"{file.name}: not a Core AI asset (no {name})")
         if not inside.resolve().is_relative_to(file.resolve()):
-            raise LoadError(f"{file.name}: {name} leads out of the folder, which is not followed")
-    _metadata(file)
+            raise LoadError(f"{file.name}: {name} is a link out of the folder; it must be inside")
+    _check_metadata(file)
     program = file / _PROGRAM
     with program.open("rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
-            raise LoadError(f"{file.name}: {_PROGRAM} is no MLIR bytecode")
-    _same_hash(file, program)
+            raise LoadError(f"{file.name}: {_PROGRAM} is not MLIR bytecode (bad magic). Save the asset again")
+    _check_hash(file, program)
     return program
 
 
-def _metadata(file: Path) -> None:
-    place = file / _METADATA
-    if place.stat().st_size > _MOST_METADATA:
-        raise LoadError(f"{file.name}: {_METADATA} of {place.stat().st_size:,} bytes")
+def _check_metadata(file: Path) -> None:
+    path = file / _METADATA
+    if path.stat().st_size > _MOST_METADATA:
+        raise LoadError(f"{file.name}: {_METADATA} has {path.stat().st_size:,} bytes; the limit is {_MOST_METADATA:,}")
     try:
-        told = json.loads(place.read_bytes())
+        metadata = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        raise LoadError(f"{file.name}: {_METADATA} is no JSON") from None
-    if not isinstance(told, dict) or "assetVersion" not in told:
-        raise LoadError(f"{file.name}: {_METADATA} does not say the version of the asset")
+        raise LoadError(f"{file.name}: {_METADATA} is not JSON. Save the asset again") from None
+    if not isinstance(metadata, dict) or "assetVersion" not in metadata:
+        raise LoadError(f"{file.name}: {_METADATA} does not state assetVersion. Save the asset again")
 
 
-def _same_hash(file: Path, program: Path) -> None:
-    """The asset keeps the SHA-256 of its program beside it."""
+def _check_hash(file: Path, program: Path) -> None:
+    """Compare the program with the SHA-256 that the asset stores."""
     stored = file / _HASH
     if not stored.is_file() or stored.stat().st_size != hashlib.sha256().digest_size:
         raise LoadError(
-            f"{file.name}: no {_HASH} that fits; without it a damaged program cannot be told from a whole one"
+            f"{file.name}: {_HASH} is missing or has the wrong size; without it a damaged program cannot be detected"
         )
     digest = hashlib.sha256()
     with program.open("rb") as stream:
         while part := stream.read(_CHUNK):
             digest.update(part)
     if digest.digest() != stored.read_bytes():
-        raise LoadError(f"{file.name}: {_PROGRAM} is damaged: it does not fit its hash in {_HASH}")
+        raise LoadError(f"{file.name}: {_PROGRAM} is damaged (its SHA-256 does not match {_HASH})")
 
 
 @contextlib.contextmanager
 def _module(file: Path, program: Path) -> Iterator[Any]:
     """The program as the package's MLIR module, in a context of its own."""
     try:
-        # All of it first: parts that are imported while a module is walked would import each other in a circle.
+        # Import everything first: parts imported while a module is walked would import each other in a circle.
         from coreai.authoring import Context  # isort: skip
         from coreai._compiler._mlir_libs._coreaiIR._bindings.compiler import load_module_from_bytecode
     except ImportError as error:
@@ -146,19 +148,20 @@ def _module(file: Path, program: Path) -> Iterator[Any]:
             f"{file.name}: reading Core AI assets needs the coreai-core package "
             f"({first_line(error)}): {install_hint('coreai')}"
         ) from None
-    _tried(file, program)
+    _try_in_subprocess(file, program)
     context = Context()._mlir_context
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             module = load_module_from_bytecode(context=context, path=program)
-    except Exception as error:  # the package has no class of its own for this
+    except Exception as error:  # the package has no error class for this
         raise LoadError(f"{file.name}: {_PROGRAM} cannot be read by coreai-core: {first_line(error)}") from None
     with context:
         yield module
 
 
-def _tried(file: Path, program: Path) -> None:
-    """The beta package ends the whole process on some programs, whole ones among them: another process reads first."""
+def _try_in_subprocess(file: Path, program: Path) -> None:
+    """Read the program in another process first, because the beta package crashes on some programs, even valid
+    ones."""
     if not sys.executable:
         return
     command = [sys.executable, "-c", _TRIAL, json.dumps(sys.path), str(program)]
@@ -195,11 +198,11 @@ class _Records:
     file: str
     blobs: Mapping[str, np.ndarray]
     names: dict[Any, str] = field(default_factory=dict)
-    """Of every value of the module."""
+    """The name of every value of the module."""
     types: dict[str, Type] = field(default_factory=dict)
 
     def functions(self, module: Any) -> dict[str, Function]:
-        """Those that an app can call by name, and ``private`` ones that only other functions call."""
+        """The functions that an app can call, and ``private`` ones that only other functions call."""
         functions: dict[str, Function] = {}
         try:
             for view in module.body.operations:
@@ -207,13 +210,12 @@ class _Records:
                 if operation.name == "coreai.graph":
                     functions[operation.attributes["sym_name"].value] = self._function(operation)
                 elif operation.name != "coreai.target_spec":
-                    raise LoadError(f"{self.file}: {operation.name} stands beside the graphs and is not supported")
+                    raise LoadError(f"{self.file}: {operation.name} outside a graph is not supported; remove it")
         except (ValueError, KeyError, IndexError, RuntimeError) as error:
             raise LoadError(f"{self.file}: {_PROGRAM} cannot be read: {first_line(error)}") from None
         except (AttributeError, TypeError) as error:
             raise LoadError(
-                f"{self.file}: this version of coreai-core has another API than the one known here "
-                f"({first_line(error)}); aneforge reads with coreai-core 1.0"
+                f"{self.file}: this version of coreai-core is not supported ({first_line(error)}); use coreai-core 1.0"
             ) from None
         if not functions:
             raise LoadError(f"{self.file}: the program has no graph")
@@ -225,15 +227,17 @@ class _Records:
         inputs = _labels(attributes, "arg_attrs", len(body.arguments), "arg")
         for label, argument in zip(inputs, body.arguments, strict=True):
             self.names[argument] = label
-        block = _with_labels(self._block(body, _Counting(), 0))
+        block = _with_labels(self._block(body, _OperationNumbers(), 0))
         labels = _labels(attributes, "res_attrs", len(block.outputs), "output")
         private = "private" in attributes or "priv" in attributes or "sym_visibility" in attributes
-        types = [(label, self._type(each.type)) for label, each in zip(inputs, body.arguments, strict=True)]
+        types = [(label, self._type(argument.type)) for label, argument in zip(inputs, body.arguments, strict=True)]
         return Function(types, block, "private" if private else "", labels)
 
-    def _block(self, block: Any, count: _Counting, depth: int) -> Block:
+    def _block(self, block: Any, count: _OperationNumbers, depth: int) -> Block:
         spend("depth", depth, f"{self.file}: blocks within blocks")
-        inputs: list[tuple[str, Type | None]] = [(self._name(each), self._type(each.type)) for each in block.arguments]
+        inputs: list[tuple[str, Type | None]] = [
+            (self._name(argument), self._type(argument.type)) for argument in block.arguments
+        ]
         operations: list[Operation] = []
         outputs: list[str] = []
         for view in block.operations:
@@ -244,23 +248,25 @@ class _Records:
                 operations.append(self._operation(operation, count, depth))
         return Block(inputs, outputs, operations)
 
-    def _operation(self, operation: Any, count: _Counting, depth: int) -> Operation:
+    def _operation(self, operation: Any, count: _OperationNumbers, depth: int) -> Operation:
         kind = operation.name.removeprefix("coreai.").removeprefix("decomposable.").removeprefix("broadcasting_")
-        attributes = {entry.name: _plain(entry.attr) for entry in operation.attributes if kind != "constant"}
-        own = f"{attributes.get('callee', kind) if kind == 'invoke' else kind}_{count.next(kind)}"
+        attributes = {entry.name: _attribute_text(entry.attr) for entry in operation.attributes if kind != "constant"}
+        default_name = f"{attributes.get('callee', kind) if kind == 'invoke' else kind}_{count.next(kind)}"
         types = [self._type(result.type) for result in operation.results]
         outputs: list[tuple[str, Type | None]] = [
             (self._name(result), kind) for result, kind in zip(operation.results, types, strict=True)
         ]
         if kind == "constant":
-            value = self._constant(operation, types[0], own)
-            return Operation(kind, {}, outputs, {"value": value}, name=own)
+            value = self._constant(operation, types[0], default_name)
+            return Operation(kind, {}, outputs, {"value": value}, name=default_name)
         operands: list[Binding] = [Ref(self._name(value)) for value in operation.operands]
         name, inputs, texts = common_op(kind, operands, attributes, types)
         regions = [region.blocks[0] for region in operation.regions if len(region.blocks)]
         blocks = [self._block(block, count, depth + 1) for block in regions]
-        given = _given_name(operation.location)
-        return Operation(name, inputs, outputs, texts, blocks, name=f"{given}\n{own}" if given else own)
+        debug_name = _debug_name(operation.location)
+        return Operation(
+            name, inputs, outputs, texts, blocks, name=f"{debug_name}\n{default_name}" if debug_name else default_name
+        )
 
     def _name(self, value: Any) -> str:
         return self.names.setdefault(value, f"%{len(self.names)}")
@@ -276,30 +282,30 @@ class _Records:
     def _constant(self, operation: Any, kind: Type, name: str) -> np.ndarray:
         where = f"{self.file}: {name} (constant)"
         if not isinstance(kind, TensorType) or kind.static is None or kind.dtype not in NUMPY:
-            raise LoadError(f"{where}: a stored value of {kind}, which is not supported")
+            raise LoadError(f"{where}: a stored value of {kind} is not supported; use a tensor of fixed shape")
         attribute = operation.attributes["value"]
         key = _resource(attribute)
         count = int(np.prod(kind.static, dtype=object))
         if key is not None and key in self.blobs:
             data = self.blobs[key]
         else:
-            inline = _inline(attribute, count, kind) if key is None else None
+            inline = _inline_array(attribute, count, kind) if key is None else None
             if inline is not None:
                 return inline
-            data = _copied(operation, count, kind, where)
+            data = _copy_bytes(operation, count, kind, where)
         return _as_numbers(data, count, kind, where).reshape(kind.static)
 
 
 @dataclass
-class _Counting:
-    """Numbers for operations in the order of the file; constants have their own."""
+class _OperationNumbers:
+    """Numbers the operations in the order of the file; constants are counted separately."""
 
-    seen: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def next(self, kind: str) -> int:
         group = "constant" if kind == "constant" else ""
-        self.seen[group] += 1
-        return self.seen[group] - 1
+        self.counts[group] += 1
+        return self.counts[group] - 1
 
 
 def _type_of(kind: Any, text: str) -> Type:
@@ -317,7 +323,7 @@ def _type_of(kind: Any, text: str) -> Type:
 
 
 def _written_type(text: str) -> Type:
-    """A tensor's type from its text, for handles whose inner type the package does not give."""
+    """The type of a tensor from its text, for handles whose inner type the package does not expose."""
     match = re.search(r"tensor<((?:(?:\d+|\?)x)*)([A-Za-z]\w*)", text)
     if match is None:
         return OtherType(text)
@@ -326,16 +332,16 @@ def _written_type(text: str) -> Type:
 
 
 def _labels(attributes: Any, key: str, count: int, default: str) -> list[str]:
-    """The names that the file gives its inputs and outputs."""
-    stated = list(attributes[key]) if key in attributes else []
+    """The names of the inputs or outputs in the file."""
+    port_attributes = list(attributes[key]) if key in attributes else []
     labels = []
-    for place in range(count):
-        names = stated[place] if place < len(stated) else {}
-        labels.append(names["coreai.name"].value if "coreai.name" in names else f"{default}{place}")
+    for index in range(count):
+        names = port_attributes[index] if index < len(port_attributes) else {}
+        labels.append(names["coreai.name"].value if "coreai.name" in names else f"{default}{index}")
     return labels
 
 
-def _plain(attribute: Any) -> str:
+def _attribute_text(attribute: Any) -> str:
     """An attribute as text, without the dialect's wrapping: ``constant`` of ``#coreai.padding_mode<constant>``."""
     text = str(attribute)
     symbol = re.match(r'(?:#param\.constant<)?(?:@[\w.$]+::)*@"?([^">]+)"?(?:>|$)', text)
@@ -345,8 +351,8 @@ def _plain(attribute: Any) -> str:
     return wrapped[1] if wrapped else text.strip('"')
 
 
-def _given_name(location: Any) -> str:
-    """What the tool that made the asset calls an operation, where its debug information says it."""
+def _debug_name(location: Any) -> str:
+    """The name of an operation in the debug information of the tool that made the asset; empty if there is none."""
     text = str(location)
     named = re.match(r'loc\("([^"]+)"(?:\(|\)$)', text)
     if named:
@@ -356,18 +362,18 @@ def _given_name(location: Any) -> str:
 
 
 def _with_labels(block: Block) -> Block:
-    """Names that a tool gave to one operation only are the operations' own; others stand before kind and number."""
-    seen: Counter[str] = Counter()
+    """Name each operation by its debug name, with kind and number added where several operations share the name."""
+    uses: Counter[str] = Counter()
     waiting = [block]
     operations: list[Operation] = []
     while waiting:
         for operation in waiting.pop().operations:
             operations.append(operation)
-            seen[operation.name.partition("\n")[0]] += 1
+            uses[operation.name.partition("\n")[0]] += 1
             waiting.extend(operation.blocks)
     for operation in operations:
-        given, _, own = operation.name.partition("\n")
-        operation.name = f"{given}/{own}" if own and seen[given] > 1 else given
+        debug_name, _, default_name = operation.name.partition("\n")
+        operation.name = f"{debug_name}/{default_name}" if default_name and uses[debug_name] > 1 else debug_name
     return block
 
 
@@ -375,17 +381,17 @@ def _with_labels(block: Block) -> Block:
 
 
 def _resource(attribute: Any) -> str | None:
-    """The key of a constant that is stored beside the operations. Only such an attribute is printed: it has no
-    numbers in its text."""
+    """The key of a constant that is stored outside the operations. Only such an attribute is printed, because its text
+    has no numbers."""
     from coreai._compiler.ir import DenseElementsAttr, DenseResourceElementsAttr
 
     if DenseElementsAttr.isinstance(attribute) or not DenseResourceElementsAttr.isinstance(attribute):
         return None
-    found = re.match(r'dense_resource<"?(.+?)"?> :', str(attribute))
-    return found[1] if found else None
+    match = re.match(r'dense_resource<"?(.+?)"?> :', str(attribute))
+    return match[1] if match else None
 
 
-def _inline(attribute: Any, count: int, kind: TensorType) -> np.ndarray | None:
+def _inline_array(attribute: Any, count: int, kind: TensorType) -> np.ndarray | None:
     from coreai._compiler.ir import DenseElementsAttr
 
     if not DenseElementsAttr.isinstance(attribute) or kind.dtype.startswith(("bf", "fp8", "fp4")):
@@ -399,14 +405,14 @@ def _inline(attribute: Any, count: int, kind: TensorType) -> np.ndarray | None:
     return numbers.reshape(kind.static or ()).astype(NUMPY[kind.dtype])
 
 
-def _copied(operation: Any, count: int, kind: TensorType, where: str) -> np.ndarray:
-    """The bytes as the package gives them."""
+def _copy_bytes(operation: Any, count: int, kind: TensorType, where: str) -> np.ndarray:
+    """The bytes of a constant, copied by the package."""
     from coreai._compiler._mlir_libs._coreaiIR._bindings.compiler import copy_constant_value_to_array
 
     data = np.zeros(-(-count * _bits(kind.dtype) // 8), np.uint8)
     try:
         copy_constant_value_to_array(constant_op=operation, destination=data)
-    except Exception as error:  # the package has no class of its own for this
+    except Exception as error:  # the package has no error class for this
         raise LoadError(f"{where}: a stored value of {kind} cannot be read: {first_line(error)}") from None
     return data
 
@@ -421,11 +427,11 @@ def _as_numbers(data: np.ndarray, count: int, kind: TensorType, where: str) -> n
     bits = _bits(kind.dtype)
     if bits < 8 and count > 1 and data.size == count:
         raise LoadError(
-            f"{where}: numbers of {bits} bits are stored one in each byte, where Core AI itself reads {8 // bits} in "
-            "each; pack them before the asset is saved"
+            f"{where}: numbers of {bits} bits are stored one to a byte, but Core AI reads {8 // bits} to a byte; "
+            "pack them before you save the asset"
         )
     if data.size != -(-count * bits // 8):
-        raise LoadError(f"{where}: {data.size:,} bytes are stored for {kind}")
+        raise LoadError(f"{where}: a value of {kind} has {data.size:,} bytes; expected {-(-count * bits // 8):,}")
     if kind.dtype not in _ML_DTYPES:
         return from_bytes(data, kind.dtype, (count,))
     import ml_dtypes

@@ -1,7 +1,7 @@
-"""Where the weights of an asset lie in its program file, so that they are mapped from disk instead of copied.
+"""The offsets of an asset's weights in its program file, so that they are mapped from disk instead of copied.
 
-The program is MLIR bytecode: sections of numbered kinds, in which large constants are blobs under a key. Only the two
-sections about them, and the one of names, are read here; the rest is for the package that owns the format.
+The program is MLIR bytecode: numbered sections, in which large constants are blobs with a key. Only the two sections
+about blobs and the section of strings are read here. Apple's package reads the rest.
 """
 
 from __future__ import annotations
@@ -21,39 +21,40 @@ _MOST_ENTRIES = 1 << 22
 
 
 class _LayoutError(Exception):
-    """The bytes do not read as they should: the caller asks the package instead."""
+    """The bytes do not have the expected layout: the caller asks the package instead."""
 
 
 @dataclass
 class _Bytes:
-    """A place in the file that moves on as it is read, and where it must end."""
+    """A reader of the file: the position of the next byte, and the end."""
 
     data: np.ndarray
-    at: int
+    position: int
     end: int
 
     def byte(self) -> int:
-        if self.at >= self.end:
+        if self.position >= self.end:
             raise _LayoutError
-        self.at += 1
-        return int(self.data[self.at - 1])
+        self.position += 1
+        return int(self.data[self.position - 1])
 
     def number(self) -> int:
-        """The zeros at the low end of the first byte say how many bytes follow; none in it means that eight do."""
-        first = self.byte()
-        if first & 1:
-            return first >> 1
-        more = 8 if first == 0 else (first & -first).bit_length() - 1
-        rest = self.take(more)
-        if first == 0:
-            return int.from_bytes(rest, "little")
-        return int.from_bytes(bytes([first]) + rest, "little") >> (more + 1)
+        """An integer of varying length. The zero bits at the low end of the first byte count the bytes that follow; a
+        first byte of 0 means eight."""
+        head = self.byte()
+        if head & 1:
+            return head >> 1
+        more = 8 if head == 0 else (head & -head).bit_length() - 1
+        tail = self.take(more)
+        if head == 0:
+            return int.from_bytes(tail, "little")
+        return int.from_bytes(bytes([head]) + tail, "little") >> (more + 1)
 
     def take(self, count: int) -> bytes:
-        if count > self.end - self.at:
+        if count > self.end - self.position:
             raise _LayoutError
-        self.at += count
-        return self.data[self.at - count : self.at].tobytes()
+        self.position += count
+        return self.data[self.position - count : self.position].tobytes()
 
     def count(self) -> int:
         number = self.number()
@@ -61,10 +62,10 @@ class _Bytes:
             raise _LayoutError
         return number
 
-    def align(self, to: int) -> None:
-        if to < 1 or to & (to - 1):
+    def align(self, alignment: int) -> None:
+        if alignment < 1 or alignment & (alignment - 1):
             raise _LayoutError
-        self.at += -self.at % to
+        self.position += -self.position % alignment
 
     def text(self) -> None:
         while self.byte():
@@ -72,7 +73,7 @@ class _Bytes:
 
 
 def mapped_blobs(file: Path) -> dict[str, np.ndarray]:
-    """The bytes of each stored constant by its key; nothing where the file is not laid out as known here."""
+    """The bytes of each stored constant by its key; empty if the layout of the file is not as expected."""
     try:
         data = np.memmap(file, np.uint8, "r")
         return _blobs(data)
@@ -85,28 +86,28 @@ def _blobs(data: np.ndarray) -> dict[str, np.ndarray]:
     if _RESOURCES not in sections or _OFFSETS not in sections or _STRINGS not in sections:
         return {}
     names = _strings(sections[_STRINGS])
-    table, place = sections[_OFFSETS], sections[_RESOURCES].at
-    found: dict[str, np.ndarray] = {}
-    outer = table.count()  # groups that belong to no dialect come first
-    while table.at < table.end:
-        table.number()  # whose group it is
+    table, position = sections[_OFFSETS], sections[_RESOURCES].position
+    blobs: dict[str, np.ndarray] = {}
+    outer = table.count()  # groups without a dialect come first
+    while table.position < table.end:
+        table.number()  # the owner of the group
         for _ in range(table.count()):
             key, size, kind = table.number(), table.number(), table.byte()
-            if key >= len(names) or place + size > sections[_RESOURCES].end:
+            if key >= len(names) or position + size > sections[_RESOURCES].end:
                 raise _LayoutError
             if kind == _BLOB and outer <= 0:
-                found[names[key]] = _blob(_Bytes(data, place, place + size))
-            place += size
+                blobs[names[key]] = _blob(_Bytes(data, position, position + size))
+            position += size
         outer -= 1
-    return found
+    return blobs
 
 
 def _blob(entry: _Bytes) -> np.ndarray:
     alignment, size = entry.number(), entry.number()
     entry.align(alignment)
-    if size > entry.end - entry.at:
+    if size > entry.end - entry.position:
         raise _LayoutError
-    return entry.data[entry.at : entry.at + size]
+    return entry.data[entry.position : entry.position + size]
 
 
 def _sections(data: np.ndarray) -> dict[int, _Bytes]:
@@ -115,19 +116,19 @@ def _sections(data: np.ndarray) -> dict[int, _Bytes]:
         raise _LayoutError
     reader.number()  # the version of the format
     reader.text()  # who wrote it
-    found: dict[int, _Bytes] = {}
-    while reader.at < reader.end:
+    sections: dict[int, _Bytes] = {}
+    while reader.position < reader.end:
         head, size = reader.byte(), reader.number()
         if head & 0x80:
             reader.align(reader.number())
-        if size > reader.end - reader.at:
+        if size > reader.end - reader.position:
             raise _LayoutError
-        found[head & 0x7F] = _Bytes(data, reader.at, reader.at + size)
-        reader.at += size
-    return found
+        sections[head & 0x7F] = _Bytes(data, reader.position, reader.position + size)
+        reader.position += size
+    return sections
 
 
 def _strings(section: _Bytes) -> list[str]:
-    """Lengths from the last to the first, then the strings, each with a zero at its end."""
+    """The lengths from last to first, then the strings, each with a zero byte at its end."""
     lengths = [section.number() for _ in range(section.count())][::-1]
     return [section.take(length)[:-1].decode("utf-8", "replace") for length in lengths]

@@ -1,4 +1,4 @@
-"""Operations of Core AI about values as such: constants, branches, loops, calls and states."""
+"""Operations of Core AI that compute nothing themselves: constants, branches, loops, calls and states."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["CONTROL", "Token"]
 
 @dataclass(frozen=True)
 class Token:
-    """What states hold after the reads and writes that led here; others hold what they came with. So reads and writes
-    need no order of their own."""
+    """The values of states that were written before this point; other states still have their first value. So reads
+    and writes need no separate order."""
 
     written: dict[str, Value] = field(default_factory=dict)
 
@@ -49,41 +49,45 @@ def _invoke(importer: Importer, operation: Operation, op: Op, scope: Scope) -> l
 
 
 def _group(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    """Operations that a tool put together for one processor: here they are judged one by one."""
+    """Operations that a tool grouped for one processor; here each is read by itself."""
     return importer.inline(operation.label, operation.blocks[0], scope, op.operands())
 
 
-def _token(operand: Any) -> Token:
+def _as_token(operand: Any) -> Token:
     if not isinstance(operand, Token):
-        raise LoadError("an operand is not a token")
+        raise LoadError("every operand must be a token")
     return operand
 
 
-def _handle(op: Op) -> State:
+def _handle_argument(op: Op) -> State:
     handle = op.operand("handle")
     if not isinstance(handle, State):
-        raise LoadError("operand 0 is not a handle of a state")
+        raise LoadError("operand 0 must be the handle of a state")
     return handle
 
 
 def _read(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    handle, token = _handle(op), _token(op.operand("token"))
+    handle, token = _handle_argument(op), _as_token(op.operand("token"))
     return [token.written.get(handle.name, handle.value), token]
 
 
 def _write(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    handle, value, token = _handle(op), op.value("value"), _token(op.operand("token"))
+    handle, value, token = _handle_argument(op), op.value("value"), _as_token(op.operand("token"))
     if (tuple(value.shape) or (1,)) != tuple(handle.value.shape):
-        raise LoadError(f"state {handle.name!r} is {list(handle.value.shape)}, its new value {list(value.shape)}")
+        raise LoadError(
+            f"state {handle.name!r} is {list(handle.value.shape)}, but its new value is {list(value.shape)}"
+        )
     return [Token({**token.written, handle.name: value})]
 
 
 def _join(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
     written: dict[str, Value] = {}
     for operand in op.operands():
-        for name, value in _token(operand).written.items():
+        for name, value in _as_token(operand).written.items():
             if name in written and written[name] is not value:
-                raise LoadError(f"state {name!r} is written twice, and nothing says which comes last")
+                raise LoadError(
+                    f"state {name!r} is written twice in no stated order; make one write depend on the other"
+                )
             written[name] = value
     return [Token(written)]
 

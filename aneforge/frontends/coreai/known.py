@@ -1,4 +1,4 @@
-"""What Core AI says differently from the common ops, on known values: slices, splits, running results, spreads."""
+"""Operations of Core AI that differ from the common ops, on known values: slices, splits, scans and broadcasts."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _SCANS = ("sum", "product", "min", "max")
 
 
 def _places(start: int, end: int, step: int, extent: int, count: int | None) -> range:
-    """The places that a slice names. Below its bound a place counts from the end, once; then it is cut to the axis.
+    """The places that a slice names. A negative place counts from the end; then it is clipped to the axis.
 
-    For steps backwards the language's own text and its package (1.0.0b3) differ in what an end before the first place
-    is: the package stops short of that place. How many places the file states tells which was meant."""
+    For negative steps the documentation of the language and its package (1.0.0b3) differ on an end before the first
+    place: the package stops before that place. The number of places that the file states shows which one applies."""
     if step == 0:
-        raise LoadError("a slice has a step of 0; steps must not be 0")
+        raise LoadError("the step of a slice must not be 0")
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
     first = min(max(start + extent if start < 0 else start, 0), high)
-    written = range(first, min(max(end + extent if end < low else end, low), high), step)
-    if step > 0 or count in (None, len(written)):
-        return written
+    places = range(first, min(max(end + extent if end < low else end, low), high), step)
+    if step > 0 or count in (None, len(places)):
+        return places
     return range(first, min(max(end + extent if end < 0 else end, 0), extent), step)
 
 
 def slice_places(op: Op, shape: Sequence[int], stated: Sequence[int | None] | None) -> list[range]:
-    """The places along each axis; ``stated`` is how many there are by the file."""
+    """The places along each axis; ``stated`` is their number in the file."""
     starts, ends, steps = (op.numbers(name) for name in ("begin", "end", "stride"))
     counts = [None] * len(shape) if stated is None else list(stated)
     if not len(starts) == len(ends) == len(steps) == len(shape) == len(counts):
@@ -44,18 +44,18 @@ def slice_places(op: Op, shape: Sequence[int], stated: Sequence[int | None] | No
     return [_places(*axis) for axis in zip(starts, ends, steps, shape, counts, strict=True)]
 
 
-def _stated(kind: Any) -> Sequence[int | None] | None:
+def _stated_shape(kind: Any) -> Sequence[int | None] | None:
     return None if kind is None else kind.shape
 
 
 def _slice(op: Op) -> Array:
     x = op.known("x")
-    return x[np.ix_(*slice_places(op, x.shape, _stated(op.out_type())))]
+    return x[np.ix_(*slice_places(op, x.shape, _stated_shape(op.out_type())))]
 
 
 def _slice_update(op: Op) -> Array:
     x = np.array(op.known("x"))
-    x[np.ix_(*slice_places(op, x.shape, _stated(op.type_of("update"))))] = op.known("update")
+    x[np.ix_(*slice_places(op, x.shape, _stated_shape(op.type_of("update"))))] = op.known("update")
     return x
 
 
@@ -65,7 +65,7 @@ def split_sizes(op: Op, extent: int) -> list[int]:
     if op.shape("split_sizes"):
         return sizes
     if sizes[0] < 1:
-        raise LoadError(f"parts of {sizes[0]} elements; a part has at least 1")
+        raise LoadError(f"the size of a part is {sizes[0]}; it must be 1 or more")
     return [min(sizes[0], extent - first) for first in range(0, extent, sizes[0])]
 
 
@@ -77,10 +77,10 @@ def _split(op: Op) -> list[Array]:
 
 def spread_shape(op: Op, shape: Sequence[int]) -> list[int]:
     """A shape with some of its extents replaced."""
-    wanted = list(shape)
-    for axis, size in zip(op.axes(len(wanted)), op.numbers("sizes"), strict=True):
-        wanted[axis] = size
-    return wanted
+    target = list(shape)
+    for axis, size in zip(op.axes(len(target)), op.numbers("sizes"), strict=True):
+        target[axis] = size
+    return target
 
 
 def _broadcast_in_dims(op: Op) -> Array:
@@ -93,11 +93,11 @@ def _broadcast_shapes(op: Op) -> Array:
 
 
 def scan_function(op: Op) -> str:
-    """The file may name it by a number."""
-    stated = op.text("scan_op", "sum").partition(" ")[0]
-    name = _SCANS[int(stated)] if stated.isdigit() and int(stated) < len(_SCANS) else stated
+    """The name of the scan's function; the file may give it as a number."""
+    scan_op = op.text("scan_op", "sum").partition(" ")[0]
+    name = _SCANS[int(scan_op)] if scan_op.isdigit() and int(scan_op) < len(_SCANS) else scan_op
     if name not in _SCANS:
-        raise LoadError(f"scan_op is {stated!r}; choose one: {', '.join(_SCANS)}")
+        raise LoadError(f"scan_op is {scan_op!r}; choose one: {', '.join(_SCANS)}")
     return name
 
 

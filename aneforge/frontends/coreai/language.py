@@ -1,4 +1,4 @@
-"""Core AI's language: the common ops under its own names, and what it says beside them."""
+"""Core AI's language: the common ops under its own names, and its other operations."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["import_function"]
 
 class _CoreAI(CommonLanguage):
     def is_output(self, importer: Importer, value: Any) -> bool:
-        """A token among the results says what the states hold at the end."""
+        """A token among the results holds the last values of the states."""
         if not isinstance(value, Token):
             return super().is_output(importer, value)
-        for name, written in value.written.items():
-            importer.states[name].value, importer.states[name].written = written, True
+        for name, new_value in value.written.items():
+            importer.states[name].value, importer.states[name].written = new_value, True
         return False
 
 
@@ -34,7 +34,7 @@ def import_function(file: str, functions: Mapping[str, Function], name: str) -> 
         wrapped = kind.wrapped if isinstance(kind, StateType) else kind
         if isinstance(wrapped, TensorType) and wrapped.static is None:
             raise LoadError(
-                f"{file}: input {label!r} is {kind}, whose shape is open; fix it before the asset is saved "
+                f"{file}: input {label!r} is {kind}; its shape must be fixed. Fix it before you save the asset "
                 "(AIProgram.set_static_shape_config)"
             )
     language = _CoreAI(CONTROL, RULES, REFUSED, MOVED, COMPARED, STATIC, "coreai")

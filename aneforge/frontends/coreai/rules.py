@@ -1,6 +1,6 @@
-"""The operations of Core AI that are no common ops, and how those around a convolution or a pool belong to it.
+"""Rules for operations of Core AI that are not common ops, and for operations that merge into a convolution or a pool.
 
-The language pads and divides by operations of their own; the engine's convolutions and pools do both themselves.
+The language has separate operations for padding and division; the engine's convolutions and pools do both themselves.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ Array = np.ndarray
 Pads = list[tuple[int, int]]
 
 _MOST_WEIGHTS = 1 << 24
-_CLOSE = 2e-3  # a reciprocal in fp16 is off by less
+_CLOSE = 2e-3  # the error of a reciprocal in fp16 is smaller
 
 
 # Arithmetic.
 
 
-def _single(value: Value) -> float | None:
-    """The number that a known argument is everywhere."""
+def _constant_number(value: Value) -> float | None:
+    """The number that all elements of a known argument are equal to; None if there is no such number."""
     if isinstance(value, (Tensor, Encoded)) or value.size == 0:
         return None
-    first = value.reshape(-1)[0] if 0 not in value.strides else value[(0,) * value.ndim]
-    return float(first) if (value == first).all() else None
+    number = value.reshape(-1)[0] if 0 not in value.strides else value[(0,) * value.ndim]
+    return float(number) if (value == number).all() else None
 
 
 def _with_numbers(rule: Rule) -> Rule:
-    """A constant that the file spreads over the whole shape is a number again."""
+    """Turn a constant that the file broadcasts to the full shape back into a number."""
 
     def collapsed(op: Op) -> Tensor:
         arguments = dict(op.arguments)
         for name, other in (("x", "y"), ("y", "x")):
-            number, stated = _single(op.value(name)), op.type_of(other)
-            if number is not None and stated is not None and stated.static == op.out_shape():
+            number, other_type = _constant_number(op.value(name)), op.type_of(other)
+            if number is not None and other_type is not None and other_type.static == op.out_shape():
                 arguments[name] = [np.asarray(number)]
         return rule(replace(op, arguments=arguments))
 
@@ -71,25 +71,28 @@ def _divide(op: Op) -> Tensor:
 
 
 def _floor_divide(op: Op) -> Tensor:
-    """The language has no floor of its own: it divides by one."""
-    stated = op.type_of("x")
-    if _single(op.value("y")) == 1.0 and stated is not None and op.out_shape() == stated.static:
+    """The language has no floor operation; models divide by 1 instead."""
+    kind = op.type_of("x")
+    if _constant_number(op.value("y")) == 1.0 and kind is not None and op.out_shape() == kind.static:
         return op.tensor().floor()
     return forms.divided(op.tensor(), op.tensor("y"), "floor")
 
 
 def _cast(op: Op) -> Tensor:
-    """A cast to integers cuts the fraction off. Integers wrap around where the engine does not: those are refused."""
+    """A cast to integers removes the fraction. Casts that may wrap around are refused, since the engine does not
+    wrap."""
     before, after = op.dtype("x"), op.text("dtype")
     if is_whole(after) and before != "bool":
-        if is_whole(before) and not _holds(after, before):
-            raise NoForm(f"{before} as {after} wraps around where the engine does not")
+        if is_whole(before) and not _can_hold(after, before):
+            raise NoForm(f"a cast from {before} to {after} wraps around, but the engine does not; use a wider type")
         if not is_whole(before) and after not in ("int16", "int32", "int64"):
-            raise NoForm(f"numbers that are computed as {after} wrap around where the engine does not")
+            raise NoForm(
+                f"a cast of computed numbers to {after} wraps around, but the engine does not; use int16 or more bits"
+            )
     return ops.RULES["cast"](op)
 
 
-def _holds(outer: str, inner: str) -> bool:
+def _can_hold(outer: str, inner: str) -> bool:
     wide, narrow = (np.iinfo(f"{'u' if name[0] == 'u' else ''}int{max(8, _bits(name))}") for name in (outer, inner))
     return wide.min <= narrow.min and wide.max >= narrow.max
 
@@ -98,11 +101,12 @@ def _bits(dtype: str) -> int:
     return int(dtype.lstrip("uint"))
 
 
-# Products, with the padding that stands before them.
+# Products, with the padding before them.
 
 
-def _unpadded(op: Op, is_neutral: Callable[[float], bool]) -> tuple[Tensor, Pads]:
-    """The first argument before a padding of its spatial axes that nothing else reads, and that padding."""
+def _absorb_padding(op: Op, is_neutral: Callable[[float], bool]) -> tuple[Tensor, Pads]:
+    """The first argument without its padding, and that padding, if it is only along spatial axes and nothing else
+    reads it."""
     x = as_number(op.value())
     none = [(0, 0)] * (x.ndim - 2)
     pad = op.maker("x")
@@ -117,18 +121,20 @@ def _unpadded(op: Op, is_neutral: Callable[[float], bool]) -> tuple[Tensor, Pads
 
 
 def _matrix(value: Value) -> Array | Encoded | None:
-    """A known argument that is one matrix, whatever batch it was spread over."""
+    """The matrix of a known argument that is one matrix, possibly broadcast over a batch."""
     if isinstance(value, Tensor):
         return None
     if value.ndim == 2:
         return value
     if isinstance(value, Encoded):
         return None
-    same = all(extent == 1 or step == 0 for extent, step in zip(value.shape[:-2], value.strides[:-2], strict=True))
-    return value[(0,) * (value.ndim - 2)] if same else None
+    is_spread = all(
+        extent == 1 or step == 0 for extent, step in zip(value.shape[:-2], value.strides[:-2], strict=True)
+    )
+    return value[(0,) * (value.ndim - 2)] if is_spread else None
 
 
-def _number(value: Value) -> Value:
+def _as_number(value: Value) -> Value:
     return as_number(value) if isinstance(value, Tensor) else value
 
 
@@ -138,14 +144,14 @@ def _matmul(op: Op) -> Tensor:
         product = forms.linear(as_number(op.value()), matrix.T)
         if op.out_shape() in (None, product.shape):
             return product
-    return forms.matmul(_number(op.value()), _number(op.value("y")))
+    return forms.matmul(_as_number(op.value()), _as_number(op.value("y")))
 
 
 def _convolution(op: Op) -> Tensor:
-    x, pads = _unpadded(op, lambda fill: fill == 0)
+    x, pads = _absorb_padding(op, lambda fill: fill == 0)
     return forms.convolution(
         x,
-        _number(op.value("weight")),
+        _as_number(op.value("weight")),
         stride=op.numbers("strides"),
         pads=pads,
         dilation=op.numbers("dilations"),
@@ -157,7 +163,7 @@ def _transposed(op: Op) -> Tensor:
     flat, rank = op.numbers("pad"), op.tensor().ndim - 2
     return forms.transposed_convolution(
         as_number(op.value()),
-        _number(op.value("weight")),
+        _as_number(op.value("weight")),
         stride=op.numbers("strides"),
         pads=[(n, n) for n in flat] if len(flat) == rank else list(zip(flat[::2], flat[1::2], strict=True)),
         dilation=op.numbers("dilations"),
@@ -170,7 +176,7 @@ def _transposed(op: Op) -> Tensor:
 
 
 def _max_pool(op: Op) -> Tensor:
-    x, pads = _unpadded(op, lambda fill: fill <= -LARGEST)
+    x, pads = _absorb_padding(op, lambda fill: fill <= -LARGEST)
     size, stride, dilation = _window(op)
     return forms.max_pool(x, size, stride=stride, pads=pads, dilation=dilation, ceil=op.truth("ceil_mode"))
 
@@ -181,33 +187,38 @@ def _window(op: Op) -> tuple[list[int], list[int], list[int]]:
 
 
 def _sum_pool(op: Op) -> Tensor:
-    x, pads = _unpadded(op, lambda fill: fill == 0)
+    x, pads = _absorb_padding(op, lambda fill: fill == 0)
     size, stride, dilation = _window(op)
     return forms.window_sum(x, size, stride=stride, pads=pads, dilation=dilation)
 
 
 def _average(op: Op, pool: str, count: str, inverse: bool) -> Tensor | None:
-    """The sum of windows over how many elements they have, with or without those of the padding: an average."""
-    made, shape = op.maker(pool), op.out_shape()
-    if made is None or made.kind not in ("sum_pool_2d", "sum_pool_3d") or shape is None or made.out_shape() != shape:
+    """The average pool, if a sum of windows is divided by their number of elements, with or without the padding."""
+    pool_op, shape = op.maker(pool), op.out_shape()
+    if (
+        pool_op is None
+        or pool_op.kind not in ("sum_pool_2d", "sum_pool_3d")
+        or shape is None
+        or pool_op.out_shape() != shape
+    ):
         return None
-    counts = _positive(op.value(count))
+    counts = _positive_counts(op.value(count))
     if counts is None:
         return None
     counts = 1.0 / counts if inverse else counts
-    x, pads = _unpadded(made, lambda fill: fill == 0)
-    size, stride, dilation = _window(made)
+    x, pads = _absorb_padding(pool_op, lambda fill: fill == 0)
+    size, stride, dilation = _window(pool_op)
     inside = _elements_inside(x.shape[2:], size, stride, dilation, pads, shape[2:])
-    for wanted, count_pad in ((np.full(1, math.prod(size)), True), (inside, False)):
-        if np.broadcast_shapes(counts.shape, wanted.shape, shape) != shape:
+    for expected, count_pad in ((np.full(1, math.prod(size)), True), (inside, False)):
+        if np.broadcast_shapes(counts.shape, expected.shape, shape) != shape:
             continue
-        if (np.abs(counts / wanted - 1) < _CLOSE).all():
+        if (np.abs(counts / expected - 1) < _CLOSE).all():
             average = forms.average_pool(x, size, stride=stride, pads=pads, dilation=dilation, count_pad=count_pad)
-            return average.named(made.name)
+            return average.named(pool_op.name)
     return None
 
 
-def _positive(value: Value) -> Array | None:
+def _positive_counts(value: Value) -> Array | None:
     if isinstance(value, (Tensor, Encoded)):
         return None
     numbers = value.astype(np.float64)
@@ -222,12 +233,12 @@ def _elements_inside(
     pads: Pads,
     out: Sequence[int],
 ) -> Array:
-    """How many elements of each window are no padding."""
+    """The number of elements of each window that are not padding."""
     total = np.ones(1)
     for axis, extent in enumerate(extents):
         first = np.arange(out[axis])[:, None] * stride[axis] - pads[axis][0]
-        at = first + np.arange(size[axis]) * dilation[axis]
-        counts = ((at >= 0) & (at < extent)).sum(axis=1)
+        places = first + np.arange(size[axis]) * dilation[axis]
+        counts = ((places >= 0) & (places < extent)).sum(axis=1)
         total = total[..., None] * counts if axis else counts.astype(np.float64)
     return total
 
@@ -235,18 +246,21 @@ def _elements_inside(
 # Resampling at places that are known.
 
 
-def _weights(at: Array, extent: int, mode: str) -> Array:
-    """[places, extent]: what each place takes of a line; places outside are moved to its ends."""
-    if len(at) * extent > _MOST_WEIGHTS:
-        raise NoForm(f"resampling {extent} places to {len(at)} needs {len(at) * extent:,} weights")
+def _weights(positions: Array, extent: int, mode: str) -> Array:
+    """Weights [places, extent] of each place of a line; places outside are moved to its ends."""
+    count = len(positions) * extent
+    if count > _MOST_WEIGHTS:
+        raise NoForm(
+            f"{len(positions)} results of {extent} places need {count:,} weights; the limit is {_MOST_WEIGHTS:,}"
+        )
     if mode == "nearest_neighbor":
-        return np.eye(extent)[np.clip(np.rint(at), 0, extent - 1).astype(int)]
+        return np.eye(extent)[np.clip(np.rint(positions), 0, extent - 1).astype(int)]
     if mode != "linear":
-        raise NoForm(f"interpolation mode {mode!r} is not supported")
-    inside = np.clip(at, 0, extent - 1)
+        raise NoForm(f"interpolation mode {mode!r} is not supported; use linear or nearest_neighbor")
+    inside = np.clip(positions, 0, extent - 1)
     first = np.minimum(np.floor(inside).astype(int), max(extent - 2, 0))
-    part, rows = inside - first, np.arange(len(at))
-    weights = np.zeros((len(at), extent))
+    part, rows = inside - first, np.arange(len(positions))
+    weights = np.zeros((len(positions), extent))
     weights[rows, first] += 1 - part
     weights[rows, np.minimum(first + 1, extent - 1)] += part
     return weights
@@ -256,12 +270,14 @@ def _interpolate(op: Op) -> Tensor:
     x, out = as_number(op.value()), op.numbers("shape")
     scale, offset = (op.known(name).astype(np.float32).reshape(-1) for name in ("scale", "offset"))
     if not len(out) == len(scale) == len(offset) == x.ndim or not (scale != 0).all():
-        raise LoadError(f"an interpolation of {list(x.shape)} to {out} has {len(scale)} scales; expected {x.ndim}")
+        raise LoadError(f"shape, scale and offset must have {x.ndim} values each, and no scale may be 0")
     weights: dict[int, Array] = {}
     for axis, extent in enumerate(x.shape):
-        # In single precision, as it is computed there: which of two neighbours is nearest may hang on it.
-        at = (np.arange(out[axis], dtype=np.float32) + np.float32(0.5) - offset[axis]) / scale[axis] - np.float32(0.5)
-        matrix = _weights(at, extent, op.text("interpolation_mode", "linear"))
+        # In single precision, as Core AI computes it: the nearest of two neighbours may depend on it.
+        positions = (np.arange(out[axis], dtype=np.float32) + np.float32(0.5) - offset[axis]) / scale[
+            axis
+        ] - np.float32(0.5)
+        matrix = _weights(positions, extent, op.text("interpolation_mode", "linear"))
         if matrix.shape != (extent, extent) or not (matrix == np.eye(extent)).all():
             weights[axis] = matrix
     return forms.resampled(x, weights)
@@ -269,8 +285,9 @@ def _interpolate(op: Op) -> Tensor:
 
 def _interpolate_coordinates(op: Op) -> Tensor:
     x, coordinates = as_number(op.value()), op.known("coordinates").astype(np.float64)
-    if len(coordinates) * x.size > _MOST_WEIGHTS:
-        raise NoForm(f"{len(coordinates)} places over {list(x.shape)} need {len(coordinates) * x.size:,} weights")
+    count = len(coordinates) * x.size
+    if count > _MOST_WEIGHTS:
+        raise NoForm(f"{len(coordinates)} places need {count:,} weights; the limit is {_MOST_WEIGHTS:,}")
     total = np.ones((len(coordinates), 1))
     for axis, extent in enumerate(x.shape):
         line = _weights(coordinates[:, axis], extent, op.text("interpolation_mode", "linear"))
@@ -278,7 +295,7 @@ def _interpolate_coordinates(op: Op) -> Tensor:
     return x.reshape(1, x.size).linear(total).reshape(len(coordinates))
 
 
-# Parts and spreads.
+# Slices, splits and broadcasts.
 
 
 def _reshape(op: Op) -> Tensor:
@@ -290,24 +307,24 @@ def _broadcast_in_dims(op: Op) -> Tensor:
     return forms.broadcast_to(x, spread_shape(op, x.shape))
 
 
-def _along(x: Tensor, axis: int, places: range) -> Tensor:
+def _slice_axis(x: Tensor, axis: int, places: range) -> Tensor:
     if not len(places):
-        raise LoadError(f"the result is empty along axis {axis}; empty tensors are not supported")
+        raise LoadError(f"the result is empty along axis {axis}; every axis must have at least one element")
     if places.step == 1:
         return sliced(x, axis, places.start, places.stop)
     return x.reverse([axis]) if len(places) == x.shape[axis] else af.gather(x, list(places), axis=axis)
 
 
 def _slice(op: Op) -> Tensor:
-    x, stated = as_number(op.value()), op.out_type()
-    for axis, places in enumerate(slice_places(op, x.shape, None if stated is None else stated.shape)):
-        x = x if places == range(x.shape[axis]) else _along(x, axis, places)
+    x, kind = as_number(op.value()), op.out_type()
+    for axis, places in enumerate(slice_places(op, x.shape, None if kind is None else kind.shape)):
+        x = x if places == range(x.shape[axis]) else _slice_axis(x, axis, places)
     return x
 
 
 def _slice_update(op: Op) -> Tensor:
-    x, stated = as_number(op.value()), op.type_of("update")
-    places = slice_places(op, x.shape, None if stated is None else stated.shape)
+    x, kind = as_number(op.value()), op.type_of("update")
+    places = slice_places(op, x.shape, None if kind is None else kind.shape)
     return ops.movement.placed(x, as_number(op.value("update")), [slice(*_bounds(axis)) for axis in places])
 
 
@@ -324,13 +341,15 @@ def _split(op: Op) -> list[Tensor]:
 def _scatter_nd(op: Op) -> Tensor:
     (block,) = op.blocks
     if list(block.operations) or len(block.inputs) != 2 or block.outputs != [block.inputs[1][0]]:
-        raise NoForm("updates are joined with what was there by a block of their own")
+        raise NoForm("a block that combines updates with old values is not supported; use one that replaces them")
     return ops.RULES["scatter_nd"](op)
 
 
-# Reductions with a block that says how two elements are joined.
+# Reductions with a block that combines two elements.
 
-_JOINED: dict[str, tuple[Callable[[Tensor, tuple[int, ...]], Tensor], Callable[[Tensor, Tensor], Tensor], float]] = {
+_REDUCTIONS: dict[
+    str, tuple[Callable[[Tensor, tuple[int, ...]], Tensor], Callable[[Tensor, Tensor], Tensor], float]
+] = {
     "add": (Tensor.sum, lambda a, b: a + b, 0.0),
     "mul": (Tensor.prod, lambda a, b: a * b, 1.0),
     "maximum": (Tensor.amax, af.maximum, float("-inf")),
@@ -341,9 +360,9 @@ _JOINED: dict[str, tuple[Callable[[Tensor, tuple[int, ...]], Tensor], Callable[[
 def _reduce(op: Op) -> Tensor:
     (block,) = op.blocks
     kind = _only_operation(block)
-    if kind not in _JOINED:
-        raise NoForm("the block of a reduction is more than one sum, product, maximum or minimum")
-    function, join, neutral = _JOINED[kind]
+    if kind not in _REDUCTIONS:
+        raise NoForm("the block of a reduction must be one sum, product, maximum or minimum")
+    function, join, neutral = _REDUCTIONS[kind]
     x, start = as_number(op.value()), op.number("start")
     axes = op.axes(x.ndim)
     total = function(x, tuple(sorted(axes))) if axes else x
@@ -352,7 +371,7 @@ def _reduce(op: Op) -> Tensor:
 
 
 def _only_operation(block: Block) -> str:
-    """The one operation that a block makes of its two arguments."""
+    """The kind of the only operation of a block; empty if there is not exactly one."""
     operations = list(block.operations)
     if len(operations) != 1 or block.outputs != [name for name, _ in operations[0].outputs]:
         return ""
@@ -364,21 +383,23 @@ def _reduce_index(op: Op) -> Tensor:
     best, candidate = (name for name, _ in block.inputs)
     compared = list(next(iter(block.operations)).reads())
     if _only_operation(block) != "greater" or set(compared) != {best, candidate}:
-        raise NoForm("the block of a position is more than one comparison")
+        raise NoForm("the block of a position must be one comparison")
     largest = compared == [candidate, best]
     start, x = op.number("start"), as_number(op.value())
     if (start > -LARGEST if largest else start < LARGEST) or op.whole("first") != 0:
-        raise NoForm(f"a position starts from {start:g}, which elements may not reach")
+        raise NoForm(
+            f"start value {start:g} at index {op.whole('first')} is not supported; use an infinite value and index 0"
+        )
     return forms.position(x, op.axis(x.ndim), keep=True, largest=largest)
 
 
 def _scan(op: Op) -> Tensor:
-    """Sums are a product with a triangle of ones; the rest joins each element with those at 1, 2, 4... before it."""
+    """Sums are a product with a triangle of ones. Other scans combine each element with those 1, 2, 4... before it."""
     x, backwards = as_number(op.value()), op.truth("reverse")
     axis, function = op.axis(x.ndim), scan_function(op)
     if function == "sum":
         return forms.cumulative_sum(x, axis, reverse=backwards)
-    join = {"product": _JOINED["mul"][1], "min": af.minimum, "max": af.maximum}[function]
+    join = {"product": _REDUCTIONS["mul"][1], "min": af.minimum, "max": af.maximum}[function]
     running, extent, step = x.reverse([axis]) if backwards else x, x.shape[axis], 1
     while step < extent:
         joined = join(sliced(running, axis, step, extent), sliced(running, axis, 0, extent - step))

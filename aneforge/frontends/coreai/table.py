@@ -1,6 +1,6 @@
-"""The operations of Core AI as common ops: what each is called there, and the names of its operands in order.
+"""The operations of Core AI as common ops: the common name of each, and the names of its operands in order.
 
-Nothing here needs Apple's package. Operations that say something else than a common op have a rule in ``rules``.
+This module does not need Apple's package. Operations that differ from every common op have a rule in ``rules``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _OPERANDS: dict[str, str] = {
     "where": "cond a b",
     "write_handle": "handle value token",
 }
-"""A star takes all operands that are left."""
+"""A star takes all remaining operands."""
 
 _NAMES = {
     "all": "reduce_all",
@@ -91,7 +91,7 @@ _NAMES = {
     **dict.fromkeys(_COPIES, "identity"),
 }
 
-_EXACT = ("log", "rsqrt")  # nothing is added to their argument here
+_EXACT = ("log", "rsqrt")  # Core AI adds no epsilon to their argument
 _KEPT_AXES = ("all", "any", "argmax", "reduce_max", "reduce_mean", "reduce_min", "reduce_product", "reduce_sum")
 _TEXTS = {"gelu": ("mode", "approximate", "none"), "pad": ("mode", "padding_mode", "constant")}
 _TEXTS |= {"scatter_along_axis": ("mode", "scatter_mode", "update")}
@@ -104,13 +104,13 @@ def common_op(
     names = _OPERANDS.get(kind, "*operands").split()
     arguments: dict[str, list[Binding]] = {}
     for place, name in enumerate(names):
-        taken = list(operands[place:]) if name.startswith("*") else list(operands[place : place + 1])
-        if taken:
-            arguments[name.lstrip("*")] = taken
+        bound = list(operands[place:]) if name.startswith("*") else list(operands[place : place + 1])
+        if bound:
+            arguments[name.lstrip("*")] = bound
     texts: dict[str, Any] = dict(attributes)
     if kind in _TEXTS:
-        own, theirs, default = _TEXTS[kind]
-        texts[own] = attributes.get(theirs, default)
+        common_name, core_ai_name, default = _TEXTS[kind]
+        texts[common_name] = attributes.get(core_ai_name, default)
     if kind == "scatter_nd":
         texts["mode"] = "update"
     if kind == "cast" and isinstance(results[0], TensorType):
@@ -124,7 +124,7 @@ def common_op(
 
 MOVED = frozenset(("argsort", "broadcast_in_dims", "broadcast_to", "equal", "greater", "maximum", "minimum"))
 MOVED |= {"not_equal", "reduce_argmax", "select", "slice"}
-"""What may be done with integers that are held as fp16, beside the common moves: moving and comparing is exact."""
+"""Ops that are exact on integers held as fp16, in addition to the common ones that move numbers."""
 
 COMPARED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("equal", "not_equal", "greater", "maximum", "minimum"), ("x", "y")),
@@ -132,18 +132,18 @@ COMPARED: dict[str, tuple[str, ...]] = {
     "select": ("a", "b"),
     "slice_update": ("update",),
 }
-"""Arguments that meet such integers: known ones beyond what fp16 holds exactly would change on the way."""
+"""Arguments that are combined with such integers; fp16 would round known integers beyond its exact range."""
 
 REFUSED = {
-    "asymmetric_quantization_statistics": "scales follow from the data; the engine's are fixed",
+    "asymmetric_quantization_statistics": "the scales depend on the data; the engine needs fixed scales",
     "create_complex": "the engine has no complex numbers",
-    "delegate": "this part was compiled for one processor already; save the asset before that step",
-    "image_to_tensor": "an image has a pixel format; give the graph a tensor instead",
+    "delegate": "this part is already compiled for one processor; save the asset before that step",
+    "image_to_tensor": "image inputs are not supported; use a tensor as input",
     "imaginary_part": "the engine has no complex numbers",
-    "metal4_kernel": "a kernel is written for the GPU; write it with Core AI's own operations",
-    "non_zero": "how many results there are depends on the data; the engine needs fixed shapes",
+    "metal4_kernel": "kernels for the GPU are not supported; use Core AI's own operations",
+    "non_zero": "the number of results depends on the data; the engine needs fixed shapes",
     "real_part": "the engine has no complex numbers",
-    "symmetric_quantization_statistics": "scales follow from the data; the engine's are fixed",
-    "tensor_to_image": "an image has a pixel format; let the graph give a tensor instead",
+    "symmetric_quantization_statistics": "the scales depend on the data; the engine needs fixed scales",
+    "tensor_to_image": "image outputs are not supported; use a tensor as output",
 }
 """Operations without a form on this engine, and why."""

@@ -20,7 +20,7 @@ def read(
     fixed: Mapping[str, Any] | None = None,
     function: str | None = None,
 ) -> Graph:
-    """The graph of a package or a model file; ``function`` names one of several that a program may have."""
+    """The graph of a package or a model file; ``function`` names one of several functions of a program."""
     from aneforge.frontends.coreml.reader import read_model
 
     return read_model(Path(file), dims or {}, fixed or {}, function)
@@ -32,23 +32,23 @@ def read_text(
     fixed: Mapping[str, Any] | None = None,
     function: str | None = None,
 ) -> Graph:
-    """The graph of MIL text. Its weight files lie beside it, where a compiled model has them."""
+    """The graph of MIL text. Its weight files are in the same folder, as in a compiled model."""
     from aneforge.frontends.coreml.reader import read_program
 
-    place = Path(file)
-    if not place.is_file():
-        raise LoadError(f"no file {str(file)!r}")
-    if place.stat().st_size > _MOST_TEXT:
-        raise LoadError(f"{place.name}: {place.stat().st_size:,} bytes of MIL text are too many")
+    path = Path(file)
+    if not path.is_file():
+        raise LoadError(f"{str(file)!r}: no such file; check the path")
+    if path.stat().st_size > _MOST_TEXT:
+        raise LoadError(f"{path.name}: the MIL text has {path.stat().st_size:,} bytes; the limit is {_MOST_TEXT:,}")
     try:
-        source = place.read_text("utf-8")
+        source = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LoadError(f"{place.name}: not MIL text ({type(error).__name__})") from None
-    return read_program(place, source, dims or {}, fixed or {}, function)
+        raise LoadError(f"{path.name}: not MIL text ({type(error).__name__})") from None
+    return read_program(path, source, dims or {}, fixed or {}, function)
 
 
 def coverage() -> list[tuple[str, str, str]]:
-    """(op, how it is read, reason) for every op of MIL; how is native form, equivalent, host or refused."""
+    """(op, how it is read, reason) for every op of MIL. How it is read is native form, equivalent, host or refused."""
     from aneforge.frontends.coreml.matrix import coverage as rows
 
     return rows()

@@ -1,4 +1,4 @@
-"""Operations of MIL about values as such: constants, branches, loops, states and lists."""
+"""Operations of MIL that compute nothing themselves: constants, branches, loops, states and lists."""
 
 from __future__ import annotations
 
@@ -52,86 +52,88 @@ def _while(importer: Importer, operation: Operation, op: Op, scope: Scope) -> li
 # States.
 
 
-def _state(op: Op, name: str) -> State:
+def _state_argument(op: Op, name: str) -> State:
     state = op.operand(name)
     if not isinstance(state, State):
-        raise LoadError(f"argument {name!r} is not a state")
+        raise LoadError(f"argument {name!r} must be a state")
     return state
 
 
 def _read_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return [_state(op, "input").value]
+    return [_state_argument(op, "input").value]
 
 
 def _write(state: State, value: Value) -> list[Any]:
     if tuple(value.shape) != state.type.static:
-        raise LoadError(f"state {state.name!r} is {state.type}, its new value has shape {list(value.shape)}")
+        raise LoadError(f"state {state.name!r} is {state.type}, but its new value has shape {list(value.shape)}")
     state.value, state.written = value, True
     return [value]
 
 
 def _write_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return _write(_state(op, "input"), op.value("data"))
+    return _write(_state_argument(op, "input"), op.value("data"))
 
 
 def _update_state(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return _write(_state(op, "state"), op.value("value"))
+    return _write(_state_argument(op, "state"), op.value("value"))
 
 
 # Lists.
 
 
-def _list(op: Op) -> Listed:
+def _list_argument(op: Op) -> Listed:
     listed = op.operand("ls")
     if not isinstance(listed, Listed):
-        raise LoadError("argument 'ls' is not a list")
+        raise LoadError("argument 'ls' must be a list")
     return listed
 
 
 def _places(op: Op, name: str) -> list[int]:
     value = op.value(name)
     if isinstance(value, Tensor):
-        raise LoadError("a place in a list is only known while the program runs; the engine has no lists")
+        raise LoadError("an index into a list is computed while the program runs; the engine needs a fixed index")
     return [int(place) for place in np.asarray(value).reshape(-1)]
 
 
-def _put(elements: tuple[Value | None, ...], places: list[int], values: list[Value]) -> list[Any]:
+def _write_entries(elements: tuple[Value | None, ...], places: list[int], values: list[Value]) -> list[Any]:
     if any(not 0 <= place < _MOST_ENTRIES for place in places):
-        raise LoadError(f"place {max(places)} of a list; a list has up to {_MOST_ENTRIES:,} entries")
+        raise LoadError(f"index {max(places)} is out of range; a list has up to {_MOST_ENTRIES:,} entries")
     grown = list(elements) + [None] * max(0, max(places, default=-1) + 1 - len(elements))
     for place, value in zip(places, values, strict=True):
         grown[place] = value
     return [Listed(tuple(grown))]
 
 
-def _entry(elements: tuple[Value | None, ...], place: int) -> Value:
+def _read_entry(elements: tuple[Value | None, ...], place: int) -> Value:
     value = elements[place] if 0 <= place < len(elements) else None
     if value is None:
-        raise LoadError(f"reads place {place} of a list of {len(elements)}, where nothing was written")
+        raise LoadError(
+            f"index {place} of a list of {len(elements)} entries was never written; write it before it is read"
+        )
     return value
 
 
 def _make_list(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
     length = op.whole("init_length", 1)
     if not 0 <= length <= _MOST_ENTRIES:
-        raise LoadError(f"a list of {length} entries; a list has up to {_MOST_ENTRIES:,}")
+        raise LoadError(f"init_length is {length}; a list has up to {_MOST_ENTRIES:,} entries")
     return [Listed((None,) * length)]
 
 
 def _list_write(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return _put(_list(op).elements, _places(op, "index"), [op.value("value")])
+    return _write_entries(_list_argument(op).elements, _places(op, "index"), [op.value("value")])
 
 
 def _list_read(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return [_entry(_list(op).elements, _places(op, "index")[0])]
+    return [_read_entry(_list_argument(op).elements, _places(op, "index")[0])]
 
 
 def _list_length(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    return [np.array(len(_list(op).elements), np.int32)]
+    return [np.array(len(_list_argument(op).elements), np.int32)]
 
 
 def _list_gather(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    entries = [_entry(_list(op).elements, place) for place in _places(op, "indices")]
+    entries = [_read_entry(_list_argument(op).elements, place) for place in _places(op, "indices")]
     if all(isinstance(entry, np.ndarray) for entry in entries):
         return [np.stack([np.asarray(entry) for entry in entries])]
     return [af.stack([as_tensor(entry) for entry in entries], axis=0)]
@@ -143,11 +145,11 @@ def _list_scatter(importer: Importer, operation: Operation, op: Op, scope: Scope
         rows: list[Value] = [shaped(value[place], value.shape[1:]) for place in range(len(places))]
     else:
         rows = list(np.asarray(value))
-    return _put(_list(op).elements, places, rows)
+    return _write_entries(_list_argument(op).elements, places, rows)
 
 
 def _classify(importer: Importer, operation: Operation, op: Op, scope: Scope) -> list[Any]:
-    """The label of the most probable class is text, which stays with the host; the probabilities are the result."""
+    """The result is the probabilities. The label of the most probable class is text and stays with the host."""
     return [op.value("probabilities") for _ in operation.outputs]
 
 

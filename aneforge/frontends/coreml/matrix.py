@@ -1,4 +1,4 @@
-"""How every op of MIL is read: as an op of the graph, as several, by the host, or not, and why."""
+"""How every op of MIL is read: as an op of the graph, as several ops, on the host, or refused, and why."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_INTERNAL = "an op of the engine's own compiler, which no model file documents: write what it stands for"
-_BUFFERS = "it hands a buffer between the engine and its caller: a model file holds tensors"
+_INTERNAL = "this op belongs to the engine's compiler and is not documented; use the ops that it stands for"
+_BUFFERS = "buffers of the caller are not supported; use tensors"
 
 REFUSED: dict[str, str] = {
-    "call": "a call of another function: load that function, or inline it",
+    "call": "calls of other functions are not supported; load that function, or inline it",
     "circular_buffer_to_tensor": _BUFFERS,
     "cost_volume": _INTERNAL,
     "cross_product": _INTERNAL,
@@ -24,25 +24,25 @@ REFUSED: dict[str, str] = {
     "ne_conv": _INTERNAL,
     "ne_matmul": _INTERNAL,
     "ne_pool": _INTERNAL,
-    "non_zero": "how many elements it gives depends on the data; the engine needs fixed shapes",
+    "non_zero": "the number of results depends on the data; the engine needs fixed shapes",
     "pe_elementwise": _INTERNAL,
     "pe_goc": _INTERNAL,
     "pe_pool": _INTERNAL,
     "pixel_buffer_to_tensor": _BUFFERS,
-    "random_categorical": "it draws from a distribution that the program computes; the engine has no random numbers",
+    "random_categorical": "drawing from a computed distribution is not supported; the engine has no random numbers",
     "tensor_buffer_to_tensor": _BUFFERS,
     "tensor_to_circular_buffer": _BUFFERS,
     "tensor_to_pixel_buffer": _BUFFERS,
     "tensor_to_tensor_buffer": _BUFFERS,
 }
-"""Ops that are not read when their arguments are computed while the program runs, and why."""
+"""Ops that are refused when their arguments are computed while the program runs, and why."""
 
 HOSTED: dict[str, str] = {
-    "non_maximum_suppression": "which boxes stay depends on the data; places left over hold zeros",
-    "resample": "it reads an image at points of a table, which the graph language has no form for",
+    "non_maximum_suppression": "the boxes that remain depend on the data; unused rows hold zeros",
+    "resample": "sampling an image at a table of points has no form on the engine",
 }
-"""Ops that always run on the host. Others do so where they compute with whole numbers or with places that are only
-known while the program runs."""
+"""Ops that always run on the host. Others run there where they compute with integers, or with indices that are
+computed while the program runs."""
 
 _FORMS = _words(
     "abs acos acosh add argsort asin asinh atan atanh avg_pool band_part batch_norm batch_to_space cast "
@@ -63,26 +63,26 @@ _FORMS = _words(
 """Ops that the graph language has, or that leave a weight as it is stored."""
 
 _NOTES = {
-    "classify": "the probabilities are read; the label is text and stays with the host",
-    "cond": "a known condition takes its branch; else both are computed, and a choice is made",
-    "gather": "places that are only known while the program runs: on the host",
-    "gather_along_axis": "places that are only known while the program runs: on the host",
-    "gather_nd": "places that are only known while the program runs: on the host",
-    "gru": "every step written out; a reset after the product is not read",
-    "lstm": "with the usual activations an op of the graph, else every step written out",
-    "rnn": "with tanh an op of the graph, else every step written out",
-    "scatter": "update, add and sub at known places; else on the host",
-    "scatter_along_axis": "update, add and sub at known places; else on the host",
-    "scatter_nd": "update, add and sub at known places; else on the host",
-    "slice_update": "at known places; else on the host",
-    "while_loop": "a loop whose end follows from known values is written out; others are not read",
-    "crop_resize": "with known boxes that lie inside the image; others are not read",
+    "classify": "the probabilities are the result; the label is text and stays with the host",
+    "cond": "a known condition picks its branch; otherwise both branches are computed and one result is selected",
+    "gather": "on the host where the indices are computed while the program runs",
+    "gather_along_axis": "on the host where the indices are computed while the program runs",
+    "gather_nd": "on the host where the indices are computed while the program runs",
+    "gru": "every step is written out; reset_after is not supported",
+    "lstm": "an op of the graph with the usual activations; otherwise every step is written out",
+    "rnn": "an op of the graph with tanh; otherwise every step is written out",
+    "scatter": "update, add and sub at known indices; otherwise on the host",
+    "scatter_along_axis": "update, add and sub at known indices; otherwise on the host",
+    "scatter_nd": "update, add and sub at known indices; otherwise on the host",
+    "slice_update": "at known indices; otherwise on the host",
+    "while_loop": "a loop with a known number of rounds is written out; others are not supported",
+    "crop_resize": "with known boxes inside the image; others are not supported",
 }
 
 
 def coverage() -> list[tuple[str, str, str]]:
-    """(op, "native form" | "equivalent" | "host" | "refused", reason) for each op of the 187-op matrix, and for those
-    that coremltools writes beside it."""
+    """(op, "native form" | "equivalent" | "host" | "refused", reason) for each op of the 187-op matrix, and for the
+    other ops that coremltools writes."""
     from aneforge.frontends.coreml.control import CONTROL
     from aneforge.frontends.ops import BEYOND_MIL, RULES
     from aneforge.frontends.ops.known import STATIC
@@ -98,5 +98,5 @@ def coverage() -> list[tuple[str, str, str]]:
         elif name in RULES or name in CONTROL or name in STATIC:
             rows.append((name, "native form" if name in _FORMS else "equivalent", _NOTES.get(name, "")))
         else:
-            rows.append((name, "refused", "no rule for this op of MIL"))
+            rows.append((name, "refused", "this op of MIL is not supported"))
     return rows

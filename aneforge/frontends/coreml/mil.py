@@ -1,4 +1,4 @@
-"""MIL, the language of ML programs: its ops are the common ones, with constants, states and lists beside them."""
+"""MIL, the language of ML programs: the common ops, and constants, states and lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["import_function"]
 
 class _Mil(CommonLanguage):
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> Op:
-        """Weights in a compressed form have their parts among the attributes."""
+        """The parts of a compressed weight are attributes; they are bound like arguments."""
         for key, value in operation.attributes.items():
             if key not in ("name", "val") and key not in operation.inputs and isinstance(value, (np.ndarray, Stored)):
                 operation.inputs[key] = [value]

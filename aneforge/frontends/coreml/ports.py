@@ -1,4 +1,4 @@
-"""What the description of a Core ML model says of its inputs and states."""
+"""Inputs and states from the description of a Core ML model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["ports_of"]
 
 
 def ports_of(features: Iterable[Any]) -> dict[str, Port]:
-    """What a description says of inputs and states: default shapes, what else they may be, and which are images."""
-    return {each.name: _port(each.type) for each in features}
+    """The ports by name: their default shapes, the other shapes they may have, and which are images."""
+    return {feature.name: _port(feature.type) for feature in features}
 
 
 def _port(kind: Any) -> Port:
@@ -27,21 +27,23 @@ def _port(kind: Any) -> Port:
 
 
 def _array(array: Any) -> Port:
-    shape = tuple(int(each) for each in array.shape)
+    shape = tuple(int(extent) for extent in array.shape)
     form = array.WhichOneof("ShapeFlexibility")
     if form == "enumeratedShapes":
-        return Port(shape, (), tuple(tuple(int(n) for n in each.shape) for each in array.enumeratedShapes.shapes))
+        return Port(shape, (), tuple(tuple(int(n) for n in option.shape) for option in array.enumeratedShapes.shapes))
     if form == "shapeRange":
-        return Port(shape, tuple((int(each.lowerBound), int(each.upperBound)) for each in array.shapeRange.sizeRanges))
+        return Port(
+            shape, tuple((int(bounds.lowerBound), int(bounds.upperBound)) for bounds in array.shapeRange.sizeRanges)
+        )
     return Port(shape)
 
 
 def _image_sizes(image: Any, channels: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, ...], ...]]:
     form = image.WhichOneof("SizeFlexibility")
     if form == "enumeratedSizes":
-        return (), tuple((1, channels, int(each.height), int(each.width)) for each in image.enumeratedSizes.sizes)
+        return (), tuple((1, channels, int(size.height), int(size.width)) for size in image.enumeratedSizes.sizes)
     if form == "imageSizeRange":
         sizes = image.imageSizeRange.heightRange, image.imageSizeRange.widthRange
-        bounds = [(int(each.lowerBound), int(each.upperBound)) for each in sizes]
+        bounds = [(int(size.lowerBound), int(size.upperBound)) for size in sizes]
         return ((1, 1), (channels, channels), *bounds), ()
     return (), ()

@@ -1,7 +1,7 @@
 """The protobuf classes of Core ML, without the rest of coremltools.
 
-Importing coremltools takes seconds and talks about libraries that only a Mac has. Its protobuf modules import nothing
-of it, so they are loaded from its folder under a package name of our own.
+Importing coremltools takes seconds and warns about libraries that only a Mac has. Its protobuf modules do not import
+the rest of it, so they are loaded from its folder under a package name of our own.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _PACKAGE = "_aneforge_coreml_proto"
 
 
 def model_proto(file: Path) -> Any:
-    """The module of the class ``Model``; the file is named where coremltools is not installed."""
+    """The module of the class ``Model``. The error names ``file`` if coremltools is not installed."""
     loaded = sys.modules.get("coremltools.proto.Model_pb2")
     if loaded is not None:
         return loaded
     try:
-        found = importlib.util.find_spec("coremltools")
+        package_spec = importlib.util.find_spec("coremltools")
     except (ImportError, ValueError):
-        found = None
-    places = list(found.submodule_search_locations or []) if found is not None else []
+        package_spec = None
+    places = list(package_spec.submodule_search_locations or []) if package_spec is not None else []
     if not places:
         raise LoadError(f"{file.name}: reading Core ML needs coremltools: {install_hint('coreml')}")
     if _PACKAGE not in sys.modules:
@@ -39,7 +39,7 @@ def model_proto(file: Path) -> Any:
         sys.modules.setdefault(_PACKAGE, package)  # another thread may have been faster
     try:
         return importlib.import_module(f"{_PACKAGE}.Model_pb2")
-    except (ImportError, TypeError, AttributeError) as error:  # no protobuf, or one that its classes do not fit
+    except (ImportError, TypeError, AttributeError) as error:  # protobuf is missing, or its version does not fit
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise LoadError(
             f"{file.name}: coremltools' protobuf classes do not load ({reason}): {install_hint('coreml')}"

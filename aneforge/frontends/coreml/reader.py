@@ -1,4 +1,4 @@
-"""A Core ML file of any kind: which kind it is, what its description says, and who reads it."""
+"""Read a Core ML file of any kind: find its kind, read its description and call the reader of that kind."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from aneforge.graph.graph import Graph
 
 __all__ = ["read_model", "read_program"]
 
-_MOST_SPECIFICATION = (1 << 31) - 1  # bytes: protobuf reads no more
+_MOST_SPECIFICATION = (1 << 31) - 1  # bytes, the limit of protobuf
 _NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
-_NEWEST = 10  # specification version, and what a program of it calls its opset
+_NEWEST = 10  # specification version; the opsets of its programs are below
 _NEWEST_OPSETS = {"coreml": _NEWEST - 1, "ios": 26}
 _PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 
@@ -30,42 +30,49 @@ _PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 def read_model(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any], function: str | None) -> Graph:
     package = file.is_dir()
     if not package and not file.is_file():
-        raise LoadError(f"no file {str(file)!r}")
-    place = specification(file) if package else file
-    model = _parsed(file, place)
+        raise LoadError(f"{str(file)!r}: no such file; check the path")
+    path = specification(file) if package else file
+    model = _parse_model(file, path)
     kind = model.WhichOneof("Type")
     if kind == "mlProgram":
-        return _program(file, place if package else None, model, dims, fixed, function)
+        return _read_ml_program(file, path if package else None, model, dims, fixed, function)
     if function is not None:
-        raise LoadError(f"{file.name}: function {function!r}: only an ML program has functions, this is a {kind}")
+        raise LoadError(f"{file.name}: a {kind} has no functions; leave out function {function!r}")
     if kind in _NETWORKS:
         from aneforge.frontends.coreml.network import read_network
 
         return read_network(file, model, getattr(model, kind), dims, fixed)
     if kind in _PIPELINES:
-        raise LoadError(f"{file.name}: a pipeline of several models: take it apart and load each network by itself")
-    raise LoadError(f"{file.name}: a {kind or 'model without content'}: only neural networks run on this engine")
+        raise LoadError(
+            f"{file.name}: pipelines are not supported; save each network as a file of its own and load that"
+        )
+    raise LoadError(f"{file.name}: a {kind} is not supported; use an ML program or a neural network")
 
 
-def _parsed(file: Path, place: Path) -> Any:
+def _parse_model(file: Path, path: Path) -> Any:
     proto = model_proto(file)
-    if place.stat().st_size > _MOST_SPECIFICATION:
-        raise LoadError(f"{file.name}: a specification of {place.stat().st_size:,} bytes; protobuf ends at 2 GiB")
+    if path.stat().st_size > _MOST_SPECIFICATION:
+        raise LoadError(
+            f"{file.name}: the specification has {path.stat().st_size:,} bytes; the limit of protobuf is 2 GiB"
+        )
     model = proto.Model()
     try:
-        model.ParseFromString(place.read_bytes())
+        model.ParseFromString(path.read_bytes())
     except Exception as error:  # protobuf's errors have no common class across its versions
         raise LoadError(f"{file.name}: not a Core ML model ({type(error).__name__}: {first_line(error)})") from None
     if not model.specificationVersion or model.WhichOneof("Type") is None:
-        raise LoadError(f"{file.name}: not a Core ML model: it says neither its version nor its kind")
+        raise LoadError(f"{file.name}: not a Core ML model; a model has a specification version and a kind")
     if model.specificationVersion > _NEWEST:
-        raise LoadError(f"{file.name}: specification version {model.specificationVersion}; read are 1 to {_NEWEST}")
+        raise LoadError(
+            f"{file.name}: specification version {model.specificationVersion} is not supported; "
+            f"the newest supported version is {_NEWEST}"
+        )
     return model
 
 
-def _program(
+def _read_ml_program(
     file: Path,
-    place: Path | None,
+    path: Path | None,
     model: Any,
     dims: Mapping[str, int],
     fixed: Mapping[str, Any],
@@ -75,34 +82,37 @@ def _program(
 
     functions = program(model.mlProgram, file.name)
     name = chosen_function(file, functions, function, model.description.defaultFunctionName)
-    told = next((each for each in model.description.functions if each.name == name), model.description)
-    ports = ports_of([*told.input, *told.state])
-    weights = Weights(file.name, None if place is None else place.parent, None if place is None else file)
+    description = next((entry for entry in model.description.functions if entry.name == name), model.description)
+    ports = ports_of([*description.input, *description.state])
+    weights = Weights(file.name, None if path is None else path.parent, None if path is None else file)
     return import_function(file.name, functions[name], weights, dims, fixed, ports)
 
 
-def chosen_function(file: Path, functions: Mapping[str, Function], wanted: str | None, default: str) -> str:
-    name = _chosen(file, functions, wanted, default)
+def chosen_function(file: Path, functions: Mapping[str, Function], requested: str | None, default: str) -> str:
+    name = _pick_name(file, functions, requested, default)
     opset = functions[name].opset
-    found = re.fullmatch(r"(coreml|ios)(\d+)", opset.casefold())
-    if found is not None and int(found[2]) > _NEWEST_OPSETS[found[1]]:
-        raise LoadError(f"{file.name}: function {name!r} is written in opset {opset}, newer than what is read")
+    match = re.fullmatch(r"(coreml|ios)(\d+)", opset.casefold())
+    if match is not None and int(match[2]) > _NEWEST_OPSETS[match[1]]:
+        raise LoadError(f"{file.name}: function {name!r} uses opset {opset}, which is newer than the supported opsets")
     return name
 
 
-def _chosen(file: Path, functions: Mapping[str, Function], wanted: str | None, default: str) -> str:
+def _pick_name(file: Path, functions: Mapping[str, Function], requested: str | None, default: str) -> str:
     names = list(functions)
     if not names:
-        raise LoadError(f"{file.name}: a program without functions")
-    if wanted is not None:
-        if wanted not in functions:
-            raise LoadError(f"{file.name}: no function {wanted!r}; there is {', '.join(names)}")
-        return wanted
+        raise LoadError(f"{file.name}: the program has no functions")
+    if requested is not None:
+        if requested not in functions:
+            raise LoadError(f"{file.name}: no function {requested!r}; choose one: {', '.join(names)}")
+        return requested
     for name in (default, "main"):
         if name and name in functions:
             return name
     if len(names) > 1:
-        raise LoadError(f"{file.name}: functions {', '.join(names)}: name one: af.load(..., function={names[0]!r})")
+        raise LoadError(
+            f"{file.name}: the program has several functions; choose one: {', '.join(names)} "
+            f"(af.load(..., function={names[0]!r}))"
+        )
     return names[0]
 
 

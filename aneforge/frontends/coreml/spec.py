@@ -1,4 +1,4 @@
-"""The protobuf form of an ML program, as the neutral one."""
+"""An ML program in protobuf, as records."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ _MOST_DEPTH = 32
 
 
 def program(proto: Any, name: str) -> dict[str, Function]:
-    """Every function of an ML program; a function has one block for each opset, of which the named one counts."""
+    """Every function of an ML program. A function has one block for each opset; the block of its stated opset is
+    read."""
     functions = {}
     for key in sorted(proto.functions):
         function = proto.functions[key]
@@ -74,19 +75,19 @@ def _ports(ports: Sequence[Any], name: str) -> list[tuple[str, Type]]:
 
 def _block(proto: Any, name: str, depth: int) -> Block:
     if depth > _MOST_DEPTH:
-        raise LoadError(f"{name}: blocks nested more than {_MOST_DEPTH} deep")
+        raise LoadError(f"{name}: blocks are nested too deep; the limit is {_MOST_DEPTH}")
     return Block(_ports(proto.inputs, name), list(proto.outputs), _Operations(proto, name, depth))
 
 
 class _Operations:
-    """Operations made one at a time, so that a large program is never held twice."""
+    """Operations that are made one at a time, so that a large program is not in memory twice."""
 
     def __init__(self, proto: Any, name: str, depth: int) -> None:
         self.proto, self.name, self.depth = proto, name, depth
 
     def __iter__(self) -> Iterator[Operation]:
-        for each in self.proto.operations:
-            yield _operation(each, self.name, self.depth)
+        for operation in self.proto.operations:
+            yield _operation(operation, self.name, self.depth)
 
 
 def _operation(proto: Any, name: str, depth: int) -> Operation:
@@ -95,11 +96,11 @@ def _operation(proto: Any, name: str, depth: int) -> Operation:
     inputs: dict[str, list[Binding]] = {}
     for key, argument in proto.inputs.items():
         inputs[key] = [
-            Ref(each.name) if each.WhichOneof("binding") == "name" else _value(each.value, where)
-            for each in argument.arguments
+            Ref(binding.name) if binding.WhichOneof("binding") == "name" else _value(binding.value, where)
+            for binding in argument.arguments
         ]
     attributes = {key: _value(value, where) for key, value in proto.attributes.items()}
-    blocks = [_block(each, name, depth + 1) for each in proto.blocks]
+    blocks = [_block(block, name, depth + 1) for block in proto.blocks]
     return Operation(proto.type, inputs, outputs, attributes, blocks)
 
 
@@ -108,19 +109,22 @@ def _type(proto: Any, where: str) -> Type:
     if kind == "stateType":
         wrapped = _type(proto.stateType.wrappedType, where) if proto.stateType.HasField("wrappedType") else None
         if not isinstance(wrapped, TensorType):
-            raise LoadError(f"{where}: a state that holds no tensor")
+            raise LoadError(f"{where}: a state must hold a tensor")
         return StateType(wrapped)
     if kind != "tensorType":
         return OtherType(str(kind or "nothing").removesuffix("Type"))
     tensor = proto.tensorType
     dtype = _TYPES.get(tensor.dataType)
     if dtype is None:
-        raise LoadError(f"{where}: data type {tensor.dataType} of MIL is not known here")
+        raise LoadError(
+            f"{where}: data type {tensor.dataType} is not supported; see DataType of MIL.proto up to {max(_TYPES)}"
+        )
     extents = [
-        int(each.constant.size) if each.WhichOneof("dimension") == "constant" else None for each in tensor.dimensions
+        int(dimension.constant.size) if dimension.WhichOneof("dimension") == "constant" else None
+        for dimension in tensor.dimensions
     ]
     if tensor.rank >= 0 and tensor.rank != len(extents):
-        raise LoadError(f"{where}: rank {tensor.rank} with {len(extents)} dimensions")
+        raise LoadError(f"{where}: a type states rank {tensor.rank} but has {len(extents)} dimensions")
     return TensorType(dtype, tuple(extents))
 
 
@@ -132,47 +136,49 @@ def _value(proto: Any, where: str) -> Binding:
             raise LoadError(f"{where}: a weight file holds tensors, not a {kind}")
         return Stored(proto.blobFileValue.fileName, int(proto.blobFileValue.offset), kind)
     if form != "immediateValue":
-        raise LoadError(f"{where}: a value that is not there")
+        raise LoadError(f"{where}: a value is missing; every value must be stored in the model or in a weight file")
     immediate = proto.immediateValue
     form = immediate.WhichOneof("value")
     if form == "tensor" and isinstance(kind, TensorType):
         return _immediate(immediate.tensor, kind, where)
     if form in ("tuple", "list"):
-        return [_value(each, where) for each in getattr(immediate, form).values]
+        return [_value(element, where) for element in getattr(immediate, form).values]
     if form == "dictionary":
-        return [(_value(each.key, where), _value(each.value, where)) for each in immediate.dictionary.values]
-    raise LoadError(f"{where}: a value of kind {form}")
+        return [(_value(entry.key, where), _value(entry.value, where)) for entry in immediate.dictionary.values]
+    raise LoadError(f"{where}: a value of kind {form} is not supported; use a tensor, tuple, list or dictionary")
 
 
 def _immediate(proto: Any, kind: TensorType, where: str) -> np.ndarray:
     shape = kind.static
     if shape is None:
-        raise LoadError(f"{where}: a value of {kind}, whose shape is open")
+        raise LoadError(f"{where}: a stored value is {kind}; its shape must be fixed")
     count = math.prod(shape)
     if count > _MOST_ELEMENTS:
-        raise LoadError(f"{where}: a value of {count:,} elements inside the specification")
+        raise LoadError(
+            f"{where}: a value has {count:,} elements; the limit inside the specification is {_MOST_ELEMENTS:,}"
+        )
     form = proto.WhichOneof("value")
     if form is None:
         if count:
-            raise LoadError(f"{where}: a value of {kind} without numbers")
+            raise LoadError(f"{where}: a value of {kind} has no numbers")
         return np.zeros(shape, STORED[kind.dtype])
-    given = getattr(proto, form).values
+    values = getattr(proto, form).values
     if form == "bytes":
-        return _of_bytes(np.frombuffer(given, np.uint8), kind, shape, where)
-    if len(given) != count:
-        raise LoadError(f"{where}: {len(given):,} numbers for {kind}")
-    held = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
+        return _from_bytes(np.frombuffer(values, np.uint8), kind, shape, where)
+    if len(values) != count:
+        raise LoadError(f"{where}: a value of {kind} has {len(values):,} numbers; expected {count:,}")
+    dtype = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
     try:
-        return np.array(given, held).reshape(shape)
+        return np.array(values, dtype).reshape(shape)
     except (ValueError, TypeError, OverflowError):
-        raise LoadError(f"{where}: {form} that are no values of {kind}") from None
+        raise LoadError(f"{where}: {form} do not fit a value of {kind}") from None
 
 
-def _of_bytes(data: np.ndarray, kind: TensorType, shape: tuple[int, ...], where: str) -> np.ndarray:
+def _from_bytes(data: np.ndarray, kind: TensorType, shape: tuple[int, ...], where: str) -> np.ndarray:
     count = math.prod(shape)
     bits = PACKED.get(kind.dtype, 0) or np.dtype(STORED[kind.dtype]).itemsize * 8
     if data.size == count and bits < 8:  # one element a byte
         return data.view(STORED[kind.dtype]).reshape(shape)
     if kind.dtype == "string" or data.size != -(-count * bits // 8):
-        raise LoadError(f"{where}: {data.size:,} bytes for {kind}")
+        raise LoadError(f"{where}: {data.size:,} bytes do not fit a value of {kind}")
     return from_bytes(data, kind.dtype, shape)

@@ -1,4 +1,4 @@
-"""MIL text, as compiled models hold it (``model.mil``): one pass over the tokens, errors with the line."""
+"""The parser of MIL text, as in compiled models (``model.mil``): one pass over the tokens; errors name the line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOKEN = re.compile(
     r"|(?P<word>[A-Za-z_%][A-Za-z0-9_.@$%/:]*)|(?P<arrow>->)|(?P<mark>[-()\[\]{}<>,;=?])"
 )
 _LONGEST_NUMBER = 64  # characters
-_MOST_DEPTH = 32  # of types, lists and blocks within each other
+_MOST_DEPTH = 32  # of nested types, lists and blocks
 _MOST_ELEMENTS = 1 << 28
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -46,61 +46,61 @@ class _Token(NamedTuple):
 
 
 class _Typed(NamedTuple):
-    """A literal with its type in front."""
+    """A literal with its type."""
 
     type: Type
     value: Any
 
 
 class _Pair(list):
-    """What braces hold: entries of a dictionary."""
+    """The entries of a dictionary, written in braces."""
 
 
 def _tokens(source: str, name: str) -> Iterator[_Token]:
-    line, place = 1, 0
-    while place < len(source):
-        found = _TOKEN.match(source, place)
-        if found is None:
-            raise LoadError(f"{name}: line {line}: {source[place : place + 20]!r} is not MIL text")
-        kind = found.lastgroup or ""
+    line, position = 1, 0
+    while position < len(source):
+        match = _TOKEN.match(source, position)
+        if match is None:
+            raise LoadError(f"{name}: line {line}: {source[position : position + 20]!r} is not MIL text")
+        kind = match.lastgroup or ""
         if kind == "line":
             line += 1
-        elif kind == "number" and found.end() - place > _LONGEST_NUMBER:
-            length = found.end() - place
+        elif kind == "number" and match.end() - position > _LONGEST_NUMBER:
+            length = match.end() - position
             raise LoadError(f"{name}: line {line}: a number has {length:,} characters; the limit is {_LONGEST_NUMBER}")
         elif kind != "space":
-            yield _Token("mark" if kind == "arrow" else kind, found.group(), line)
-        place = found.end()
+            yield _Token("mark" if kind == "arrow" else kind, match.group(), line)
+        position = match.end()
     yield _Token("end", "the end", line)
 
 
 def parsed(source: str, name: str) -> tuple[dict[str, Function], dict[str, dict[str, Any]]]:
-    """The program, and for each function what its header says beside it."""
+    """The functions of the program, and the attributes in each function's header."""
     parser = _Parser(source, name)
     return parser.program(), parser.notes
 
 
 def default_shapes(notes: Any) -> dict[str, list[int]]:
-    """The shapes that a function says open inputs have unless told otherwise."""
-    found: dict[str, list[int]] = {}
+    """The default shapes that a function states for inputs with open shapes."""
+    shapes: dict[str, list[int]] = {}
     stack = [notes]
     while stack:
-        each = stack.pop()
-        if isinstance(each, _Typed):
-            stack.append(each.value)
-        elif isinstance(each, dict):
-            stack.extend(each.values())
-        elif isinstance(each, (list, tuple)):
-            if len(each) == 2 and _plain(each[0]) == "DefaultShapes":
-                for entry in _plain(each[1]):
-                    port, shape = _plain(entry)
-                    found[str(_plain(port))] = [int(extent) for extent in _plain(shape)]
+        note = stack.pop()
+        if isinstance(note, _Typed):
+            stack.append(note.value)
+        elif isinstance(note, dict):
+            stack.extend(note.values())
+        elif isinstance(note, (list, tuple)):
+            if len(note) == 2 and _untyped(note[0]) == "DefaultShapes":
+                for entry in _untyped(note[1]):
+                    port, shape = _untyped(entry)
+                    shapes[str(_untyped(port))] = [int(extent) for extent in _untyped(shape)]
             else:
-                stack.extend(each)
-    return found
+                stack.extend(note)
+    return shapes
 
 
-def _plain(value: Any) -> Any:
+def _untyped(value: Any) -> Any:
     if isinstance(value, _Typed):
         value = value.value
     return value.tolist() if isinstance(value, np.ndarray) else value
@@ -125,28 +125,28 @@ class _Parser:
             self.next = next(self.tokens)
         return token
 
-    def at(self, text: str) -> bool:
+    def is_at(self, text: str) -> bool:
         return self.next.text == text and self.next.kind != "string"
 
     def accept(self, text: str) -> bool:
-        if not self.at(text):
+        if not self.is_at(text):
             return False
         self.take()
         return True
 
     def expect(self, text: str) -> None:
         if not self.accept(text):
-            self.fail(f"{text!r} was expected, here is {self.next.text!r}")
+            self.fail(f"expected {text!r}, got {self.next.text!r}")
 
     def word(self, what: str) -> str:
         if self.next.kind != "word" and not (self.next.kind == "number" and self.next.text.isalpha()):
-            self.fail(f"{what} was expected, here is {self.next.text!r}")
+            self.fail(f"expected {what}, got {self.next.text!r}")
         return self.take().text
 
-    def deeper(self) -> None:
+    def enter_level(self) -> None:
         self.depth += 1
         if self.depth > _MOST_DEPTH:
-            self.fail(f"nested more than {_MOST_DEPTH} deep")
+            self.fail(f"types, lists or blocks are nested more than {_MOST_DEPTH} deep")
 
     # The program.
 
@@ -161,10 +161,10 @@ class _Parser:
         while not self.accept("}"):
             name, function = self.function()
             if name in functions:
-                self.fail(f"function {name!r} stands twice")
+                self.fail(f"function {name!r} is defined twice")
             functions[name] = function
         if self.next.kind != "end":
-            self.fail(f"{self.next.text!r} after the end of the program")
+            self.fail(f"unexpected {self.next.text!r} after the end of the program")
         return functions
 
     def function(self) -> tuple[str, Function]:
@@ -186,12 +186,12 @@ class _Parser:
         while not self.accept(")"):
             kind = self.type()
             inputs.append((self.word("the name of an input"), kind))
-            if not self.at(")"):
+            if not self.is_at(")"):
                 self.expect(",")
         return inputs
 
     def block(self, inputs: list[tuple[str, Type]]) -> Block:
-        self.deeper()
+        self.enter_level()
         self.expect("{")
         operations = []
         while not self.accept("}"):
@@ -205,7 +205,7 @@ class _Parser:
         names = []
         while not self.accept(")"):
             names.append(self.word("a name"))
-            if not self.at(")"):
+            if not self.is_at(")"):
                 self.expect(",")
         return names
 
@@ -216,32 +216,32 @@ class _Parser:
             while not self.accept(")"):
                 kind = self.type()
                 outputs.append((self.word("the name of a value"), kind))
-                if not self.at(")"):
+                if not self.is_at(")"):
                     self.expect(",")
             self.expect("=")
             word = self.word("an operation")
         else:
             word = self.word("an operation")
-            while not self.at("("):
+            while not self.is_at("("):
                 outputs.append((self.word_after(word), self.last_type))
                 if self.accept(","):
                     word = self.word("a type")
                 else:
                     self.expect("=")
                     word = self.word("an operation")
-        made = Operation(word, self.arguments(), outputs, self.plain(self.attributes()), line=line)
+        operation = Operation(word, self.arguments(), outputs, self.without_types(self.attributes()), line=line)
         while self.next.kind == "word" and self.next.text.startswith("block"):
             self.take()
             self.accept(",")
-            made.blocks.append(self.block(self.parameters() if self.at("(") else []))
+            operation.blocks.append(self.block(self.parameters() if self.is_at("(") else []))
             self.accept(",")
-        if self.at("{"):
-            made.blocks.append(self.block([]))
+        if self.is_at("{"):
+            operation.blocks.append(self.block([]))
         self.expect(";")
-        return made
+        return operation
 
     def word_after(self, first: str) -> str:
-        """The name of a value whose type starts with a word that is already read."""
+        """Read the rest of a type that starts with the word ``first``, then the name of its value."""
         self.last_type = self.type(first)
         return self.word("the name of a value")
 
@@ -252,77 +252,77 @@ class _Parser:
             name = self.word("the name of an argument")
             self.expect("=")
             inputs[name] = self.bindings()
-            if not self.at(")"):
+            if not self.is_at(")"):
                 self.expect(",")
         return inputs
 
     def bindings(self) -> list[Binding]:
         if not self.accept("("):
             return [self.binding()]
-        found = []
+        bindings = []
         while not self.accept(")"):
-            found.append(self.binding())
-            if not self.at(")"):
+            bindings.append(self.binding())
+            if not self.is_at(")"):
                 self.expect(",")
-        return found
+        return bindings
 
     def binding(self) -> Binding:
         word = self.word("a name or a value")
-        if not (self.at("(") or self.at("<")):
+        if not (self.is_at("(") or self.is_at("<")):
             return Ref(word)
         value = self.typed(self.type(word)).value
         return value if isinstance(value, (np.ndarray, Stored)) else np.asarray(str(value))
 
     def attributes(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         if not self.accept("["):
-            return found
+            return attributes
         while not self.accept("]"):
             name = self.word("an attribute")
             self.expect("=")
-            found[name] = self.literal()
-            if not self.at("]"):
+            attributes[name] = self.literal()
+            if not self.is_at("]"):
                 self.expect(",")
-        return found
+        return attributes
 
     @staticmethod
-    def plain(attributes: dict[str, Any]) -> dict[str, Any]:
-        return {name: each.value if isinstance(each, _Typed) else each for name, each in attributes.items()}
+    def without_types(attributes: dict[str, Any]) -> dict[str, Any]:
+        return {name: value.value if isinstance(value, _Typed) else value for name, value in attributes.items()}
 
     # Types and literals.
 
     def type(self, first: str | None = None) -> Type:
         word = self.word("a type") if first is None else first
-        if not self.at("<"):
+        if not self.is_at("<"):
             if word not in STORED:
-                self.fail(f"no type {word!r}")
+                self.fail(f"{word!r} is not a type")
             return TensorType(word, ())
-        self.deeper()
+        self.enter_level()
         self.expect("<")
         if word == "tensor":
             dtype = self.word("an element type")
             if dtype not in STORED:
-                self.fail(f"no element type {dtype!r}")
+                self.fail(f"{dtype!r} is not an element type")
             self.expect(",")
-            found: Type = TensorType(dtype, self.extents())
+            kind: Type = TensorType(dtype, self.extents())
         elif word == "state":
             wrapped = self.type()
             if not isinstance(wrapped, TensorType):
-                self.fail("a state holds a tensor")
-            found = StateType(wrapped)
+                self.fail("a state must hold a tensor")
+            kind = StateType(wrapped)
         else:
-            found = OtherType(word)
-            while not self.at(">"):
-                self.extents() if self.at("[") else self.type_or_mark()
+            kind = OtherType(word)
+            while not self.is_at(">"):
+                self.extents() if self.is_at("[") else self.type_or_mark()
         self.expect(">")
         self.depth -= 1
-        return found
+        return kind
 
     def type_or_mark(self) -> None:
         if self.next.kind == "word":
             self.type()
         elif self.next.kind == "end":
-            self.fail("a type without an end")
+            self.fail("a type has no closing '>'")
         else:
             self.take()
 
@@ -332,35 +332,35 @@ class _Parser:
         while not self.accept("]"):
             token = self.take()
             if token.text != "?" and not token.text.isdigit():
-                self.fail(f"an extent was expected, here is {token.text!r}")
+                self.fail(f"expected an extent, got {token.text!r}")
             shape.append(None if token.text == "?" else int(token.text))
-            if not self.at("]"):
+            if not self.is_at("]"):
                 self.expect(",")
         return tuple(shape)
 
     def literal(self) -> Any:
         token = self.next
         if token.kind == "string":
-            return _unescaped(self.take().text)
+            return _unescape(self.take().text)
         if token.kind == "number":
             return self.number()
         if token.text in ("true", "false"):
             return self.take().text == "true"
         for opening, closing, kind in (("[", "]", list), ("(", ")", tuple), ("{", "}", _Pair)):
-            if self.at(opening):
+            if self.is_at(opening):
                 return kind(self.items(opening, closing))
         return self.typed(self.type())
 
     def items(self, opening: str, closing: str) -> list[Any]:
-        self.deeper()
+        self.enter_level()
         self.expect(opening)
-        found = []
+        literals = []
         while not self.accept(closing):
-            found.append(self.literal())
-            if not self.at(closing):
+            literals.append(self.literal())
+            if not self.is_at(closing):
                 self.expect(",")
         self.depth -= 1
-        return found
+        return literals
 
     def number(self) -> int | float:
         text = self.take().text
@@ -373,54 +373,54 @@ class _Parser:
 
     def typed(self, kind: Type) -> _Typed:
         self.expect("(")
-        if self.at("BLOBFILE"):
+        if self.is_at("BLOBFILE"):
             self.take()
-            told = self.arguments()
+            arguments = self.arguments()
             self.expect(")")
-            return _Typed(kind, self.stored(kind, told))
-        given: Any = None
-        if not self.at(")"):
-            given = self.literal()
-            if self.at(","):  # entries of a dictionary or tuple without brackets around them
-                given = [given]
+            return _Typed(kind, self.stored(kind, arguments))
+        literal: Any = None
+        if not self.is_at(")"):
+            literal = self.literal()
+            if self.is_at(","):  # entries of a dictionary or tuple without brackets around them
+                literal = [literal]
                 while self.accept(","):
-                    given.append(self.literal())
+                    literal.append(self.literal())
         self.expect(")")
-        return _Typed(kind, self.array(kind, given) if isinstance(kind, TensorType) else given)
+        return _Typed(kind, self.array(kind, literal) if isinstance(kind, TensorType) else literal)
 
-    def stored(self, kind: Type, told: dict[str, list[Binding]]) -> Stored:
+    def stored(self, kind: Type, arguments: dict[str, list[Binding]]) -> Stored:
         try:
-            (path,), (offset,) = told["path"], told["offset"]
+            (path,), (offset,) = arguments["path"], arguments["offset"]
             assert isinstance(kind, TensorType)
             return Stored(str(np.asarray(path).item()), int(np.asarray(offset).item()), kind)
         except (AssertionError, KeyError, TypeError, ValueError):
-            self.fail("a BLOBFILE has a path and an offset, and belongs to a tensor")
+            self.fail("BLOBFILE needs a path, an offset and a tensor type")
 
-    def array(self, kind: TensorType, given: Any) -> np.ndarray:
+    def array(self, kind: TensorType, literal: Any) -> np.ndarray:
         flat: list[Any] = []
-        stack = [given]
+        stack = [literal]
         while stack:
-            each = stack.pop()
-            if isinstance(each, _Typed):
-                stack.append(each.value)
-            elif isinstance(each, (list, tuple)):
-                stack.extend(reversed(each))
-            elif isinstance(each, np.ndarray):
-                flat.extend(each.reshape(-1).tolist())
-            elif each is not None:
-                flat.append(each)
-        shape = tuple(len(flat) if each is None else each for each in kind.shape)
+            element = stack.pop()
+            if isinstance(element, _Typed):
+                stack.append(element.value)
+            elif isinstance(element, (list, tuple)):
+                stack.extend(reversed(element))
+            elif isinstance(element, np.ndarray):
+                flat.extend(element.reshape(-1).tolist())
+            elif element is not None:
+                flat.append(element)
+        shape = tuple(len(flat) if extent is None else extent for extent in kind.shape)
         count = math.prod(shape)
         if count > _MOST_ELEMENTS or len(flat) not in (count, 1):
-            self.fail(f"{len(flat)} values for {kind}")
-        held = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
+            self.fail(f"{len(flat)} values do not fit {kind}")
+        dtype = np.float32 if kind.dtype in ("bf16", "fp8e4m3fn", "fp8e5m2") else STORED[kind.dtype]
         try:
             with np.errstate(over="ignore"):
-                values = np.array(flat, held)
+                values = np.array(flat, dtype)
         except (ValueError, TypeError, OverflowError):
-            self.fail(f"values that are not {kind.dtype}")
+            self.fail(f"a value does not fit type {kind.dtype}")
         return np.broadcast_to(values, shape) if len(flat) == 1 and count != 1 else values.reshape(shape)
 
 
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found.group(1), found.group(1)), text[1:-1])
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match.group(1), match.group(1)), text[1:-1])

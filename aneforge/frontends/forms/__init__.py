@@ -1,4 +1,4 @@
-"""Equivalences that every frontend needs: what models say and the graph language lacks, as graphs of what it has."""
+"""Forms that every frontend needs: operations of models that the graph lacks, built from ops that it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation functions: the engine's own where it has one that is equal, else what the file says, in few ops."""
+"""Activation functions: the engine's own function where it is equal, otherwise the formula in a few ops."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ _GELU = {"none": "exact", "exact": "exact", "tanh": "tanh", "tanh_approximation"
 _GELU |= {"sigmoid": "sigmoid", "sigmoid_approximation": "sigmoid"}
 
 
-def gelu(x: Tensor, way: str = "exact") -> Tensor:
+def gelu(x: Tensor, approximation: str = "exact") -> Tensor:
     """The exact gelu and the one by tanh are the same table on the engine: identical bits on an M6 (N42), the same
-    value at zero on an M5 Pro (N84). So both are the graph's gelu. The one by a sigmoid is another function."""
-    if way.lower() not in _GELU:
-        raise LoadError(f"approximation {way!r} is not a form of gelu")
-    return swish(x, 1.702) if _GELU[way.lower()] == "sigmoid" else x.gelu()
+    value at zero on an M5 Pro (N84). So both are the graph's gelu. The sigmoid approximation is a different
+    function."""
+    if approximation.lower() not in _GELU:
+        raise LoadError(f"approximation {approximation!r} is not supported; choose one: {', '.join(_GELU)}")
+    return swish(x, 1.702) if _GELU[approximation.lower()] == "sigmoid" else x.gelu()
 
 
 def swish(x: Tensor, beta: float = 1.0) -> Tensor:
-    """x * sigmoid(beta * x); the engine has a table for a beta of one."""
+    """x * sigmoid(beta * x). The engine has a table for beta 1."""
     return x.silu() if beta == 1.0 else x * scaled(x, beta).sigmoid()
 
 
@@ -67,7 +68,7 @@ def mish(x: Tensor) -> Tensor:
 
 
 SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
-"""The constants that every format means by selu."""
+"""The constants of selu, the same in every format."""
 
 
 def selu(x: Tensor, alpha: float = SELU["alpha"], scale: float = SELU["gamma"]) -> Tensor:
@@ -75,7 +76,7 @@ def selu(x: Tensor, alpha: float = SELU["alpha"], scale: float = SELU["gamma"]) 
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)): the elu of x / alpha, by alpha."""
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)), which is alpha * elu(x / alpha)."""
     if alpha == 0.0:
         raise LoadError("alpha must not be 0")
     return scaled(scaled(x, 1 / alpha).elu(1.0), alpha)
@@ -87,7 +88,8 @@ def softplus(x: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
 
 
 def prelu(x: Tensor, slope: Value) -> Tensor:
-    """A slope below zero: one number, one for each channel (a line, or an array that broadcasts so), or any tensor."""
+    """The slope of negative inputs is one number, one for each channel (a line, or an array that broadcasts to one),
+    or any tensor."""
     if isinstance(slope, np.ndarray) and slope.size == 1:
         return leaky_relu(x, float(slope.reshape(-1)[0]))
     if isinstance(slope, np.ndarray) and x.ndim > 2:
@@ -98,12 +100,12 @@ def prelu(x: Tensor, slope: Value) -> Tensor:
 
 
 def threshold(x: Tensor, limit: float, value: float = 0.0) -> Tensor:
-    """``x`` where it is above the limit, strictly; else a number."""
+    """``x`` where it is greater than the limit, otherwise ``value``."""
     return af.where(compared("greater", x, limit), x, const(np.full((1,) * x.ndim, value)))
 
 
 def shrink(x: Tensor, limit: float, bias: float) -> Tensor:
-    """Zero up to the limit on both sides, and what is beyond pulled towards zero by ``bias``."""
+    """Zero within the limit on both sides; numbers beyond it move towards zero by ``bias``."""
     if bias == limit:
         return shifted(x, -limit).relu() - shifted(-x, -limit).relu()
     nothing = const(np.zeros((1,) * x.ndim))

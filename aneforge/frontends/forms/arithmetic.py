@@ -1,5 +1,5 @@
-"""Sums, products, powers, remainders and bounds. A number on one side that fp16 would round is kept as the file has
-it, as an attribute of the op."""
+"""Sums, products, powers, remainders and bounds. A number that fp16 would round is kept as the file has it, as an
+attribute of the op."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 _STEP = 32768.0
-_ENDLESS = _STEP**3  # times the smallest fp16 number this is infinite
-_NOTHING = 2.0**-25  # added to any fp16 number, or alone, this is nothing
+_ENDLESS = _STEP**3  # its product with the smallest fp16 number is infinite
+_NOTHING = 2.0**-25  # a smaller number is 0 in fp16, and changes no fp16 number that it is added to
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:
-    """``x`` by a number. One that fp16 rounds stays an attribute; one that fp16 cannot hold is several products, so
-    that zero stays zero and what is in range stays in range: (1 - mask) * -1e9 is 0 or minus infinity."""
+    """``x`` times a number. A number that fp16 rounds stays an attribute. One that fp16 cannot hold becomes several
+    products, so that zero stays zero and results in range stay in range: (1 - mask) * -1e9 is 0 or minus infinity."""
     if factor == 1.0:
         return x
     if math.isfinite(factor) and abs(factor) > LARGEST:
@@ -47,7 +47,7 @@ def scaled(x: Tensor, factor: float) -> Tensor:
 
 
 def shifted(x: Tensor, offset: float) -> Tensor:
-    """``x`` plus a number; one that makes any sum infinite is infinite itself."""
+    """``x`` plus a number. A number that makes every sum infinite is replaced by infinity."""
     if offset == 0.0:
         return x
     offset = math.copysign(math.inf, offset) if abs(offset) > 2 * LARGEST else offset
@@ -78,8 +78,8 @@ def multiplied(a: Value | float, b: Value | float) -> Tensor:
 
 
 def divided(a: Value | float, b: Value | float, rounding: str = "") -> Tensor:
-    """By a known number it is a product, of one a reciprocal. ``rounding`` is ``floor`` or ``trunc``: there the engine
-    divides, since a product with a rounded reciprocal may end below a whole number."""
+    """Division by a known number is a product; 1 divided by a tensor is a reciprocal. With ``rounding`` (``floor`` or
+    ``trunc``) the engine divides, because a product with a rounded reciprocal may fall below an integer."""
     if rounding == "floor":
         return af.floor_div(as_factor(a), as_factor(b))
     if rounding == "trunc":
@@ -92,16 +92,16 @@ def divided(a: Value | float, b: Value | float, rounding: str = "") -> Tensor:
 
 
 def remainder(a: Value | float, b: Value | float, of_dividend: bool = False) -> Tensor:
-    """With the sign of the divisor, as Python's; or, as C's fmod, with that of the dividend. The graph's op puts right
-    a quotient that was rounded across a whole number."""
-    left, right = (each if each.ndim else each.reshape(1) for each in (as_factor(a), as_factor(b)))
+    """The remainder with the sign of the divisor, as in Python, or of the dividend, as fmod in C. The op of the graph
+    corrects a quotient that was rounded across an integer."""
+    left, right = (operand if operand.ndim else operand.reshape(1) for operand in (as_factor(a), as_factor(b)))
     return left.sign() * af.mod(left.abs(), right.abs()) if of_dividend else af.mod(left, right)
 
 
 def power(base: Value | float, exponent: Value | float) -> Tensor:
-    """A known exponent is products or a root where there are such: they hold for numbers below zero too."""
-    if isinstance(base, Tensor) and (known := known_number(exponent, base.ndim)) is not None:
-        return _known_power(as_number(base), known)
+    """A known exponent becomes products or a root where possible, which are also right for negative numbers."""
+    if isinstance(base, Tensor) and (number := known_number(exponent, base.ndim)) is not None:
+        return _known_power(as_number(base), number)
     if isinstance(exponent, Tensor) and (start := known_number(base, exponent.ndim)) is not None and start > 0:
         if start in (2.0, math.e):
             return as_number(exponent).exp2() if start == 2.0 else as_number(exponent).exp()
@@ -115,46 +115,46 @@ def _known_power(x: Tensor, exponent: float) -> Tensor:
     if exponent == 0.0:
         return const(np.ones(x.shape))
     if exponent == int(exponent) and abs(exponent) <= 8:
-        found, square, left = None, x, int(abs(exponent))
-        while left:
-            if left & 1:
-                found = square if found is None else found * square
-            square, left = (square.square() if left > 1 else square), left >> 1
-        assert found is not None
-        return found if exponent > 0 else found.inverse(0.0)
+        product, square, remaining = None, x, int(abs(exponent))
+        while remaining:
+            if remaining & 1:
+                product = square if product is None else product * square
+            square, remaining = (square.square() if remaining > 1 else square), remaining >> 1
+        assert product is not None
+        return product if exponent > 0 else product.inverse(0.0)
     return x.pow(exponent) if fp16_exact(exponent) else scaled(x.log(), exponent).exp()
 
 
-# Functions with a small number added to their argument: one that fp16 does not see is none.
+# Functions with a small number added to their argument. A number too small for fp16 counts as 0.
 
 
-def _seen(eps: float) -> float:
+def _visible_epsilon(eps: float) -> float:
     return 0.0 if abs(eps) < _NOTHING else single(eps)
 
 
 def log(x: Tensor, eps: float = 0.0) -> Tensor:
-    return x.log(_seen(eps))
+    return x.log(_visible_epsilon(eps))
 
 
 def rsqrt(x: Tensor, eps: float = 0.0) -> Tensor:
-    return x.rsqrt(_seen(eps))
+    return x.rsqrt(_visible_epsilon(eps))
 
 
 def inverse(x: Tensor, eps: float = 0.0) -> Tensor:
-    return x.inverse(_seen(eps))
+    return x.inverse(_visible_epsilon(eps))
 
 
 def clamped(x: Tensor, low: Value | float | None, high: Value | float | None) -> Tensor:
-    """Both bounds make one op; a side that is open, or whose bound fp16 cannot hold, stays open: infinite numbers
-    pass. Where bounds cross, the upper one holds. Computed bounds are a maximum and a minimum."""
+    """Both bounds make one op. A side without a bound, or with a bound beyond fp16, stays open, so infinite numbers
+    pass. If the bounds cross, the upper one wins. Computed bounds are a maximum and a minimum."""
     bounds = [_bound(low, x.ndim), _bound(high, x.ndim)]
-    if any(each is not None and not isinstance(each, float) for each in bounds):
+    if any(bound is not None and not isinstance(bound, float) for bound in bounds):
         x = x if low is None else af.maximum(x, as_number(low))
         return x if high is None else af.minimum(x, as_number(high))
-    least, most = (each if isinstance(each, float) and abs(each) <= LARGEST else None for each in bounds)
+    least, most = (bound if isinstance(bound, float) and abs(bound) <= LARGEST else None for bound in bounds)
     for bound, side in ((bounds[0], 1.0), (bounds[1], -1.0)):
         if isinstance(bound, float) and abs(bound) > LARGEST and bound * side > 0:
-            return const(np.full(x.shape, bound * math.inf))  # nothing is inside
+            return const(np.full(x.shape, bound * math.inf))  # no number is inside the bounds
     if least is None and most is None:
         return x
     if most is None:
@@ -165,8 +165,8 @@ def clamped(x: Tensor, low: Value | float | None, high: Value | float | None) ->
 
 
 def _bound(bound: Value | float | None, rank: int) -> Value | float | None:
-    known = known_number(bound, max(rank, 1))
-    return bound if known is None else single(known)
+    number = known_number(bound, max(rank, 1))
+    return bound if number is None else single(number)
 
 
 def _one_side(x: Tensor, low: float | None, high: float | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Normalisations and softmax, whatever axes they run along and whether their gains are known."""
+"""Normalisations and softmax along any axes, with known or computed gains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray
 
 
 def whitened(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers of mean 0 and variance 1 along the axes, their mean and the reciprocal of their deviation."""
+    """``x`` scaled to mean 0 and variance 1 along the axes, its mean, and the reciprocal of its standard deviation."""
     mean = x.mean(tuple(axes))
     centred = x - mean
     reciprocal = centred.square().mean(tuple(axes)).rsqrt(eps)
@@ -27,7 +27,8 @@ def whitened(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor
 
 
 def layer_norm(x: Tensor, axes: Sequence[int], scale: Value | None, bias: Value | None, eps: float) -> Tensor:
-    """Along the last axis with known gains it is an op of the graph; otherwise mean and variance by themselves."""
+    """An op of the graph along the last axis with known gains; otherwise mean and variance are computed step by
+    step."""
     eps = single(eps)
     width = x.shape[-1]
     if _is_line(x, axes, scale) and (bias is None or isinstance(bias, np.ndarray)):
@@ -46,8 +47,8 @@ def rms_norm(x: Tensor, axes: Sequence[int], scale: Value | None, eps: float) ->
 
 def _is_line(x: Tensor, axes: Sequence[int], scale: Value | None) -> bool:
     """Whether a norm runs along the last axis with a known scale for each element."""
-    plain = scale is None or (isinstance(scale, np.ndarray) and scale.shape == x.shape[-1:])
-    return plain and tuple(axes) == (x.ndim - 1,)
+    fits_line = scale is None or (isinstance(scale, np.ndarray) and scale.shape == x.shape[-1:])
+    return fits_line and tuple(axes) == (x.ndim - 1,)
 
 
 def _with_gains(x: Tensor, scale: Value | None, bias: Value | None) -> Tensor:
@@ -56,27 +57,27 @@ def _with_gains(x: Tensor, scale: Value | None, bias: Value | None) -> Tensor:
 
 
 def group_norm(x: Tensor, groups: int, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
-    """Gains for each channel, or for each group; with known ones an op of the graph."""
+    """Gains are for each channel or for each group. With known gains it is an op of the graph."""
     eps = single(eps)
     if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
-        found = _planes(x).group_norm(_gains(scale, x, groups, 1.0), _gains(bias, x, groups, 0.0), groups, eps)
-        return found if x.ndim == 4 else found.reshape(*x.shape)
+        result = _planes(x).group_norm(_gains(scale, x, groups, 1.0), _gains(bias, x, groups, 0.0), groups, eps)
+        return result if x.ndim == 4 else result.reshape(*x.shape)
     lines = whitened(x.reshape(x.shape[0], groups, -1), (2,), eps)[0].reshape(*x.shape)
-    return _with_gains(lines, *(_by_channel(each, x, groups) for each in (scale, bias)))
+    return _with_gains(lines, *(_by_channel(gain, x, groups) for gain in (scale, bias)))
 
 
 def instance_norm(x: Tensor, scale: Value | None, bias: Value | None, eps: float) -> Tensor:
-    """Every channel of every sample by itself."""
+    """Normalise each channel of each sample separately."""
     eps = single(eps)
     if not isinstance(scale, Tensor) and not isinstance(bias, Tensor):
-        found = af.instance_norm(_planes(x), _gains(scale, x, 1, 1.0), _gains(bias, x, 1, 0.0), eps)
-        return found if x.ndim == 4 else found.reshape(*x.shape)
+        result = af.instance_norm(_planes(x), _gains(scale, x, 1, 1.0), _gains(bias, x, 1, 0.0), eps)
+        return result if x.ndim == 4 else result.reshape(*x.shape)
     white = whitened(x, range(2, x.ndim), eps)[0]
     return _with_gains(white, _by_channel(scale, x), _by_channel(bias, x))
 
 
 def _planes(x: Tensor) -> Tensor:
-    """All spatial axes as two: a norm over all of them cannot tell."""
+    """All spatial axes as two. A norm over all of them gives the same result."""
     if x.ndim == 4:
         return x
     space = x.shape[2:] or (1,)
@@ -103,9 +104,11 @@ def _by_channel(gain: Value | None, x: Tensor, groups: int = 1) -> Tensor | None
 
 
 def batch_norm(x: Tensor, scale: Value | None, bias: Value | None, mean: Value, variance: Value, eps: float) -> Tensor:
-    """With statistics of the training, which are known."""
+    """Normalise with the statistics of the training, which must be known."""
     eps = single(eps)
-    centre, spread = (np.asarray(known(each, "a statistic"), np.float64).reshape(-1) for each in (mean, variance))
+    centre, spread = (
+        np.asarray(known(statistic, "a statistic"), np.float64).reshape(-1) for statistic in (mean, variance)
+    )
     gamma = np.ones_like(centre) if scale is None else np.asarray(known(scale, "a gain"), np.float64).reshape(-1)
     beta = np.zeros_like(centre) if bias is None else np.asarray(known(bias, "a gain"), np.float64).reshape(-1)
     return af.batch_norm(x, gamma, beta, centre, spread, eps)

@@ -1,4 +1,4 @@
-"""Known numbers and truth values: what fp16 makes of a constant, and when a value is true."""
+"""Known numbers and truth values: how a constant is rounded to fp16, and when a value is true."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MASKED = -30000.0
 """Added to a score that must not count, where the file gives truth values and leaves the number to us. Far enough
 below any score that its exponential is zero, and above -32768, where sums in the accumulators are infinite (N04)."""
 
-_SURELY = LARGEST * 2.0**24  # the product of any fp16 number but zero with this is infinite
+_SURELY = LARGEST * 2.0**24  # its product with any fp16 number except zero is infinite
 
 
 def fp16_exact(number: float) -> bool:
@@ -44,14 +44,15 @@ def fp16_exact(number: float) -> bool:
 
 
 def single(number: float) -> float:
-    """In single precision, as files hold an attribute and as PyTorch computes with a number: the last digits of a
-    double reach the bits of some functions."""
+    """A number rounded to single precision, as files store attributes and as PyTorch computes. The last digits of a
+    double would change the bits of some functions."""
     with np.errstate(over="ignore"):
         return float(np.float32(number))
 
 
 def known_number(value: object, rank: int) -> float | None:
-    """The number, where a value is one that is known: it must not give a tensor of this rank more axes."""
+    """The number that a known value of one element stands for; None for other values, and for values with more axes
+    than ``rank``."""
     if isinstance(value, (bool, int, float)):
         return float(value)
     if isinstance(value, np.ndarray) and value.size == 1 and value.ndim <= rank and value.dtype.kind in "fiub":
@@ -60,7 +61,7 @@ def known_number(value: object, rank: int) -> float | None:
 
 
 def as_fp16(value: Value, limit: float = LARGEST) -> Value:
-    """A known array as the engine reads it: a finite number beyond ``limit`` is infinite, as rounding to fp16 has it.
+    """A known array as the engine reads it: a finite number beyond ``limit`` becomes infinite, as in rounding to fp16.
 
     A user's number is never moved to another finite one: a mask of -1e9 is minus infinity to the chip, and ``risks``
     says so. ``limit`` is larger than fp16's own where the result may still be in range."""
@@ -73,15 +74,16 @@ def as_fp16(value: Value, limit: float = LARGEST) -> Value:
 
 
 def as_number(value: Value | bool | float, limit: float = LARGEST) -> Tensor:
-    """A value to compute with: truth values are 0 and 1, constants are as :func:`as_fp16` has them."""
+    """A value to compute with: truth values are 0 and 1, and constants go through :func:`as_fp16`."""
     if isinstance(value, Tensor):
         return value.cast() if value.dtype in ("bool", "uint8") else value
-    known = value if isinstance(value, Encoded) else as_fp16(np.asarray(value), limit)
-    return as_tensor(known)
+    constant = value if isinstance(value, Encoded) else as_fp16(np.asarray(value), limit)
+    return as_tensor(constant)
 
 
 def as_factor(value: Value | bool | float) -> Tensor:
-    """A value to multiply or divide with: a constant beyond fp16 may give a product in range, and is refused."""
+    """A value to multiply or divide with. A constant beyond fp16 stays as it is, because its product may be in range;
+    the graph refuses it."""
     return as_number(value, _SURELY)
 
 
@@ -93,32 +95,33 @@ def truth(value: Value | bool | float) -> Tensor:
 
 
 def are_truths(*values: object) -> bool:
-    """Whether one of the values is of truth values, computed or known."""
-    return any(each.dtype == ("bool" if isinstance(each, Tensor) else np.bool_)
-               for each in values if isinstance(each, (Tensor, np.ndarray)))  # fmt: skip
+    """Whether one of the values, computed or known, holds truth values."""
+    return any(value.dtype == ("bool" if isinstance(value, Tensor) else np.bool_)
+               for value in values if isinstance(value, (Tensor, np.ndarray)))  # fmt: skip
 
 
 def chosen(mask: Value, yes: Value, no: Value, truths: bool = False) -> Tensor:
-    """``yes`` where the mask is true, else ``no``; the engine selects numbers, so truth values are joined."""
-    which = truth(mask)
+    """``yes`` where the mask is true, otherwise ``no``. The engine selects only numbers, so truth values use logical
+    ops."""
+    condition = truth(mask)
     if not truths:
-        return af.where(which, as_number(yes), as_number(no))
-    return af.logical_or(af.logical_and(which, truth(yes)), af.logical_and(which.logical_not(), truth(no)))
+        return af.where(condition, as_number(yes), as_number(no))
+    return af.logical_or(af.logical_and(condition, truth(yes)), af.logical_and(condition.logical_not(), truth(no)))
 
 
 _MIRRORED = {"greater": "less", "less": "greater", "greater_equal": "less_equal", "less_equal": "greater_equal"}
 
 
 def compared(name: str, a: Value | float, b: Value | float) -> Tensor:
-    """A comparison by the name of the graph's op. A known number that fp16 lacks is rounded to the side on which no
-    fp16 number lies between, so that every number that the engine holds compares as with the number itself."""
+    """A comparison by the name of the graph's op. A known number that fp16 lacks is rounded to the neighbour that
+    gives the same answer for every fp16 number."""
     for x, other, kind in ((a, b, name), (b, a, _MIRRORED.get(name, name))):
         if isinstance(x, Tensor) and (bound := known_number(other, x.ndim)) is not None:
-            return getattr(as_number(x), kind)(_held(kind, bound))
+            return getattr(as_number(x), kind)(_round_bound(kind, bound))
     return getattr(as_number(a), name)(as_number(b))
 
 
-def _held(name: str, bound: float) -> float:
+def _round_bound(name: str, bound: float) -> float:
     with np.errstate(over="ignore"):
         near = np.float16(bound)
     down = name in ("greater", "less_equal")
@@ -131,12 +134,14 @@ def _held(name: str, bound: float) -> float:
 
 
 def truncated(x: Tensor) -> Tensor:
-    """The whole part, as a cast to whole numbers has it. Exact: it is an fp16 number where ``x`` is."""
+    """The integer part, as a cast to an integer type gives it. It is exact: the integer part of an fp16 number is an
+    fp16 number."""
     return x.sign() * x.abs().floor()
 
 
 def added_mask(mask: Value) -> Tensor:
-    """What is added to the scores of attention: truth values say what counts, numbers are taken as they are."""
+    """The mask that is added to the scores of attention. True means that a score counts; numbers are added as they
+    are."""
     if isinstance(mask, Tensor) and mask.dtype == "bool":
         return af.where(mask, const(np.zeros((1,) * mask.ndim)), const(np.full((1,) * mask.ndim, MASKED)))
     if isinstance(mask, np.ndarray) and mask.dtype.kind == "b":

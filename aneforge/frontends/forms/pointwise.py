@@ -1,4 +1,4 @@
-"""Functions of each element by itself, by the names that most formats share."""
+"""Elementwise functions, by the names that most formats share."""
 
 from __future__ import annotations
 
@@ -105,19 +105,19 @@ BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
 
 
 def is_infinite(x: Tensor, above: bool = True, below: bool = True) -> Tensor:
-    """On the sides that are asked for."""
+    """Whether each element is infinite, with a positive sign if ``above`` and a negative one if ``below``."""
     limit = const(np.float16(np.inf))
     if above and below:
         return x.abs().equal(limit)
     if above or below:
         return x.equal(limit if above else const(np.float16(-np.inf)))
-    return x.abs().less(0.0)  # on neither: nothing is
+    return x.abs().less(0.0)  # neither side: false everywhere
 
 
 def triangle(x: Tensor, lower: bool, diagonal: int = 0) -> Tensor:
-    """The other triangle is zero, whatever stood there: a choice, since a product would keep infinities."""
+    """Set the other triangle to zero. It selects, because a product with 0 would not clear infinities."""
     if x.ndim < 2 or x.shape[-2] * x.shape[-1] > _MOST_MASKED:
-        raise LoadError(f"a triangle of {list(x.shape)}; a matrix of up to {_MOST_MASKED:,} elements is needed")
+        raise LoadError(f"the input has shape {list(x.shape)}; it must be a matrix of up to {_MOST_MASKED:,} elements")
     ones = np.ones(x.shape[-2:])
     mask = np.tril(ones, diagonal) if lower else np.triu(ones, diagonal)
     if x.dtype == "bool":

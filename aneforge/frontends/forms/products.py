@@ -1,4 +1,4 @@
-"""Matrix products by the ranks that NumPy and its followers allow."""
+"""Matrix products of the ranks that NumPy allows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["cumulative_sum", "einsum", "linear", "matmul"]
 
 _LONGEST = 8192
-_WIDEST_LINE = 16384  # what every chip takes along the width (limits.json spatial_extent)
-_WIDEST_KERNEL = 13  # what every chip takes as a kernel (limits.json conv_kernel_w_fp16)
+_WIDEST_LINE = 16384  # the widest line that every chip takes (limits.json spatial_extent)
+_WIDEST_KERNEL = 13  # the widest kernel that every chip takes (limits.json conv_kernel_w_fp16)
 
 
 def matmul(a: Value, b: Value) -> Tensor:
-    """A known matrix on the right is a stored weight, whatever the rank on the left."""
+    """The product of two operands. A known matrix on the right is a stored weight, for any rank on the left."""
     left = as_tensor(a)
     if isinstance(b, (np.ndarray, Encoded)) and b.ndim == 2 and left.ndim > 1:
         return linear(left, b.T)
@@ -28,36 +28,37 @@ def matmul(a: Value, b: Value) -> Tensor:
     if left.ndim == 1 and right.ndim == 1:
         return (left * right).sum((0,))
     if left.ndim == 1:
-        found = left.reshape(1, left.shape[0]) @ right
-        return found.squeeze([found.ndim - 2])
+        result = left.reshape(1, left.shape[0]) @ right
+        return result.squeeze([result.ndim - 2])
     if right.ndim == 1:
-        found = left @ right.reshape(right.shape[0], 1)
-        return found.squeeze([found.ndim - 1])
+        result = left @ right.reshape(right.shape[0], 1)
+        return result.squeeze([result.ndim - 1])
     return left @ right
 
 
 def linear(x: Tensor, weight: Value, bias: Value | None = None) -> Tensor:
-    """x @ weight.T + bias, with a weight [out, in]; a volume as rows, since products take at most rank 4."""
+    """x @ weight.T + bias with a weight [out, in]. An input of rank 5 is reshaped to rows, since products take rank
+    4."""
     if isinstance(bias, np.ndarray) and not bias.any():
-        bias = None  # some formats always write one; the accumulators start at zero
+        bias = None  # some formats always write a bias; the accumulators start at zero
     image = _flattened_image(x)
     if image is not None and isinstance(weight, np.ndarray) and (bias is None or isinstance(bias, np.ndarray)):
         kernel = weight.reshape(weight.shape[0], *image.shape[1:])
         return af.conv(image, kernel, bias=bias).reshape(x.shape[0], weight.shape[0])
     rows = x if x.ndim < 5 else x.reshape(-1, x.shape[-1])
     if isinstance(weight, Tensor):
-        found = rows @ weight.transpose([1, 0])
-        found = found if bias is None else found + as_tensor(bias)
+        result = rows @ weight.transpose([1, 0])
+        result = result if bias is None else result + as_tensor(bias)
     elif isinstance(bias, Tensor):
-        found = rows.linear(weight) + bias
+        result = rows.linear(weight) + bias
     else:
-        found = rows.linear(weight, bias)
-    return found if x.ndim < 5 else found.reshape(*x.shape[:-1], weight.shape[0])
+        result = rows.linear(weight, bias)
+    return result if x.ndim < 5 else result.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def _flattened_image(x: Tensor) -> Tensor | None:
-    """The image behind a line that is longer than some chips' widths: a product with it is a convolution of the whole
-    image with a kernel as large, whose sums are the same."""
+    """The image that was flattened to a line longer than some chips' widths. The product is then a convolution of the
+    image with a kernel of the same size, which computes the same sums."""
     if x.op != "reshape" or x.ndim != 2 or x.shape[1] <= _WIDEST_LINE:
         return None
     image = x.inputs[0]
@@ -67,7 +68,7 @@ def _flattened_image(x: Tensor) -> Tensor | None:
 
 
 def einsum(equation: str, operands: Sequence[Tensor]) -> Tensor:
-    """Sums of products, two operands at a time; what no later operand and no result names is summed at once."""
+    """Combine two operands at a time. An axis that no later operand and no result names is summed at once."""
     text = equation.replace(" ", "")
     terms, arrow, output = text.partition("->")
     if "." in text:
@@ -75,30 +76,31 @@ def einsum(equation: str, operands: Sequence[Tensor]) -> Tensor:
             raise NoForm(f"einsum {equation!r} has {len(operands)} operands and '...'; name every axis")
         return af.einsum(text, *operands)
     letters = terms.replace(",", "")
-    kept = output if arrow else "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    result_axes = output if arrow else "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
     spare = next(letter for letter in string.ascii_letters if letter not in text)
     parts, values = terms.split(","), list(operands)
     while len(values) > 2:
-        needed = set(kept) | set("".join(parts[2:]))
-        middle = "".join(dict.fromkeys(letter for letter in parts[0] + parts[1] if letter in needed))
-        middle, joined = _summed(parts[:2], values[:2], middle, spare)
+        later_axes = set(result_axes) | set("".join(parts[2:]))
+        middle = "".join(dict.fromkeys(letter for letter in parts[0] + parts[1] if letter in later_axes))
+        middle, joined = _sum_products(parts[:2], values[:2], middle, spare)
         parts, values = [middle, *parts[2:]], [joined, *values[2:]]
-    return _summed(parts, values, kept, spare)[1]
+    return _sum_products(parts, values, result_axes, spare)[1]
 
 
-def _summed(parts: Sequence[str], values: Sequence[Tensor], kept: str, spare: str) -> tuple[str, Tensor]:
-    """One sum of products and its axes; the engine's results have at least one axis, a spare one if need be."""
-    if kept:
-        return kept, af.einsum(f"{','.join(parts)}->{kept}", *values)
+def _sum_products(parts: Sequence[str], values: Sequence[Tensor], axes: str, spare: str) -> tuple[str, Tensor]:
+    """One sum of products and its axes. A result needs at least one axis, so a result without axes gets ``spare``."""
+    if axes:
+        return axes, af.einsum(f"{','.join(parts)}->{axes}", *values)
     raised = values[0].reshape(1, *values[0].shape)
     return spare, af.einsum(f"{','.join([spare + parts[0], *parts[1:]])}->{spare}", raised, *values[1:])
 
 
 def cumulative_sum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """A product with a triangle of ones, along the axis; the plain one is an op of the graph, which runs as that."""
+    """A product with a triangle of ones along the axis. The graph has an op for the plain sum, which runs the same
+    way."""
     size = x.shape[axis]
     if size > _LONGEST:
-        raise NoForm(f"a running sum of {size:,} elements; its triangle of ones is limited to {_LONGEST:,}")
+        raise NoForm(f"the running sum is over {size:,} elements; the limit is {_LONGEST:,}")
     if not exclusive and not reverse:
         return x.cumsum(axis)
     triangle = np.tril(np.ones((size, size)), -1 if exclusive else 0)

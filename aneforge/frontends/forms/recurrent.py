@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN layers: an op of the graph where it means the same, else every step written out."""
+"""LSTM, GRU and RNN layers: an op of the graph where it means the same, otherwise every step written out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Cell:
     r: Gates
     start: Sequence[Tensor]
     activations: Sequence[Activation]
-    """Of the gates, of what enters the cell, and of what leaves it; as many as the kind has."""
+    """The functions of the gates, of the cell's input and of its output; as many as the kind has."""
     b: Gates = field(default_factory=dict)
     c: Gates = field(default_factory=dict)
     usual: bool = True
@@ -44,9 +44,9 @@ class Cell:
     cell_clip: float | None = None
     """The largest magnitude of a cell's state."""
     coupled: bool = False
-    """An LSTM that forgets as much as it lets in."""
+    """An LSTM whose forget gate is 1 minus its input gate."""
     reset_after: bool = False
-    """A GRU whose reset works on the product, not on the state."""
+    """A GRU whose reset gate multiplies the product instead of the state."""
 
     @property
     def hidden(self) -> int:
@@ -54,15 +54,15 @@ class Cell:
 
 
 def by_gate(values: Value | None, order: str) -> dict[str, Value]:
-    """Rows of a weight or bias, one part for each gate in the order of the file; none for none."""
+    """The rows of a weight or bias for each gate, in the order of the file; empty if there are no values."""
     if values is None:
         return {}
     size = values.shape[0] // len(order)
     if isinstance(values, Tensor):
         parts = af.split(values, len(order), 0) if len(order) > 1 else [values]
         return dict(zip(order, parts, strict=True))
-    plain = np.asarray(values)
-    return {gate: plain[i * size : (i + 1) * size] for i, gate in enumerate(order)}
+    array = np.asarray(values)
+    return {gate: array[i * size : (i + 1) * size] for i, gate in enumerate(order)}
 
 
 def recurrence(
@@ -70,44 +70,44 @@ def recurrence(
 ) -> tuple[Tensor, list[Tensor]]:
     """All outputs of [steps, batch, features] in the order of the input, and the states after the last step.
 
-    Where the graph's own op gives the outputs, the last cell state still comes from its own steps; they fall away if
-    nothing reads it."""
+    Where an op of the graph gives the outputs, the last cell state still comes from steps that are written out. They
+    are removed if nothing reads it."""
     if x.shape[0] > _MOST_STEPS:
-        raise NoForm(f"{x.shape[0]} steps of a recurrent layer; up to {_MOST_STEPS:,} are written out")
-    kept = None if lengths is None or all(length == x.shape[0] for length in lengths) else list(lengths)
-    x = _turn(x, kept) if backwards else x
-    native = _native(cell, x) if kept is None else None
+        raise NoForm(f"the sequence has {x.shape[0]:,} steps; the limit of a recurrent layer is {_MOST_STEPS:,}")
+    uneven_lengths = None if lengths is None or all(length == x.shape[0] for length in lengths) else list(lengths)
+    x = _reverse_steps(x, uneven_lengths) if backwards else x
+    native = _native_op(cell, x) if uneven_lengths is None else None
     if native is None:
-        outputs, states = _steps(cell, x, kept)
+        outputs, states = _steps(cell, x, uneven_lengths)
     else:
         outputs, states = native, [native[x.shape[0] - 1]]
         if len(cell.start) > 1:
-            states.append(_steps(cell, x, kept)[1][1])
-    return (_turn(outputs, kept) if backwards else outputs), states
+            states.append(_steps(cell, x, uneven_lengths)[1][1])
+    return (_reverse_steps(outputs, uneven_lengths) if backwards else outputs), states
 
 
-def _turn(x: Tensor, lengths: Sequence[int] | None) -> Tensor:
+def _reverse_steps(x: Tensor, lengths: Sequence[int] | None) -> Tensor:
     return x.reverse([0]) if lengths is None else af.reverse_sequence(x, lengths, 0, 1)
 
 
-def _native(cell: Cell, x: Tensor) -> Tensor | None:
-    """The graph's own op, if there is nothing in this cell that it lacks."""
+def _native_op(cell: Cell, x: Tensor) -> Tensor | None:
+    """The op of the graph for this cell; None if the op lacks something that the cell has."""
     order = GATES[cell.kind]
     special = cell.peepholes or cell.coupled or cell.clip is not None or cell.cell_clip is not None
     if special or not cell.usual:
         return None
     if cell.kind == "GRU":
-        inner = cell.c.get("n")  # the graph's op has no bias inside what the reset weighs
+        inner = cell.c.get("n")  # the op of the graph has no bias in the part that the reset gate multiplies
         if not cell.reset_after or isinstance(inner, Tensor) or (inner is not None and np.asarray(inner).any()):
             return None
-    weights = [_joined([gates[gate] for gate in order]) for gates in (cell.w, cell.r)]
+    weights = [_join_gates([gates[gate] for gate in order]) for gates in (cell.w, cell.r)]
     zeros = np.zeros(cell.hidden)
-    bias = _joined([_sum(cell.b.get(gate, zeros), cell.c.get(gate, zeros)) for gate in order])
+    bias = _join_gates([_sum(cell.b.get(gate, zeros), cell.c.get(gate, zeros)) for gate in order])
     form = {"RNN": af.rnn, "GRU": af.gru, "LSTM": af.lstm}[cell.kind]
     return form(x, *weights, bias, *cell.start)
 
 
-def _joined(parts: Sequence[Value]) -> Value:
+def _join_gates(parts: Sequence[Value]) -> Value:
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate([np.asarray(part) for part in parts])
     return af.concat([as_tensor(part) for part in parts], axis=0)
@@ -120,8 +120,8 @@ def _sum(a: Value, b: Value) -> Value:
 
 
 def _steps(cell: Cell, x: Tensor, lengths: Sequence[int] | None) -> tuple[Tensor, list[Tensor]]:
-    """Every step written out; the part that needs no state is one product for all of them. Each gate has a product of
-    its own, because a slice within a row is a lossy copy on some chips."""
+    """Write out every step. The part that needs no state is one product for all steps. Each gate has a product of its
+    own, because a slice within a row is a lossy copy on some chips."""
     steps, samples, features = x.shape
     rows = x.reshape(steps * samples, features)
     early = {
@@ -130,13 +130,13 @@ def _steps(cell: Cell, x: Tensor, lengths: Sequence[int] | None) -> tuple[Tensor
     }
     step = {"RNN": _rnn_step, "GRU": _gru_step, "LSTM": _lstm_step}[cell.kind](cell)
     states, outputs = list(cell.start), []
-    for at in range(steps):
-        new = step({gate: part[at] for gate, part in early.items()}, *states)
+    for index in range(steps):
+        new = step({gate: part[index] for gate, part in early.items()}, *states)
         if lengths is None:
             outputs.append(new[0])
             states = list(new)
             continue
-        goes_on = np.array(lengths) > at
+        goes_on = np.array(lengths) > index
         going, over = (const(mask.astype(np.float64).reshape(-1, 1)) for mask in (goes_on, ~goes_on))
         outputs.append(new[0] * going)
         states = [fresh * going + old * over for fresh, old in zip(new, states, strict=True)]
@@ -144,19 +144,19 @@ def _steps(cell: Cell, x: Tensor, lengths: Sequence[int] | None) -> tuple[Tensor
 
 
 def _early_bias(cell: Cell, gate: str) -> Value | None:
-    """Both biases of a gate, less the one that a GRU adds to the state's part of the new state."""
+    """The sum of both biases of a gate, without the one that a GRU adds to the state's part of the new state."""
     biases = [cell.b.get(gate), None if cell.kind == "GRU" and gate == "n" else cell.c.get(gate)]
     present = [bias for bias in biases if bias is not None]
     return _sum(present[0], present[1]) if len(present) > 1 else present[0] if present else None
 
 
-def _limited(cell: Cell, x: Tensor) -> Tensor:
+def _clip_input(cell: Cell, x: Tensor) -> Tensor:
     return x if cell.clip is None else x.clip(-cell.clip, cell.clip)
 
 
 def _rnn_step(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
     (function,) = cell.activations
-    return lambda early, h: (function(_limited(cell, early["n"] + linear(h, cell.r["n"]))),)
+    return lambda early, h: (function(_clip_input(cell, early["n"] + linear(h, cell.r["n"]))),)
 
 
 def _gru_step(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
@@ -164,10 +164,10 @@ def _gru_step(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
     bias = cell.c.get("n")
 
     def step(early: Mapping[str, Tensor], h: Tensor) -> tuple[Tensor, ...]:
-        update = gate(_limited(cell, early["z"] + linear(h, cell.r["z"])))
-        reset = gate(_limited(cell, early["r"] + linear(h, cell.r["r"])))
+        update = gate(_clip_input(cell, early["z"] + linear(h, cell.r["z"])))
+        reset = gate(_clip_input(cell, early["r"] + linear(h, cell.r["r"])))
         late = reset * linear(h, cell.r["n"], bias) if cell.reset_after else linear(reset * h, cell.r["n"], bias)
-        return ((1.0 - update) * new(_limited(cell, early["n"] + late)) + update * h,)
+        return ((1.0 - update) * new(_clip_input(cell, early["n"] + late)) + update * h,)
 
     return step
 
@@ -176,16 +176,16 @@ def _lstm_step(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
     gate, enter, leave = cell.activations
     peepholes = {name: as_tensor(values) for name, values in cell.peepholes.items()}
 
-    def peeped(x: Tensor, name: str, state: Tensor) -> Tensor:
+    def add_peephole(x: Tensor, name: str, state: Tensor) -> Tensor:
         return x + peepholes[name] * state if name in peepholes else x
 
     def step(early: Mapping[str, Tensor], h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
         z = {name: early[name] + linear(h, cell.r[name]) for name in GATES["LSTM"]}
-        let_in = gate(_limited(cell, peeped(z["i"], "i", c)))
-        kept = 1.0 - let_in if cell.coupled else gate(_limited(cell, peeped(z["f"], "f", c)))
-        fresh = kept * c + let_in * enter(_limited(cell, z["g"]))
+        admit = gate(_clip_input(cell, add_peephole(z["i"], "i", c)))
+        forget = 1.0 - admit if cell.coupled else gate(_clip_input(cell, add_peephole(z["f"], "f", c)))
+        fresh = forget * c + admit * enter(_clip_input(cell, z["g"]))
         fresh = fresh if cell.cell_clip is None else fresh.clip(-cell.cell_clip, cell.cell_clip)
-        shown = gate(_limited(cell, peeped(z["o"], "o", fresh)))
+        shown = gate(_clip_input(cell, add_peephole(z["o"], "o", fresh)))
         return shown * leave(fresh), fresh
 
     return step

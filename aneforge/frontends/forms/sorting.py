@@ -1,4 +1,4 @@
-"""Sorting along an axis: the engine sorts rows, so the axis goes last and the others become one."""
+"""Sorting along an axis. The engine sorts rows, so the axis moves to the end and the other axes become one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["argsort", "in_rows", "sort", "topk"]
 
 
 def in_rows(x: Tensor, axis: int, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """A function of rows [rows, elements] along any axis; it may change how many elements a row has."""
+    """Apply a function of rows [rows, elements] along any axis. It may change the number of elements in a row."""
     order = [*(i for i in range(x.ndim) if i != axis), axis]
     lines = x if axis == x.ndim - 1 else x.transpose(order)
     rows = function(lines if lines.ndim == 2 else lines.reshape(-1, x.shape[axis]))
@@ -27,7 +27,7 @@ def sort(x: Tensor, axis: int, descending: bool = False) -> Tensor:
 
 
 def argsort(x: Tensor, axis: int, descending: bool = False, count: int | None = None) -> Tensor:
-    """Where the elements stood, all of them or the first ``count``."""
+    """The positions of the sorted elements in the input, all of them or the first ``count``."""
     if x.shape[axis] - 1 > EXACT:
         raise NoForm(f"positions along {x.shape[axis]:,} elements are not exact in fp16, which counts to {EXACT:,}")
 

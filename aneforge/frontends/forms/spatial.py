@@ -1,4 +1,4 @@
-"""Convolutions and pools over one to three spatial axes, padded on each side as it may be."""
+"""Convolutions and pools over one to three spatial axes, with any padding on each side."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["average_pool", "convolution", "max_pool", "same_pads", "transposed_c
 Pads = Sequence[tuple[int, int]]
 
 _MOST_PLANES = 1 << 16
-_MOST_SAMPLES = 64  # of a batch whose kernel is computed: one convolution each
+_MOST_SAMPLES = 64  # of a batch with a computed kernel; each sample is one convolution
 
 
 def same_pads(
@@ -31,17 +31,17 @@ def same_pads(
     dilation: Sequence[int] | None = None,
     lower: bool = False,
 ) -> list[tuple[int, int]]:
-    """Zeros before and after each axis, so that the result has as many places as strides fit; an odd one goes behind,
-    or in front if ``lower``."""
+    """The zeros before and after each axis that give one result for each stride. If their number is odd, the extra
+    zero goes after the axis, or before it if ``lower``."""
     if min(stride, default=1) < 1:
         raise LoadError(f"strides {list(stride)} must be 1 or more")
-    found = []
+    pads = []
     for i, extent in enumerate(extents):
         reach = (1 if dilation is None else dilation[i]) * (size[i] - 1) + 1
         total = max(0, (-(-extent // stride[i]) - 1) * stride[i] + reach - extent)
         small = total // 2
-        found.append((total - small, small) if lower else (small, total - small))
-    return found
+        pads.append((total - small, small) if lower else (small, total - small))
+    return pads
 
 
 # Convolutions.
@@ -63,16 +63,18 @@ def convolution(
     borders = list(pads or [(0, 0)] * rank)
     if rank == 3:
         planes, depth = _taps(padded(x, [(0, 0), (0, 0), borders[0], (0, 0), (0, 0)]), kernel.shape[2], steps, gaps)
-        found = _planar(planes, _folded(kernel), bias, steps[1:], borders[1:], gaps[1:], groups)
-        return _with_depth(found, x.shape[0], depth)
-    found = _planar(_planes(x, rank), _plane_kernel(kernel, rank), bias, steps, borders, gaps, groups)
-    return _back(found, rank)
+        result = _planar(planes, _fold_depth(kernel), bias, steps[1:], borders[1:], gaps[1:], groups)
+        return _with_depth(result, x.shape[0], depth)
+    result = _planar(_planes(x, rank), _plane_kernel(kernel, rank), bias, steps, borders, gaps, groups)
+    return _restore_rank(result, rank)
 
 
 def _spatial_rank(x: Tensor, kernel: Value) -> int:
     rank = x.ndim - 2
     if rank not in (1, 2, 3) or kernel.ndim != x.ndim:
-        raise NoForm(f"a kernel {list(kernel.shape)} over {list(x.shape)}; one to three spatial axes are supported")
+        raise NoForm(
+            f"kernel {list(kernel.shape)} does not fit input {list(x.shape)}; both must have one to three spatial axes"
+        )
     return rank
 
 
@@ -85,34 +87,37 @@ def _planar(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Over two axes: a stored kernel is one op; a computed one takes a batch of one, so a larger batch is parted."""
+    """A convolution over two axes. A stored kernel is one op. A computed kernel takes a batch of one, so a larger
+    batch is split."""
     settings: dict[str, Any] = {
-        "stride": _two(stride),
-        "pad": _flat(pads),
-        "dilation": _two(dilation),
+        "stride": _as_pair(stride),
+        "pad": _flat_pads(pads),
+        "dilation": _as_pair(dilation),
         "groups": groups,
     }
     if not isinstance(kernel, Tensor) or kernel.op == "const":
         stored = None if bias is None or isinstance(bias, Tensor) else known(bias, "the bias").reshape(-1)
-        found = af.conv(x, kernel, bias=stored, **settings)
-        return found if bias is None or stored is not None else found + _channels(bias, 4)
+        result = af.conv(x, kernel, bias=stored, **settings)
+        return result if bias is None or stored is not None else result + _along_channels(bias, 4)
     if x.shape[0] > _MOST_SAMPLES:
-        raise NoForm(f"a computed kernel over a batch of {x.shape[0]}; the limit is {_MOST_SAMPLES}")
+        raise NoForm(
+            f"the kernel is computed and the batch is {x.shape[0]}; the limit of the batch is {_MOST_SAMPLES}"
+        )
     samples = [x] if x.shape[0] == 1 else af.split(x, x.shape[0], 0)
-    parts = [af.dynamic_conv(each, kernel, **settings) for each in samples]
-    found = parts[0] if len(parts) == 1 else af.concat(parts, axis=0)
-    return found if bias is None else found + _channels(bias, 4)
+    parts = [af.dynamic_conv(sample, kernel, **settings) for sample in samples]
+    result = parts[0] if len(parts) == 1 else af.concat(parts, axis=0)
+    return result if bias is None else result + _along_channels(bias, 4)
 
 
 def _taps(x: Tensor, size: int, stride: Sequence[int], dilation: Sequence[int]) -> tuple[Tensor, int]:
-    """Planes of every window along the depth, as channels: [N * depth, C * size, H, W], and the windows' number.
+    """The planes of every window along the depth, as channels [N * depth, C * size, H, W], and the number of windows.
 
-    So the depth of a kernel is summed where channels are, in the multiplier's own wide sums."""
+    The depth of a kernel is then summed with the channels, in the wide accumulators of the multiplier."""
     n, channels, extent, height, width = x.shape
     depth = window(extent, size, stride[0], 0, 0, dilation[0])
     if depth * size > _MOST_PLANES:
-        raise NoForm(f"{depth} windows of {size} planes; the limit is {_MOST_PLANES:,} planes")
-    places = [at * stride[0] + tap * dilation[0] for at in range(depth) for tap in range(size)]
+        raise NoForm(f"{depth} windows of {size} planes are too many; the limit is {_MOST_PLANES:,} planes")
+    places = [position * stride[0] + tap * dilation[0] for position in range(depth) for tap in range(size)]
     lines = x.reshape(n, channels, extent, height * width)
     lines = lines if places == list(range(extent)) else af.gather(lines, places, axis=2)
     windows = lines.reshape(n, channels, depth, size, height * width).transpose([0, 2, 1, 3, 4])
@@ -126,11 +131,11 @@ def _with_depth(x: Tensor, samples: int, depth: int) -> Tensor:
     return turned.reshape(samples, channels, depth, height, width)
 
 
-def _folded(kernel: Value) -> Any:
-    """[out, in, depth, H, W] with the depth among the channels."""
+def _fold_depth(kernel: Value) -> Any:
+    """A kernel [out, in, depth, H, W] as [out, in * depth, H, W]."""
     out, inner, depth, height, width = kernel.shape
-    plain = kernel if isinstance(kernel, Tensor) else np.asarray(kernel)
-    return plain.reshape(out, inner * depth, height, width)
+    values = kernel if isinstance(kernel, Tensor) else np.asarray(kernel)
+    return values.reshape(out, inner * depth, height, width)
 
 
 def _plane_kernel(kernel: Value, rank: int) -> Any:
@@ -141,7 +146,7 @@ def _plane_kernel(kernel: Value, rank: int) -> Any:
     return kernel.expand_dims(2) if isinstance(kernel, Encoded) else np.expand_dims(kernel, 2)
 
 
-def _channels(bias: Value, rank: int) -> Tensor:
+def _along_channels(bias: Value, rank: int) -> Tensor:
     shape = (1, -1, *(1,) * (rank - 2))
     return bias.reshape(*shape) if isinstance(bias, Tensor) else af.const(known(bias, "the bias").reshape(shape))
 
@@ -157,39 +162,39 @@ def transposed_convolution(
     groups: int = 1,
     output_padding: Sequence[int] | None = None,
 ) -> Tensor:
-    """The kernel is [in, out / groups, ...]. ``output_padding`` keeps that many more places at the end of each axis;
-    pads below zero add places of zeros."""
+    """The kernel is [in, out / groups, ...]. ``output_padding`` keeps that many more places at the end of each axis.
+    Negative pads add zeros."""
     rank = _spatial_rank(x, kernel)
     steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
-    more = list(output_padding or [0] * rank)
-    cuts = [(a, b - extra) for (a, b), extra in zip(pads or [(0, 0)] * rank, more, strict=True)]
+    extra_places = list(output_padding or [0] * rank)
+    cuts = [(a, b - extra) for (a, b), extra in zip(pads or [(0, 0)] * rank, extra_places, strict=True)]
     if rank == 3:
         depth = kernel.shape[2]
         reach = gaps[0] * (depth - 1)
-        spread = padded(_spread(x, steps[0]), _depth_only(reach - cuts[0][0], reach - cuts[0][1]))
+        spread = padded(_insert_zeros(x, steps[0]), _depth_only(reach - cuts[0][0], reach - cuts[0][1]))
         planes, places = _taps(spread, depth, [1], gaps)
-        found = _planar_transposed(planes, _turned(kernel), bias, steps[1:], cuts[1:], gaps[1:], groups)
-        return _with_depth(found, x.shape[0], places)
+        result = _planar_transposed(planes, _reverse_depth(kernel), bias, steps[1:], cuts[1:], gaps[1:], groups)
+        return _with_depth(result, x.shape[0], places)
     wide, narrow = _planes(x, rank), _plane_kernel(kernel, rank)
-    return _back(_planar_transposed(wide, narrow, bias, steps, cuts, gaps, groups), rank)
+    return _restore_rank(_planar_transposed(wide, narrow, bias, steps, cuts, gaps, groups), rank)
 
 
 def _depth_only(before: int, after: int) -> list[tuple[int, int]]:
     return [(0, 0), (0, 0), (before, after), (0, 0), (0, 0)]
 
 
-def _spread(x: Tensor, stride: int) -> Tensor:
-    """Zeros between the planes along the depth."""
+def _insert_zeros(x: Tensor, stride: int) -> Tensor:
+    """Insert zeros between the planes along the depth."""
     if stride == 1:
         return x
     n, channels, depth, height, width = x.shape
     lines = af.pad(x.reshape(n * channels, depth, 1, height * width), [(0, 0), (0, 0), (0, stride - 1), (0, 0)])
-    whole = lines.reshape(n, channels, depth * stride, height, width)
-    return padded(whole, _depth_only(0, 1 - stride))
+    spaced = lines.reshape(n, channels, depth * stride, height, width)
+    return padded(spaced, _depth_only(0, 1 - stride))
 
 
-def _turned(kernel: Value) -> Any:
-    """[in, out, depth, H, W] with the depth, from its end, among the inputs."""
+def _reverse_depth(kernel: Value) -> Any:
+    """A kernel [in, out, depth, H, W] as [in * depth, out, H, W], with the depth in reverse order."""
     inner, out, depth, height, width = kernel.shape
     if isinstance(kernel, Tensor):
         return kernel.reverse([2]).transpose([0, 2, 1, 3, 4]).reshape(inner * depth, out, height, width)
@@ -205,24 +210,24 @@ def _planar_transposed(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Places added beyond the end of what is cut off hold zeros, and the bias."""
-    both = _flat(cuts)
+    """Negative cuts add places, which hold zeros plus the bias."""
+    borders = _flat_pads(cuts)
     settings: dict[str, Any] = {
-        "stride": _two(stride),
-        "pad": tuple(max(0, each) for each in both),
-        "dilation": _two(dilation),
+        "stride": _as_pair(stride),
+        "pad": tuple(max(0, width) for width in borders),
+        "dilation": _as_pair(dilation),
         "groups": groups,
     }
-    if all(each >= 0 for each in both) and bias is not None and not isinstance(bias, Tensor):
+    if all(width >= 0 for width in borders) and bias is not None and not isinstance(bias, Tensor):
         return af.conv_transpose(x, kernel, bias=known(bias, "the bias").reshape(-1), **settings)
-    found = af.conv_transpose(x, kernel, **settings)
-    more = [max(0, -each) for each in both]
+    result = af.conv_transpose(x, kernel, **settings)
+    more = [max(0, -width) for width in borders]
     if any(more):
-        found = af.pad(found, [(0, 0), (0, 0), (more[0], more[1]), (more[2], more[3])])
-    return found if bias is None else found + _channels(bias, 4)
+        result = af.pad(result, [(0, 0), (0, 0), (more[0], more[1]), (more[2], more[3])])
+    return result if bias is None else result + _along_channels(bias, 4)
 
 
-# Pools. A window is a box, so one over three axes, or with gaps, is a pool along one axis after the other.
+# Pools. A window is a box, so a pool over three axes, or with gaps, runs along one axis after the other.
 
 
 def max_pool(
@@ -234,7 +239,7 @@ def max_pool(
     dilation: Sequence[int] | None = None,
     ceil: bool = False,
 ) -> Tensor:
-    return _pooled(Tensor.max_pool, _largest, x, size, stride, pads, dilation, ceil, {})
+    return _pooled(Tensor.max_pool, _spaced_max, x, size, stride, pads, dilation, ceil, {})
 
 
 def average_pool(
@@ -247,8 +252,8 @@ def average_pool(
     ceil: bool = False,
     count_pad: bool = False,
 ) -> Tensor:
-    """``count_pad``: zeros of the padding count as elements."""
-    spaced = _mean_with_pads if count_pad else _mean
+    """``count_pad`` says that the zeros of the padding count as elements."""
+    spaced = _spaced_mean_with_pads if count_pad else _spaced_mean
     settings = {"exclude_pad": not count_pad}
     return _pooled(Tensor.avg_pool, spaced, x, size, stride, pads, dilation, ceil, settings)
 
@@ -262,14 +267,14 @@ def window_sum(
     dilation: Sequence[int] | None = None,
     ceil: bool = False,
 ) -> Tensor:
-    """The sum of each window, zeros around."""
+    """The sum of each window; the padding is zeros."""
     rank = x.ndim - 2
     steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
     borders = list(pads or [(0, 0)] * rank)
     if not ceil and all(gap == 1 for gap in gaps):
         mean = average_pool(x, size, stride=steps, pads=borders, count_pad=True)
         return mean * float(np.prod(size))
-    wide = [_reaching(x.shape[2 + i], size[i], steps[i], borders[i], gaps[i], ceil) for i in range(rank)]
+    wide = [_pads_for_windows(x.shape[2 + i], size[i], steps[i], borders[i], gaps[i], ceil) for i in range(rank)]
     wide = [(before, max(0, after)) for before, after in wide]
     ones = np.ones((x.shape[1], 1, *size))
     return convolution(x, ones, stride=steps, pads=wide, dilation=gaps, groups=x.shape[1])
@@ -288,7 +293,9 @@ def _pooled(
 ) -> Tensor:
     rank = x.ndim - 2
     if rank not in (1, 2, 3) or len(size) != rank:
-        raise NoForm(f"a pool of {list(size)} over {list(x.shape)}; one to three spatial axes are supported")
+        raise NoForm(
+            f"window {list(size)} does not fit input {list(x.shape)}; both must have one to three spatial axes"
+        )
     steps, gaps = list(stride or [1] * rank), list(dilation or [1] * rank)
     borders = list(pads or [(0, 0)] * rank)
     if any(gap != 1 and extent > 1 for gap, extent in zip(gaps, size, strict=True)):
@@ -297,45 +304,48 @@ def _pooled(
         return x
 
     def planar(part: Tensor, shape: Sequence[int], step: Sequence[int], pad: Pads) -> Tensor:
-        return form(part, _two(shape), stride=_two(step), pad=_flat(pad), ceil_mode=ceil, **settings)
+        return form(part, _as_pair(shape), stride=_as_pair(step), pad=_flat_pads(pad), ceil_mode=ceil, **settings)
 
     if rank < 3:
-        return _back(planar(_planes(x, rank), size, steps, borders), rank)
+        return _restore_rank(planar(_planes(x, rank), size, steps, borders), rank)
     n, channels, depth, height, width = x.shape
-    found = planar(x.reshape(n, channels * depth, height, width), size[1:], steps[1:], borders[1:])
-    places = found.shape[2:]
-    lines = found.reshape(n, channels, depth, places[0] * places[1])
+    pooled = planar(x.reshape(n, channels * depth, height, width), size[1:], steps[1:], borders[1:])
+    places = pooled.shape[2:]
+    lines = pooled.reshape(n, channels, depth, places[0] * places[1])
     deep = planar(lines, [size[0], 1], [steps[0], 1], [borders[0], (0, 0)])
     return deep.reshape(n, channels, deep.shape[2], *places)
 
 
-def _reaching(extent: int, size: int, stride: int, pad: tuple[int, int], gap: int, ceil: bool) -> tuple[int, int]:
-    """The padding, with what the last window of a rounded-up number needs, or less what none needs."""
+def _pads_for_windows(
+    extent: int, size: int, stride: int, pad: tuple[int, int], gap: int, ceil: bool
+) -> tuple[int, int]:
+    """The padding that the windows use: more at the end if the number of windows is rounded up, less if the last
+    elements are in no window."""
     outputs = window(extent, size, stride, *pad, gap, ceil)
-    needed = (outputs - 1) * stride + gap * (size - 1) + 1
-    return pad[0], needed - extent - pad[0]
+    span = (outputs - 1) * stride + gap * (size - 1) + 1
+    return pad[0], span - extent - pad[0]
 
 
-def _shifted(
+def _window_elements(
     x: Tensor, axis: int, size: int, stride: int, pad: tuple[int, int], gap: int, ceil: bool, fill: float
 ) -> list[Tensor]:
-    """For each element of a window along one axis, that element of every window."""
+    """One tensor for each element of a window along one axis: that element of every window."""
     outputs = window(x.shape[axis], size, stride, *pad, gap, ceil)
-    around = _reaching(x.shape[axis], size, stride, pad, gap, ceil)
+    around = _pads_for_windows(x.shape[axis], size, stride, pad, gap, ceil)
     wide = padded(x, [around if i == axis else (0, 0) for i in range(x.ndim)], "constant", fill)
     reach = (outputs - 1) * stride + 1
     before = (slice(None),) * axis
     return [wide[(*before, slice(tap * gap, tap * gap + reach, stride))] for tap in range(size)]
 
 
-def _largest(x: Tensor, axis: int, size: int, stride: int, pad: tuple[int, int], gap: int, ceil: bool) -> Tensor:
-    found, *others = _shifted(x, axis, size, stride, pad, gap, ceil, -LARGEST)
-    for each in others:
-        found = af.maximum(found, each)
-    return found
+def _spaced_max(x: Tensor, axis: int, size: int, stride: int, pad: tuple[int, int], gap: int, ceil: bool) -> Tensor:
+    largest, *others = _window_elements(x, axis, size, stride, pad, gap, ceil, -LARGEST)
+    for element in others:
+        largest = af.maximum(largest, element)
+    return largest
 
 
-def _mean(
+def _spaced_mean(
     x: Tensor,
     axis: int,
     size: int,
@@ -345,38 +355,38 @@ def _mean(
     ceil: bool,
     count_pad: bool = False,
 ) -> Tensor:
-    """The sum of the shifted elements over how many of them are inside."""
-    found, *others = _shifted(x, axis, size, stride, pad, gap, ceil, 0.0)
-    for each in others:
-        found = found + each
-    inside = np.arange(found.shape[axis])[:, None] * stride + np.arange(size) * gap - pad[0]
+    """The sum of the elements of each window, divided by the number of elements inside the input."""
+    total, *others = _window_elements(x, axis, size, stride, pad, gap, ceil, 0.0)
+    for element in others:
+        total = total + element
+    inside = np.arange(total.shape[axis])[:, None] * stride + np.arange(size) * gap - pad[0]
     first, last = (-pad[0], x.shape[axis] + pad[1]) if count_pad else (0, x.shape[axis])
     counts = ((inside >= first) & (inside < last)).sum(axis=1)
     if (counts == counts[0]).all():
-        return found.linear_activation(1.0 / float(counts[0]))
+        return total.linear_activation(1.0 / float(counts[0]))
     shape = [len(counts) if i == axis else 1 for i in range(x.ndim)]
-    return found * af.const((1.0 / counts).reshape(shape))
+    return total * af.const((1.0 / counts).reshape(shape))
 
 
-def _mean_with_pads(*settings: Any) -> Tensor:
-    return _mean(*settings, count_pad=True)
+def _spaced_mean_with_pads(*settings: Any) -> Tensor:
+    return _spaced_mean(*settings, count_pad=True)
 
 
-# One spatial axis becomes two, the first of one row.
+# An input with one spatial axis gets a second one, a height of 1.
 
 
 def _planes(x: Tensor, rank: int) -> Tensor:
     return x.reshape(*x.shape[:2], 1, x.shape[2]) if rank == 1 else x
 
 
-def _back(x: Tensor, rank: int) -> Tensor:
+def _restore_rank(x: Tensor, rank: int) -> Tensor:
     return x.squeeze([2]) if rank == 1 else x
 
 
-def _flat(pads: Pads) -> tuple[int, ...]:
-    whole = pads if len(pads) == 2 else [(0, 0), *pads]
-    return tuple(int(each) for pair in whole for each in pair)
+def _flat_pads(pads: Pads) -> tuple[int, ...]:
+    pairs = pads if len(pads) == 2 else [(0, 0), *pads]
+    return tuple(int(width) for pair in pairs for width in pair)
 
 
-def _two(values: Sequence[int]) -> tuple[int, int]:
+def _as_pair(values: Sequence[int]) -> tuple[int, int]:
     return (1, int(values[0])) if len(values) == 1 else (int(values[0]), int(values[1]))

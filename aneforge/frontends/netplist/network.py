@@ -1,4 +1,4 @@
-"""A network of a netplist while it is read: ports, constants in weight files, and units in their order."""
+"""A network of a netplist: ports, constants in weight files, and units in their order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Rule = Callable[["Network", "Unit"], Tensor]
 
 
 class Unit:
-    """One unit while it is read: its name, type and parameters, with an error for every key that is missing."""
+    """One unit: its name, type and parameters. Reading a missing parameter is an error."""
 
-    def __init__(self, name: str, told: Mapping[str, Any]) -> None:
-        self.name, self.told = name, told
-        self.kind = str(told.get("Type", ""))
-        params = told.get("Params", {})
+    def __init__(self, name: str, record: Mapping[str, Any]) -> None:
+        self.name, self.record = name, record
+        self.kind = str(record.get("Type", ""))
+        params = record.get("Params", {})
         if not isinstance(params, dict):
-            raise LoadError("Params is no record")
+            raise LoadError("Params must be a dictionary")
         self.params: Mapping[str, Any] = params
 
     def has(self, key: str) -> bool:
@@ -39,129 +39,137 @@ class Unit:
         if key in self.params:
             return self.params[key]
         if default is None:
-            raise LoadError(f"needs the parameter {key} (InvalidParamSyntax)")
+            raise LoadError(f"parameter {key} is missing; add it (InvalidParamSyntax)")
         return default
 
-    def whole(self, key: str, default: int | None = None) -> int:
+    def integer(self, key: str, default: int | None = None) -> int:
         value = self.param(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not -_MOST < value < _MOST:
-            raise LoadError(f"{key} is {value!r}, not a whole number")
+            raise LoadError(f"{key} is {value!r}; it must be an integer")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A parameter that is an fp16 bit pattern."""
         if key not in self.params and default is not None:
             return default
-        bits = self.whole(key)
+        bits = self.integer(key)
         if not 0 <= bits <= 0xFFFF:
-            raise LoadError(f"{key} is {bits}; it is the bit pattern of an fp16 number")
+            raise LoadError(f"{key} is {bits}; it must be the bit pattern of an fp16 number, 0 to 65535")
         return float(np.array(bits, np.uint16).view(np.float16))
 
     def choice(self, key: str, values: Mapping[str, Any]) -> Any:
         value = self.param(key)
         if value not in values:
-            raise LoadError(f"{key} is {value!r}; known are {', '.join(values)}")
+            raise LoadError(f"{key} is {value!r}; choose one: {', '.join(values)}")
         return values[value]
 
 
 class Network:
-    """Tensors are [N, C, H, W]; ``rules`` make one of each unit, ``unread`` says why some types have none."""
+    """Tensors are [N, C, H, W]. ``rules`` turn each unit into a tensor; ``unread`` gives the reason where there is no
+    rule."""
 
     def __init__(
-        self, file: Path, told: Mapping[str, Any], rules: Mapping[str, Rule], unread: Mapping[str, str]
+        self, file: Path, record: Mapping[str, Any], rules: Mapping[str, Rule], unread: Mapping[str, str]
     ) -> None:
-        self.file, self.told, self.rules, self.unread = file, told, rules, unread
-        self.units = [str(each) for each in told.get("Units", [])]
+        self.file, self.record, self.rules, self.unread = file, record, rules, unread
+        self.units = [str(name) for name in record.get("Units", [])]
         self.values: dict[str, Tensor] = {}
 
     # Ports and constants.
 
-    def port(self, told: Mapping[str, Any]) -> None:
-        name = str(told.get("InputName", told.get("Name", "")))
+    def port(self, record: Mapping[str, Any]) -> None:
+        name = str(record.get("InputName", record.get("Name", "")))
         where = f"{self.file.name}: input {name!r}"
-        if told.get("InputType", "Float16") != "Float16":
-            raise LoadError(f"{where}: type {told['InputType']!r}; ports of Float16 are read")
+        if record.get("InputType", "Float16") != "Float16":
+            raise LoadError(f"{where}: type {record['InputType']!r} is not supported; use Float16")
         keys = ("BatchSize", "InputChannels", "InputDepth", "InputHeight", "InputWidth")
-        n, c, d, h, w = (extent(told.get(key, 1), f"{where}: {key}") for key in keys)
+        n, c, d, h, w = (extent(record.get(key, 1), f"{where}: {key}") for key in keys)
         if d != 1:
-            raise LoadError(f"{where}: a depth of {d}; images of depth 1 are read")
+            raise LoadError(f"{where}: a depth of {d} is not supported; the depth must be 1")
         self.values[name] = af.input((n, c, h, w), name=name)
 
     def operand(self, symbol: Any) -> Tensor:
         if symbol in self.values:
             return self.values[symbol]
-        if symbol in self.told.get("Constants", []):
+        if symbol in self.record.get("Constants", []):
             return self._constant(str(symbol))
-        raise LoadError(f"reads {symbol!r}, which no input, constant or earlier unit gives")
+        raise LoadError(f"bottom {symbol!r} must be an input, a constant or an earlier unit")
 
     def _constant(self, name: str) -> Tensor:
-        told = self.told.get(name)
-        if not isinstance(told, dict):
-            raise LoadError(f"constant {name!r} is not described")
+        record = self.record.get(name)
+        if not isinstance(record, dict):
+            raise LoadError(f"constant {name!r} is not described; add its dictionary to the network")
         keys = ("BatchSize", "Channels", "Depth", "Height", "Width")
-        n, c, d, h, w = (extent(told.get(f"Constant{key}", 1), f"constant {name!r}: {key}") for key in keys)
-        kind = told.get("ConstantType", "Float16")
+        n, c, d, h, w = (extent(record.get(f"Constant{key}", 1), f"constant {name!r}: {key}") for key in keys)
+        kind = record.get("ConstantType", "Float16")
         if kind not in _TYPES or d != 1:
-            raise LoadError(f"constant {name!r} of type {kind!r} and depth {d}")
-        place, offset = told.get("ConstantIndex", 0), told.get("ConstantByteOffset", 0)
-        numbers = self.numbers(place, offset, (n, c, h, w), _TYPES[kind])
+            raise LoadError(
+                f"constant {name!r} has type {kind!r} and depth {d}; use {' or '.join(_TYPES)} and depth 1"
+            )
+        index, offset = record.get("ConstantIndex", 0), record.get("ConstantByteOffset", 0)
+        numbers = self.numbers(index, offset, (n, c, h, w), _TYPES[kind])
         self.values[name] = af.const(numbers.astype(np.float16), name=name)
         return self.values[name]
 
-    def numbers(self, place: Any, offset: Any, shape: tuple[int, ...], kind: Any = np.float16) -> np.ndarray:
-        """Numbers of a weight file, mapped; only files of the netplist's own folder are read."""
-        files = self.told.get("Weights", [])
-        if not isinstance(place, int) or not 0 <= place < len(files):
-            raise LoadError(f"weight file {place!r} of {len(files)}")
+    def numbers(self, index: Any, offset: Any, shape: tuple[int, ...], kind: Any = np.float16) -> np.ndarray:
+        """Numbers of a weight file, as a memory map; only files in the netplist's folder are read."""
+        files = self.record.get("Weights", [])
+        if not isinstance(index, int) or not 0 <= index < len(files):
+            raise LoadError(f"weight file {index!r} is out of range; Weights has {len(files)} files")
         folder = self.file.resolve().parent
-        path = (folder / str(files[place])).resolve()
+        path = (folder / str(files[index])).resolve()
         if not path.is_relative_to(folder):
-            raise LoadError(f"the weight file {files[place]!r} points outside the netplist's folder, which is refused")
+            raise LoadError(f"weight file {files[index]!r} points outside the netplist's folder; it must be inside")
         if not path.is_file():
-            raise LoadError(f"the weight file {files[place]!r} is not there")
+            raise LoadError(f"weight file {files[index]!r} does not exist; copy it to the netplist's folder")
         size = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
         if not isinstance(offset, int) or offset < 0 or offset + size > path.stat().st_size:
-            raise LoadError(f"{size} bytes from {offset!r} of {files[place]!r}, which has {path.stat().st_size}")
+            raise LoadError(
+                f"weight file {files[index]!r} has {path.stat().st_size} bytes; "
+                f"the {size} bytes at offset {offset!r} are not inside it"
+            )
         return np.memmap(path, kind, "r", offset, shape)
 
     # Units.
 
     def unit(self, name: str) -> None:
-        told = self.told.get(name)
+        record = self.record.get(name)
         where = f"{self.file.name}: {name}"
-        if not isinstance(told, dict):
-            raise LoadError(f"{where}: the unit is listed and not described")
+        if not isinstance(record, dict):
+            raise LoadError(f"{where}: the unit is listed but not described; add its dictionary to the network")
         try:
-            unit = Unit(name, told)
+            unit = Unit(name, record)
             where = f"{where} ({unit.kind})"
             if unit.kind not in self.rules:
-                raise LoadError(self.unread.get(unit.kind, "no unit of this type is read"))
-            made = self.rules[unit.kind](self, unit)
+                raise LoadError(self.unread.get(unit.kind, "this type of unit is not supported"))
+            tensor = self.rules[unit.kind](self, unit)
         except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
             raise LoadError(f"{where}: {str(error).splitlines()[0]}") from None
-        self.values[name] = made.named(name)
+        self.values[name] = tensor.named(name)
 
     def bottoms(self, unit: Unit, *counts: int) -> list[Tensor]:
-        told = unit.told.get("Bottom", [])
-        names = told if isinstance(told, list) else [told]
+        bottom = unit.record.get("Bottom", [])
+        names = bottom if isinstance(bottom, list) else [bottom]
         if counts and len(names) not in counts:
-            raise LoadError(f"{len(names)} bottoms; it takes {' or '.join(map(str, counts))}")
-        return [self.operand(each) for each in names]
+            raise LoadError(f"the unit has {len(names)} bottoms; expected {' or '.join(map(str, counts))}")
+        return [self.operand(name) for name in names]
 
-    def output(self, told: Mapping[str, Any]) -> Tensor:
-        name = str(told.get("OutputName", told.get("Name", "")))
-        binding = self.told.get(name)
+    def output(self, record: Mapping[str, Any]) -> Tensor:
+        name = str(record.get("OutputName", record.get("Name", "")))
+        binding = self.record.get(name)
         source: Any = name
         if isinstance(binding, dict) and name not in self.units:
             source = binding.get("Bottom", name)
         symbol = str(source[0]) if isinstance(source, list) and source else str(source)
-        found = self.values.get(symbol, self.values.get(str(told.get("Name", ""))))
-        if found is None:
-            raise LoadError(f"{self.file.name}: output {name!r} is made by no unit")
-        return found if found.name == name else found.named(name)
+        tensor = self.values.get(symbol, self.values.get(str(record.get("Name", ""))))
+        if tensor is None:
+            raise LoadError(
+                f"{self.file.name}: output {name!r} is not the result of any unit; name a unit as its Bottom"
+            )
+        return tensor if tensor.name == name else tensor.named(name)
 
 
 def extent(value: Any, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _MOST:
-        raise LoadError(f"{what} is {value!r}, not a size")
+        raise LoadError(f"{what} is {value!r}; it must be an integer of 1 or more")
     return value

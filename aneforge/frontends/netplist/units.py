@@ -1,4 +1,4 @@
-"""What each type of unit becomes: layers that are authored directly as such, the others as ops of the graph."""
+"""The rules of the types of units: each unit becomes an op of the graph, or a few."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RULES", "UNREAD"]
 _AXES = {"Channel": 1, "Height": 2, "Width": 3}
 
 
-def _one(network: Network, unit: Unit) -> Tensor:
+def _only_bottom(network: Network, unit: Unit) -> Tensor:
     return network.bottoms(unit, 1)[0]
 
 
@@ -25,40 +25,41 @@ def _axis(unit: Unit, key: str = "Dimension") -> int:
 
 
 def _step(unit: Unit) -> int:
-    """The step of a window, the same along both axes; which of unequal ones is the width's is not published."""
-    told = unit.param("Step", [1])
-    steps = set(told[:2]) if isinstance(told, list) else {told}
+    """The step of a window, equal along both axes. The order of unequal steps is not published."""
+    stated_step = unit.param("Step", [1])
+    steps = set(stated_step[:2]) if isinstance(stated_step, list) else {stated_step}
     if len(steps) != 1:
-        raise LoadError(f"unequal steps {told}: their order is not published")
+        raise LoadError(f"Step {stated_step} has unequal values; their order is not published")
     return next(iter(steps))
 
 
 def _pads(unit: Unit) -> tuple[int, int, int, int]:
-    top, bottom, left, right = (unit.whole(f"Pad{side}", 0) for side in ("Top", "Bot", "Left", "Right"))
+    top, bottom, left, right = (unit.integer(f"Pad{side}", 0) for side in ("Top", "Bot", "Left", "Right"))
     return top, bottom, left, right
 
 
 def _flat_kernel(unit: Unit) -> tuple[int, int]:
-    if unit.whole("KernelDepth", 1) != 1 or unit.whole("PadFront", 0) or unit.whole("PadBack", 0):
-        raise LoadError("a kernel with a depth fails lowering on every chip (C08)")
-    return unit.whole("KernelHeight"), unit.whole("KernelWidth")
+    if unit.integer("KernelDepth", 1) != 1 or unit.integer("PadFront", 0) or unit.integer("PadBack", 0):
+        raise LoadError("KernelDepth must be 1; a kernel with a depth fails lowering on every chip (C08)")
+    return unit.integer("KernelHeight"), unit.integer("KernelWidth")
 
 
 def _conv(network: Network, unit: Unit) -> Tensor:
-    x = _one(network, unit)
+    x = _only_bottom(network, unit)
     if unit.param("Type") != "Conv" or unit.param("KernelMode", "Dense") != "Dense":
-        raise LoadError(f"a convolution of type {unit.param('Type')!r}, kernel {unit.param('KernelMode', 'Dense')!r}")
+        kind, mode = unit.param("Type"), unit.param("KernelMode", "Dense")
+        raise LoadError(f"Type {kind!r} with KernelMode {mode!r} is not supported; use Conv with Dense")
     if unit.param("KernelType", "Float16") != "Float16":
-        raise LoadError(f"a kernel of {unit.param('KernelType')!r}; Float16 is read")
-    groups, outputs = unit.told.get("NumGroups", 1), unit.told.get("OutputChannels")
+        raise LoadError(f"KernelType {unit.param('KernelType')!r} is not supported; use Float16")
+    groups, outputs = unit.record.get("NumGroups", 1), unit.record.get("OutputChannels")
     groups, outputs = extent(groups, "NumGroups"), extent(outputs, "OutputChannels")
     shape = (outputs, x.shape[1] // groups, *_flat_kernel(unit))
-    kernel = network.numbers(unit.whole("KernelIndex", 0), unit.whole("KernelOffset", 0), shape)
+    kernel = network.numbers(unit.integer("KernelIndex", 0), unit.integer("KernelOffset", 0), shape)
     return af.conv(x, kernel, stride=_step(unit), pad=_pads(unit), groups=groups)
 
 
 def _pool(network: Network, unit: Unit) -> Tensor:
-    x, size = _one(network, unit), _flat_kernel(unit)
+    x, size = _only_bottom(network, unit), _flat_kernel(unit)
     if unit.choice("Type", {"Max": True, "Avg": False}):
         return x.max_pool(size, stride=_step(unit), pad=_pads(unit))
     exclude = bool(unit.param("AverageCountExcludePadding", False))
@@ -99,82 +100,82 @@ _PAIRS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _neuron(network: Network, unit: Unit) -> Tensor:
-    return unit.choice("Type", _NEURONS)(unit, _one(network, unit))
+    return unit.choice("Type", _NEURONS)(unit, _only_bottom(network, unit))
 
 
 def _elementwise(network: Network, unit: Unit) -> Tensor:
     """The engine's comparisons give 0 and 1."""
     if unit.param("Type") == "Abs":
-        return _one(network, unit).abs()
+        return _only_bottom(network, unit).abs()
     return unit.choice("Type", _PAIRS)(*network.bottoms(unit, 2))
 
 
 def _scaled(network: Network, unit: Unit) -> Tensor:
     a, b = network.bottoms(unit, 2)
-    kind = unit.choice("Type", {each: each for each in ("Add", "Mult", "Min", "Max")})
+    kind = unit.choice("Type", {name: name for name in ("Add", "Mult", "Min", "Max")})
     return af.scaled_elementwise(a, b, kind, unit.number("Scale"))
 
 
 def _reduction(network: Network, unit: Unit) -> Tensor:
-    told = unit.param("Dimension")
-    axes = tuple(sorted(_AXES[each] for each in (told if isinstance(told, list) else [told])))
+    dimensions = unit.param("Dimension")
+    axes = tuple(sorted(_AXES[name] for name in (dimensions if isinstance(dimensions, list) else [dimensions])))
     forms = {"Sum": Tensor.sum, "Avg": Tensor.mean, "Max": Tensor.amax, "Min": Tensor.amin}
-    return unit.choice("Type", forms)(_one(network, unit), axes)
+    return unit.choice("Type", forms)(_only_bottom(network, unit), axes)
 
 
 def _attention(network: Network, unit: Unit) -> Tensor:
     """Channels hold the sequence and height the heads; the graph's op has heads first."""
     query, key, value, scale, *mask = network.bottoms(unit, 4, 5)
     if not unit.param("SubtractMax", False):
-        raise LoadError("SubtractMax is off, which overflows: set it")
+        raise LoadError("SubtractMax is off, which overflows; set it to true")
     if scale.weight is None or scale.size != 1:
-        raise LoadError("the scale is a constant of one number")
-    heads = [each.transpose([0, 2, 1, 3]) for each in (query, key, value)]
+        raise LoadError("the scale must be a constant of one number")
+    heads = [tensor.transpose([0, 2, 1, 3]) for tensor in (query, key, value)]
     factor = float(scale.weight.array.reshape(-1)[0])
     plane = mask[0].reshape(heads[0].shape[2], heads[1].shape[2]) if mask else None
     return af.sdpa(*heads, scale=factor, attn_mask=plane).transpose([0, 2, 1, 3])
 
 
 def _goc(network: Network, unit: Unit) -> Tensor:
-    x = _one(network, unit)
+    x = _only_bottom(network, unit)
     return x * unit.number("ScaleScalar", 1.0) + unit.number("BiasScalar", 0.0)
 
 
 def _dynamic_goc(network: Network, unit: Unit) -> Tensor:
-    x, *rest = network.bottoms(unit, 2, 3)
-    return x + rest[0] if len(rest) == 1 else x * rest[0] + rest[1]
+    x, *operands = network.bottoms(unit, 2, 3)
+    return x + operands[0] if len(operands) == 1 else x * operands[0] + operands[1]
 
 
 def _transpose(network: Network, unit: Unit) -> Tensor:
-    x, order = _one(network, unit), [0, 1, 2, 3]
-    for each in unit.param("TransposeDimensions"):
-        order[_AXES[each["TransposeDestinationDimension"]]] = _AXES[each["TransposeSourceDimension"]]
+    x, order = _only_bottom(network, unit), [0, 1, 2, 3]
+    for move in unit.param("TransposeDimensions"):
+        order[_AXES[move["TransposeDestinationDimension"]]] = _AXES[move["TransposeSourceDimension"]]
     return x.transpose(order)
 
 
 def _reshape(network: Network, unit: Unit) -> Tensor:
-    x = _one(network, unit)
+    x = _only_bottom(network, unit)
     keys = ("ReshapedBatch", "ReshapedChannel", "ReshapedHeight", "ReshapedWidth")
-    return x.reshape(*(unit.whole(key, extent) for key, extent in zip(keys, x.shape, strict=True)))
+    return x.reshape(*(unit.integer(key, extent) for key, extent in zip(keys, x.shape, strict=True)))
 
 
 def _tile(network: Network, unit: Unit) -> Tensor:
-    return _one(network, unit).tile([1, *(unit.whole(name, 1) for name in _AXES)])
+    return _only_bottom(network, unit).tile([1, *(unit.integer(name, 1) for name in _AXES)])
 
 
 def _broadcast(network: Network, unit: Unit) -> Tensor:
-    x, counts = _one(network, unit), [1, 1, 1, 1]
-    for each in unit.param("BroadcastInfo"):
-        axis = _AXES[each["Dimension"]]
+    x, counts = _only_bottom(network, unit), [1, 1, 1, 1]
+    for spread in unit.param("BroadcastInfo"):
+        axis = _AXES[spread["Dimension"]]
         if x.shape[axis] != 1:
-            raise LoadError(f"broadcast along {each['Dimension']} of {x.shape[axis]}; only one place spreads")
-        counts[axis] = extent(each["Size"], "Size")
+            raise LoadError(f"{spread['Dimension']} has {x.shape[axis]} elements; only an axis of 1 can be broadcast")
+        counts[axis] = extent(spread["Size"], "Size")
     return x.tile(counts)
 
 
 def _view(network: Network, unit: Unit) -> Tensor:
-    x, axis = _one(network, unit), _axis(unit)
-    begin, size, step = unit.whole("Offset"), unit.whole("Size"), unit.whole("Step", 1)
+    x, axis = _only_bottom(network, unit), _axis(unit)
+    begin, size, step = unit.integer("Offset"), unit.integer("Size"), unit.integer("Step", 1)
     if step != 1:
         return af.gather(x, np.arange(begin, begin + size * step, step), axis=axis)
     sizes = [size if i == axis else extent for i, extent in enumerate(x.shape)]
@@ -186,81 +187,85 @@ def _concat(network: Network, unit: Unit) -> Tensor:
 
 
 def _factors(unit: Unit) -> tuple[int, int]:
-    if unit.whole("FactorZ", 1) != 1:
-        raise LoadError("a depth factor other than 1")
-    return unit.whole("FactorY", 1), unit.whole("FactorX", 1)
+    if unit.integer("FactorZ", 1) != 1:
+        raise LoadError("FactorZ must be 1")
+    return unit.integer("FactorY", 1), unit.integer("FactorX", 1)
 
 
 def _square(form: Callable[[Tensor, int], Tensor]) -> Rule:
     def rule(network: Network, unit: Unit) -> Tensor:
         rows, columns = _factors(unit)
         if rows != columns:
-            raise LoadError(f"factors {columns} and {rows} that differ")
-        return form(_one(network, unit), rows)
+            raise LoadError(f"FactorX is {columns} and FactorY is {rows}; they must be equal")
+        return form(_only_bottom(network, unit), rows)
 
     return rule
 
 
-def _ranked(network: Network, unit: Unit, x: Tensor) -> Tensor:
-    """[1, C, 1, W] as rows, which is what the layer orders."""
+def _as_rows(network: Network, unit: Unit, x: Tensor) -> Tensor:
+    """[1, C, 1, W] as rows, which the layer sorts."""
     if x.shape[0] != 1 or x.shape[2] != 1 or unit.param("SortDimension") != "Width":
-        raise LoadError("rows of [1, C, 1, W] sorted along the width are read")
+        raise LoadError(
+            f"the input has shape {list(x.shape)}; only [1, C, 1, W] with SortDimension Width is supported"
+        )
     if unit.param("VectorDimension") != "Channel":
-        raise LoadError("a VectorDimension other than Channel")
+        raise LoadError("VectorDimension must be Channel")
     return x.reshape(x.shape[1], x.shape[3])
 
 
 def _topk(network: Network, unit: Unit) -> Tensor:
     if unit.param("Indices", False):
-        raise LoadError("positions of a top-k")
-    rows = _ranked(network, unit, _one(network, unit))
-    found = af.topk(rows, unit.whole("K"), largest=unit.choice("Type", {"Max": True, "Min": False}))
-    return found.reshape(1, found.shape[0], 1, found.shape[1])
+        raise LoadError("Indices of a top-k are not supported; set Indices to false")
+    rows = _as_rows(network, unit, _only_bottom(network, unit))
+    result = af.topk(rows, unit.integer("K"), largest=unit.choice("Type", {"Max": True, "Min": False}))
+    return result.reshape(1, result.shape[0], 1, result.shape[1])
 
 
 def _sort(network: Network, unit: Unit) -> Tensor:
-    rows = _ranked(network, unit, _one(network, unit))
+    rows = _as_rows(network, unit, _only_bottom(network, unit))
     descending = unit.choice("Direction", {"Descending": True, "Ascending": False})
-    found = af.sort(rows, descending, bool(unit.param("Indices", False)))
-    return found.reshape(1, found.shape[0], 1, found.shape[1])
+    result = af.sort(rows, descending, bool(unit.param("Indices", False)))
+    return result.reshape(1, result.shape[0], 1, result.shape[1])
 
 
 def _lrn(network: Network, unit: Unit) -> Tensor:
-    x = _one(network, unit)
-    if unit.whole("KernelChannel") != x.shape[1]:
-        raise LoadError("a window of fewer channels than there are: only its first channels are normalised")
+    x = _only_bottom(network, unit)
+    if unit.integer("KernelChannel") != x.shape[1]:
+        raise LoadError(
+            f"KernelChannel must be {x.shape[1]}, the number of channels; with fewer, only the first are normalised"
+        )
     return af.lrn(x, unit.number("Alpha"), float(unit.param("Beta", 0.75)), float(unit.param("K", 1.0)))
 
 
 def _batches(form: Callable[[Tensor, int, int], Tensor]) -> Rule:
-    return lambda network, unit: form(_one(network, unit), *_factors(unit))
+    return lambda network, unit: form(_only_bottom(network, unit), *_factors(unit))
 
 
 def _minmax(network: Network, unit: Unit) -> Tensor:
-    return af.minmax_norm(_one(network, unit), str(unit.param("Dimension")), unit.number("Epsilon"))
+    return af.minmax_norm(_only_bottom(network, unit), str(unit.param("Dimension")), unit.number("Epsilon"))
 
 
 def _product(network: Network, unit: Unit) -> Tensor:
-    """[N, M, 1, K] by [N, K, 1, P]: rows of the left are channels (listing 22.1)."""
+    """The product of [N, M, 1, K] and [N, K, 1, P]; the rows of the left operand are its channels (listing 22.1)."""
     left, right = network.bottoms(unit, 2)
     if left.shape[2] != 1 or right.shape[2] != 1:
-        raise LoadError("a product of images with a height")
-    found = left.squeeze([2]) @ right.squeeze([2])
-    return found.expand_dims([2])
+        raise LoadError("the height of both operands must be 1")
+    result = left.squeeze([2]) @ right.squeeze([2])
+    return result.expand_dims([2])
 
 
 def _identity(network: Network, unit: Unit) -> Tensor:
-    x = _one(network, unit)
+    x = _only_bottom(network, unit)
     return x.reshape(x.shape[0], 1, 1, x.size // x.shape[0])
 
 
 def _correlation(network: Network, unit: Unit) -> Tensor:
     """One map with one template, valid positions only."""
     x, template = network.bottoms(unit, 2)
-    if x.shape[:2] != (1, 1) or any(_pads(unit)) or unit.whole("NumGroups", 1) != 1:
-        raise LoadError("a correlation of several maps, in groups or padded")
-    found = af.cross_correlation(x.reshape(*x.shape[2:]), template.reshape(*template.shape[2:]))
-    return found.reshape(1, 1, *found.shape)
+    if x.shape[:2] != (1, 1) or any(_pads(unit)) or unit.integer("NumGroups", 1) != 1:
+        raise LoadError("several maps, groups or padding are not supported; use one map")
+    result = af.cross_correlation(x.reshape(*x.shape[2:]), template.reshape(*template.shape[2:]))
+    return result.reshape(1, 1, *result.shape)
 
 
 def _cross(network: Network, unit: Unit) -> Tensor:
@@ -292,7 +297,7 @@ RULES: dict[str, Rule] = {
     "Reshape": _reshape,
     "SDPA": _attention,
     "ScaledElementWise": _scaled,
-    "Softmax": lambda network, unit: _one(network, unit).softmax(_axis(unit)),
+    "Softmax": lambda network, unit: _only_bottom(network, unit).softmax(_axis(unit)),
     "Sort": _sort,
     "SpaceToBatch": _batches(af.space_to_batch),
     "SpaceToChannel": _square(af.space_to_channel),
@@ -302,14 +307,14 @@ RULES: dict[str, Rule] = {
 }
 
 UNREAD: dict[str, str] = {
-    "ArgMinMax": "positions of a window have no op in the graph; af.argmax has those of whole rows",
-    "DynamicSlice": "a start that comes as a tensor: af.dynamic_slice takes it as a setting of the run",
-    "Gather": "indices are UInt16 constants whose meaning by axis is not published",
-    "GlobalArgMinMax": "positions over a whole tensor have no op in the graph",
-    "RingBufferWriter": "circular state needs a live buffer; give the state as an input and an output",
-    "Shape": "the shape is known when the model is read",
-    "Unflatten": "every variant of it fails lowering (layers.json)",
-    "NMS": "non-maximum suppression is not an engine's: its backends are the CPU and the GPU",
+    "ArgMinMax": "positions in a window have no op in the graph; use af.argmax for positions in a row",
+    "DynamicSlice": "a start that is a tensor is not supported; af.dynamic_slice takes it as a setting of the run",
+    "Gather": "the indices are UInt16 constants; their meaning along each axis is not published",
+    "GlobalArgMinMax": "positions in a tensor have no op in the graph; use af.argmax for positions in a row",
+    "RingBufferWriter": "a circular buffer is not supported; make the state an input and an output",
+    "Shape": "the shape is known when the model is read; use a constant",
+    "Unflatten": "every variant fails lowering (layers.json)",
+    "NMS": "non-maximum suppression does not run on the engine; its backends are the CPU and the GPU",
     **dict.fromkeys(
         (
             "AffineTransform",
@@ -325,6 +330,6 @@ UNREAD: dict[str, str] = {
             "Dropout",
             "Random",
         ),
-        "its parameters are not published in the netplist's spelling",
+        "the names of its parameters in a netplist are not published",
     ),
 }

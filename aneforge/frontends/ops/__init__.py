@@ -1,9 +1,9 @@
 """The common ops: one name and one set of arguments for what several formats call differently.
 
-A rule takes an op with its arguments and gives tensors, or known arrays. The names and arguments are those of MIL,
-which Core ML's and Core AI's formats share; the adapter of another format maps its own onto them. ``known`` computes
-the same ops on known values. What is sound but has no form on the engine raises ``NoForm``; what is wrong raises
-``LoadError``.
+A rule takes an op with its arguments and returns tensors or known arrays. The names and arguments are those of MIL,
+which Core ML's and Core AI's formats share; the adapter of another format maps its own names to them. ``known``
+computes the same ops on known values. An op that is valid but has no form on the engine raises ``NoForm``; an error in
+the file raises ``LoadError``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from aneforge.frontends.ops import (
 
 __all__ = ["BEYOND_MIL", "MOVEMENT", "OF_SHAPES", "PLACES", "RULES"]
 
-_ROOMS = (elementwise, products, norms, spatial, images, reductions, movement, indexing, recurrent, compressed)
-RULES: dict[str, Rule] = {name: rule for room in _ROOMS for name, rule in room.RULES.items()}
+_MODULES = (elementwise, products, norms, spatial, images, reductions, movement, indexing, recurrent, compressed)
+RULES: dict[str, Rule] = {name: rule for module in _MODULES for name, rule in module.RULES.items()}
 
 
 def _words(text: str) -> frozenset[str]:
@@ -36,18 +36,18 @@ BEYOND_MIL = _words("bitwise_and bitwise_or bitwise_xor broadcast_to fmod reduce
 """Common ops that MIL itself does not have."""
 
 OF_SHAPES = _words("fill_like shape")
-"""Ops that read the shape of a tensor and none of its numbers."""
+"""Ops that read the shape of a tensor but not its numbers."""
 
 MOVEMENT = _words(
     "cast concat dequantize expand_dims fill_like flatten2d gather gather_along_axis gather_nd identity one_hot pad "
     "quantize reshape reshape_like reverse reverse_sequence shape slice_by_index slice_by_size slice_update "
     "sliding_windows split squeeze stack tile transpose"
 )
-"""Ops that move numbers, whatever they stand for: whole ones that fp16 holds stay exact."""
+"""Ops that move numbers without changing them: integers that fp16 holds stay exact."""
 
 PLACES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_words("gather gather_along_axis gather_nd scatter scatter_along_axis scatter_nd"), ("indices",)),
     **dict.fromkeys(_words("slice_by_index slice_by_size slice_update"), ("begin", "end", "size", "stride")),
     "reverse_sequence": ("lengths",),
 }
-"""Arguments that say where, not what."""
+"""Arguments that are positions, not data."""

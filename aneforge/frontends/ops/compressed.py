@@ -1,4 +1,4 @@
-"""Weights that a program stores in a compressed form, and numbers that it rounds to whole ones while it runs."""
+"""Weights that a program stores in a compressed form, and numbers that it rounds to integers while it runs."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ def _affine(op: Op) -> Encoded:
     return Encoded.affine(codes, scale, zero, axis if max(scale.size, zero.size) > 1 else None)
 
 
-def _told_shape(op: Op) -> tuple[int, ...]:
+def _stated_shape(op: Op) -> tuple[int, ...]:
     shape = tuple(op.numbers("shape"))
-    if any(each < 1 for each in shape) or math.prod(shape) > _MOST_ELEMENTS:
-        raise LoadError(f"a weight of shape {list(shape)}")
+    if any(extent < 1 for extent in shape) or math.prod(shape) > _MOST_ELEMENTS:
+        raise LoadError(f"shape is {list(shape)}; extents must be 1 or more, with up to {_MOST_ELEMENTS:,} elements")
     return shape
 
 
-def _packed(op: Op, name: str, bits: int, shape: tuple[int, ...]) -> np.ndarray:
+def _unpack_codes(op: Op, name: str, bits: int, shape: tuple[int, ...]) -> np.ndarray:
     data, count = op.known(name).reshape(-1), math.prod(shape)
     if data.dtype != np.uint8 or data.size != -(-count * bits // 8):
-        raise LoadError(f"{data.size:,} bytes of {name!r} for {list(shape)} of {bits} bits")
+        raise LoadError(
+            f"{name!r} has {data.size:,} elements; {list(shape)} of {bits} bits needs {-(-count * bits // 8):,} bytes"
+        )
     return unpack(data, bits, count).reshape(shape)
 
 
@@ -47,8 +49,8 @@ def _lookup(op: Op) -> Encoded:
     if op.has("shape"):
         bits = max(1, round(math.log2(table.size))) if table.size else 0
         if table.size != 1 << bits:
-            raise LoadError(f"a look-up table of {table.size} entries")
-        return Encoded.palette(_packed(op, "indices", bits, _told_shape(op)), table.reshape(-1), bits)
+            raise LoadError(f"the look-up table has {table.size} entries; the number must be a power of 2")
+        return Encoded.palette(_unpack_codes(op, "indices", bits, _stated_shape(op)), table.reshape(-1), bits)
     indices = op.known("indices")
     vector = op.whole("vector_axis") if op.has("vector_axis") else 0
     return Encoded.palette(indices, table, _bits(op, "indices"), axis_of(vector, indices.ndim))
@@ -57,44 +59,46 @@ def _lookup(op: Op) -> Encoded:
 def _sparse(op: Op) -> Encoded:
     values = op.known("nonzero_data")
     if op.has("shape"):
-        return Encoded.sparse(_packed(op, "mask", 1, _told_shape(op)), values)
+        return Encoded.sparse(_unpack_codes(op, "mask", 1, _stated_shape(op)), values)
     return Encoded.sparse(op.known("mask"), values)
 
 
-def _blocks(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """One number for each block, at every place of it."""
+def _repeat_blocks(values: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """Repeat the number of each block for every element of the block."""
     if values.ndim != len(shape) or any(n % max(b, 1) for b, n in zip(values.shape, shape, strict=True)):
-        raise LoadError(f"a {what} of shape {list(values.shape)} for a weight of {list(shape)}")
+        raise LoadError(f"the {what} has shape {list(values.shape)}, which does not fit a weight of {list(shape)}")
     for axis, (have, want) in enumerate(zip(values.shape, shape, strict=True)):
         values = np.repeat(values, want // have, axis) if have != want else values
     return values
 
 
-def _shifted(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray | None) -> np.ndarray:
+def _shift_and_scale(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray | None) -> np.ndarray:
     numbers = codes.astype(np.float64)
-    numbers = numbers if offset is None else numbers - _blocks(offset, codes.shape, "shift").astype(np.float64)
-    return numbers * _blocks(scale, codes.shape, "scale").astype(np.float64)
+    numbers = numbers if offset is None else numbers - _repeat_blocks(offset, codes.shape, "shift").astype(np.float64)
+    return numbers * _repeat_blocks(scale, codes.shape, "scale").astype(np.float64)
 
 
 def _blockwise(op: Op) -> Encoded | np.ndarray:
-    given, scale = op.value("data"), op.known("scale")
+    data, scale = op.value("data"), op.known("scale")
     offset = op.known("offset") if op.has("offset") else None
-    if isinstance(given, Encoded) and given.form == "palette" and given.scale is None and offset is None:
-        return Encoded.palette(given.codes, np.asarray(given.table), given.bits, given.vector_axis, scale)
-    codes = np.asarray(given)
-    if isinstance(given, Encoded) or codes.dtype.kind == "f" or (offset is not None and offset.dtype.kind == "f"):
-        return _shifted(codes, scale, offset)  # a form within a form: the numbers themselves are kept
+    if isinstance(data, Encoded) and data.form == "palette" and data.scale is None and offset is None:
+        return Encoded.palette(data.codes, np.asarray(data.table), data.bits, data.vector_axis, scale)
+    codes = np.asarray(data)
+    if isinstance(data, Encoded) or codes.dtype.kind == "f" or (offset is not None and offset.dtype.kind == "f"):
+        return _shift_and_scale(codes, scale, offset)  # a compressed form inside another: decode it
     several = [axis for axis, count in enumerate(scale.shape) if count > 1]
     if len(several) < 2 and all(scale.shape[axis] == codes.shape[axis] for axis in several):
-        # One scale for each place of an axis, or one for all: the simpler form, which more chips stream.
+        # One scale for each element of an axis, or one for all: use the simpler form, which more chips stream.
         return Encoded.affine(codes, scale, offset, several[0] if several else None, _bits(op, "data"))
     return Encoded.blockwise(codes, scale, offset, _bits(op, "data"))
 
 
-def _spread(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _scatter_by_mask(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
     places = mask.astype(bool)
     if int(places.sum()) != values.size:
-        raise LoadError(f"a mask of {int(places.sum())} places for {values.size} values")
+        raise LoadError(
+            f"the mask marks {int(places.sum())} places; it must have one for each of {values.size} values"
+        )
     dense = np.zeros(places.shape, values.dtype)
     dense[places] = values.reshape(-1)
     return dense
@@ -103,30 +107,30 @@ def _spread(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _sparse_blockwise(op: Op) -> list[np.ndarray]:
     mask, values = op.known("data_mask"), op.known("nonzero_data")
     offset = op.known("offset") if op.has("offset") else None
-    dense = _shifted(_spread(mask, values), op.known("scale"), offset)
+    dense = _shift_and_scale(_scatter_by_mask(mask, values), op.known("scale"), offset)
     return [mask, dense[mask.astype(bool)]]
 
 
 def _sparse_lookup(op: Op) -> list[np.ndarray]:
     mask, table = op.known("indices_mask"), op.known("lut")
     vector = axis_of(op.whole("vector_axis") if op.has("vector_axis") else 0, mask.ndim)
-    indices = _spread(mask, op.known("indices_nonzero_data"))
+    indices = _scatter_by_mask(mask, op.known("indices_nonzero_data"))
     dense = Encoded.palette(indices, table, _bits(op, "indices_nonzero_data"), vector).decoded()
     wide = np.repeat(mask, table.shape[-1], vector) if table.shape[-1] > 1 else mask
     return [wide, dense[wide.astype(bool)]]
 
 
 def _cast(op: Op) -> np.ndarray:
-    wanted = op.text("output_dtype")
-    if wanted not in ("fp16", "fp32"):
-        raise LoadError(f"a stored weight cast to {wanted!r}")
-    return op.known("source_val").astype(np.float16 if wanted == "fp16" else np.float32)
+    dtype = op.text("output_dtype")
+    if dtype not in ("fp16", "fp32"):
+        raise LoadError(f"output_dtype is {dtype!r}; choose one: fp16, fp32")
+    return op.known("source_val").astype(np.float16 if dtype == "fp16" else np.float32)
 
 
 # Numbers that are rounded while the program runs.
 
 
-def _along(op: Op, name: str, rank: int) -> np.ndarray:
+def _along_axis(op: Op, name: str, rank: int) -> np.ndarray:
     values = op.known(name, 0).astype(np.float64)
     if values.size == 1:
         return values.reshape(())
@@ -135,21 +139,21 @@ def _along(op: Op, name: str, rank: int) -> np.ndarray:
 
 
 def _quantize(op: Op) -> Tensor | np.ndarray:
-    given, kind = op.value("input"), op.text("output_dtype")
+    value, kind = op.value("input"), op.text("output_dtype")
     low, high = forms.range_of(kind)
-    if not isinstance(given, Tensor):
-        scale, zero = _along(op, "scale", given.ndim), _along(op, "zero_point", given.ndim)
-        return np.clip(np.round(np.asarray(given) / scale) + zero, low, high).astype(np.int32)
-    axis = op.whole("axis", 0) if given.ndim else 0
-    return forms.quantised(given, op.known("scale"), op.known("zero_point", 0), kind, axis)
+    if not isinstance(value, Tensor):
+        scale, zero = _along_axis(op, "scale", value.ndim), _along_axis(op, "zero_point", value.ndim)
+        return np.clip(np.round(np.asarray(value) / scale) + zero, low, high).astype(np.int32)
+    axis = op.whole("axis", 0) if value.ndim else 0
+    return forms.quantised(value, op.known("scale"), op.known("zero_point", 0), kind, axis)
 
 
 def _dequantize(op: Op) -> Tensor | Encoded:
-    given = op.value("input")
-    if isinstance(given, np.ndarray):
+    value = op.value("input")
+    if isinstance(value, np.ndarray):
         scale, zero = op.known("scale"), op.known("zero_point", 0)
-        axis = axis_of(op.whole("axis", 0), given.ndim) if max(scale.size, zero.size) > 1 else None
-        return Encoded.affine(given, scale, zero if zero.any() else None, axis)
+        axis = axis_of(op.whole("axis", 0), value.ndim) if max(scale.size, zero.size) > 1 else None
+        return Encoded.affine(value, scale, zero if zero.any() else None, axis)
     scale, zero = op.known("scale"), op.known("zero_point", 0)
     return forms.dequantised(op.tensor("input"), scale, zero, op.dtype("input"), op.whole("axis", 0))
 

@@ -30,23 +30,23 @@ def _of_two(function: Callable[[Value, Value], Tensor]) -> Rule:
 def _bitwise(function: Callable[[Tensor, Tensor], Tensor]) -> Rule:
     def rule(op: Op) -> Tensor:
         if op.dtype("x") != "bool":
-            raise NoForm("the engine does not compute the bits of integers")
+            raise NoForm("bits of integers are not supported by the engine; use truth values")
         return function(truth(op.value("x")), truth(op.value("y")))
 
     return rule
 
 
 def _cast(op: Op) -> Tensor:
-    """Every number is fp16 here; whole numbers and truth values are held as such numbers. A cast to whole numbers
-    cuts the fraction off, which is exact: what an fp16 number keeps then is an fp16 number."""
-    x, wanted = op.tensor(), op.text("dtype")
-    if wanted == "bool":
+    """The graph holds every number as fp16, also integers and truth values. A cast to an integer type removes the
+    fraction. This is exact, because the integer part of an fp16 number is an fp16 number."""
+    x, dtype = op.tensor(), op.text("dtype")
+    if dtype == "bool":
         return truth(x)
-    if wanted == "string":
-        raise LoadError("a cast to text")
+    if dtype == "string":
+        raise LoadError("a cast to string is not supported; leave strings to the host")
     if x.dtype == "bool":
         return x.cast()
-    if is_whole(wanted) and not is_whole(op.dtype("x")):
+    if is_whole(dtype) and not is_whole(op.dtype("x")):
         return forms.truncated(x)
     return x
 
@@ -65,7 +65,7 @@ def _prelu(op: Op) -> Tensor:
 
 
 def _parametric_softplus(op: Op) -> Tensor:
-    """alpha * log(1 + exp(beta * x)), one of each for a channel."""
+    """alpha * log(1 + exp(beta * x)), with one alpha and one beta for each channel."""
     x = op.tensor()
     alpha, beta = (const(_by_channel(op, name, x.ndim)) for name in ("alpha", "beta"))
     return alpha * (x * beta).softplus()
@@ -73,20 +73,20 @@ def _parametric_softplus(op: Op) -> Tensor:
 
 def _select(op: Op) -> Tensor:
     a, b = op.value("a"), op.value("b")
-    computed = [each for each in (a, b) if isinstance(each, Tensor)]
+    computed = [value for value in (a, b) if isinstance(value, Tensor)]
     truths = op.dtype("a") == "bool" or op.dtype("b") == "bool"
-    return forms.chosen(op.value("cond"), a, b, truths and all(each.dtype == "bool" for each in computed))
+    return forms.chosen(op.value("cond"), a, b, truths and all(value.dtype == "bool" for value in computed))
 
 
-def _shrunk(name: str) -> Rule:
+def _with_alpha(name: str) -> Rule:
     return lambda op: getattr(op.tensor(), name)(op.number("alpha"))
 
 
-def _scaled(name: str) -> Rule:
+def _with_alpha_beta(name: str) -> Rule:
     return lambda op: getattr(op.tensor(), name)(op.number("alpha"), op.number("beta"))
 
 
-def _shifted(function: Callable[[Tensor, float], Tensor], eps: float) -> Rule:
+def _with_epsilon(function: Callable[[Tensor, float], Tensor], eps: float) -> Rule:
     return lambda op: function(op.tensor(), op.number("epsilon", eps))
 
 
@@ -98,7 +98,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid_hard": lambda x: x.sigmoid_hard(0.2, 0.5),
     "scaled_tanh": lambda x: x.scaled_tanh(1.0, 1.0),
 }
-"""What a recurrent op may name."""
+"""The activations that a recurrent op may name."""
 
 _UNARY = (
     "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp2 floor relu relu6 round sigmoid sign silu sin "
@@ -113,20 +113,20 @@ RULES: dict[str, Rule] = {
     "bitwise_or": _bitwise(af.logical_or),
     "bitwise_xor": _bitwise(af.logical_xor),
     "cast": _cast,
-    "clamped_relu": _scaled("clamped_relu"),
+    "clamped_relu": _with_alpha_beta("clamped_relu"),
     "clip": _clip,
     "elu": lambda op: forms.elu(op.tensor(), op.number("alpha")),
     "gelu": lambda op: forms.gelu(op.tensor(), op.text("mode", "EXACT")),
-    "inverse": _shifted(forms.inverse, 1e-4),
+    "inverse": _with_epsilon(forms.inverse, 1e-4),
     "leaky_relu": lambda op: forms.leaky_relu(op.tensor(), op.number("alpha")),
-    "linear_activation": _scaled("linear_activation"),
-    "log": _shifted(forms.log, 1e-45),
+    "linear_activation": _with_alpha_beta("linear_activation"),
+    "log": _with_epsilon(forms.log, 1e-45),
     "prelu": _prelu,
-    "rsqrt": _shifted(forms.rsqrt, 1e-12),
-    "scaled_tanh": _scaled("scaled_tanh"),
+    "rsqrt": _with_epsilon(forms.rsqrt, 1e-12),
+    "scaled_tanh": _with_alpha_beta("scaled_tanh"),
     "select": _select,
     "sigmoid_hard": lambda op: forms.hard_sigmoid(op.tensor(), op.number("alpha"), op.number("beta")),
     "softplus_parametric": _parametric_softplus,
-    "threshold": _shrunk("threshold"),
-    "thresholded_relu": _shrunk("thresholded_relu"),
+    "threshold": _with_alpha("threshold"),
+    "thresholded_relu": _with_alpha("thresholded_relu"),
 }

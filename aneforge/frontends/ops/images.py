@@ -1,4 +1,4 @@
-"""Resizes, crops and warps of images: where an output lies between inputs, it is a product with known weights."""
+"""Resizes, crops and warps of images. An output between inputs is a product with known weights."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "boxed", "enlarged", "grid", "nearest", "resized"]
 
+_SAMPLING_MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 _MOST_POINTS = 1 << 16
 _MOST_WEIGHTS = 1 << 24
 
 
 def grid(extent: float, out: int, mode: str) -> np.ndarray:
-    """Where along a line of ``extent`` places the outputs are read, before the ends cut them off."""
+    """The positions along a line of ``extent`` places at which outputs are read, not yet clipped to the line."""
     if not 1 <= out <= _MOST_POINTS:
-        raise LoadError(f"a resize to {out:,} places")
+        raise LoadError(f"the target size is {out:,}; it must be 1 to {_MOST_POINTS:,}")
     steps = np.arange(out)
     if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS"):
         if out == 1:
@@ -34,41 +35,44 @@ def grid(extent: float, out: int, mode: str) -> np.ndarray:
         return (steps + 0.5) * (max(1.0, extent - 1) / out)
     if mode == "UNALIGN_CORNERS":
         return (steps + 0.5) * (extent / out) - 0.5
-    raise LoadError(f"no sampling by {mode!r}")
+    raise LoadError(f"sampling mode {mode!r} is not supported; choose one: {', '.join(_SAMPLING_MODES)}")
 
 
-def _mixture(positions: np.ndarray, extent: int) -> np.ndarray:
-    """[out, in]: how much of each place an output is."""
-    if len(positions) * extent > _MOST_WEIGHTS:
-        raise LoadError(f"{len(positions):,} points along {extent:,} places need a table that is too large")
-    held = np.clip(positions, 0, extent - 1)
-    low = np.minimum(np.floor(held).astype(int), extent - 1)
+def _mixing_weights(positions: np.ndarray, extent: int) -> np.ndarray:
+    """Weights [out, in]: the share of each input place in each output."""
+    count = len(positions) * extent
+    if count > _MOST_WEIGHTS:
+        raise LoadError(
+            f"{len(positions):,} points of {extent:,} places need {count:,} weights; the limit is {_MOST_WEIGHTS:,}"
+        )
+    clipped = np.clip(positions, 0, extent - 1)
+    low = np.minimum(np.floor(clipped).astype(int), extent - 1)
     high = np.minimum(low + 1, extent - 1)
-    part = held - low
-    weights = np.zeros((len(held), extent))
-    rows = np.arange(len(held))
+    part = clipped - low
+    weights = np.zeros((len(clipped), extent))
+    rows = np.arange(len(clipped))
     np.add.at(weights, (rows, low), 1 - part)
     np.add.at(weights, (rows, high), part)
     return weights
 
 
 def resized(x: Tensor, height: int, width: int, mode: str) -> Tensor:
-    """The last two axes."""
-    return _taken(
-        x, {axis: _mixture(grid(have, want, mode), have) for axis, have, want in _last_two(x, height, width)}
+    """Resize the last two axes."""
+    return _resample_changed_axes(
+        x, {axis: _mixing_weights(grid(have, want, mode), have) for axis, have, want in _last_two(x, height, width)}
     )
 
 
 def nearest(x: Tensor, height: int, width: int) -> Tensor:
     places = {axis: np.arange(want) * have // want for axis, have, want in _last_two(x, height, width)}
-    return _taken(x, {axis: np.eye(x.shape[axis])[at] for axis, at in places.items()})
+    return _resample_changed_axes(x, {axis: np.eye(x.shape[axis])[positions] for axis, positions in places.items()})
 
 
 def _last_two(x: Tensor, height: int, width: int) -> list[tuple[int, int, int]]:
     return [(x.ndim - 2, x.shape[-2], height), (x.ndim - 1, x.shape[-1], width)]
 
 
-def _taken(x: Tensor, weights: dict[int, np.ndarray]) -> Tensor:
+def _resample_changed_axes(x: Tensor, weights: dict[int, np.ndarray]) -> Tensor:
     changed = {axis: matrix for axis, matrix in weights.items() if not np.array_equal(matrix, np.eye(x.shape[axis]))}
     return resampled(x, changed) if changed else x
 
@@ -77,7 +81,7 @@ def _scaled_size(op: Op, x: Tensor) -> tuple[int, int]:
     factors = op.number("scale_factor_height", 1.0), op.number("scale_factor_width", 1.0)
     height, width = (math.floor(extent * factor + 1e-6) for extent, factor in zip(x.shape[-2:], factors, strict=True))
     if height < 1 or width < 1:
-        raise LoadError(f"factors {factors[0]:g} and {factors[1]:g} leave nothing of {list(x.shape)}")
+        raise LoadError(f"scale factors {factors[0]:g} and {factors[1]:g} make {list(x.shape)} empty")
     return height, width
 
 
@@ -105,12 +109,12 @@ def _resize_nearest(op: Op) -> Tensor:
 
 
 def _resize(op: Op) -> Tensor:
-    """The last axes take the sizes at the end of ``shape``; a size of zero keeps what there is."""
+    """The last axes take the sizes at the end of ``shape``; a size of 0 keeps the extent."""
     x, count = op.tensor(), op.whole("resized_dims")
-    wanted = op.numbers("shape")[-count:] if count else []
-    sizes = [have if want == 0 else want for want, have in zip(wanted, x.shape[x.ndim - count :], strict=True)]
+    stated_sizes = op.numbers("shape")[-count:] if count else []
+    sizes = [have if want == 0 else want for want, have in zip(stated_sizes, x.shape[x.ndim - count :], strict=True)]
     if count > 2:
-        raise LoadError(f"a resize of {count} axes; two are read")
+        raise LoadError(f"resized_dims is {count}; the limit is 2")
     height, width = (*x.shape[-2 : x.ndim - count], *sizes)
     if op.text("interpolation_mode", "LINEAR") == "NEAREST_NEIGHBOR":
         return nearest(x, height, width)
@@ -126,15 +130,15 @@ def _crop(op: Op) -> Tensor:
 
 
 def boxed(x: Tensor, box: np.ndarray, height: int, width: int, mode: str) -> Tensor:
-    """A region [top, left, bottom, right] of one image, in places, read at a grid of points."""
+    """A region [top, left, bottom, right] of one image, in pixels, read at a grid of points."""
     for axis, (first, last), out in ((2, box[[0, 2]], height), (3, box[[1, 3]], width)):
         extent = x.shape[axis]
         if first < 0 or last > extent - 1 or last < first:
             raise LoadError(
-                f"a box from {first:g} to {last:g} of {extent} places: only boxes inside the image are read"
+                f"a box from {first:g} to {last:g} is not inside axis {axis} of {extent}; boxes must lie in the image"
             )
         points = first + grid(last - first + 1, out, mode)
-        x = along_axis(x, axis, _mixture(np.clip(points, first, last), extent))
+        x = along_axis(x, axis, _mixing_weights(np.clip(points, first, last), extent))
     return x
 
 
@@ -143,26 +147,26 @@ def _crop_resize(op: Op) -> Tensor:
     height, width = op.whole("target_height", 1), op.whole("target_width", 1)
     mode = op.text("sampling_mode", "DEFAULT")
     old = op.has("roi")
-    given = op.value("roi" if old else "boxes")
-    if isinstance(given, Tensor):
-        raise NoForm("its boxes are computed while the program runs")
-    boxes = np.asarray(given, np.float64).reshape(given.shape[0], -1)
+    regions = op.value("roi" if old else "boxes")
+    if isinstance(regions, Tensor):
+        raise NoForm("the boxes are computed while the program runs; the engine needs fixed boxes")
+    boxes = np.asarray(regions, np.float64).reshape(regions.shape[0], -1)
     images = [range(x.shape[0])] * len(boxes)
     if old and boxes.shape[1] == 5:
-        images = [range(int(each), int(each) + 1) for each in boxes[:, 0]]
+        images = [range(int(number), int(number) + 1) for number in boxes[:, 0]]
         boxes = boxes[:, 1:]
     elif not old:
         places = op.numbers("box_indices", list(range(len(boxes))))
-        images = [range(each, each + 1) for each in places]
+        images = [range(number, number + 1) for number in places]
     corners = _corners(boxes, op.text("box_coordinate_mode", "CORNERS_HEIGHT_FIRST"))
     if op.truth("normalized_coordinates"):
         corners = corners * (np.array([x.shape[2], x.shape[3]] * 2) - 1)
     corners = corners * op.number("spatial_scale", 1.0)
-    found = [
+    crops = [
         af.concat([boxed(sliced(x, 0, i, i + 1), box, height, width, mode) for i in chosen], axis=0)
         for box, chosen in zip(corners, images, strict=True)
     ]
-    return af.stack(found, axis=0) if old else af.concat(found, axis=0)
+    return af.stack(crops, axis=0) if old else af.concat(crops, axis=0)
 
 
 def _corners(boxes: np.ndarray, mode: str) -> np.ndarray:
@@ -175,16 +179,18 @@ def _corners(boxes: np.ndarray, mode: str) -> np.ndarray:
 
 def _affine(op: Op) -> Tensor:
     x, matrix = op.tensor(), as_tensor(op.value("transform_matrix"))
-    told = op.text("sampling_mode", "bilinear"), op.text("padding_mode", "constant"), op.text("coordinates_mode")
-    if told != ("bilinear", "constant", "normalized_minus_one_to_one") or op.number("padding_value", 0.0):
-        raise LoadError(f"a warp by {', '.join(told)}; read is bilinear, zeros outside, coordinates from -1 to 1")
+    settings = op.text("sampling_mode", "bilinear"), op.text("padding_mode", "constant"), op.text("coordinates_mode")
+    if settings != ("bilinear", "constant", "normalized_minus_one_to_one") or op.number("padding_value", 0.0):
+        raise LoadError(
+            f"{', '.join(settings)} is not supported; use bilinear, zeros outside, and coordinates from -1 to 1"
+        )
     if matrix.shape[0] == 1 and x.shape[0] > 1:
         matrix = matrix.tile([x.shape[0], 1])
     return af.affine(x, matrix, op.whole("output_height"), op.whole("output_width"), op.truth("align_corners"))
 
 
 def _resample(op: Op) -> Tensor:
-    raise NoForm("it reads an image at points of a table, which the graph language has no form for")
+    raise NoForm("sampling an image at a table of points has no form on the engine")
 
 
 RULES: dict[str, Rule] = {

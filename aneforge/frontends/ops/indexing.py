@@ -1,4 +1,4 @@
-"""Gathers and scatters: at known places they are ops of the graph, else the host's."""
+"""Gathers and scatters: ops of the graph at known places, otherwise ops of the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES"]
 
-_MOST_PLACES = 1 << 22  # of a table of places that a graph holds as numbers
+_MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 
 def _places(op: Op) -> np.ndarray:
@@ -32,11 +32,11 @@ def _gather(op: Op) -> Tensor:
 
 
 def _gather_in_batches(op: Op) -> Tensor:
-    """Any choice of known places: the same op over the numbers of the places says which elements it takes."""
+    """Any choice of known places. The same op on the element numbers 0, 1, 2... tells which elements it takes."""
     x = op.tensor()
     op.known("indices")
     if x.size > _MOST_PLACES:
-        raise NoForm(f"a table of {x.size:,} places; the limit is {_MOST_PLACES:,}")
+        raise NoForm(f"the input has {x.size:,} elements; the limit of a gather in batches is {_MOST_PLACES:,}")
     numbers = np.arange(x.size).reshape(x.shape)
     places = np.asarray(STATIC[op.kind](replace(op, arguments={**op.arguments, "x": [numbers]})))
     return shaped(af.gather(x.reshape(x.size), places.reshape(-1)), places.shape)
@@ -52,7 +52,7 @@ def _gather_nd(op: Op) -> Tensor:
 
 
 def _windows(op: Op) -> Tensor:
-    """Every run of ``size`` elements, one each ``stride``, on two axes in place of one."""
+    """Every window of ``size`` elements, one for each ``stride``; two axes replace the one."""
     x, size, stride = op.tensor(), op.whole("size"), op.whole("stride", 1)
     axis = op.axis(x.ndim)
     count = (x.shape[axis] - size) // stride + 1

@@ -1,4 +1,4 @@
-"""The common ops in NumPy: they compute what is known when a model is read, and what only the host can do."""
+"""The common ops in NumPy: for values that are known when a model is read, and for ops that only the host can do."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def folded(op: Op, table: Mapping[str, Callable[[Op], Any]] | None = None) -> li
     with np.errstate(all="ignore"):
         computed = (table or STATIC)[op.kind](op)
     results = list(computed) if isinstance(computed, (list, tuple)) else [computed]
-    return [_as_stated(op, place, np.asarray(result)) for place, result in enumerate(results)]
+    return [_as_stated_type(op, place, np.asarray(result)) for place, result in enumerate(results)]
 
 
-def _as_stated(op: Op, place: int, value: np.ndarray) -> np.ndarray:
+def _as_stated_type(op: Op, place: int, value: np.ndarray) -> np.ndarray:
     kind = op.out_type(place)
     if kind is None or value.dtype.kind == "U":
         return value
@@ -38,15 +38,17 @@ def _as_stated(op: Op, place: int, value: np.ndarray) -> np.ndarray:
 
 def bounded(shape: Any) -> tuple[int, ...]:
     """A shape that is small enough to be filled while a model is read."""
-    wanted = tuple(int(extent) for extent in np.asarray(shape).reshape(-1))
-    if any(extent < 0 for extent in wanted) or math.prod(wanted) > MOST_ELEMENTS:
-        raise LoadError(f"a known value of shape {list(wanted)}; the limit is {MOST_ELEMENTS:,} elements")
-    return wanted
+    extents = tuple(int(extent) for extent in np.asarray(shape).reshape(-1))
+    if any(extent < 0 for extent in extents) or math.prod(extents) > MOST_ELEMENTS:
+        raise LoadError(
+            f"a known value has shape {list(extents)}; the limit is {MOST_ELEMENTS:,} elements, and no extent below 0"
+        )
+    return extents
 
 
 def wide(op: Op, name: str = "x") -> np.ndarray:
-    """An argument to compute with. Floats are doubles, so that each op rounds once, to the type that the file states;
-    NumPy's functions of fp16 numbers differ from one processor to the next."""
+    """An argument to compute with. Floats become doubles, so that each op rounds once, to the type that the file
+    states. NumPy's functions of fp16 numbers differ between processors."""
     numbers = op.known(name)
     return numbers.astype(np.float64) if numbers.dtype.kind == "f" else numbers
 
@@ -60,7 +62,7 @@ def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Op], Any]:
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """Integers stay integers, cut towards zero."""
+    """Integers stay integers, rounded towards zero."""
     if a.dtype.kind == "f" or b.dtype.kind == "f":
         return np.divide(a, b)
     quotient = np.abs(a.astype(np.int64)) // np.maximum(np.abs(b.astype(np.int64)), 1)
@@ -82,20 +84,21 @@ def _gelu(op: Op) -> Any:
 
 
 def _cast(op: Op) -> Any:
-    wanted, x = op.text("dtype"), op.known("x")
-    if wanted == "bool":
+    dtype, x = op.text("dtype"), op.known("x")
+    if dtype == "bool":
         return x != 0
-    if is_whole(wanted) and x.dtype.kind == "f":
+    if is_whole(dtype) and x.dtype.kind == "f":
         if not np.isfinite(x).all():
-            raise LoadError(f"a number that is not finite cannot be cast to {wanted}")
+            raise LoadError(f"a number that is not finite cannot be cast to {dtype}")
         return np.trunc(x.astype(np.float64)).astype(np.int64)
-    return x.astype(numpy_type(wanted))
+    return x.astype(numpy_type(dtype))
 
 
-def target_shape(shape: tuple[int, ...], wanted: list[int]) -> list[int]:
-    """A reshape's shape without its zeros: each keeps the extent at the same place, counted from the last axis."""
-    shift = len(shape) - len(wanted)
-    return [(shape[i + shift] if i + shift >= 0 else 1) if extent == 0 else extent for i, extent in enumerate(wanted)]
+def target_shape(shape: tuple[int, ...], target: list[int]) -> list[int]:
+    """The shape of a reshape without its zeros. A zero keeps the extent at the same place, counted from the last
+    axis."""
+    shift = len(shape) - len(target)
+    return [(shape[i + shift] if i + shift >= 0 else 1) if extent == 0 else extent for i, extent in enumerate(target)]
 
 
 def _reshape(op: Op) -> Any:
@@ -114,12 +117,12 @@ def _expand(op: Op) -> Any:
 
 
 def _concat(op: Op) -> Any:
-    values = [np.asarray(each) for each in op.values("values")]
+    values = [np.asarray(value) for value in op.values("values")]
     axis = op.whole("axis")
     if op.truth("interleave"):
-        place = axis % values[0].ndim
-        joined = np.stack(values, place + 1)
-        return joined.reshape(*values[0].shape[:place], -1, *values[0].shape[place + 1 :])
+        position = axis % values[0].ndim
+        joined = np.stack(values, position + 1)
+        return joined.reshape(*values[0].shape[:position], -1, *values[0].shape[position + 1 :])
     return np.concatenate(values, axis)
 
 
@@ -131,14 +134,14 @@ def _split(op: Op) -> Any:
 
 
 def slices(op: Op, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], list[int]]:
-    """What ``slice_by_index`` picks along each axis of a shape, and the axes that fall away."""
+    """The slice of ``slice_by_index`` along each axis, and the axes that it removes."""
     begin, end = op.numbers("begin"), op.numbers("end")
     rank = len(shape)
     if len(begin) != rank or len(end) != rank:
-        raise LoadError(f"a slice of {len(begin)} axes of a tensor of rank {rank}")
+        raise LoadError(f"begin has {len(begin)} values and end has {len(end)}; expected {rank}, one for each axis")
     stride = op.numbers("stride", [1] * rank) or [1] * rank
     if len(stride) != rank:
-        raise LoadError(f"{len(stride)} strides for {rank} axes")
+        raise LoadError(f"stride has {len(stride)} values; expected {rank}, one for each axis")
     masks = [op.truths(name, rank) for name in ("begin_mask", "end_mask", "squeeze_mask")]
     picked, gone = [], []
     for axis in range(rank):
@@ -147,7 +150,7 @@ def slices(op: Op, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], list[int]
         if masks[2][axis]:
             place = begin[axis] + shape[axis] if begin[axis] < 0 else begin[axis]
             if not 0 <= place < shape[axis]:
-                raise LoadError(f"place {begin[axis]} of axis {axis}, which has {shape[axis]}")
+                raise LoadError(f"index {begin[axis]} is out of range for axis {axis} of {shape[axis]} elements")
             picked.append(slice(place, place + 1))
             gone.append(axis)
             continue
@@ -175,43 +178,45 @@ def _slice_update(op: Op) -> Any:
     return x
 
 
-def _wrapped(indices: np.ndarray, extent: int) -> np.ndarray:
-    whole = np.asarray(indices).astype(np.int64)
-    whole = np.where(whole < 0, whole + extent, whole)
-    if whole.size and (whole.min() < 0 or whole.max() >= extent):
-        raise LoadError(f"an index outside an axis of {extent}")
-    return whole
+def _count_from_start(indices: np.ndarray, extent: int) -> np.ndarray:
+    integers = np.asarray(indices).astype(np.int64)
+    integers = np.where(integers < 0, integers + extent, integers)
+    if integers.size and (integers.min() < 0 or integers.max() >= extent):
+        raise LoadError(
+            f"an index is out of range for an axis of {extent} elements; it must be {-extent} to {extent - 1}"
+        )
+    return integers
 
 
 def _gather(op: Op) -> Any:
     x, batch = op.known("x"), op.whole("batch_dims", 0)
     axis = op.axis(x.ndim, 0)
-    indices = _wrapped(op.known("indices"), x.shape[axis])
+    indices = _count_from_start(op.known("indices"), x.shape[axis])
     if not batch:
         return np.take(x, indices, axis)
     lead = x.shape[:batch]
     flat_x = x.reshape(-1, *x.shape[batch:])
     flat_i = indices.reshape(-1, *indices.shape[batch:])
-    found = np.stack([np.take(a, i, axis - batch) for a, i in zip(flat_x, flat_i, strict=True)])
-    return found.reshape(*lead, *found.shape[1:])
+    result = np.stack([np.take(a, i, axis - batch) for a, i in zip(flat_x, flat_i, strict=True)])
+    return result.reshape(*lead, *result.shape[1:])
 
 
 def _gather_along(op: Op) -> Any:
     x = op.known("x")
     axis = op.axis(x.ndim, 0)
-    return np.take_along_axis(x, _wrapped(op.known("indices"), x.shape[axis]), axis)
+    return np.take_along_axis(x, _count_from_start(op.known("indices"), x.shape[axis]), axis)
 
 
 def _gather_nd(op: Op) -> Any:
     x, indices, batch = op.known("x"), op.known("indices").astype(np.int64), op.whole("batch_dims", 0)
     depth = indices.shape[-1]
     for place in range(depth):
-        _wrapped(indices[..., place], x.shape[batch + place])
+        _count_from_start(indices[..., place], x.shape[batch + place])
     lead = x.shape[:batch]
     flat_x = x.reshape(-1, *x.shape[batch:])
     flat_i = indices.reshape(flat_x.shape[0], *indices.shape[batch:])
-    found = np.stack([a[tuple(np.moveaxis(i, -1, 0))] for a, i in zip(flat_x, flat_i, strict=True)])
-    return found.reshape(*lead, *found.shape[1:])
+    result = np.stack([a[tuple(np.moveaxis(i, -1, 0))] for a, i in zip(flat_x, flat_i, strict=True)])
+    return result.reshape(*lead, *result.shape[1:])
 
 
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
@@ -225,8 +230,8 @@ _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _scattered(data: np.ndarray, mode: str, places: np.ndarray, updates: np.ndarray) -> np.ndarray:
-    """``places`` are [rows, depth]; every row takes one line of ``updates``, one after the other."""
+def _apply_updates(data: np.ndarray, mode: str, places: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    """``places`` are [rows, depth]. Each row is updated with one line of ``updates``, in order."""
     result = data.astype(np.float64 if data.dtype.kind == "f" else data.dtype)
     change = _UPDATES[mode]
     for place, update in zip(map(tuple, places), updates, strict=True):
@@ -237,27 +242,27 @@ def _scattered(data: np.ndarray, mode: str, places: np.ndarray, updates: np.ndar
 def _scatter(op: Op) -> Any:
     data, updates = op.known("data"), op.known("updates")
     axis = op.axis(data.ndim, 0)
-    indices = _wrapped(op.known("indices"), data.shape[axis])
+    indices = _count_from_start(op.known("indices"), data.shape[axis])
     moved = np.moveaxis(data, axis, 0)
     lines = updates.reshape(*data.shape[:axis], -1, *data.shape[axis + 1 :])
-    found = _scattered(moved, op.text("mode", "add"), indices.reshape(-1, 1), np.moveaxis(lines, axis, 0))
-    return np.moveaxis(found, 0, axis)
+    result = _apply_updates(moved, op.text("mode", "add"), indices.reshape(-1, 1), np.moveaxis(lines, axis, 0))
+    return np.moveaxis(result, 0, axis)
 
 
 def _scatter_along(op: Op) -> Any:
     data, updates = op.known("data"), op.known("updates")
     axis = op.axis(data.ndim, 0)
     places = np.indices(updates.shape)
-    places[axis] = _wrapped(op.known("indices"), data.shape[axis])
-    return _scattered(data, op.text("mode", "add"), places.reshape(data.ndim, -1).T, updates.reshape(-1))
+    places[axis] = _count_from_start(op.known("indices"), data.shape[axis])
+    return _apply_updates(data, op.text("mode", "add"), places.reshape(data.ndim, -1).T, updates.reshape(-1))
 
 
 def _scatter_nd(op: Op) -> Any:
     data, indices, updates = op.known("data"), op.known("indices").astype(np.int64), op.known("updates")
     depth = indices.shape[-1]
-    places = np.stack([_wrapped(indices[..., i], data.shape[i]) for i in range(depth)], -1)
+    places = np.stack([_count_from_start(indices[..., i], data.shape[i]) for i in range(depth)], -1)
     lines = updates.reshape(-1, *data.shape[depth:])
-    return _scattered(data, op.text("mode", "add"), places.reshape(-1, depth), lines)
+    return _apply_updates(data, op.text("mode", "add"), places.reshape(-1, depth), lines)
 
 
 def _fill(op: Op) -> Any:
@@ -271,20 +276,20 @@ def _fill_like(op: Op) -> Any:
 def _range(op: Op) -> Any:
     start, end, step = (op.known(name).reshape(-1)[0] for name in ("start", "end", "step"))
     if step == 0:
-        raise LoadError("a range with a step of zero")
+        raise LoadError("step must not be 0")
     bounded([max(0, math.ceil((float(end) - float(start)) / float(step)))])
     return np.arange(start, end, step)
 
 
 def _tile(op: Op) -> Any:
     x, times = op.known("x"), op.numbers("reps")
-    whole = [1] * (x.ndim - len(times)) + times
-    bounded([extent * count for extent, count in zip(x.shape, whole, strict=True)])
-    return np.tile(x, whole)
+    counts = [1] * (x.ndim - len(times)) + times
+    bounded([extent * count for extent, count in zip(x.shape, counts, strict=True)])
+    return np.tile(x, counts)
 
 
 def _broadcast_to(op: Op) -> Any:
-    """Left as it is in memory: one number stands for many."""
+    """A view: the memory is not copied."""
     return np.broadcast_to(op.known("x"), bounded(op.known("shape")))
 
 
@@ -310,8 +315,8 @@ def _one_hot(op: Op) -> Any:
 def _band_part(op: Op) -> Any:
     x, lower, upper = op.known("x"), op.whole("lower", -1), op.whole("upper", -1)
     rows, columns = np.indices(x.shape[-2:])
-    kept = ((lower < 0) | (rows - columns <= lower)) & ((upper < 0) | (columns - rows <= upper))
-    return np.where(kept, x, np.zeros((), x.dtype))
+    inside = ((lower < 0) | (rows - columns <= lower)) & ((upper < 0) | (columns - rows <= upper))
+    return np.where(inside, x, np.zeros((), x.dtype))
 
 
 def _cumsum(op: Op) -> Any:
@@ -328,7 +333,7 @@ def _order(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
 
 
 def ascending(op: Op) -> bool:
-    """Formats state either direction."""
+    """Whether the order is ascending; formats state either direction."""
     return not op.truth("descending") if op.has("descending") else op.truth("ascending")
 
 
@@ -347,8 +352,8 @@ def _topk(op: Op) -> Any:
     x = op.known("x")
     axis = op.axis(x.ndim, -1)
     order = np.take(_order(x, axis, ascending(op)), np.arange(op.whole("k", 1)), axis)
-    found = np.take_along_axis(x, order, axis)
-    return [found, order.astype(np.int32)] if op.truth("return_indices", True) else found
+    values = np.take_along_axis(x, order, axis)
+    return [values, order.astype(np.int32)] if op.truth("return_indices", True) else values
 
 
 def _reduction(function: Callable[..., Any]) -> Callable[[Op], Any]:
@@ -362,16 +367,16 @@ def _reduction(function: Callable[..., Any]) -> Callable[[Op], Any]:
 
 def _log_sum_exp(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
     peak = x.max(axis=axis, keepdims=True)
-    found = np.log(np.exp(x - peak).sum(axis=axis, keepdims=True)) + peak
-    return found if keepdims else found.squeeze(axis)
+    result = np.log(np.exp(x - peak).sum(axis=axis, keepdims=True)) + peak
+    return result if keepdims else result.squeeze(axis)
 
 
 def _position(function: Callable[..., Any]) -> Callable[[Op], Any]:
     def rule(op: Op) -> Any:
         x = op.known("x")
         axis = op.axis(x.ndim, -1)
-        found = function(x, axis=axis).astype(np.int32)
-        return np.expand_dims(found, axis) if op.truth("keep_dims") else found
+        positions = function(x, axis=axis).astype(np.int32)
+        return np.expand_dims(positions, axis) if op.truth("keep_dims") else positions
 
     return rule
 
@@ -384,7 +389,7 @@ def _matmul(op: Op) -> Any:
 
 
 def _einsum(op: Op) -> Any:
-    return np.einsum(op.text("equation"), *(np.asarray(each) for each in op.values("values")))
+    return np.einsum(op.text("equation"), *(np.asarray(value) for value in op.values("values")))
 
 
 def _non_zero(op: Op) -> Any:
@@ -413,7 +418,7 @@ def _flatten(op: Op) -> Any:
     return x.reshape(math.prod(x.shape[:axis]), -1)
 
 
-def _shifted(function: Callable[[Any], Any], eps: float) -> Callable[[Op], Any]:
+def _with_epsilon(function: Callable[[Any], Any], eps: float) -> Callable[[Op], Any]:
     return lambda op: function(wide(op) + op.number("epsilon", eps))
 
 
@@ -477,16 +482,16 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "reduce_all": np.all,
     "reduce_any": np.any,
-    "reduce_l1_norm": lambda x, **at: np.abs(x).sum(**at),
-    "reduce_l2_norm": lambda x, **at: np.sqrt(np.square(x).sum(**at)),
-    "reduce_log_sum": lambda x, **at: np.log(x.sum(**at)),
+    "reduce_l1_norm": lambda x, **settings: np.abs(x).sum(**settings),
+    "reduce_l2_norm": lambda x, **settings: np.sqrt(np.square(x).sum(**settings)),
+    "reduce_log_sum": lambda x, **settings: np.log(x.sum(**settings)),
     "reduce_log_sum_exp": _log_sum_exp,
     "reduce_max": np.max,
     "reduce_mean": np.mean,
     "reduce_min": np.min,
     "reduce_prod": np.prod,
     "reduce_sum": np.sum,
-    "reduce_sum_square": lambda x, **at: np.square(x).sum(**at),
+    "reduce_sum_square": lambda x, **settings: np.square(x).sum(**settings),
 }
 
 STATIC: dict[str, Callable[[Op], Any]] = {
@@ -510,8 +515,8 @@ STATIC: dict[str, Callable[[Op], Any]] = {
     "gather_along_axis": _gather_along,
     "gather_nd": _gather_nd,
     "gelu": _gelu,
-    "inverse": _shifted(lambda x: 1 / x, 1e-4),
-    "log": _shifted(np.log, 1e-45),
+    "inverse": _with_epsilon(lambda x: 1 / x, 1e-4),
+    "log": _with_epsilon(np.log, 1e-45),
     "matmul": _matmul,
     "non_zero": _non_zero,
     "one_hot": _one_hot,
@@ -522,7 +527,7 @@ STATIC: dict[str, Callable[[Op], Any]] = {
     "reshape": _reshape,
     "reverse": lambda op: np.flip(op.known("x"), tuple(op.axes(op.known("x").ndim))),
     "reverse_sequence": _reverse_sequence,
-    "rsqrt": _shifted(lambda x: 1 / np.sqrt(x), 1e-12),
+    "rsqrt": _with_epsilon(lambda x: 1 / np.sqrt(x), 1e-12),
     "scatter": _scatter,
     "scatter_along_axis": _scatter_along,
     "scatter_nd": _scatter_nd,
@@ -534,7 +539,7 @@ STATIC: dict[str, Callable[[Op], Any]] = {
     "sort": _sort,
     "split": _split,
     "squeeze": _squeeze,
-    "stack": lambda op: np.stack([np.asarray(each) for each in op.values("values")], op.whole("axis")),
+    "stack": lambda op: np.stack([np.asarray(value) for value in op.values("values")], op.whole("axis")),
     "tile": _tile,
     "topk": _topk,
     "transpose": lambda op: op.known("x").transpose(op.numbers("perm")),

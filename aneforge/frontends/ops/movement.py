@@ -1,4 +1,4 @@
-"""Shapes, slices, joins and what else moves numbers to places that are known."""
+"""Shapes, slices, joins and other ops that move numbers to known places."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "placed"]
 
-_MOST_PLACES = 1 << 22  # of a table of places that a graph holds as numbers
+_MOST_PLACES = 1 << 22  # elements of a table of places that the graph stores
 
 
 def _reshape(op: Op) -> Tensor:
-    """One -1 takes what is left."""
+    """One extent may be -1; it follows from the others."""
     x = op.tensor()
-    wanted = target_shape(x.shape, op.numbers("shape"))
-    if wanted.count(-1) == 1:
-        rest = math.prod(each for each in wanted if each != -1)
-        if rest < 1 or x.size % rest:
-            raise LoadError(f"{x.size} elements do not divide into {wanted}")
-        wanted[wanted.index(-1)] = x.size // rest
-    return shaped(x, wanted)
+    target = target_shape(x.shape, op.numbers("shape"))
+    if target.count(-1) == 1:
+        known_size = math.prod(extent for extent in target if extent != -1)
+        if known_size < 1 or x.size % known_size:
+            raise LoadError(f"{x.size} elements do not divide into {target}")
+        target[target.index(-1)] = x.size // known_size
+    return shaped(x, target)
 
 
 def _reshape_like(op: Op) -> Tensor:
     begins, ends, open_ = (
-        [np.asarray(each).reshape(-1)[0] for each in op.values(name)] for name in ("begins", "ends", "end_masks")
+        [np.asarray(value).reshape(-1)[0] for value in op.values(name)] for name in ("begins", "ends", "end_masks")
     )
     shape: list[int] = []
     for place, reference in enumerate(op.values("ref_tensors")):
@@ -46,17 +46,17 @@ def _reshape_like(op: Op) -> Tensor:
 def _expand_dims(op: Op) -> Tensor:
     shape, axes = op.shape(), op.numbers("axes")
     rank = len(shape) + len(axes)
-    places = {axis_of(each, rank) for each in axes}
+    places = {axis_of(axis, rank) for axis in axes}
     if len(places) != len(axes):
         raise LoadError(f"axes {axes} name one axis twice")
-    left = iter(shape)
-    return shaped(op.tensor(), [1 if place in places else next(left) for place in range(rank)])
+    extents = iter(shape)
+    return shaped(op.tensor(), [1 if place in places else next(extents) for place in range(rank)])
 
 
 def _squeeze(op: Op) -> Tensor:
     x = op.tensor()
     axes = op.axes(x.ndim) if op.has("axes") else [i for i, extent in enumerate(x.shape) if extent == 1]
-    if any(x.shape[each] != 1 for each in axes):
+    if any(x.shape[axis] != 1 for axis in axes):
         raise LoadError(f"axes {axes} of {list(x.shape)} do not all have one element")
     return shaped(x, without_axes(x.shape, axes))
 
@@ -66,20 +66,20 @@ def _transpose(op: Op) -> Tensor:
     return transposed(x, [axis_of(axis, x.ndim) for axis in op.numbers("perm")])
 
 
-def _joinable(values: Sequence[Value]) -> list[Tensor]:
-    """All of one type: truth values unless there is a number among them."""
-    computed = [each for each in values if isinstance(each, Tensor)]
-    if computed and all(each.dtype == "bool" for each in computed):
-        return [truth(each) for each in values]
-    return [as_number(each) for each in values]
+def _of_one_type(values: Sequence[Value]) -> list[Tensor]:
+    """The values in one type: truth values unless one of them is a number."""
+    computed = [value for value in values if isinstance(value, Tensor)]
+    if computed and all(value.dtype == "bool" for value in computed):
+        return [truth(value) for value in values]
+    return [as_number(value) for value in values]
 
 
 def _concat(op: Op) -> Tensor:
-    values = _joinable([each for each in op.values("values") if math.prod(each.shape)])
+    values = _of_one_type([value for value in op.values("values") if math.prod(value.shape)])
     axis = op.axis(values[0].ndim)
     if not op.truth("interleave"):
         return values[0] if len(values) == 1 else af.concat(values, axis=axis)
-    shape = [sum(each.shape[axis] for each in values) if i == axis else n for i, n in enumerate(values[0].shape)]
+    shape = [sum(value.shape[axis] for value in values) if i == axis else n for i, n in enumerate(values[0].shape)]
     return af.stack(values, axis=axis + 1).reshape(*shape)
 
 
@@ -95,10 +95,10 @@ def _split(op: Op) -> list[Tensor]:
 
 
 def _stack(op: Op) -> Tensor:
-    values = _joinable(op.values("values"))
+    values = _of_one_type(op.values("values"))
     kinds = op.types.get("values") or [None]
     if kinds[0] is not None and getattr(kinds[0], "shape", None) == ():
-        values = [shaped(each, (1,)) for each in values]
+        values = [shaped(value, (1,)) for value in values]
         return values[0] if len(values) == 1 else af.concat(values, axis=0)
     return af.stack(values, axis=axis_of(op.whole("axis"), values[0].ndim + 1))
 
@@ -111,11 +111,11 @@ def _pad(op: Op) -> Tensor:
     return padded(x, widths, "wrap" if mode == "circular" else mode, fill)
 
 
-def _cut(x: Tensor, picked: Sequence[slice]) -> Tensor:
-    for axis, each in enumerate(picked):
-        places = range(x.shape[axis])[each]
+def _slice_axes(x: Tensor, picked: Sequence[slice]) -> Tensor:
+    for axis, picked_slice in enumerate(picked):
+        places = range(x.shape[axis])[picked_slice]
         if not len(places):
-            raise LoadError(f"a slice of axis {axis} of {list(x.shape)} that holds nothing")
+            raise LoadError(f"the result is empty along axis {axis}; every axis must have at least one element")
         end = places.stop if places.stop >= 0 else -x.shape[axis] - 1
         x = sliced(x, axis, places.start, end, places.step)
     return x
@@ -124,28 +124,31 @@ def _cut(x: Tensor, picked: Sequence[slice]) -> Tensor:
 def _slice_by_index(op: Op) -> Tensor:
     x = op.tensor()
     picked, gone = slices(op, x.shape)
-    found = _cut(x, picked)
-    return shaped(found, without_axes(found.shape, gone)) if gone else found
+    result = _slice_axes(x, picked)
+    return shaped(result, without_axes(result.shape, gone)) if gone else result
 
 
 def _slice_by_size(op: Op) -> Tensor:
     x, begin, size = op.tensor(), op.numbers("begin"), op.numbers("size")
     begin = [first + extent if first < 0 else first for first, extent in zip(begin, x.shape, strict=True)]
     ends = [x.shape[i] if size[i] == -1 else begin[i] + size[i] for i in range(x.ndim)]
-    return _cut(x, [slice(first, last) for first, last in zip(begin, ends, strict=True)])
+    return _slice_axes(x, [slice(first, last) for first, last in zip(begin, ends, strict=True)])
 
 
 def placed(x: Tensor, update: Tensor, picked: Sequence[slice]) -> Tensor:
-    """A block of ``x`` replaced: what is before, the block, what is behind, joined along the axes where it is cut."""
-    places = [range(x.shape[axis])[each] for axis, each in enumerate(picked)]
-    if any(len(each) != extent for each, extent in zip(places, update.shape, strict=True)):
-        raise LoadError(f"an update of {list(update.shape)} for a block of {[len(each) for each in places]}")
-    if any(each.step != 1 and len(each) > 1 for each in places):
+    """Replace a block of ``x``: concatenate the part before it, the update and the part after it, along each axis that
+    the block does not fill."""
+    places = [range(x.shape[axis])[picked_slice] for axis, picked_slice in enumerate(picked)]
+    if any(len(axis_places) != extent for axis_places, extent in zip(places, update.shape, strict=True)):
+        raise LoadError(
+            f"the update has shape {list(update.shape)}; expected {[len(axis_places) for axis_places in places]}"
+        )
+    if any(axis_places.step != 1 and len(axis_places) > 1 for axis_places in places):
         if x.size > _MOST_PLACES:
-            raise NoForm(f"a table of {x.size:,} places is too large for the graph")
+            raise NoForm(f"the input has {x.size:,} elements; the limit of an update with steps is {_MOST_PLACES:,}")
         flat = np.arange(x.size).reshape(x.shape)[tuple(picked)].reshape(-1)
         return af.scatter(x.reshape(x.size), flat.tolist(), update.reshape(update.size)).reshape(*x.shape)
-    cut = [axis for axis, each in enumerate(places) if len(each) < x.shape[axis]]
+    cut = [axis for axis, axis_places in enumerate(places) if len(axis_places) < x.shape[axis]]
     block = update
     for number in reversed(range(len(cut))):
         around = x
@@ -165,7 +168,7 @@ def placed(x: Tensor, update: Tensor, picked: Sequence[slice]) -> Tensor:
 def _slice_update(op: Op) -> Tensor:
     x = op.tensor()
     picked, _ = slices(op, x.shape)
-    extents = [len(range(extent)[each]) for extent, each in zip(x.shape, picked, strict=True)]
+    extents = [len(range(extent)[picked_slice]) for extent, picked_slice in zip(x.shape, picked, strict=True)]
     return placed(x, shaped(op.tensor("update"), extents), picked)
 
 
@@ -199,8 +202,8 @@ def _fill_like(op: Op) -> np.ndarray:
     return np.broadcast_to(op.known("value", 0.0).reshape(-1)[0], op.shape("ref_tensor"))
 
 
-def _unknown_count(op: Op) -> Tensor:
-    raise LoadError("how many elements it gives depends on the data; the engine needs fixed shapes")
+def _refuse_unknown_count(op: Op) -> Tensor:
+    raise LoadError("the number of results depends on the data; the engine needs fixed shapes")
 
 
 def _random(op: Op) -> Tensor:
@@ -213,8 +216,8 @@ def _random(op: Op) -> Tensor:
     return af.random_uniform(shape, op.number("low", 0.0), op.number("high", 1.0), seed)
 
 
-def _suppressed(op: Op) -> list[Tensor]:
-    raise NoForm("which boxes stay depends on the data, and the engine makes no such choice")
+def _refuse_suppression(op: Op) -> list[Tensor]:
+    raise NoForm("the boxes that remain depend on the data; the engine cannot choose them")
 
 
 def _band(op: Op) -> Tensor:
@@ -229,8 +232,8 @@ RULES: dict[str, Rule] = {
     "fill_like": _fill_like,
     "flatten2d": _flatten,
     "identity": lambda op: op.value("x"),
-    "non_maximum_suppression": _suppressed,
-    "non_zero": _unknown_count,
+    "non_maximum_suppression": _refuse_suppression,
+    "non_zero": _refuse_unknown_count,
     "pad": _pad,
     "random_bernoulli": _random,
     "random_normal": _random,

@@ -22,12 +22,13 @@ def _batch_norm(op: Op) -> Tensor:
 def _layer_norm(op: Op) -> Tensor:
     x = op.tensor()
     axes = sorted(op.axes(x.ndim))
-    scale, bias = (_laid_out(op.optional(name), x, axes) for name in ("gamma", "beta"))
+    scale, bias = (_broadcastable_gain(op.optional(name), x, axes) for name in ("gamma", "beta"))
     return layer_norm(x, axes, scale, bias, op.number("epsilon", 1e-5))
 
 
-def _laid_out(gain: Value | None, x: Tensor, axes: list[int]) -> Value | None:
-    """A gain of the normalised axes, so that it broadcasts over the others; along the last axis it already does."""
+def _broadcastable_gain(gain: Value | None, x: Tensor, axes: list[int]) -> Value | None:
+    """A gain of the normalised axes, reshaped so that it broadcasts over the others. Along the last axis it already
+    does."""
     if gain is None or axes == [x.ndim - 1]:
         return gain
     shape = [x.shape[i] if i in axes else 1 for i in range(x.ndim)]
@@ -39,9 +40,9 @@ def _instance_norm(op: Op) -> Tensor:
 
 
 def l2_normalised(x: Tensor, eps: float) -> Tensor:
-    """By the root of the sum of squares over the last three axes."""
+    """Divide by the root of the sum of squares over the last three axes."""
     if x.ndim < 3:
-        raise LoadError(f"it takes three axes or more, not {list(x.shape)}")
+        raise LoadError(f"the input has shape {list(x.shape)}; three axes or more are needed")
     axes = [i for i in range(x.ndim - 3, x.ndim) if x.shape[i] > 1]
     if len(axes) == 1:
         return x.l2_norm(axes[0], eps)

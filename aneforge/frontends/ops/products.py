@@ -21,11 +21,13 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = ["RULES", "attention", "window_pads"]
 
+_PAD_TYPES = ("valid", "custom", "same", "same_lower")
+
 
 def window_pads(
     op: Op, extents: tuple[int, ...], size: tuple[int, ...], stride: list[int], dilation: list[int]
 ) -> list[tuple[int, int]]:
-    """Zeros before and after each spatial axis, by the four ways that MIL has to say it."""
+    """The zeros before and after each spatial axis, by the four padding types of MIL."""
     mode = op.text("pad_type", "valid")
     if mode == "valid":
         return [(0, 0)] * len(size)
@@ -34,7 +36,7 @@ def window_pads(
         return list(zip(pad[::2], pad[1::2], strict=True))
     if mode in ("same", "same_lower"):
         return same_pads(extents, size, stride, dilation, lower=mode == "same_lower")
-    raise LoadError(f"no padding of type {mode!r}")
+    raise LoadError(f"pad_type is {mode!r}; choose one: {', '.join(_PAD_TYPES)}")
 
 
 def _conv(op: Op) -> Tensor:
@@ -57,26 +59,26 @@ def _conv_transpose(op: Op) -> Tensor:
     x, weight = op.tensor(), op.value("weight")
     rank = x.ndim - 2
     stride, dilation = op.numbers("strides", [1] * rank), op.numbers("dilations", [1] * rank)
-    full = [(x.shape[2 + i] - 1) * stride[i] + dilation[i] * (weight.shape[2 + i] - 1) + 1 for i in range(rank)]
+    uncut = [(x.shape[2 + i] - 1) * stride[i] + dilation[i] * (weight.shape[2 + i] - 1) + 1 for i in range(rank)]
     mode = op.text("pad_type", "valid")
-    wanted = op.numbers("output_shape")[-rank:] if op.has("output_shape") else None
+    stated_shape = op.numbers("output_shape")[-rank:] if op.has("output_shape") else None
     if mode == "custom":
         pad = op.numbers("pad", [0] * 2 * rank)
         cut = list(zip(pad[::2], pad[1::2], strict=True))
-        if wanted is not None:
-            cut = [(before, full[i] - wanted[i] - before) for i, (before, _) in enumerate(cut)]
-    elif mode == "valid" and wanted is None:
+        if stated_shape is not None:
+            cut = [(before, uncut[i] - stated_shape[i] - before) for i, (before, _) in enumerate(cut)]
+    elif mode == "valid" and stated_shape is None:
         cut = [(0, 0)] * rank
     elif mode in ("same", "same_lower", "valid"):
-        target = wanted or [x.shape[2 + i] * stride[i] for i in range(rank)]
-        total = [full[i] - target[i] for i in range(rank)]
+        target = stated_shape or [x.shape[2 + i] * stride[i] for i in range(rank)]
+        total = [uncut[i] - target[i] for i in range(rank)]
         if mode == "valid":
-            cut = [(0, each) for each in total]
+            cut = [(0, excess) for excess in total]
         else:
-            before = [max(0, -(-each // 2) if mode == "same_lower" else each // 2) for each in total]
-            cut = [(first, each - first) for first, each in zip(before, total, strict=True)]
+            before = [max(0, -(-excess // 2) if mode == "same_lower" else excess // 2) for excess in total]
+            cut = [(start, excess - start) for start, excess in zip(before, total, strict=True)]
     else:
-        raise LoadError(f"no padding of type {mode!r}")
+        raise LoadError(f"pad_type is {mode!r}; choose one: {', '.join(_PAD_TYPES)}")
     return transposed_convolution(
         x, weight, op.optional("bias"), stride=stride, pads=cut, dilation=dilation, groups=op.whole("groups", 1)
     )
@@ -86,8 +88,8 @@ def _linear(op: Op) -> Tensor:
     return linear(op.tensor(), op.value("weight"), op.optional("bias"))
 
 
-def _turned(value: Value) -> Value:
-    """The last two axes exchanged; a known weight stays one."""
+def _swap_last_axes(value: Value) -> Value:
+    """Swap the last two axes; a known weight stays known."""
     if isinstance(value, Tensor):
         return value.mT
     if isinstance(value, Encoded):
@@ -98,8 +100,8 @@ def _turned(value: Value) -> Value:
 
 def _matmul(op: Op) -> Tensor:
     x, y = op.value("x"), op.value("y")
-    x = _turned(x) if op.truth("transpose_x") and x.ndim > 1 else x
-    y = _turned(y) if op.truth("transpose_y") and y.ndim > 1 else y
+    x = _swap_last_axes(x) if op.truth("transpose_x") and x.ndim > 1 else x
+    y = _swap_last_axes(y) if op.truth("transpose_y") and y.ndim > 1 else y
     return matmul(x, y)
 
 
@@ -108,9 +110,9 @@ def _einsum(op: Op) -> Tensor:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Value | None) -> Tensor:
-    """The mask may be of whole numbers: what is not zero counts."""
-    whole = isinstance(mask, np.ndarray) and mask.dtype.kind in "iu"
-    return of_heads(q, k, v, mask=np.asarray(mask) != 0 if whole else mask)
+    """The mask may hold integers; numbers other than zero count."""
+    is_integer = isinstance(mask, np.ndarray) and mask.dtype.kind in "iu"
+    return of_heads(q, k, v, mask=np.asarray(mask) != 0 if is_integer else mask)
 
 
 def _attention(op: Op) -> Tensor:

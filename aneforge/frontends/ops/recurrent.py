@@ -1,4 +1,4 @@
-"""Recurrent layers by the common names: weights in one piece, the order of whose gates each op fixes."""
+"""Recurrent layers by the common names. All gates are in one weight; each op fixes their order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {
     "GRU": [("recurrent_activation", "sigmoid"), ("activation", "tanh")],
     "LSTM": [("recurrent_activation", "sigmoid"), ("cell_activation", "tanh"), ("activation", "tanh")],
 }
-"""The names of the activations, and the usual ones."""
+"""The arguments that name activations, and their defaults."""
 
 _DIRECTIONS = {"forward": [False], "reverse": [True], "backward": [True], "bidirectional": [False, True]}
 
@@ -39,7 +39,7 @@ def _cell(op: Op, kind: str, tail: str, start: Sequence[Tensor]) -> Cell:
     names = [op.text(*setting) for setting in SETTINGS[kind]]
     unknown = [name for name in names if name not in ACTIVATIONS]
     if unknown:
-        raise LoadError(f"activation {unknown[0]!r} is not known; choose one: {', '.join(ACTIVATIONS)}")
+        raise LoadError(f"activation {unknown[0]!r} is not supported; choose one: {', '.join(ACTIVATIONS)}")
     w, r, b = (by_gate(values, _ORDER[kind]) for values in _weights(op, tail))
     peepholes = op.known(f"peephole{tail}") if op.has(f"peephole{tail}") else None
     return Cell(
@@ -60,25 +60,29 @@ def _layer(kind: str) -> Rule:
 
     def rule(op: Op) -> list[Tensor]:
         if kind == "GRU" and op.truth("reset_after"):
-            raise NoForm("a GRU resets after the product, and no source settles where its two biases go")
+            raise NoForm(
+                "reset_after is not supported: no source says where its two biases are added; set it to false"
+            )
         direction = op.text("direction", "forward")
         if direction not in _DIRECTIONS:
             raise LoadError(f"direction is {direction!r}; choose one: {', '.join(_DIRECTIONS)}")
-        ways = _DIRECTIONS[direction]
+        directions = _DIRECTIONS[direction]
         starts = [op.tensor(name) for name in states]
         hidden = op.known("weight_hh").shape[1]
         runs = []
-        for place, backwards in enumerate(ways):
-            own = [start if len(ways) == 1 else _part(start, place, hidden) for start in starts]
-            runs.append(recurrence(_cell(op, kind, "_back" if place else "", own), op.tensor(), backwards))
-        last = [_side_by_side([ends[i] for _, ends in runs]) for i in range(len(states))]
-        whole = _side_by_side([outputs for outputs, _ in runs])
-        return [whole if op.truth("output_sequence") else last[0].expand_dims(0), *last]
+        for place, backwards in enumerate(directions):
+            initial_states = [
+                start if len(directions) == 1 else _state_of_direction(start, place, hidden) for start in starts
+            ]
+            runs.append(recurrence(_cell(op, kind, "_back" if place else "", initial_states), op.tensor(), backwards))
+        final_states = [_side_by_side([ends[i] for _, ends in runs]) for i in range(len(states))]
+        sequence = _side_by_side([outputs for outputs, _ in runs])
+        return [sequence if op.truth("output_sequence") else final_states[0].expand_dims(0), *final_states]
 
     return rule
 
 
-def _part(state: Tensor, place: int, hidden: int) -> Tensor:
+def _state_of_direction(state: Tensor, place: int, hidden: int) -> Tensor:
     return state.slice_by_size([0, place * hidden], [state.shape[0], hidden])
 
 

@@ -1,4 +1,4 @@
-"""Reductions, positions of extremes, and orders."""
+"""Reductions, positions of extremes, and sorting."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def _avg_pool(op: Op) -> Tensor:
 
 
 def _l2_pool(op: Op) -> Tensor:
-    """The root of the sum of squares: their mean times their number. What ceil mode adds would not count in a mean."""
+    """The root of the sum of squares, as the mean of the squares times their number. The input is padded first,
+    because elements that ceil mode adds do not count in a mean."""
     x = op.tensor()
     size, stride, pads, ceil = _window(op, x)
     if ceil:
@@ -57,8 +58,8 @@ def _space_to_batch(op: Op) -> Tensor:
 def _batch_to_space(op: Op) -> Tensor:
     rows, columns = op.numbers("block_shape")
     top, bottom, left, right = op.numbers("crops")
-    found = op.tensor().batch_to_space(rows, columns)
-    return padded(found, [(0, 0), (0, 0), (-top, -bottom), (-left, -right)])
+    result = op.tensor().batch_to_space(rows, columns)
+    return padded(result, [(0, 0), (0, 0), (-top, -bottom), (-left, -right)])
 
 
 RULES: dict[str, Rule] = {

@@ -38,7 +38,9 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise GraphError(f"the graph has PyTorch ops on the host, which need the torch package: {install_hint('torch')}") from None
+        raise GraphError(
+            f"the graph has PyTorch ops on the host, which need the torch package: {install_hint('torch')}"
+        ) from None
     return torch
 
 

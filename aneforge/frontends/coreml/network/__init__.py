@@ -1,4 +1,4 @@
-"""Neural networks of ``.mlmodel`` files: a list of layers, older than ML programs."""
+"""Neural networks of ``.mlmodel`` files: lists of layers, the format before ML programs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["CONTROL", "LAYERS", "REFUSED", "read_network"]
 LAYERS = {**spatial.LAYERS, **pointwise.LAYERS, **nd.LAYERS, **recurrent.LAYERS}
 
 REFUSED = {
-    "categoricalDistribution": "it draws from a distribution that the network computes",
-    "custom": "the app brings its own code for this layer",
-    "loopBreak": "a loop is left in the middle of a round; the engine has no loops",
-    "loopContinue": "a loop skips the rest of a round; the engine has no loops",
+    "categoricalDistribution": "drawing from a computed distribution is not supported; use a fixed one",
+    "custom": "custom layers are not supported; their code is in the app",
+    "loopBreak": "leaving a loop in the middle of a round is not supported; the engine has no loops",
+    "loopContinue": "skipping the rest of a round is not supported; the engine has no loops",
 }
 
 _INT32 = 131104  # the data type of integers in a description of an array
@@ -46,20 +46,20 @@ def read_network(file: Path, model: Any, network: Any, dims: Mapping[str, int], 
 
 
 class _Records:
-    """A network as records: each layer is one operation, branches and loops hold blocks of them."""
+    """A network as records: each layer is one operation; branches and loops hold blocks of operations."""
 
     def __init__(self, file: str, model: Any, network: Any) -> None:
         self.file, self.network, self.description = file, network, model.description
         self.exact = network.arrayInputShapeMapping == 1
         self.ports = ports_of(self.description.input)
         self.features = {feature.name: feature for feature in self.description.input}
-        self.shapes: dict[str, tuple[int, ...]] = {}  # of outputs, where the description says them
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of outputs, where the description states them
 
     def function(self, fixed: Mapping[str, Any]) -> Function:
         inputs = [(name, self._type(name, port, fixed)) for name, port in self.ports.items()]
         block = self.block(self.network)
-        made = {*self.ports, *(name for layer in self.network.layers for name in layer.output)}
-        block.outputs = self._outputs(made)
+        names = {*self.ports, *(name for layer in self.network.layers for name in layer.output)}
+        block.outputs = self._outputs(names)
         return Function(inputs, block)
 
     def block(self, network: Any) -> Block:
@@ -76,7 +76,7 @@ class _Records:
             kind,
             {"": [Ref(name) for name in layer.input]},
             [(name, None) for name in layer.output],
-            blocks=[self.block(each) for each in inner],
+            blocks=[self.block(network) for network in inner],
             name=layer.name or f"{kind}_{place}",
             source=layer,
         )
@@ -87,15 +87,17 @@ class _Records:
         if name in fixed:
             return TensorType("fp32", np.shape(fixed[name]))
         if not port.shape:
-            raise LoadError(f"{self.file}: input {name!r} is a {form}, or has no shape: give arrays a shape")
-        whole = form == "multiArrayType" and kind.multiArrayType.dataType == _INT32
-        return TensorType("int32" if whole else "fp32", port.shape)
+            raise LoadError(
+                f"{self.file}: input {name!r} ({form}) has no shape; only images and arrays with a shape are supported"
+            )
+        is_integer = form == "multiArrayType" and kind.multiArrayType.dataType == _INT32
+        return TensorType("int32" if is_integer else "fp32", port.shape)
 
-    def _outputs(self, made: set[str]) -> list[str]:
-        """The outputs that are arrays; of a classifier the probabilities, whose label stays with the host."""
+    def _outputs(self, names: set[str]) -> list[str]:
+        """The outputs that are arrays. A classifier gives its probabilities; the label stays with the host."""
         outputs = []
         for feature in self.description.output:
-            if feature.name in made:
+            if feature.name in names:
                 kind = feature.type
                 array = kind.WhichOneof("Type") == "multiArrayType"
                 self.shapes[feature.name] = tuple(int(n) for n in kind.multiArrayType.shape) if array else ()
@@ -110,7 +112,7 @@ class _Records:
 
 
 class _Network(Language):
-    """Values are blobs: older networks see everything under five axes."""
+    """Values are blobs, since older networks give every value five axes."""
 
     def __init__(self, records: _Records) -> None:
         self.records = records
@@ -122,26 +124,30 @@ class _Network(Language):
         if port.image:
             shape = (1, *extents) if records.network.imageInputShapeMapping == 0 else tuple(extents)
         else:
-            shape = tuple(extents) if records.exact else _five(extents, f"{importer.file}: input {name!r}")
+            shape = tuple(extents) if records.exact else _five_axes(extents, f"{importer.file}: input {name!r}")
         blob = Blob(value, shape) if isinstance(value, Tensor) else Blob.of(value.reshape(shape))
         for preprocessing in records.network.preprocessing:
             images = [key for key, feature in records.features.items() if records.ports[key].image]
             target = preprocessing.featureName or (images[0] if images else "")
             if target not in records.features:
-                raise LoadError(f"{importer.file}: preprocessing names {target!r}, which is not an input")
+                raise LoadError(
+                    f"{importer.file}: preprocessing names {target!r}; choose one: {', '.join(records.features)}"
+                )
             if target == name:
-                blob = self._prepared(importer, blob, preprocessing, records.features[name])
+                blob = self._preprocess(importer, blob, preprocessing, records.features[name])
         return blob
 
-    def _prepared(self, importer: Importer, blob: Blob, preprocessing: Any, feature: Any) -> Blob:
-        """An image as the network wants it: scaled and shifted, or without the mean image."""
+    def _preprocess(self, importer: Importer, blob: Blob, preprocessing: Any, feature: Any) -> Blob:
+        """Scale and shift an image, or subtract the mean image."""
         x = blob.planes()
         if preprocessing.WhichOneof("preprocessor") == "meanImage":
             mean = np.array(preprocessing.meanImage.meanImage, np.float32)
             if mean.size != x.size // x.shape[0]:
-                raise LoadError(f"{importer.file}: the mean image has {mean.size} numbers for {list(x.shape)}")
+                raise LoadError(
+                    f"{importer.file}: the mean image has {mean.size} numbers; the input has {x.size // x.shape[0]}"
+                )
             return of_planes(x - const(mean.reshape(1, *x.shape[1:])), blob.shape)
-        return of_planes(_scaled(x, preprocessing.scaler, feature.type.imageType.colorSpace), blob.shape)
+        return of_planes(_scale_image(x, preprocessing.scaler, feature.type.imageType.colorSpace), blob.shape)
 
     def bind(self, importer: Importer, operation: Operation, scope: Scope) -> Layer:
         layer = operation.source
@@ -150,7 +156,7 @@ class _Network(Language):
         return Layer(operation.kind, operation.name, params, inputs, len(layer.output), self.records.exact)
 
     def is_known(self, op: Layer) -> bool:
-        return False  # layers settle among themselves what is known
+        return False  # the rules of the layers handle known values themselves
 
     def rule(self, op: Layer) -> Callable[[Layer], Any] | None:
         return LAYERS.get(op.kind)
@@ -163,44 +169,44 @@ class _Network(Language):
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
         count, shape = math.prod(value.shape), self.records.shapes.get(label, ())
-        wanted = shape if shape and math.prod(shape) == count else self._plain_shape(value.shape)
-        return label, shaped(as_tensor(value.value), wanted)
+        result_shape = shape if shape and math.prod(shape) == count else self._plain_shape(value.shape)
+        return label, shaped(as_tensor(value.value), result_shape)
 
     def _plain_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Older networks give an array of channels, or of channels, height and width."""
+        """The outputs of older networks have the channels, or the channels, height and width."""
         if self.records.exact or len(shape) != 5 or shape[:2] != (1, 1):
             return shape
         return shape[2:3] if shape[3:] == (1, 1) else shape[2:]
 
 
-# Layers that say which layers run. What those make is seen by all layers behind them.
+# Layers that decide which layers run. All later layers can read the results of those.
 
 
 def _branch(importer: Importer, operation: Operation, op: Layer, scope: Scope) -> list[Any]:
-    taken = 0 if is_true(op.x.known, "the condition") else 1
-    importer.run(operation.blocks[taken], scope)
+    chosen = 0 if is_true(op.x.known, "the condition") else 1
+    importer.run(operation.blocks[chosen], scope)
     return []
 
 
 def _loop(importer: Importer, operation: Operation, op: Layer, scope: Scope) -> list[Any]:
-    """A loop whose end follows from known values, written out."""
+    """Write out a loop whose number of rounds follows from known values."""
     test, body = operation.blocks
     rounds, condition = int(op.maxLoopIterations), op.conditionVar
     if op.inputs:
-        known = op.x.known
-        if known is None:
-            raise LoadError("how often the loop runs is only known while the network runs; the engine has no loops")
-        rounds = int(known.reshape(-1)[0])
+        count = op.x.known
+        if count is None:
+            raise LoadError("the number of rounds is computed while the network runs; the engine has no loops")
+        rounds = int(count.reshape(-1)[0])
     if not rounds and not condition:
         raise LoadError("the loop has no end")
-    done = 0
-    while not rounds or done < rounds:
+    finished = 0
+    while not rounds or finished < rounds:
         if condition:
             importer.run(test, scope)
             if not is_true(scope[condition].known if condition in scope else None, "when the loop ends"):
                 break
-        done += 1
-        spend_round(done)
+        finished += 1
+        spend_round(finished)
         importer.run(body, scope)
     return []
 
@@ -208,7 +214,7 @@ def _loop(importer: Importer, operation: Operation, op: Layer, scope: Scope) -> 
 CONTROL: dict[str, Control] = {"branch": _branch, "loop": _loop}
 
 
-def _five(shape: list[int], where: str) -> tuple[int, ...]:
+def _five_axes(shape: list[int], where: str) -> tuple[int, ...]:
     """[sequence, batch, channels, height, width] of an array that has channels, or channels, height and width."""
     if len(shape) == 1:
         return (1, 1, shape[0], 1, 1)
@@ -219,7 +225,7 @@ def _five(shape: list[int], where: str) -> tuple[int, ...]:
     raise LoadError(f"{where} has {len(shape)} axes; this network takes one, three or five")
 
 
-def _scaled(x: Tensor, scaler: Any, colours: int) -> Tensor:
+def _scale_image(x: Tensor, scaler: Any, colours: int) -> Tensor:
     if x.shape[1] == 1:
         bias = [scaler.grayBias]
     else:

@@ -1,7 +1,7 @@
-"""What flows between layers of a neural network: a value, and the shape that the network sees it under.
+"""Values between layers of a neural network: a tensor or array, and its shape in the network.
 
-Older networks see everything as [sequence, batch, channels, height, width]; the engine's layers have four axes. So a
-value may be held with its first axes folded together, and only a layer that asks for all axes unfolds them.
+In older networks every value is [sequence, batch, channels, height, width], but the engine's layers have four axes. So
+a value may have its first axes folded into one. Only a layer that needs all axes unfolds them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Blob", "Layer", "folded_shape", "of_planes"]
 
 
 def folded_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """[all before the last three, channels, height, width]."""
+    """The shape [n, channels, height, width], where n counts all axes before the last three."""
     if len(shape) < 3:
         raise LoadError(f"a value of shape {list(shape)} has no channels, height and width")
     return (math.prod(shape[:-3]), *shape[-3:])
@@ -30,7 +30,7 @@ def folded_shape(shape: Sequence[int]) -> tuple[int, ...]:
 @dataclass
 class Blob:
     value: Value
-    """A tensor, perhaps folded; or a known array in its own shape."""
+    """A tensor, which may be folded, or a known array in its own shape."""
     shape: tuple[int, ...]
 
     @classmethod
@@ -42,30 +42,30 @@ class Blob:
         return None if isinstance(self.value, Tensor) else np.asarray(self.value)
 
     def full(self) -> Tensor:
-        """With every axis that the network sees."""
+        """The value with all axes that it has in the network."""
         return shaped(as_tensor(self.value), self.shape)
 
-    def held(self) -> Value:
-        """A known array as it is, a tensor with all its axes."""
+    def operand(self) -> Value:
+        """The value as an argument of an op: a known array as it is, a tensor with all its axes."""
         return self.full() if isinstance(self.value, Tensor) else self.value
 
     def planes(self) -> Tensor:
-        """[n, channels, height, width]."""
+        """The value as [n, channels, height, width]."""
         return shaped(as_tensor(self.value), folded_shape(self.shape))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Blob:
-        """A function of every element by itself."""
+        """Apply a function to every element."""
         return Blob(function(as_tensor(self.value)), self.shape)
 
 
-def of_planes(found: Tensor, before: Sequence[int]) -> Blob:
-    """What a layer over planes gives, seen with the first axes of its input."""
-    return Blob(found, (*before[:-3], *found.shape[1:]))
+def of_planes(planes: Tensor, before: Sequence[int]) -> Blob:
+    """The result of a layer over planes, with the first axes of the layer's input."""
+    return Blob(planes, (*before[:-3], *planes.shape[1:]))
 
 
 @dataclass
 class Layer:
-    """What a rule sees of a layer."""
+    """A layer as its rule reads it."""
 
     kind: str
     name: str
@@ -73,7 +73,7 @@ class Layer:
     inputs: list[Blob]
     outputs: int
     exact: bool
-    """Whether arrays keep their own axes (newer networks); else everything has five."""
+    """Whether arrays keep their own axes (newer networks); otherwise every value has five."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.params, name)
@@ -81,5 +81,5 @@ class Layer:
     @property
     def x(self) -> Blob:
         if not self.inputs:
-            raise LoadError("it has no input")
+            raise LoadError("the layer has no input")
         return self.inputs[0]

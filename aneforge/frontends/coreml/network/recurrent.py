@@ -20,49 +20,49 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["LAYERS"]
 
 _BOUNDED = ("sigmoid", "tanh", "sigmoidHard", "scaledTanh", "softsign")
-_REACH = 50.0  # what goes into an activation is held to
-_NO_CLIP = 50000.0  # the threshold of a cell that is not limited
+_REACH = 50.0  # the limit of what goes into an unbounded activation
+_NO_CLIP = 50000.0  # the threshold of a cell without a limit
 
 
 def _function(params: Any) -> Callable[[Tensor], Tensor]:
-    """An activation; what goes into one that has no bounds of its own is held to -50 to 50."""
-    plain = activation(params)
+    """An activation. The input of an unbounded one is clipped to -50 to 50."""
+    function = activation(params)
     if params.WhichOneof("NonlinearityType") in _BOUNDED:
-        return plain
-    return lambda x: plain(x.clip(-_REACH, _REACH))
+        return function
+    return lambda x: function(x.clip(-_REACH, _REACH))
 
 
-def _named(params: Sequence[Any], names: tuple[str, ...]) -> bool:
-    return tuple(each.WhichOneof("NonlinearityType") for each in params) == names
+def _are_functions(params: Sequence[Any], names: tuple[str, ...]) -> bool:
+    return tuple(function.WhichOneof("NonlinearityType") for function in params) == names
 
 
 def _sequence(layer: Layer, features: int) -> Tensor:
     shape = layer.x.shape
     if len(shape) != 5 or shape[2:] != (features, 1, 1):
-        raise LoadError(f"it takes [sequence, batch, {features}, 1, 1], not {list(shape)}")
+        raise LoadError(f"the input has shape {list(shape)}; expected [sequence, batch, {features}, 1, 1]")
     return shaped(layer.x.full(), shape[:3])
 
 
-def _start(layer: Layer, place: int, batch: int, hidden: int) -> Tensor:
+def _initial_state(layer: Layer, place: int, batch: int, hidden: int) -> Tensor:
     if place < len(layer.inputs):
         return shaped(layer.inputs[place].full(), (batch, hidden))
     return const(np.zeros((batch, hidden)))
 
 
-def _given(layer: Layer, runs: Sequence[tuple[Tensor, list[Tensor]]], all_steps: bool) -> list[Blob]:
+def _results(layer: Layer, runs: Sequence[tuple[Tensor, list[Tensor]]], all_steps: bool) -> list[Blob]:
     """The outputs, then the states of each direction after its last step."""
-    outputs = [found if all_steps else states[0].expand_dims(0) for found, states in runs]
+    outputs = [sequence if all_steps else states[0].expand_dims(0) for sequence, states in runs]
     joined = outputs[0] if len(outputs) == 1 else af.concat(outputs, axis=2)
-    found = [Blob(joined, (*joined.shape, 1, 1))]
+    results = [Blob(joined, (*joined.shape, 1, 1))]
     for _, states in runs:
-        found += [Blob(each, (1, *each.shape, 1, 1)) for each in states]
-    return found
+        results += [Blob(state, (1, *state.shape, 1, 1)) for state in states]
+    return results
 
 
 def _by_gate(layer: Any, names: str, gates: Mapping[str, str], shape: tuple[int, ...]) -> dict[str, Value]:
-    """Weights that the file stores gate by gate; ``names`` says how a gate's field is called."""
+    """Weights that the file stores gate by gate; ``names`` is the pattern of the field's name."""
     return {
-        gate: numbers_of(getattr(layer, names.format(field)), shape, f"its {names.format(field)}")
+        gate: numbers_of(getattr(layer, names.format(field)), shape, names.format(field))
         for gate, field in gates.items()
     }
 
@@ -73,10 +73,10 @@ def _simple(layer: Layer) -> list[Blob]:
     w = numbers_of(layer.weightMatrix, (hidden, features), "the weight")
     r = numbers_of(layer.recursionMatrix, (hidden, hidden), "the recursion matrix")
     b = numbers_of(layer.biasVector, (hidden,), "the bias") if layer.hasBiasVector else None
-    start = [_start(layer, 1, x.shape[1], hidden)]
-    usual = _named([layer.activation], ("tanh",))
+    start = [_initial_state(layer, 1, x.shape[1], hidden)]
+    usual = _are_functions([layer.activation], ("tanh",))
     cell = Cell("RNN", {"n": w}, {"n": r}, start, [_function(layer.activation)], by_gate(b, "n"), usual=usual)
-    return _given(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
+    return _results(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
 
 
 def _gru(layer: Layer) -> list[Blob]:
@@ -87,9 +87,9 @@ def _gru(layer: Layer) -> list[Blob]:
     r = _by_gate(layer, "{}GateRecursionMatrix", gates, (hidden, hidden))
     b = _by_gate(layer, "{}GateBiasVector", gates, (hidden,)) if layer.hasBiasVectors else {}
     functions = [_function(function) for function in layer.activations]
-    usual = _named(layer.activations, ("sigmoid", "tanh"))
-    cell = Cell("GRU", w, r, [_start(layer, 1, x.shape[1], hidden)], functions, b, usual=usual)
-    return _given(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
+    usual = _are_functions(layer.activations, ("sigmoid", "tanh"))
+    cell = Cell("GRU", w, r, [_initial_state(layer, 1, x.shape[1], hidden)], functions, b, usual=usual)
+    return _results(layer, [recurrence(cell, x, layer.reverseInput)], layer.sequenceOutput)
 
 
 _LSTM_GATES = {"i": "inputGate", "f": "forgetGate", "o": "outputGate", "g": "blockInput"}
@@ -100,7 +100,7 @@ def _lstm_cell(
 ) -> Cell:
     settings = layer.params.params
     if len(acts) != 3:
-        raise LoadError(f"{len(acts)} activations; an LSTM has three")
+        raise LoadError(f"the layer has {len(acts)} activations; expected 3")
     b = _by_gate(weights, "{}BiasVector", _LSTM_GATES, (hidden,)) if settings.hasBiasVectors else {}
     if settings.forgetBias:
         b = b or {gate: np.zeros(hidden) for gate in _LSTM_GATES}
@@ -114,7 +114,7 @@ def _lstm_cell(
         states,
         [_function(function) for function in acts],
         b,
-        usual=_named(acts, ("sigmoid", "tanh", "tanh")),
+        usual=_are_functions(acts, ("sigmoid", "tanh", "tanh")),
         peepholes=_by_gate(weights, "{}PeepholeVector", peeped, (hidden,)),
         cell_clip=clip if 0 < clip < _NO_CLIP else None,
         coupled=bool(settings.coupledInputAndForgetGate),
@@ -124,17 +124,17 @@ def _lstm_cell(
 def _lstm(layer: Layer) -> list[Blob]:
     features, hidden = int(layer.inputVectorSize), int(layer.outputVectorSize)
     x = _sequence(layer, features)
-    both = layer.kind == "biDirectionalLSTM"
-    weights = list(layer.weightParams) if both else [layer.weightParams]
-    acts = [layer.activationsForwardLSTM, layer.activationsBackwardLSTM] if both else [layer.activations]
+    bidirectional = layer.kind == "biDirectionalLSTM"
+    weights = list(layer.weightParams) if bidirectional else [layer.weightParams]
+    acts = [layer.activationsForwardLSTM, layer.activationsBackwardLSTM] if bidirectional else [layer.activations]
     if len(weights) != len(acts):
-        raise LoadError(f"weights of {len(weights)} directions; expected {len(acts)}")
+        raise LoadError(f"the layer has weights for {len(weights)} directions; expected {len(acts)}")
     runs = []
-    for place, (own, functions) in enumerate(zip(weights, acts, strict=True)):
-        states = [_start(layer, 1 + 2 * place + i, x.shape[1], hidden) for i in range(2)]
-        cell = _lstm_cell(layer, own, functions, features, hidden, states)
-        runs.append(recurrence(cell, x, bool(place) if both else bool(layer.reverseInput)))
-    return _given(layer, runs, layer.params.params.sequenceOutput)
+    for place, (direction_weights, functions) in enumerate(zip(weights, acts, strict=True)):
+        states = [_initial_state(layer, 1 + 2 * place + i, x.shape[1], hidden) for i in range(2)]
+        cell = _lstm_cell(layer, direction_weights, functions, features, hidden, states)
+        runs.append(recurrence(cell, x, bool(place) if bidirectional else bool(layer.reverseInput)))
+    return _results(layer, runs, layer.params.params.sequenceOutput)
 
 
 LAYERS = {

@@ -33,67 +33,71 @@ Pads = list[tuple[int, int]]
 
 
 def _borders(amounts: Any) -> Pads:
-    """Before and after height and width; none where the file names none."""
-    found = [(int(each.startEdgeSize), int(each.endEdgeSize)) for each in amounts.borderAmounts]
-    if len(found) not in (0, 2):
-        raise LoadError(f"borders of {len(found)} axes; there are two")
-    return found or [(0, 0), (0, 0)]
+    """The amounts before and after height and width; zero where the file states none."""
+    borders = [(int(border.startEdgeSize), int(border.endEdgeSize)) for border in amounts.borderAmounts]
+    if len(borders) not in (0, 2):
+        raise LoadError(f"borders are given for {len(borders)} axes; expected 2")
+    return borders or [(0, 0), (0, 0)]
 
 
-def _two(values: Any, default: int) -> list[int]:
-    found = [int(each) for each in values] or [default, default]
-    if len(found) != 2 or min(found) < 1:
-        raise LoadError(f"{found} for height and width")
-    return found
+def _as_pair(values: Any, default: int) -> list[int]:
+    sizes = [int(size) for size in values] or [default, default]
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise LoadError(f"{sizes} does not fit height and width; expected two numbers of 1 or more")
+    return sizes
 
 
 def _convolution(layer: Layer) -> Blob:
     x = layer.x.planes()
-    size, stride, dilation = _two(layer.kernelSize, 3), _two(layer.stride, 1), _two(layer.dilationFactor, 1)
+    size, stride, dilation = (
+        _as_pair(layer.kernelSize, 3),
+        _as_pair(layer.stride, 1),
+        _as_pair(layer.dilationFactor, 1),
+    )
     groups, out = max(1, int(layer.nGroups)), int(layer.outputChannels)
     inner = int(layer.kernelChannels)
     lead = (inner, out // groups) if layer.isDeconvolution else (out, inner)
-    computed = [each.planes() if len(each.shape) > 3 else each.full() for each in layer.inputs[1:]]
+    computed = [blob.planes() if len(blob.shape) > 3 else blob.full() for blob in layer.inputs[1:]]
     weight: Value = computed[0] if computed else weight_of(layer.weights, (*lead, *size), "the kernel")
     bias: Value | None = numbers_of(layer.bias, (out,), "the bias") if layer.hasBias and not computed else None
     bias = computed[1].reshape(out) if len(computed) > 1 else bias
-    same = layer.params.WhichOneof("ConvolutionPaddingType") == "same"
-    lower = same and layer.same.asymmetryMode == 1
+    is_same = layer.params.WhichOneof("ConvolutionPaddingType") == "same"
+    lower = is_same and layer.same.asymmetryMode == 1
     if layer.isDeconvolution:
-        cut = _deconvolution_cut(layer, x, size, stride, dilation, same, lower)
-        found = transposed_convolution(x, weight, bias, stride=stride, pads=cut, dilation=dilation, groups=groups)
-        return of_planes(found, layer.x.shape)
-    pads = same_pads(x.shape[2:], size, stride, dilation, lower) if same else _borders(layer.valid.paddingAmounts)
-    found = convolution(x, weight, bias, stride=stride, pads=pads, dilation=dilation, groups=groups)
-    return of_planes(found, layer.x.shape)
+        cut = _deconvolution_cut(layer, x, size, stride, dilation, is_same, lower)
+        result = transposed_convolution(x, weight, bias, stride=stride, pads=cut, dilation=dilation, groups=groups)
+        return of_planes(result, layer.x.shape)
+    pads = same_pads(x.shape[2:], size, stride, dilation, lower) if is_same else _borders(layer.valid.paddingAmounts)
+    result = convolution(x, weight, bias, stride=stride, pads=pads, dilation=dilation, groups=groups)
+    return of_planes(result, layer.x.shape)
 
 
 def _deconvolution_cut(
-    layer: Layer, x: Tensor, size: list[int], stride: list[int], dilation: list[int], same: bool, lower: bool
+    layer: Layer, x: Tensor, size: list[int], stride: list[int], dilation: list[int], is_same: bool, lower: bool
 ) -> Pads:
-    full = [(x.shape[2 + i] - 1) * stride[i] + dilation[i] * (size[i] - 1) + 1 for i in range(2)]
-    wanted = [int(each) for each in layer.outputShape]
-    if not same and not wanted:
+    uncut = [(x.shape[2 + i] - 1) * stride[i] + dilation[i] * (size[i] - 1) + 1 for i in range(2)]
+    stated_shape = [int(extent) for extent in layer.outputShape]
+    if not is_same and not stated_shape:
         return _borders(layer.valid.paddingAmounts)
-    target = wanted or [x.shape[2 + i] * stride[i] for i in range(2)]
-    total = [full[i] - target[i] for i in range(2)]
-    before = [max(0, -(-each // 2) if lower else each // 2) for each in total]
-    return [(first, each - first) for first, each in zip(before, total, strict=True)]
+    target = stated_shape or [x.shape[2 + i] * stride[i] for i in range(2)]
+    total = [uncut[i] - target[i] for i in range(2)]
+    before = [max(0, -(-excess // 2) if lower else excess // 2) for excess in total]
+    return [(start, excess - start) for start, excess in zip(before, total, strict=True)]
 
 
 def _convolution3d(layer: Layer) -> Blob:
     size = [layer.kernelDepth, layer.kernelHeight, layer.kernelWidth]
-    stride = [max(1, each) for each in (layer.strideDepth, layer.strideHeight, layer.strideWidth)]
-    dilation = [max(1, each) for each in (layer.dilationDepth, layer.dilationHeight, layer.dilationWidth)]
+    stride = [max(1, step) for step in (layer.strideDepth, layer.strideHeight, layer.strideWidth)]
+    dilation = [max(1, gap) for gap in (layer.dilationDepth, layer.dilationHeight, layer.dilationWidth)]
     groups, out, inner = max(1, layer.nGroups), layer.outputChannels, layer.inputChannels
     x = layer.x.full()
     if layer.isDeconvolution or x.ndim != 5:
-        raise LoadError("a transposed convolution over three axes, or one of a value without them")
+        raise LoadError("a 3D convolution must not be transposed, and its input must have five axes")
     weight = weight_of(layer.weights, (out, inner // groups, *size), "the kernel")
     bias = numbers_of(layer.bias, (out,), "the bias") if layer.hasBias else None
     pads = _pads3d(layer, x, size, stride, dilation)
-    found = convolution(x, weight, bias, stride=stride, pads=pads, dilation=dilation, groups=groups)
-    return Blob.of(found)
+    result = convolution(x, weight, bias, stride=stride, pads=pads, dilation=dilation, groups=groups)
+    return Blob.of(result)
 
 
 def _pads3d(layer: Layer, x: Tensor, size: list[int], stride: list[int], dilation: list[int]) -> Pads:
@@ -111,7 +115,7 @@ def _pads3d(layer: Layer, x: Tensor, size: list[int], stride: list[int], dilatio
 def _pooling3d(layer: Layer) -> Blob:
     x = layer.x.full()
     size = [layer.kernelDepth, layer.kernelHeight, layer.kernelWidth]
-    stride = [max(1, each) for each in (layer.strideDepth, layer.strideHeight, layer.strideWidth)]
+    stride = [max(1, step) for step in (layer.strideDepth, layer.strideHeight, layer.strideWidth)]
     pads = _pads3d(layer, x, size, stride, [1, 1, 1])
     if layer.type == 0:
         return Blob.of(max_pool(x, size, stride=stride, pads=pads))
@@ -127,32 +131,32 @@ def _global_pooling3d(layer: Layer) -> Blob:
 def _pooling(layer: Layer) -> Blob:
     x = layer.x.planes()
     if layer.globalPooling:
-        found = {0: lambda: x.amax((2, 3)), 1: lambda: x.mean((2, 3)), 2: lambda: x.sum_square((2, 3)).sqrt()}
-        return of_planes(found[layer.type](), layer.x.shape)
-    size, stride = _two(layer.kernelSize, 3), _two(layer.stride, 1)
+        reductions = {0: lambda: x.amax((2, 3)), 1: lambda: x.mean((2, 3)), 2: lambda: x.sum_square((2, 3)).sqrt()}
+        return of_planes(reductions[layer.type](), layer.x.shape)
+    size, stride = _as_pair(layer.kernelSize, 3), _as_pair(layer.stride, 1)
     form = layer.params.WhichOneof("PoolingPaddingType")
     ceil = form == "includeLastPixel"
     if form == "same":
         pads = same_pads(x.shape[2:], size, stride, lower=layer.same.asymmetryMode == 1)
     elif ceil:
-        pads = [(each, each) for each in ([int(n) for n in layer.includeLastPixel.paddingAmounts] or [0, 0])]
+        pads = [(amount, amount) for amount in ([int(n) for n in layer.includeLastPixel.paddingAmounts] or [0, 0])]
     else:
         pads = _borders(layer.valid.paddingAmounts)
     if layer.type == 0:
-        found_ = max_pool(x, size, stride=stride, pads=pads, ceil=ceil)
+        pooled = max_pool(x, size, stride=stride, pads=pads, ceil=ceil)
     elif layer.type == 1:
         counted = not layer.avgPoolExcludePadding
-        found_ = average_pool(x, size, stride=stride, pads=pads, ceil=ceil, count_pad=counted)
+        pooled = average_pool(x, size, stride=stride, pads=pads, ceil=ceil, count_pad=counted)
     else:
         if ceil:
-            raise LoadError("an L2 pool whose last windows reach beyond the image")
+            raise LoadError("an L2 pool with includeLastPixel padding is not supported; use valid or same")
         squares = padded(x.square(), [(0, 0), (0, 0), *pads])
-        found_ = (average_pool(squares, size, stride=stride) * float(math.prod(size))).sqrt()
-    return of_planes(found_, layer.x.shape)
+        pooled = (average_pool(squares, size, stride=stride) * float(math.prod(size))).sqrt()
+    return of_planes(pooled, layer.x.shape)
 
 
 def _inner_product(layer: Layer) -> Blob:
-    """Along the last axis; over channels, height and width together where the value has them."""
+    """A product along the last axis, or over channels, height and width together if the value has them."""
     shape = layer.x.shape
     wide, out = int(layer.inputChannels), int(layer.outputChannels)
     weight = weight_of(layer.weights, (out, wide), "the weight")
@@ -173,7 +177,7 @@ def _padding(layer: Layer) -> Blob:
 def _crop(layer: Layer) -> Blob:
     x = layer.x.planes()
     if len(layer.inputs) > 1:
-        offset = [int(each) for each in layer.offset] or [0, 0]
+        offset = [int(place) for place in layer.offset] or [0, 0]
         sizes = layer.inputs[1].shape[-2:]
         begin = [0, 0, *offset]
         return of_planes(x.slice_by_size(begin, [*x.shape[:2], *sizes]), layer.x.shape)
@@ -184,7 +188,7 @@ def _crop(layer: Layer) -> Blob:
 
 def _upsample(layer: Layer) -> Blob:
     x = layer.x.planes()
-    factors = [float(each) for each in layer.fractionalScalingFactor] or [float(n) for n in layer.scalingFactor]
+    factors = [float(factor) for factor in layer.fractionalScalingFactor] or [float(n) for n in layer.scalingFactor]
     factors = factors or [1.0, 1.0]
     height, width = (math.floor(extent * factor + 1e-6) for extent, factor in zip(x.shape[2:], factors, strict=True))
     if layer.mode == 0:
@@ -199,19 +203,19 @@ _SAMPLING = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS
 
 
 def _resize(layer: Layer) -> Blob:
-    height, width = _two(layer.targetSize, 1)
+    height, width = _as_pair(layer.targetSize, 1)
     return of_planes(resized(layer.x.planes(), height, width, _SAMPLING[layer.mode.samplingMethod]), layer.x.shape)
 
 
 def _crop_resize(layer: Layer) -> Blob:
     x, boxes = layer.x.planes(), layer.inputs[1].known if len(layer.inputs) > 1 else None
     if boxes is None:
-        raise LoadError("its boxes are computed while the network runs")
-    height, width = _two(layer.targetSize, 1)
+        raise LoadError("the boxes are computed while the network runs; the engine needs fixed boxes")
+    height, width = _as_pair(layer.targetSize, 1)
     flat = boxes.reshape(boxes.shape[0], -1).astype(np.float64)
     images = [range(x.shape[0])] * len(flat)
     if flat.shape[1] == 5:
-        images, flat = [range(int(each), int(each) + 1) for each in flat[:, 0]], flat[:, 1:]
+        images, flat = [range(int(number), int(number) + 1) for number in flat[:, 0]], flat[:, 1:]
     mode = layer.boxIndicesMode.boxMode
     flat = flat[:, [1, 0, 3, 2]] if mode in (1, 3) else flat
     if mode in (2, 3):
@@ -220,21 +224,23 @@ def _crop_resize(layer: Layer) -> Blob:
         flat = flat * (np.array([x.shape[2], x.shape[3]] * 2) - 1)
     flat = flat * (layer.spatialScale or 1.0)
     sampling = _SAMPLING[layer.mode.samplingMethod]
-    found = [
+    crops = [
         af.concat([boxed(sliced(x, 0, i, i + 1), box, height, width, sampling) for i in chosen], axis=0)
         for box, chosen in zip(flat, images, strict=True)
     ]
-    return Blob.of(af.stack(found, axis=0))
+    return Blob.of(af.stack(crops, axis=0))
 
 
 def _batchnorm(layer: Layer) -> Blob:
     x, channels = layer.x.planes(), int(layer.channels)
-    gamma, beta = (numbers_of(getattr(layer, name), (channels,), f"its {name}") for name in ("gamma", "beta"))
+    gamma, beta = (numbers_of(getattr(layer, name), (channels,), f"the {name}") for name in ("gamma", "beta"))
     if layer.computeMeanVar:
         if not layer.instanceNormalization:
-            raise LoadError("statistics over the batch, computed while the network runs")
+            raise LoadError(
+                "computing statistics over the batch is not supported; save mean and variance in the model"
+            )
         return of_planes(af.instance_norm(x, gamma, beta, layer.epsilon), layer.x.shape)
-    mean, variance = (numbers_of(getattr(layer, name), (channels,), f"its {name}") for name in ("mean", "variance"))
+    mean, variance = (numbers_of(getattr(layer, name), (channels,), f"the {name}") for name in ("mean", "variance"))
     return of_planes(af.batch_norm(x, gamma, beta, mean, variance, layer.epsilon), layer.x.shape)
 
 
@@ -249,15 +255,15 @@ def _mvn(layer: Layer) -> Blob:
 
 def _lrn(layer: Layer) -> Blob:
     size, k = int(layer.localSize), layer.k or 1.0
-    found = af.local_response_norm(layer.x.planes(), size, layer.alpha, layer.beta, k)
-    return of_planes(found, layer.x.shape)
+    result = af.local_response_norm(layer.x.planes(), size, layer.alpha, layer.beta, k)
+    return of_planes(result, layer.x.shape)
 
 
 def _layer_norm(layer: Layer) -> Blob:
-    x, shape = layer.x.full(), tuple(int(each) for each in layer.normalizedShape)
+    x, shape = layer.x.full(), tuple(int(extent) for extent in layer.normalizedShape)
     if x.shape[x.ndim - len(shape) :] != shape:
-        raise LoadError(f"a norm over {list(shape)} of {list(x.shape)}")
-    gamma, beta = (numbers_of(getattr(layer, name), shape, f"its {name}") for name in ("gamma", "beta"))
+        raise LoadError(f"normalizedShape {list(shape)} does not match the last axes of the input {list(x.shape)}")
+    gamma, beta = (numbers_of(getattr(layer, name), shape, f"the {name}") for name in ("gamma", "beta"))
     if len(shape) == 1:
         return Blob.of(x.layer_norm(gamma, beta, layer.eps))
     axes = tuple(range(x.ndim - len(shape), x.ndim))
@@ -271,7 +277,7 @@ def _reorganize(layer: Layer) -> Blob:
 
 
 def _flatten(layer: Layer) -> Blob:
-    """Channels, height and width as one axis; the channels first or last."""
+    """Flatten channels, height and width to one axis, with the channels first or last."""
     x, shape = layer.x.planes(), layer.x.shape
     x = x.transpose([0, 2, 3, 1]) if layer.mode == 1 else x
     folded = (math.prod(shape[:-3]), math.prod(shape[-3:]), 1, 1)

@@ -12,52 +12,58 @@ from aneforge.graph.encoding import Encoded
 
 __all__ = ["numbers_of", "weight_of"]
 
-_CODE_BITS = (1, 2, 3, 4, 6, 8)  # that a graph keeps as codes; others become numbers
+_CODE_BITS = (1, 2, 3, 4, 6, 8)  # widths that the graph keeps as codes; others become numbers
 
 
 def numbers_of(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """A weight as numbers, whatever form it is stored in."""
+    """A weight as numbers, from any form that it is stored in."""
     return np.asarray(weight_of(params, shape, what))
 
 
 def weight_of(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray | Encoded:
-    """A weight of a known shape, in the form that the file stores it in."""
+    """A weight of a known shape, in its stored form."""
     count = math.prod(shape)
     if params.int8RawValue:
-        raise LoadError(f"{what} is for inputs that are rounded to 8 bits while the network runs")
+        raise LoadError(
+            f"{what} is stored as int8 for inputs rounded to 8 bits, which is not supported; use float weights"
+        )
     if params.HasField("quantization") and params.rawValue:
-        return _coded(params, shape, what)
+        return _decode(params, shape, what)
     if params.float16Value:
-        found = np.frombuffer(params.float16Value, np.float16)
+        numbers = np.frombuffer(params.float16Value, np.float16)
     else:
-        found = np.array(params.floatValue, np.float32)
-    if found.size != count:
-        raise LoadError(f"{what} holds {found.size:,} numbers, {list(shape)} needs {count:,}")
-    return found.reshape(shape)
+        numbers = np.array(params.floatValue, np.float32)
+    if numbers.size != count:
+        raise LoadError(f"{what} has {numbers.size:,} numbers; {list(shape)} needs {count:,}")
+    return numbers.reshape(shape)
 
 
-def _coded(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray | Encoded:
+def _decode(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray | Encoded:
     bits, count = int(params.quantization.numberOfBits), math.prod(shape)
     if not 1 <= bits <= 8:
-        raise LoadError(f"{what} has codes of {bits} bits")
+        raise LoadError(f"{what} has codes of {bits} bits; expected 1 to 8")
     data = np.frombuffer(params.rawValue, np.uint8)
     if data.size != -(-count * bits // 8):
-        raise LoadError(f"{what}: {data.size:,} bytes for {list(shape)} of {bits} bits")
-    codes = _fields(data, bits, count).reshape(shape)
+        raise LoadError(
+            f"{what} has {data.size:,} bytes; {list(shape)} of {bits} bits needs {-(-count * bits // 8):,}"
+        )
+    codes = _unpack_codes(data, bits, count).reshape(shape)
     form = params.quantization.WhichOneof("QuantizationType")
     if form == "lookupTableQuantization":
         table = np.array(params.quantization.lookupTableQuantization.floatValue, np.float32)
         if table.size != 1 << bits:
-            raise LoadError(f"{what}: a look-up table of {table.size} entries for {bits} bits")
+            raise LoadError(f"{what} has a look-up table of {table.size} entries; {bits} bits need {1 << bits}")
         return Encoded.palette(codes, table, bits) if bits in _CODE_BITS else table[codes]
     if form != "linearQuantization":
-        raise LoadError(f"{what} has codes and nothing that makes numbers of them")
+        raise LoadError(f"{what} has codes, but no look-up table and no scale")
     scale, bias = (
         np.array(getattr(params.quantization.linearQuantization, name), np.float32) for name in ("scale", "bias")
     )
     bias = bias if bias.size else np.zeros(1, np.float32)
-    if any(each.size not in (1, shape[0]) for each in (scale, bias)) or not (scale != 0).all():
-        raise LoadError(f"{what}: {scale.size} scales and {bias.size} biases for {shape[0]} rows")
+    if any(values.size not in (1, shape[0]) for values in (scale, bias)) or not (scale != 0).all():
+        raise LoadError(
+            f"{what} has {scale.size} scales and {bias.size} biases; expected 1 or {shape[0]} of each, no scale 0"
+        )
     if bits not in _CODE_BITS:
         rows = (-1, *(1,) * (len(shape) - 1))
         return codes * scale.reshape(rows) + bias.reshape(rows)
@@ -66,17 +72,17 @@ def _coded(params: Any, shape: tuple[int, ...], what: str) -> np.ndarray | Encod
     return Encoded.affine(codes, scale, zero if zero.any() else None, axis, bits)
 
 
-def _fields(data: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """Codes one after the other, each from its highest bit on."""
+def _unpack_codes(data: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """Unpack codes that follow each other, the highest bit first."""
     if bits == 8:
         return data[:count]
     result = np.empty(count, np.uint8)
-    bytes_at_once = bits << 17  # a whole number of codes, and little memory beside the result
+    bytes_at_once = bits << 17  # holds a whole number of codes, and needs little memory
     codes_at_once = bytes_at_once * 8 // bits
     for step in range(-(-count // codes_at_once)):
         first = step * codes_at_once
-        wanted = min(codes_at_once, count - first)
-        part = data[step * bytes_at_once : step * bytes_at_once + -(-wanted * bits // 8)]
-        places = np.unpackbits(part)[: wanted * bits].reshape(wanted, bits)
-        result[first : first + wanted] = places @ (1 << np.arange(bits - 1, -1, -1, dtype=np.uint8))
+        batch = min(codes_at_once, count - first)
+        part = data[step * bytes_at_once : step * bytes_at_once + -(-batch * bits // 8)]
+        places = np.unpackbits(part)[: batch * bits].reshape(batch, bits)
+        result[first : first + batch] = places @ (1 << np.arange(bits - 1, -1, -1, dtype=np.uint8))
     return result
