@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ from aneforge.budgets import regular_file
 from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
-from aneforge.graph.ops.host import Evaluate, register_language
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -49,21 +47,8 @@ FORMATS: dict[str, Format] = {
 }
 """The formats that are read besides aneforge's own archive, by file name extension."""
 
-HOST_OPS = {
-    "onnx": "aneforge.frontends.onnx.host",
-    "torch": "aneforge.frontends.torch.host",
-    "mil": "aneforge.frontends.importer.host",
-    "coreai": "aneforge.frontends.coreai.known",
-}
-"""The module whose ``evaluate`` computes the host ops of each language."""
-
-
-def _evaluate(module: str) -> Evaluate:
-    return import_module(module).evaluate
-
-
-for _language, _module in HOST_OPS.items():
-    register_language(_language, partial(_evaluate, _module))
+for _package in ("coreai", "importer", "onnx", "torch"):
+    import_module(f"{__name__}.{_package}")  # small: each says who computes its host ops, and imports no reader
 
 
 def load(

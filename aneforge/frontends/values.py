@@ -27,7 +27,7 @@ def known(value: Value | None, what: str) -> Array:
     if isinstance(value, Tensor):
         raise NoForm(f"{what} is computed by the graph; the engine needs a fixed value")
     if value is None:
-        raise LoadError(f"{what} is missing")
+        raise LoadError(f"{what} is missing; the op needs it")
     return np.asarray(value)
 
 
@@ -38,7 +38,7 @@ def whole_numbers(value: Value | None, what: str) -> list[int]:
 def as_tensor(value: Value | None) -> Tensor:
     """A known value as a constant; whole numbers and truth values as numbers."""
     if value is None:
-        raise LoadError("a required input is missing")
+        raise LoadError("an input that the op needs is missing")
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Encoded):

@@ -3,3 +3,9 @@
 ``importer`` walks the records, ``ports`` makes inputs, outputs and states, ``control`` settles branches and loops,
 ``language`` says what a format adds, and ``host`` writes down what the host computes.
 """
+
+from __future__ import annotations
+
+from aneforge.graph.ops.host import register_language
+
+register_language("mil", "aneforge.frontends.importer.host")

@@ -26,7 +26,7 @@ __all__ = ["branch", "is_true", "spend_round", "stack", "take", "while_loop"]
 def is_true(value: Any, what: str) -> bool:
     """A truth value that must be known."""
     if not isinstance(value, np.ndarray):
-        raise LoadError(f"{what} is only known while the program runs; the engine runs a fixed program")
+        raise LoadError(f"{what} is only known while the program runs; the engine needs a fixed program")
     return bool(value.reshape(-1)[0])
 
 
@@ -46,13 +46,13 @@ def branch(importer: Importer, name: str, condition: Any, blocks: Sequence[Block
     for block in blocks:
         results.append(importer.inline(name, block, scope))
         if any(state.value is not before[state.name] for state in importer.states.values()):
-            raise LoadError("a branch writes a state, and which branch runs is only known while the program runs")
+            raise LoadError("a branch writes a state, but which branch runs must be known before the program runs")
     return [_choose(truth(condition), first, second) for first, second in zip(*results, strict=True)]
 
 
 def _choose(condition: Tensor, first: Any, second: Any) -> Tensor:
     if not all(isinstance(value, (np.ndarray, Encoded, Tensor)) for value in (first, second)):
-        raise LoadError("a branch gives a state or a list, and which branch runs is only known while the program runs")
+        raise LoadError("a branch gives a state or a list; which branch runs must be known before the program runs")
     yes, no = as_number(first), as_number(second)
     if yes.shape != no.shape:
         raise LoadError(f"the branches give {list(yes.shape)} and {list(no.shape)}; the engine needs one shape")
@@ -84,7 +84,7 @@ def take(value: Value | None, axis: int, place: int) -> Value:
 def stack(values: Sequence[Value], axis: int, single_numbers: bool = False) -> Value:
     """The results of all rounds along a new axis; of single numbers, which are lines of one here, one line."""
     if not values:
-        raise LoadError("a loop without rounds gives an empty result; empty tensors are not supported")
+        raise LoadError("a loop without rounds gives an empty result; a tensor must have at least one element")
     if all(isinstance(value, np.ndarray) for value in values):
         return np.stack([np.asarray(value) for value in values], axis)
     tensors = [as_tensor(value) for value in values]

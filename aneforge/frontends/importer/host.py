@@ -74,7 +74,7 @@ def _write(value: Any, operands: list[Tensor]) -> Any:
         data = base64.b64encode(plain.tobytes()).decode("ascii")
         return {"type": plain.dtype.str, "shape": value.shape, "data": data}
     if not isinstance(value, (np.ndarray, Encoded, Tensor)):
-        raise LoadError(f"a {type(value).__name__.lower()} cannot be an operand of a host op")
+        raise LoadError(f"a {type(value).__name__.lower()} cannot be an operand of a host op; use a tensor")
     operands.append(as_tensor(value))
     return len(operands) - 1
 

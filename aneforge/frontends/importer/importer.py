@@ -141,7 +141,7 @@ class Importer:
                 self._forget(operation, inner, scope, unread)
         missing = [name for name in block.outputs if name and name not in inner]
         if missing:
-            raise LoadError(f"{self.file}: output {missing[0]!r} is made by no operation")
+            raise LoadError(f"{self.file}: output {missing[0]!r} is made by no operation; it must be a result")
         return [inner[name] if name else None for name in block.outputs]
 
     def inline(
@@ -179,7 +179,7 @@ class Importer:
     def call(self, name: str, operands: Sequence[Any], caller: str) -> list[Any]:
         """Another function of the file in the place of its call."""
         if name not in self.functions:
-            raise LoadError(f"calls {name!r}, which the file does not define")
+            raise LoadError(f"calls {name!r}, which the file does not define; add the function to the file")
         if name in self.calls:
             raise LoadError(f"function {name!r} calls itself; the engine has no such calls")
         self.calls.append(name)
@@ -308,7 +308,9 @@ class Importer:
     def bound(self, binding: Any, scope: Scope) -> Any:
         if isinstance(binding, Ref):
             if binding.name not in scope:
-                raise LoadError(f"reads {binding.name!r}, which no input, weight or earlier operation gives")
+                raise LoadError(
+                    f"reads {binding.name!r}, which no input, weight or earlier operation gives; correct it"
+                )
             return scope[binding.name]
         if isinstance(binding, Stored):
             return self.stored(binding)
@@ -319,7 +321,7 @@ class Importer:
     def stored(self, value: Stored) -> np.ndarray:
         shape = value.type.static
         if shape is None:
-            raise LoadError(f"stores {value.type}, whose shape is open")
+            raise LoadError(f"stores {value.type}, whose shape is open; a stored value must have a fixed shape")
         return self.weights.array(value.path, value.offset, value.type.dtype, shape)
 
     @cached_property

@@ -71,13 +71,13 @@ class Op:
 
     def operand(self, name: str) -> Any:
         if not self.has(name):
-            raise LoadError(f"argument {name!r} is missing")
+            raise LoadError(f"argument {name!r} is missing; the op needs it")
         return self.arguments[name][0]
 
     def value(self, name: str = "x") -> Value:
         operand = self.operand(name)
         if not isinstance(operand, (np.ndarray, Encoded, Tensor)):
-            raise LoadError(f"argument {name!r} is a {type(operand).__name__.lower()}; a tensor is needed")
+            raise LoadError(f"argument {name!r} is a {type(operand).__name__.lower()}; give a tensor")
         return operand
 
     def optional(self, name: str) -> Value | None:
@@ -86,10 +86,10 @@ class Op:
     def values(self, name: str) -> list[Value]:
         operands = self.arguments.get(name, [])
         if not operands:
-            raise LoadError(f"argument {name!r} is missing")
+            raise LoadError(f"argument {name!r} is missing; the op needs it")
         for operand in operands:
             if not isinstance(operand, (np.ndarray, Encoded, Tensor)):
-                raise LoadError(f"argument {name!r} holds a {type(operand).__name__.lower()}; tensors are needed")
+                raise LoadError(f"argument {name!r} holds a {type(operand).__name__.lower()}; give tensors")
         return operands
 
     def tensor(self, name: str = "x") -> Tensor:
@@ -100,7 +100,7 @@ class Op:
     def known(self, name: str, default: Any = None) -> np.ndarray:
         if not self.has(name):
             if default is None:
-                raise LoadError(f"argument {name!r} is missing")
+                raise LoadError(f"argument {name!r} is missing; the op needs it")
             return np.asarray(default)
         value = self.value(name)
         if isinstance(value, Tensor):

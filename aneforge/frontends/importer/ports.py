@@ -121,7 +121,7 @@ def input_tensor(
 def output_tensor(file: str, name: str, value: Any, others: Sequence[Tensor]) -> Tensor:
     """A result under the file's name for it. Another name for an input or for another output is a view of it."""
     if isinstance(value, State):
-        raise LoadError(f"{file}: output {name!r} is a state; the graph's outputs are tensors")
+        raise LoadError(f"{file}: output {name!r} is a state; an output must be a tensor")
     try:
         tensor = as_tensor(value)
         if tensor.name == name and tensor.op != "input":
@@ -152,7 +152,7 @@ def with_states(file: str, outputs: list[Tensor], states: Sequence[State]) -> Gr
             outputs.append(tensor)
         pairs[state.name] = str(tensor.name)
     if not outputs:
-        raise LoadError(f"{file}: the model gives no outputs")
+        raise LoadError(f"{file}: the model gives no outputs; a graph needs at least one")
     try:
         return Graph(outputs, states=pairs) if pairs else Graph(outputs)
     except AneforgeError as error:

@@ -108,6 +108,11 @@ class Onnx(Language):
                     "is not in one; give it a value"
                 )
             declared = schema.attributes.get(attribute.name) if schema is not None else None
+            if schema is not None and declared is None:
+                stated = ", ".join(sorted(schema.attributes)) or "none"
+                raise LoadError(
+                    f"attribute {attribute.name!r} is not one of this op (opset {operation.version}); it has {stated}"
+                )
             if declared is not None and int(declared.type.value) != attribute.type:
                 stated = types.Name(attribute.type) if attribute.type in types.values() else f"type {attribute.type}"
                 raise LoadError(f"attribute {attribute.name!r} is {stated}; expected {declared.type.name}")
