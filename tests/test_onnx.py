@@ -240,7 +240,10 @@ def test_what_cannot_be_read_names_the_file_and_the_node(tmp_path, nodes, messag
 
 def test_files_that_are_no_models(tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"\x00\x01 not a model")
-    for name, message in (("broken.onnx", "broken.onnx: not an ONNX model"), ("absent.onnx", "no file")):
+    for name, message in (
+        ("broken.onnx", "broken.onnx: not an ONNX model"),
+        ("absent.onnx", "absent.onnx': no such file"),
+    ):
         with pytest.raises(LoadError, match=message):
             af.load(tmp_path / name)
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
