@@ -111,7 +111,7 @@ class Onnx(Language):
             if schema is not None and declared is None:
                 stated = ", ".join(sorted(schema.attributes)) or "none"
                 raise LoadError(
-                    f"attribute {attribute.name!r} is not one of this op (opset {operation.version}); it has {stated}"
+                    f"attribute {attribute.name!r} is unknown in opset {operation.version}; the op has {stated}"
                 )
             if declared is not None and int(declared.type.value) != attribute.type:
                 stated = types.Name(attribute.type) if attribute.type in types.values() else f"type {attribute.type}"
