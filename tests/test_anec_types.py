@@ -502,5 +502,5 @@ def test_an_attribute_by_its_name():
 
 def test_an_op_of_the_data_that_is_not_declared_is_named(monkeypatch):
     monkeypatch.delitem(OPS, "tanh")
-    with pytest.raises(AnecError, match="not declared: tanh; declare them in OPS"):
+    with pytest.raises(AnecError, match="not declared: tanh; add them to OPS"):
         _specs.__wrapped__()

@@ -55,6 +55,6 @@ def test_an_unknown_language_of_the_host_is_refused_where_it_is_computed():
     x = af.input((3,))
     out = host([x], language="klingon", kind="Qapla", body="", shape=(3,), reason="a test")
     with pytest.raises(
-        af.AneforgeError, match="host ops of 'klingon' have no evaluator; known: onnx, torch, mil, coreai"
+        af.AneforgeError, match="host ops of 'klingon' have no evaluator; choose one: coreai, mil, onnx, torch"
     ):
         af.evaluate(out, {x: np.zeros(3)})

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from aneforge.graph.ops.host import register_language
+from aneforge.graph.ops.host import Evaluate, register_language
 
-register_language("coreai", "aneforge.frontends.coreai.known")
+
+def _evaluator() -> Evaluate:
+    from aneforge.frontends.coreai.known import evaluate
+
+    return evaluate
+
+
+register_language("coreai", _evaluator)

@@ -6,6 +6,13 @@
 
 from __future__ import annotations
 
-from aneforge.graph.ops.host import register_language
+from aneforge.graph.ops.host import Evaluate, register_language
 
-register_language("mil", "aneforge.frontends.importer.host")
+
+def _evaluator() -> Evaluate:
+    from aneforge.frontends.importer.host import evaluate
+
+    return evaluate
+
+
+register_language("mil", _evaluator)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from aneforge.graph.ops.host import register_language
+from aneforge.graph.ops.host import Evaluate, register_language
 
-register_language("onnx", "aneforge.frontends.onnx.host")
+
+def _evaluator() -> Evaluate:
+    from aneforge.frontends.onnx.host import evaluate
+
+    return evaluate
+
+
+register_language("onnx", _evaluator)

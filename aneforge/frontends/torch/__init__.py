@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from aneforge.graph.ops.host import register_language
+from aneforge.graph.ops.host import Evaluate, register_language
 
-register_language("torch", "aneforge.frontends.torch.host")
+
+def _evaluator() -> Evaluate:
+    from aneforge.frontends.torch.host import evaluate
+
+    return evaluate
+
+
+register_language("torch", _evaluator)

@@ -7,7 +7,6 @@ with :func:`register_language`; a graph can be built and saved without that. Onl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +23,7 @@ __all__ = ["Evaluate", "host", "register_language"]
 Evaluate = Callable[[str, str, list[np.ndarray], int], np.ndarray]
 """Computes one result of an op: its kind, its body, the operands, and which of its results."""
 
-_languages: dict[str, str] = {}
+_languages: dict[str, Callable[[], Evaluate]] = {}
 _HOLDS = {"fp16": np.float32, "bool": np.bool_, "int32": np.int64, "uint8": np.uint8}
 
 
@@ -44,18 +43,18 @@ class HOST:
         return result.astype(_HOLDS[dtype])
 
 
-def register_language(language: str, module: str) -> None:
-    """Register the module whose ``evaluate`` computes the host ops of a language. It is imported when an op is first
-    computed, because it may need a large library."""
-    _languages[language] = module
+def register_language(language: str, load: Callable[[], Evaluate]) -> None:
+    """Register the evaluator of the host ops of a language. ``load`` is called when an op is first computed, because
+    the evaluator may need a large library."""
+    _languages[language] = load
 
 
 def _evaluator(language: str) -> Evaluate:
-    module = _languages.get(language)
-    if module is None:
+    load = _languages.get(language)
+    if load is None:
         known = ", ".join(_languages) or "none: load the model with af.load or af.load_graph"
         raise GraphError(f"host ops of {language!r} have no evaluator; choose one: {known}")
-    return import_module(module).evaluate
+    return load()
 
 
 @entry
