@@ -422,7 +422,7 @@ def test_what_cannot_be_traced() -> None:
         from_torch(Calls(lambda m, x: x if x.sum() > 0 else -x), (torch.ones(2),))
     with pytest.raises(LoadError, match=r"expected a torch\.nn\.Module"):
         from_torch(torch.relu, (torch.ones(2),))
-    with pytest.raises(LoadError, match="expected a torch.export.ExportedProgram"):
+    with pytest.raises(LoadError, match=r"expected a torch\.export\.ExportedProgram"):
         from_exported(nn.Linear(1, 1))
 
 
