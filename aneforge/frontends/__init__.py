@@ -40,14 +40,14 @@ FORMATS: dict[str, Format] = {
     ".mlpackage": Format("Core ML package", "aneforge.frontends.coreml:read", ("dims", "fixed", "function"), True),
     ".mlmodel": Format("Core ML model", "aneforge.frontends.coreml:read", ("dims", "fixed", "function")),
     ".mil": Format("MIL text", "aneforge.frontends.coreml:read_text", ("dims", "fixed", "function")),
-    ".pt2": Format("PyTorch exported program", "aneforge.frontends.torch.adapter:read"),
+    ".pt2": Format("PyTorch exported program", "aneforge.frontends.pytorch.adapter:read"),
     ".aimodel": Format("Core AI", "aneforge.frontends.coreai.adapter:read", ("function",), True),
     ".plist": Format("netplist", "aneforge.frontends.netplist:read", ()),
     ".net": Format("netplist", "aneforge.frontends.netplist:read", ()),
 }
 """The formats that are read besides aneforge's own archive, by file name extension."""
 
-for _package in ("coreai", "importer", "onnx", "torch"):
+for _package in ("coreai", "importer", "onnx", "pytorch"):
     import_module(f"{__name__}.{_package}")  # small: each says who computes its host ops, and imports no reader
 
 
@@ -126,6 +126,6 @@ def onnx_to_tensor(
 
 def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Graph:
     """The graph of a PyTorch module, through ``torch.export``; buffers that it changes become states."""
-    from aneforge.frontends.torch.adapter import from_torch as reader
+    from aneforge.frontends.pytorch.adapter import from_torch as reader
 
     return reader(module, example_inputs, **settings)

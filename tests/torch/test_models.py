@@ -13,7 +13,7 @@ from torch import nn
 from torch_models import settled
 
 import aneforge as af
-from aneforge.frontends.torch.adapter import from_torch
+from aneforge.frontends.pytorch.adapter import from_torch
 
 MEANING = 1e-4
 ENGINE = 2e-2

@@ -15,8 +15,8 @@ from torch.nn import functional as fn
 from torch.utils._pytree import tree_leaves
 
 import aneforge as af
-from aneforge.frontends.torch.adapter import coverage, from_torch
-from aneforge.frontends.torch.coverage import NATIVE
+from aneforge.frontends.pytorch.adapter import coverage, from_torch
+from aneforge.frontends.pytorch.coverage import NATIVE
 
 aten = torch.ops.aten
 

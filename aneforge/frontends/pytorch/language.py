@@ -21,13 +21,12 @@ from aneforge.errors import LoadError, first_line
 from aneforge.frontends.forms import truth
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
-from aneforge.frontends.records import Block, Operation, Ref
-from aneforge.frontends.torch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
-from aneforge.frontends.torch.deep import Deep
-from aneforge.frontends.torch.naming import Names
-from aneforge.frontends.torch.node import Node, Rule, graph_shape
-from aneforge.frontends.torch.quantised import ENCODES
-from aneforge.frontends.torch.rules import (
+from aneforge.frontends.pytorch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
+from aneforge.frontends.pytorch.deep import Deep
+from aneforge.frontends.pytorch.naming import Names
+from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
+from aneforge.frontends.pytorch.quantised import ENCODES
+from aneforge.frontends.pytorch.rules import (
     DEEP_RULES,
     HOSTED,
     MOVES,
@@ -38,7 +37,8 @@ from aneforge.frontends.torch.rules import (
     plain_name,
     rule_for,
 )
-from aneforge.frontends.torch.sizes import Sizes
+from aneforge.frontends.pytorch.sizes import Sizes
+from aneforge.frontends.records import Block, Operation, Ref
 from aneforge.frontends.values import NoForm
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.node import MAX_RANK

@@ -12,9 +12,9 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import broadcast_to, gathered, sliced, truth
-from aneforge.frontends.torch.movement import typed_tensor
-from aneforge.frontends.torch.node import Node, Rule, graph_shape
-from aneforge.frontends.torch.values import axes_of, numeric, shaped
+from aneforge.frontends.pytorch.movement import typed_tensor
+from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
+from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.ops.host import host

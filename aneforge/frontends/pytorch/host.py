@@ -59,7 +59,7 @@ def _marks(places: np.ndarray, size: int, output: int) -> np.ndarray:
 def _op(kind: str) -> Any:
     """Return the op of that name. Only ops that the reader gives to the host are allowed, since the graph may come
     from a file."""
-    from aneforge.frontends.torch.rules import HOSTED, RULES, plain_name
+    from aneforge.frontends.pytorch.rules import HOSTED, RULES, plain_name
 
     torch = _torch()
     base, full = plain_name(kind)

@@ -67,7 +67,7 @@ def from_exported(
 def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph:
     """Return the graph of a ``.pt2`` file that ``torch.export.save`` wrote."""
     _torch(f"{file.name}: ")
-    from aneforge.frontends.torch.archive import program_in
+    from aneforge.frontends.pytorch.archive import program_in
 
     with quiet_warnings():
         program, release = program_in(file)
@@ -76,7 +76,7 @@ def read(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any]) -> Graph
 
 def coverage() -> list[tuple[str, str, str]]:
     """Return (op, what it becomes, why) for every core ATen op and every other op that has a rule."""
-    from aneforge.frontends.torch.coverage import coverage as listed
+    from aneforge.frontends.pytorch.coverage import coverage as listed
 
     return listed()
 
@@ -103,7 +103,7 @@ def _graph(
     names: Sequence[str] | Mapping[str, str] | None,
     release: Callable[[], None] | None = None,
 ) -> Graph:
-    from aneforge.frontends.torch.program import import_program
+    from aneforge.frontends.pytorch.program import import_program
 
     with quiet_warnings():
         try:
@@ -119,7 +119,7 @@ def _decompositions() -> Any:
     """Return PyTorch's decompositions without those of ops that have a rule."""
     import torch
 
-    from aneforge.frontends.torch.rules import HOSTED, plain_name, rule_for
+    from aneforge.frontends.pytorch.rules import HOSTED, plain_name, rule_for
 
     table = torch.export.default_decompositions()
     for op in list(table.keys()):

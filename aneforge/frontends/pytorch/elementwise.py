@@ -11,10 +11,10 @@ import numpy as np
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import LARGEST, scaled, truth
 from aneforge.frontends.forms.pointwise import BINARY, UNARY, is_infinite
-from aneforge.frontends.torch.deep import Deep
-from aneforge.frontends.torch.hosted import RANDOM
-from aneforge.frontends.torch.node import Node, Rule
-from aneforge.frontends.torch.values import numeric
+from aneforge.frontends.pytorch.deep import Deep
+from aneforge.frontends.pytorch.hosted import RANDOM
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.values import numeric
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor

@@ -13,10 +13,10 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from aneforge.errors import LoadError, first_line
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.ports import Port
+from aneforge.frontends.pytorch.language import Torch
+from aneforge.frontends.pytorch.naming import Names
+from aneforge.frontends.pytorch.sizes import Sizes
 from aneforge.frontends.records import Function, TensorType, Type
-from aneforge.frontends.torch.language import Torch
-from aneforge.frontends.torch.naming import Names
-from aneforge.frontends.torch.sizes import Sizes
 from aneforge.graph.graph import Graph
 
 __all__ = ["import_program"]

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.torch.deep import MOST_AXES, Deep
-from aneforge.frontends.torch.host import body_of, inlined
-from aneforge.frontends.torch.node import Node, graph_shape
+from aneforge.frontends.pytorch.deep import MOST_AXES, Deep
+from aneforge.frontends.pytorch.host import body_of, inlined
+from aneforge.frontends.pytorch.node import Node, graph_shape
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.ops.host import host
 from aneforge.graph.ops.leaf import const

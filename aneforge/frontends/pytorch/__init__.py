@@ -6,7 +6,7 @@ from aneforge.graph.ops.host import Evaluate, register_language
 
 
 def _evaluator() -> Evaluate:
-    from aneforge.frontends.torch.host import evaluate
+    from aneforge.frontends.pytorch.host import evaluate
 
     return evaluate
 

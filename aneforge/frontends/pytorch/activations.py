@@ -10,8 +10,8 @@ import numpy as np
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import scaled
 from aneforge.frontends.forms.pointwise import UNARY
-from aneforge.frontends.torch.node import Node, Rule
-from aneforge.frontends.torch.values import axes_of, numeric
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.values import axes_of, numeric
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 

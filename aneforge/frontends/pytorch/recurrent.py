@@ -7,9 +7,9 @@ from typing import Any
 
 from aneforge.errors import LoadError
 from aneforge.frontends.forms.recurrent import Cell, by_gate, recurrence
-from aneforge.frontends.torch.node import Node, Rule
-from aneforge.frontends.torch.products import stored
-from aneforge.frontends.torch.values import numeric
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.products import stored
+from aneforge.frontends.pytorch.values import numeric
 from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor

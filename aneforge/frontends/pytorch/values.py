@@ -8,8 +8,8 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number
-from aneforge.frontends.torch.deep import MOST_AXES, Deep
-from aneforge.frontends.torch.node import Shape, graph_shape
+from aneforge.frontends.pytorch.deep import MOST_AXES, Deep
+from aneforge.frontends.pytorch.node import Shape, graph_shape
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["axes_of", "numeric", "pair_of", "scalar", "shaped"]

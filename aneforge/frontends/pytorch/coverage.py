@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from aneforge.errors import install_hint
 from aneforge.frontends import LoadError
-from aneforge.frontends.torch.hosted import RANDOM
-from aneforge.frontends.torch.rules import HOSTED, REFUSED, RULES
+from aneforge.frontends.pytorch.hosted import RANDOM
+from aneforge.frontends.pytorch.rules import HOSTED, REFUSED, RULES
 
 __all__ = ["NATIVE", "coverage"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends import LoadError, forms
-from aneforge.frontends.torch.node import Node, Rule
-from aneforge.frontends.torch.values import numeric
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.values import numeric
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 

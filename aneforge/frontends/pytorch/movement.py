@@ -10,9 +10,9 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number, broadcast_to, gathered, padded, parts, sliced, truncated, truth
 from aneforge.frontends.forms.pointwise import triangle
-from aneforge.frontends.torch.deep import MOST_AXES, Deep
-from aneforge.frontends.torch.node import Node, Rule, graph_shape
-from aneforge.frontends.torch.values import axes_of, numeric, shaped
+from aneforge.frontends.pytorch.deep import MOST_AXES, Deep
+from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
+from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 

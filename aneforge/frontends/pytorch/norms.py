@@ -10,9 +10,9 @@ import numpy as np
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import power as to_power
 from aneforge.frontends.forms import scaled
-from aneforge.frontends.torch.node import Node, Rule
-from aneforge.frontends.torch.products import stored
-from aneforge.frontends.torch.values import axes_of, numeric, shaped
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.products import stored
+from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 

@@ -6,7 +6,7 @@ A rule is found by the op's name with its overload (``max.dim``), else without (
 
 from __future__ import annotations
 
-from aneforge.frontends.torch import (
+from aneforge.frontends.pytorch import (
     activations,
     elementwise,
     indexing,
@@ -18,9 +18,9 @@ from aneforge.frontends.torch import (
     reductions,
     spatial,
 )
-from aneforge.frontends.torch.hosted import HOSTED, REFUSED
-from aneforge.frontends.torch.movement import DEEP_RULES
-from aneforge.frontends.torch.node import Rule
+from aneforge.frontends.pytorch.hosted import HOSTED, REFUSED
+from aneforge.frontends.pytorch.movement import DEEP_RULES
+from aneforge.frontends.pytorch.node import Rule
 
 __all__ = ["DEEP_RULES", "HOSTED", "MOVES", "REFUSED", "RULES", "plain_name", "rule_for"]
 

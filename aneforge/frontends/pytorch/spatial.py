@@ -11,8 +11,8 @@ import numpy as np
 
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import average_pool, max_pool, scaled
-from aneforge.frontends.torch.node import Node, Rule
-from aneforge.frontends.torch.values import numeric, pair_of
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.values import numeric, pair_of
 from aneforge.frontends.values import NoForm, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const

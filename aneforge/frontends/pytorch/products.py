@@ -20,8 +20,8 @@ from aneforge.frontends.forms import (
     transposed_convolution,
 )
 from aneforge.frontends.forms.attention import attention, causal_mask
-from aneforge.frontends.torch.node import Node, Rule, graph_shape
-from aneforge.frontends.torch.values import axes_of, numeric, pair_of
+from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
+from aneforge.frontends.pytorch.values import axes_of, numeric, pair_of
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.tensor import Tensor
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from aneforge.frontends.forms import position, truth
 from aneforge.frontends.forms.sorting import argsort, sort, topk
-from aneforge.frontends.torch.node import Node, Rule
-from aneforge.frontends.torch.values import axes_of, numeric, shaped
+from aneforge.frontends.pytorch.node import Node, Rule
+from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
