@@ -7,10 +7,24 @@ from collections.abc import Callable, Sequence
 from aneforge.frontends.values import NoForm, without_axes
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["EXACT", "position", "reduced"]
+__all__ = ["EXACT", "REDUCTIONS", "position", "reduced"]
 
 EXACT = 2048
 """The largest number up to which fp16 holds every integer."""
+
+REDUCTIONS: dict[str, Callable[[Tensor, tuple[int, ...]], Tensor]] = {
+    "l1_norm": Tensor.l1_norm,
+    "l2_norm": lambda x, axes: x.sum_square(axes).sqrt(),
+    "log_sum": Tensor.log_sum,
+    "log_sum_exp": Tensor.reduce_log_sum_exp,
+    "max": Tensor.amax,
+    "mean": Tensor.mean,
+    "min": Tensor.amin,
+    "prod": Tensor.prod,
+    "sum": Tensor.sum,
+    "sum_square": Tensor.sum_square,
+}
+"""What each reduction is, by the names of the common ops; all keep the axes that they reduce."""
 
 
 def reduced(

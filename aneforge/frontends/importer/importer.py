@@ -71,7 +71,7 @@ class Importer:
         for name, kind in self.function.inputs:
             if name not in scope:
                 scope[name] = self._input(name, kind)
-        self._check_arguments(scope)
+        self._check_arguments()
         results = self.block(self.function.block, scope)
         labels = self.function.outputs or self.function.block.outputs
         outputs: list[Tensor] = []
@@ -85,7 +85,7 @@ class Importer:
         self.language.release()
         return with_states(self.file, outputs, list(self.states.values()))
 
-    def _check_arguments(self, scope: Scope) -> None:
+    def _check_arguments(self) -> None:
         inputs = [name for name, _ in self.function.inputs]
         absent = [name for name in self.fixed if name not in inputs]
         if absent:
@@ -257,8 +257,8 @@ class Importer:
                 reason = language.refusal(op)
             else:
                 try:
-                    made = rule(op)
-                    return made if isinstance(made, (list, tuple)) else [made]
+                    results = rule(op)
+                    return results if isinstance(results, (list, tuple)) else [results]
                 except NoForm as no_form:
                     reason = str(no_form)
         hosted = language.on_host(op, reason)

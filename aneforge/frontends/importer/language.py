@@ -153,14 +153,14 @@ class CommonLanguage(Language):
             results = folded(op, self.static)
             assert self.importer is not None
             read = sum(operand.size for operand in operands if isinstance(operand, np.ndarray))
-            made = sum(result.size for result in results if 0 not in result.strides)  # a spread number is one number
-            self.importer.folding.charge(made, read + made, f"{self.importer.file}: {op.name} ({op.kind})")
+            computed = sum(result.size for result in results if 0 not in result.strides)  # a broadcast copies none
+            self.importer.folding.charge(computed, read + computed, f"{self.importer.file}: {op.name} ({op.kind})")
             return results
         rule = self.rule(op)
         if rule is None:
             raise LoadError(self.refusal(op))
-        made = rule(op)
-        return made if isinstance(made, (list, tuple)) else [made]
+        results = rule(op)
+        return results if isinstance(results, (list, tuple)) else [results]
 
     def why_on_host(self, op: Op) -> str | None:
         """Computing with integers is the host's. Moving and comparing those that fp16 holds is exact on the engine."""

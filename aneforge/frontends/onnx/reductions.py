@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aneforge.frontends import forms
+from aneforge.frontends.forms.reductions import REDUCTIONS
 from aneforge.frontends.onnx.node import Node, Rule, Value
 from aneforge.frontends.values import as_tensor, axis_of, whole_numbers
 from aneforge.graph.tensor import Tensor
@@ -27,10 +28,6 @@ def _reduction(function: Callable[[Tensor, tuple[int, ...]], Tensor]) -> Rule:
     return rule
 
 
-def _product_of(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return x.prod(axes)
-
-
 def _position(largest: bool) -> Rule:
     def rule(node: Node, x: Value) -> Tensor:
         tensor, last = as_tensor(x), bool(node.attr("select_last_index", 0))
@@ -40,17 +37,11 @@ def _position(largest: bool) -> Rule:
     return rule
 
 
+_KINDS = {"L1": "l1_norm", "L2": "l2_norm", "LogSum": "log_sum", "LogSumExp": "log_sum_exp", "Max": "max"}
+_KINDS |= {"Mean": "mean", "Min": "min", "Prod": "prod", "Sum": "sum", "SumSquare": "sum_square"}
+
 RULES: dict[str, Rule] = {
     "ArgMax": _position(True),
     "ArgMin": _position(False),
-    "ReduceL1": _reduction(lambda x, axes: x.l1_norm(axes)),
-    "ReduceL2": _reduction(lambda x, axes: x.sum_square(axes).sqrt()),
-    "ReduceLogSum": _reduction(lambda x, axes: x.log_sum(axes)),
-    "ReduceLogSumExp": _reduction(lambda x, axes: x.reduce_log_sum_exp(axes)),
-    "ReduceMax": _reduction(lambda x, axes: x.amax(axes)),
-    "ReduceMean": _reduction(lambda x, axes: x.mean(axes)),
-    "ReduceMin": _reduction(lambda x, axes: x.amin(axes)),
-    "ReduceProd": _reduction(_product_of),
-    "ReduceSum": _reduction(lambda x, axes: x.sum(axes)),
-    "ReduceSumSquare": _reduction(lambda x, axes: x.sum_square(axes)),
+    **{f"Reduce{kind}": _reduction(REDUCTIONS[name]) for kind, name in _KINDS.items()},
 }

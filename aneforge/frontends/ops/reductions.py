@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aneforge.frontends.forms import as_number, cumulative_sum, position, reduced, truth
+from aneforge.frontends.forms.reductions import REDUCTIONS
 from aneforge.frontends.forms.sorting import argsort, sort, topk
 from aneforge.frontends.importer.op import Op, Rule
 from aneforge.frontends.ops.known import ascending
@@ -68,16 +69,7 @@ RULES: dict[str, Rule] = {
     "reduce_any": _truths(Tensor.amax),
     "reduce_argmax": _position(True),
     "reduce_argmin": _position(False),
-    "reduce_l1_norm": _reduction(lambda x, axes: x.l1_norm(axes)),
-    "reduce_l2_norm": _reduction(lambda x, axes: x.sum_square(axes).sqrt()),
-    "reduce_log_sum": _reduction(lambda x, axes: x.log_sum(axes)),
-    "reduce_log_sum_exp": _reduction(lambda x, axes: x.reduce_log_sum_exp(axes)),
-    "reduce_max": _reduction(lambda x, axes: x.amax(axes)),
-    "reduce_mean": _reduction(lambda x, axes: x.mean(axes)),
-    "reduce_min": _reduction(lambda x, axes: x.amin(axes)),
-    "reduce_prod": _reduction(lambda x, axes: x.prod(axes)),
-    "reduce_sum": _reduction(lambda x, axes: x.sum(axes)),
-    "reduce_sum_square": _reduction(lambda x, axes: x.sum_square(axes)),
+    **{f"reduce_{name}": _reduction(function) for name, function in REDUCTIONS.items()},
     "sort": _sorted(sort),
     "topk": _topk,
 }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.frontends.forms import position, truth
+from aneforge.frontends.forms.reductions import REDUCTIONS
 from aneforge.frontends.forms.sorting import argsort, sort, topk
 from aneforge.frontends.pytorch.node import Node, Rule
 from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
@@ -120,25 +121,25 @@ def _median(node: Node, *_: Any) -> Any:
 
 RULES: dict[str, Rule] = {
     "all": _all,
-    "amax": _reduction(lambda x, axes: x.amax(axes)),
-    "amin": _reduction(lambda x, axes: x.amin(axes)),
+    "amax": _reduction(REDUCTIONS["max"]),
+    "amin": _reduction(REDUCTIONS["min"]),
     "aminmax": _aminmax,
     "any": _any,
     "argmax": _position(True),
     "argmin": _position(False),
     "argsort": _argsort,
     "count_nonzero": _count,
-    "logsumexp": _reduction(lambda x, axes: x.reduce_log_sum_exp(axes)),
-    "max.default": _full_reduction(lambda x, axes: x.amax(axes)),
+    "logsumexp": _reduction(REDUCTIONS["log_sum_exp"]),
+    "max.default": _full_reduction(REDUCTIONS["max"]),
     "max.dim": _extreme(True),
-    "mean": _reduction(lambda x, axes: x.mean(axes)),
+    "mean": _reduction(REDUCTIONS["mean"]),
     "median": _median,
-    "min.default": _full_reduction(lambda x, axes: x.amin(axes)),
+    "min.default": _full_reduction(REDUCTIONS["min"]),
     "min.dim": _extreme(False),
     "nansum": _nan_sum,
-    "prod": _reduction(lambda x, axes: x.prod(axes)),
+    "prod": _reduction(REDUCTIONS["prod"]),
     "sort": _sort,
-    "sum": _reduction(lambda x, axes: x.sum(axes)),
+    "sum": _reduction(REDUCTIONS["sum"]),
     "topk": _topk,
     "trace": _trace,
 }
