@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import aneforge as af
+from aneforge.recognise import recognised
 
 CHIPS = ("m1", "m5")
 
@@ -29,7 +30,9 @@ def _plain(value: Any) -> Any:
 def assert_same(
     found: af.Graph, wanted: af.Graph, feeds: list[np.ndarray], chips: tuple[str, ...] = CHIPS, bits_only: bool = False
 ) -> None:
-    """``bits_only``: the formats lay out the result differently, so that only the numbers can be the same."""
+    """``bits_only``: the formats lay out the result differently, so that only the numbers can be the same. Both are
+    compared in the spelling that loading gives them."""
+    found, wanted = recognised(found).graph, recognised(wanted).graph
     assert bits_only or described(found) == described(wanted)
     for chip in chips:
         one, two = (af.compile(graph, target=chip)(*feeds) for graph in (found, wanted))

@@ -179,11 +179,14 @@ def test_a_line_longer_than_any_width_stays_an_image(tmp_path):
     np.testing.assert_allclose(af.compile(graph, target="m1")(data), want, rtol=2e-2, atol=2e-2)
 
 
-def test_attention_is_the_fused_layer(tmp_path):
+def test_attention_is_products_and_a_softmax(tmp_path):
+    """The conversion route refuses the engine's own layer (S26), so that it is a choice and no default."""
     node = helper.make_node("Attention", ["q", "k", "v"], ["y"], "layer/attention", q_num_heads=2, kv_num_heads=2)
     shapes = {"q": [1, 5, 16], "k": [1, 5, 16], "v": [1, 5, 16]}
     graph = same(saved(tmp_path, [node], shapes, ["y"], opset=23), tolerance=2e-3)
-    assert "sdpa" in {each.op for each in graph}
+    kinds = [each.op for each in graph]
+    assert "sdpa" not in kinds
+    assert (kinds.count("matmul"), kinds.count("softmax")) == (2, 1)
 
 
 def test_symbolic_dimensions_take_values(tmp_path):

@@ -12,6 +12,7 @@ from aneforge.budgets import regular_file
 from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
+from aneforge.recognise import recognised
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -27,12 +28,16 @@ class Format:
     reader: str
     options: tuple[str, ...] = ("dims", "fixed")
     folder: bool = False
+    converted: bool = True
+    """Whether a converter stands between the file and the engine, which recognises layers; a netplist is taken at its
+    word."""
 
     def read(self, file: Path, **options: Any) -> Graph:
         module, _, function = self.reader.partition(":")
         reader: Callable[..., Graph] = getattr(import_module(module), function)
         with made_from(file.name):
-            return reader(file, **{name: options[name] for name in self.options})
+            graph = reader(file, **{name: options[name] for name in self.options})
+        return recognised(graph).graph if self.converted else graph
 
 
 FORMATS: dict[str, Format] = {
@@ -42,8 +47,8 @@ FORMATS: dict[str, Format] = {
     ".mil": Format("MIL text", "aneforge.frontends.coreml:read_text", ("dims", "fixed", "function")),
     ".pt2": Format("PyTorch exported program", "aneforge.frontends.pytorch.adapter:read"),
     ".aimodel": Format("Core AI", "aneforge.frontends.coreai.adapter:read", ("function",), True),
-    ".plist": Format("netplist", "aneforge.frontends.netplist:read", ()),
-    ".net": Format("netplist", "aneforge.frontends.netplist:read", ()),
+    ".plist": Format("netplist", "aneforge.frontends.netplist:read", (), converted=False),
+    ".net": Format("netplist", "aneforge.frontends.netplist:read", (), converted=False),
 }
 """The formats that are read besides aneforge's own archive, by file name extension."""
 
@@ -97,7 +102,8 @@ def onnx_graph(
     if not isinstance(model, (str, Path)):
         from aneforge.frontends.onnx.adapter import read_model
 
-        return read_model(model, dims or {}, fixed or {}, None if folder is None else Path(folder))
+        graph = read_model(model, dims or {}, fixed or {}, None if folder is None else Path(folder))
+        return recognised(graph).graph
     file = Path(model)
     if not file.exists():
         raise LoadError(f"{str(model)!r}: no such file; check the path")
@@ -128,4 +134,4 @@ def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Graph:
     """The graph of a PyTorch module, through ``torch.export``; buffers that it changes become states."""
     from aneforge.frontends.pytorch.adapter import from_torch as reader
 
-    return reader(module, example_inputs, **settings)
+    return recognised(reader(module, example_inputs, **settings)).graph

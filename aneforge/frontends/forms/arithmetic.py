@@ -12,6 +12,7 @@ from aneforge.frontends.values import Value
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
+from aneforge.recognise import algebra
 
 __all__ = [
     "added",
@@ -42,8 +43,7 @@ def scaled(x: Tensor, factor: float) -> Tensor:
         factor = math.copysign(min(abs(factor), _ENDLESS), factor)
         while abs(factor) > LARGEST:
             x, factor = x * _STEP, factor / _STEP
-    factor = single(factor)
-    return x * factor if fp16_exact(factor) else x.linear_activation(factor, 0.0)
+    return algebra.scaled(x, single(factor))
 
 
 def shifted(x: Tensor, offset: float) -> Tensor:

@@ -53,17 +53,17 @@ def attention(
     softcap: float = 0.0,
 ) -> Tensor:
     """softmax(q k' * scale + mask) v. The mask is added and broadcasts to [samples, heads, queries, keys]. If there
-    are fewer heads of keys and values, each serves several heads of queries. It is one layer where the engine has one.
-    Operands of other ranks than 4 have no heads."""
+    are fewer heads of keys and values, each serves several heads of queries. Operands of other ranks than 4 have no
+    heads.
+
+    It is products and a softmax: the conversion route refuses the engine's own attention layer, which ``af.sdpa``
+    and the form ``fused-layer`` of ``af.tune`` choose. The scale is on the queries, where it is cheapest."""
     planar = q.ndim == k.ndim == v.ndim == 4
     k, v = (_repeat_heads(tensor, q.shape[1]) if planar else tensor for tensor in (k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     queries, keys = q.shape[-2], k.shape[-2]
     plane = None if mask is None else _mask_plane(mask) if planar else added_mask(mask)
-    fused = planar and q.shape[0] == 1 and k.shape == v.shape and softcap == 0.0 and not (causal and plane is not None)
-    if fused and (plane is None or plane.shape == (1, 1, queries, keys)) and not (causal and queries != keys):
-        return af.sdpa(q, k, v, scale=factor, is_causal=causal, attn_mask=plane)
-    scores = scaled(q @ k.mT, factor)
+    scores = scaled(q, factor) @ k.mT
     if softcap:
         scores = scaled(scaled(scores, 1 / softcap).tanh(), softcap)
     if causal:

@@ -15,7 +15,7 @@ from aneforge.frontends.values import Value, as_tensor
 from aneforge.graph.ops.host import host
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Typed", "evaluate", "host_results", "result_types", "single_node_model"]
+__all__ = ["Typed", "evaluate", "evaluator", "host_results", "result_types", "single_node_model"]
 
 _IN_BODY = 4096  # up to this many known numbers are part of the body; larger arrays are weights of the graph
 
@@ -105,7 +105,6 @@ def host_results(onnx: Any, proto: Any, inputs: Mapping[str, Typed], opsets: Any
 @lru_cache(maxsize=64)
 def _session(body: str) -> tuple[Any, list[tuple[str, Any, tuple[int, ...]]]]:
     import onnx
-    from onnx.reference import ReferenceEvaluator
 
     model = onnx.ModelProto()
     model.ParseFromString(base64.b64decode(body))
@@ -114,7 +113,28 @@ def _session(body: str) -> tuple[Any, list[tuple[str, Any, tuple[int, ...]]]]:
         kind = port.type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
         ports.append((port.name, dtype, tuple(int(dim.dim_value) for dim in kind.shape.dim)))
-    return ReferenceEvaluator(model), ports
+    return evaluator(model), ports
+
+
+@lru_cache(maxsize=1)
+def _corrected_ops() -> list[Any]:
+    """Ops that the reference evaluator gets wrong: its GatherElements fails on indices whose first extent is 1."""
+    from onnx.reference.op_run import OpRun
+
+    class GatherElements(OpRun):
+        op_domain = ""
+
+        def _run(self, data: np.ndarray, indices: np.ndarray, axis: int = 0) -> tuple[np.ndarray]:
+            return (np.take_along_axis(data, np.where(indices < 0, indices + data.shape[axis], indices), axis),)
+
+    return [GatherElements]
+
+
+def evaluator(model: Any) -> Any:
+    """The reference evaluator for a model, with the ops that it gets wrong corrected."""
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(model, new_ops=_corrected_ops())
 
 
 def evaluate(kind: str, body: str, operands: Sequence[np.ndarray], output: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.onnx.control import CONTROL, INITIALIZER
 from aneforge.frontends.onnx.file import StoredWeights
-from aneforge.frontends.onnx.host import Typed, host_results, result_types, single_node_model
+from aneforge.frontends.onnx.host import Typed, evaluator, host_results, result_types, single_node_model
 from aneforge.frontends.onnx.node import Node, Rule, Value
 from aneforge.frontends.onnx.types import element_number, element_type
 from aneforge.frontends.records import Block, Operation, TensorType, Type, is_whole
@@ -168,8 +168,6 @@ class Onnx(Language):
 
     def _evaluate(self, op: Node) -> list[np.ndarray]:
         """Compute a node of known inputs with the reference evaluator."""
-        from onnx.reference import ReferenceEvaluator
-
         assert op.operation is not None
         proto, opsets = op.operation.source
         helper = self.onnx.helper
@@ -185,7 +183,7 @@ class Onnx(Language):
             helper.make_graph([proto], "folded", ports, outputs), opset_imports=self._imports(opsets)
         )
         try:
-            results = iter(ReferenceEvaluator(model).run(None, arrays))
+            results = iter(evaluator(model).run(None, arrays))
         except Exception as error:
             raise LoadError(f"a known value could not be computed: {first_line(error)}") from None
         return [np.asarray(next(results)) if name else np.zeros(0) for name in proto.output]

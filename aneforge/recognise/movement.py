@@ -1,0 +1,153 @@
+"""Moves without arithmetic: equal ones in one spelling, needless ones gone, and cuts made before turns.
+
+Exporters differ most here: a squeeze or a reshape, one transpose or two, a slice, a gather of neighbours or a split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from aneforge.graph.tensor import Tensor
+from aneforge.recognise.rule import Rule, Scene
+
+__all__ = ["MOVEMENT"]
+
+_CUTS = ("slice_by_size", "slice_by_index", "gather")
+
+
+def _as_reshape(node: Tensor, scene: Scene) -> Tensor | None:
+    """A squeeze, new axes of one and a flattening are reshapes."""
+    return node.inputs[0].reshape(*node.shape)
+
+
+def _one_reshape(node: Tensor, scene: Scene) -> Tensor | None:
+    """A reshape of a reshape is one; a reshape to the same shape is none."""
+    x = node.inputs[0]
+    if x.shape == node.shape:
+        return x
+    return x.inputs[0].reshape(*node.shape) if x.op == "reshape" else None
+
+
+def _one_transpose(node: Tensor, scene: Scene) -> Tensor | None:
+    """A transpose of a transpose is one; one that keeps the order of all axes longer than one is a reshape."""
+    x, perm = node.inputs[0], node.attrs["perm"]
+    if _keeps_order(x.shape, perm):
+        return x if x.shape == node.shape else x.reshape(*node.shape)
+    if x.op != "transpose":
+        return None
+    inner = x.attrs["perm"]
+    return x.inputs[0].transpose([inner[axis] for axis in perm])
+
+
+def _keeps_order(shape: Sequence[int], perm: Sequence[int]) -> bool:
+    long = [axis for axis in perm if shape[axis] != 1]
+    return all(first < second for first, second in pairwise(long))
+
+
+def _turn_behind_view(node: Tensor, scene: Scene) -> Tensor | None:
+    """A transpose whose result only gains or loses axes of one: they are gained or lost before it."""
+    turned = node.inputs[0]
+    if turned.op != "transpose" or not scene.is_private(turned) or _long(turned.shape) != _long(node.shape):
+        return None
+    view = turned.inputs[0]
+    base = view.inputs[0] if view.op == "reshape" else view
+    if base.ndim != node.ndim or _long(base.shape) != _long(view.shape):
+        long = _long(view.shape)
+        base = base.reshape(*(1,) * (node.ndim - len(long)), *long)
+    sources = [axis for axis, extent in enumerate(base.shape) if extent != 1]
+    places = [axis for axis, extent in enumerate(view.shape) if extent != 1]
+    order = iter([sources[places.index(axis)] for axis in turned.attrs["perm"] if view.shape[axis] != 1])
+    units = iter([axis for axis, extent in enumerate(base.shape) if extent == 1])
+    return base.transpose([next(units) if extent == 1 else next(order) for extent in node.shape])
+
+
+def _long(shape: Sequence[int]) -> list[int]:
+    return [extent for extent in shape if extent != 1]
+
+
+def _cut(node: Tensor, scene: Scene) -> Tensor | None:
+    """A strided slice that leaves nothing out, and a gather of neighbours, are plain slices."""
+    x = node.inputs[0]
+    if node.op == "slice_by_index":
+        begin, end, stride = (node.attrs[key] for key in ("begin", "end", "stride"))
+        if any(step != 1 and stop - start > 1 for start, stop, step in zip(begin, end, stride, strict=True)):
+            return None
+        return x.slice_by_size(list(begin), list(node.shape))
+    if node.op == "gather":
+        indices, axis = node.attrs["indices"], node.attrs["axis"]
+        if list(indices) != list(range(indices[0], indices[0] + len(indices))):
+            return None
+        begin = [indices[0] if place == axis else 0 for place in range(x.ndim)]
+        return x.slice_by_size(begin, list(node.shape))
+    return x if node.shape == x.shape else None
+
+
+def _cut_before_turn(node: Tensor, scene: Scene) -> Tensor | None:
+    """Slices of a transposed tensor, which nothing else reads, are transposed slices: the parts of one projection are
+    cut out of it as they lie, and each is turned once."""
+    turned = node.inputs[0]
+    if turned.op != "transpose" or not scene.is_read_by(turned, _CUTS):
+        return None
+    perm = turned.attrs["perm"]
+    begin, size = [0] * node.ndim, [0] * node.ndim
+    for place, axis in enumerate(perm):
+        begin[axis], size[axis] = node.attrs["begin"][place], node.attrs["size"][place]
+    x = turned.inputs[0]
+    scene.reads_instead(x, "transpose", "slice_by_size")
+    return _sliced(x, begin, size).transpose(list(perm))
+
+
+def _cut_before_view(node: Tensor, scene: Scene) -> Tensor | None:
+    """A slice of a reshaped tensor along one axis is a reshaped slice, where its elements lie side by side."""
+    view = node.inputs[0]
+    if view.op != "reshape" or not scene.is_read_by(view, _CUTS):
+        return None
+    cut = [axis for axis in range(node.ndim) if node.shape[axis] != view.shape[axis]]
+    if len(cut) != 1:
+        return None
+    axis, x = cut[0], view.inputs[0]
+    found = _axis_that_holds(x.shape, view.shape, axis)
+    if found is None:
+        return None
+    source, inner = found
+    begin, size = [0] * x.ndim, list(x.shape)
+    begin[source] = node.attrs["begin"][axis] * inner
+    size[source] = node.attrs["size"][axis] * inner
+    return _sliced(x, begin, size).reshape(*node.shape)
+
+
+def _axis_that_holds(source: Sequence[int], view: Sequence[int], axis: int) -> tuple[int, int] | None:
+    """The axis of the source that an axis of its view is the outermost part of, and the elements of that axis in one
+    step of the view's."""
+    before = math.prod(view[:axis])
+    covered = 1
+    for place, extent in enumerate(source):
+        if covered == before and extent > 1:
+            rest = 1
+            for inner in view[axis + 1 :]:
+                if view[axis] * rest == extent:
+                    break
+                rest *= inner
+            return (place, rest) if view[axis] * rest == extent else None
+        covered *= extent
+    return None
+
+
+def _sliced(x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
+    """A slice; of a transpose or a view of something, the rules above apply to it in turn."""
+    if list(size) == list(x.shape):
+        return x
+    return x.slice_by_size(list(begin), list(size))
+
+
+MOVEMENT = (
+    Rule("reshape-by-other-names", ("squeeze", "expand_dims", "flatten2d"), _as_reshape),
+    Rule("one-reshape", ("reshape",), _one_reshape),
+    Rule("turn-behind-view", ("reshape",), _turn_behind_view),
+    Rule("one-transpose", ("transpose",), _one_transpose),
+    Rule("plain-slice", _CUTS, _cut),
+    Rule("cut-before-turn", ("slice_by_size",), _cut_before_turn),
+    Rule("cut-before-view", ("slice_by_size",), _cut_before_view),
+)

@@ -1,0 +1,188 @@
+"""Normalisations that exporters write out: mean, variance, square root, quotient, and gains behind them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from aneforge.graph import builders as af
+from aneforge.graph.node import make
+from aneforge.graph.tensor import Tensor
+from aneforge.recognise.algebra import mean_of, number, plus_number, square_of
+from aneforge.recognise.rule import Rule, Scene
+
+__all__ = ["NORMS"]
+
+_WITH_OFFSET = ("layer_norm", "group_norm", "channel_layer_norm", "instance_norm")
+_GAINED = (*_WITH_OFFSET, "rms_norm")
+
+
+class _Whitened(NamedTuple):
+    """``x`` over the root of its mean square along some axes, about its mean where it is ``centred``."""
+
+    x: Tensor
+    axes: tuple[int, ...]
+    eps: float
+    centred: bool
+
+
+def _root(node: Tensor) -> tuple[Tensor, float] | None:
+    """``sqrt(value + eps)``."""
+    if node.op != "sqrt":
+        return None
+    value, eps = plus_number(node.inputs[0])
+    return (value, eps) if eps >= 0.0 else None
+
+
+def _reciprocal_root(node: Tensor) -> tuple[Tensor, float] | None:
+    """``1 / sqrt(value + eps)`` in one op or two."""
+    if node.op == "rsqrt":
+        value, added = plus_number(node.inputs[0])
+        eps = added + float(node.attrs["eps"])
+        return (value, eps) if eps >= 0.0 else None
+    if node.op == "inverse" and node.attrs["eps"] == 0.0:
+        return _root(node.inputs[0])
+    if node.op == "real_div" and number(node.inputs[0]) == 1.0:
+        return _root(node.inputs[1])
+    return None
+
+
+def _whitened(node: Tensor) -> _Whitened | None:
+    if node.op == "real_div":
+        top, root = node.inputs[0], _root(node.inputs[1])
+        return None if root is None else _over_its_spread(top, *root)
+    if node.op == "mul":
+        for top, other in (node.inputs, node.inputs[::-1]):
+            root = _reciprocal_root(other)
+            if root is not None:
+                return _over_its_spread(top, *root)
+    return None
+
+
+def _over_its_spread(top: Tensor, spread: Tensor, eps: float) -> _Whitened | None:
+    mean = mean_of(spread)
+    if mean is None or square_of(mean[0]) is not top:
+        return None
+    axes = tuple(sorted(mean[1]))
+    if top.op == "sub":
+        x, centre = top.inputs
+        about = mean_of(centre)
+        if about is not None and about[0] is x and tuple(sorted(about[1])) == axes:
+            return _Whitened(x, axes, eps, centred=True)
+    return _Whitened(top, axes, eps, centred=False)
+
+
+def _norm(node: Tensor, scene: Scene) -> Tensor | None:
+    """Mean, variance and quotient along the last axis, the channels, all of space or everything but the samples are a
+    layer norm, a channel layer norm, an instance norm or a group norm; without the mean an rms norm."""
+    found = _whitened(node)
+    if found is None:
+        return None
+    x, axes, eps, rank = found.x, found.axes, found.eps, found.x.ndim
+    if not found.centred:
+        return x.rms_norm(np.ones(x.shape[-1]), eps) if axes == (rank - 1,) else None
+    if axes == (rank - 1,):
+        return x.layer_norm(np.ones(x.shape[-1]), np.zeros(x.shape[-1]), eps)
+    if rank != 4:
+        return None
+    ones, zeros = np.ones(x.shape[1]), np.zeros(x.shape[1])
+    if axes == (1,):
+        return x.channel_layer_norm(ones, zeros, eps)
+    if axes == (2, 3):
+        return af.instance_norm(x, ones, zeros, eps)
+    return x.group_norm(ones, zeros, 1, eps) if axes == (1, 2, 3) else None
+
+
+def _group_norm(node: Tensor, scene: Scene) -> Tensor | None:
+    """A norm of groups of channels between two reshapes is a group norm."""
+    inner = node.inputs[0]
+    grouped, eps = _grouped_norm(inner)
+    if grouped is None or grouped.op != "reshape":
+        return None
+    x = grouped.inputs[0]
+    if x.shape != node.shape or x.ndim < 3 or grouped.shape[0] != x.shape[0] or grouped.ndim < 3:
+        return None
+    channels, groups = x.shape[1], grouped.shape[1]
+    if channels % groups or math.prod(grouped.shape[2:]) != x.size // (x.shape[0] * groups):
+        return None
+    planes = x if x.ndim == 4 else x.reshape(*x.shape[:2], math.prod(x.shape[2:-1]), x.shape[-1])
+    result = planes.group_norm(np.ones(channels), np.zeros(channels), groups, eps)
+    return result if x.ndim == 4 else result.reshape(*x.shape)
+
+
+def _grouped_norm(node: Tensor) -> tuple[Tensor | None, float]:
+    """What a node without gains of its own normalises along all axes behind the second."""
+    if node.op == "instance_norm" and _has_no_gains(node):
+        return node.inputs[0], float(node.attrs["eps"])
+    if node.op == "layer_norm" and node.ndim == 3 and _has_no_gains(node):
+        return node.inputs[0], float(node.attrs["eps"])
+    found = _whitened(node)
+    if found is None or not found.centred or found.axes != tuple(range(2, found.x.ndim)):
+        return None, 0.0
+    return found.x, found.eps
+
+
+def _has_no_gains(node: Tensor) -> bool:
+    gamma = node.inputs[1].weight
+    beta = node.inputs[2].weight if len(node.inputs) > 2 else None
+    if gamma is None or (len(node.inputs) > 2 and beta is None):
+        return False
+    return bool((gamma.array == 1).all()) and (beta is None or not beta.array.any())
+
+
+def _axis(node: Tensor) -> int:
+    """The axis of a norm along which its gains lie."""
+    return node.ndim - 1 if node.op in ("layer_norm", "rms_norm") else 1
+
+
+def _along(constant: Tensor, node: Tensor) -> np.ndarray | None:
+    """The numbers of a constant that lies along the axis of a norm's gains."""
+    if constant.op != "const" or constant.weight is None:
+        return None
+    shape = (*(1,) * (node.ndim - constant.ndim), *constant.shape)
+    axis = _axis(node)
+    others = [extent for place, extent in enumerate(shape) if place != axis]
+    if len(shape) != node.ndim or any(extent != 1 for extent in others) or shape[axis] != node.shape[axis]:
+        return None
+    return np.asarray(constant.weight.array, np.float64).reshape(-1)
+
+
+def _gain(node: Tensor, scene: Scene) -> Tensor | None:
+    """A factor behind a norm that has none yet is its gain."""
+    for norm, constant in (node.inputs, node.inputs[::-1]):
+        if norm.op in _GAINED and norm.shape == node.shape and scene.is_private(norm) and _has_no_gains(norm):
+            factor = _along(constant, norm)
+            if factor is not None:
+                return _with_vectors(norm, factor, None)
+    return None
+
+
+def _offset(node: Tensor, scene: Scene) -> Tensor | None:
+    """A summand behind a norm that has none yet is its offset."""
+    for norm, constant in (node.inputs, node.inputs[::-1]):
+        if norm.op not in _WITH_OFFSET or norm.shape != node.shape or not scene.is_private(norm):
+            continue
+        beta = norm.inputs[2].weight
+        summand = _along(constant, norm)
+        if summand is not None and beta is not None and not beta.array.any():
+            return _with_vectors(norm, None, summand)
+    return None
+
+
+def _with_vectors(norm: Tensor, gamma: np.ndarray | None, beta: np.ndarray | None) -> Tensor:
+    operands = list(norm.inputs)
+    if gamma is not None:
+        operands[1] = af.const(gamma)
+    if beta is not None:
+        operands[2] = af.const(beta)
+    return make(norm.definition, operands, norm.attrs)
+
+
+NORMS = (
+    Rule("norm", ("real_div", "mul"), _norm),
+    Rule("group-norm", ("reshape",), _group_norm),
+    Rule("norm-gain", ("mul",), _gain),
+    Rule("norm-offset", ("add",), _offset),
+)

@@ -1,0 +1,78 @@
+"""Sums and products that do nothing, and layers whose bias stands behind them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aneforge.graph.node import make
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.tensor import Tensor
+from aneforge.recognise.algebra import scale_of, scaled
+from aneforge.recognise.rule import Rule, Scene
+
+__all__ = ["PRODUCTS"]
+
+_BIASED = {"linear": -1, "conv": 1, "conv_transpose": 1}
+"""Layers that take a bias, and the axis of their outputs."""
+
+
+def _nothing(node: Tensor, scene: Scene) -> Tensor | None:
+    """A sum with zeros and a product with ones are their other operand."""
+    neutral = 0 if node.op == "add" else 1
+    for x, other in (node.inputs, node.inputs[::-1]):
+        if x.shape != node.shape or x.dtype != node.dtype or x.op == "const":
+            continue
+        if other.op == "const" and other.weight is not None and bool((other.weight.array == neutral).all()):
+            return x
+    return None
+
+
+def _bias(node: Tensor, scene: Scene) -> Tensor | None:
+    """A sum behind a dense layer or a convolution without bias, one number for each output, is its bias."""
+    for layer, constant in (node.inputs, node.inputs[::-1]):
+        if layer.op not in _BIASED or len(layer.inputs) > 2 or layer.shape != node.shape:
+            continue
+        if constant.op != "const" or constant.weight is None or not scene.is_private(layer):
+            continue
+        axis = _BIASED[layer.op] % layer.ndim
+        shape = (*(1,) * (layer.ndim - constant.ndim), *constant.shape)
+        if shape[axis] == layer.shape[axis] == constant.weight.size:
+            bias = const(np.asarray(constant.weight.array).reshape(-1))
+            return make(layer.definition, (*layer.inputs, bias), layer.attrs)
+    return None
+
+
+def _scale_before_moves(node: Tensor, scene: Scene) -> Tensor | None:
+    """A product with a number behind a move is done before it, next to the layer that makes the value."""
+    inner = scale_of(node)
+    if inner is None or inner[0].op not in ("transpose", "reshape") or not scene.is_private(inner[0]):
+        return None
+    moved, factor = inner
+    return make(moved.definition, (scaled(moved.inputs[0], factor),), moved.attrs)
+
+
+def _one_scale(node: Tensor, scene: Scene) -> Tensor | None:
+    """Two products with numbers, one behind the other, are one."""
+    outer = scale_of(node)
+    inner = None if outer is None else scale_of(outer[0])
+    if outer is None or inner is None or not scene.is_private(outer[0]):
+        return None
+    return scaled(inner[0], inner[1] * outer[1])
+
+
+def _features_norm(node: Tensor, scene: Scene) -> Tensor | None:
+    """A batch norm of [rows, features, 1, ...] is one of [rows, features]."""
+    x = node.inputs[0]
+    if x.op != "reshape" or node.ndim < 3 or any(extent != 1 for extent in node.shape[2:]):
+        return None
+    rows = x.reshape(*x.shape[:2])
+    return make(node.definition, (rows, *node.inputs[1:]), node.attrs).reshape(*node.shape)
+
+
+PRODUCTS = (
+    Rule("nothing-added", ("add", "mul"), _nothing),
+    Rule("bias", ("add",), _bias),
+    Rule("one-scale", ("mul", "linear_activation", "real_div"), _one_scale),
+    Rule("scale-before-moves", ("mul", "linear_activation", "real_div"), _scale_before_moves),
+    Rule("features-norm", ("batch_norm",), _features_norm),
+)

@@ -1,0 +1,27 @@
+"""Every rule of recognition, by the op that it ends in; earlier rules are tried first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aneforge.recognise.activations import ACTIVATIONS
+from aneforge.recognise.attention import ATTENTION
+from aneforge.recognise.movement import MOVEMENT
+from aneforge.recognise.norms import NORMS
+from aneforge.recognise.products import PRODUCTS
+from aneforge.recognise.rule import Rule
+
+__all__ = ["ALL_RULES", "RULES"]
+
+ALL_RULES: tuple[Rule, ...] = (*MOVEMENT, *PRODUCTS, *ACTIVATIONS, *NORMS, *ATTENTION)
+
+
+def _by_end() -> dict[str, tuple[Rule, ...]]:
+    table: dict[str, tuple[Rule, ...]] = {}
+    for rule in ALL_RULES:
+        for end in rule.ends:
+            table[end] = (*table.get(end, ()), rule)
+    return table
+
+
+RULES: Mapping[str, tuple[Rule, ...]] = _by_end()

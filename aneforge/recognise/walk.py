@@ -1,0 +1,154 @@
+"""The walk: every node once, operands first; equal nodes become one, and the rules of its op are tried on each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import make
+from aneforge.graph.tensor import Tensor
+from aneforge.recognise.rule import Rule, Scene
+from aneforge.recognise.table import RULES
+
+__all__ = ["Recognised", "recognised"]
+
+_MOST_STEPS = 32  # rules that apply to one node, one after another; more would mean that two of them disagree
+_NEVER_SHARED = ("host", "dropout")
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A graph in the spelling that all formats share, and how often each rule applied."""
+
+    graph: Graph
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def recognised(graph: Graph) -> Recognised:
+    """The same function in the spelling that all formats share: the same inputs, outputs and names."""
+    walk = _Walk(graph)
+    return Recognised(walk.run(), dict(walk.counts))
+
+
+class _Walk:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.counts: Counter[str] = Counter()
+        self.scene = Scene(graph.nodes, graph.outputs)
+        self._now: dict[int, Tensor] = {}  # what stands for each node of the graph
+        self._known: dict[Any, Tensor] = {}  # nodes by what they compute
+
+    def run(self) -> Graph:
+        names = self.graph.names()
+        for node in self.graph.nodes:
+            if node.definition.leaf:
+                self._now[node.uid] = self._earliest(node) if node.op == "const" else node
+            else:
+                self._now[node.uid] = self._settled(node, self._on_new_operands(node))
+            self.scene.stand(self._now[node.uid], node)
+        outputs: list[Tensor] = []
+        for output in self.graph.outputs:
+            outputs.append(_as_output(self._now[output.uid], names[output.uid], outputs))
+        return Graph(_in_order(outputs), self.graph.states)
+
+    def _on_new_operands(self, node: Tensor) -> Tensor:
+        operands = [self._now[operand.uid] for operand in node.inputs]
+        if all(new is old for new, old in zip(operands, node.inputs, strict=True)):
+            return node
+        return _copy(node, operands, node.name)
+
+    def _settled(self, node: Tensor, current: Tensor) -> Tensor:
+        """What stands for a node: the rules are applied to it, and to every node that they make on the way, operands
+        first, until none fits. The last one carries the name of the node."""
+        for _ in range(_MOST_STEPS):
+            earlier = self._earliest(current)
+            if earlier is not current:
+                return earlier
+            found = self._first(current)
+            if found is None:
+                return current
+            rule, result = found
+            self.counts[rule.name] += 1
+            current = self._with_settled_operands(node, current, result)
+        return current
+
+    def _with_settled_operands(self, node: Tensor, before: Tensor, result: Tensor) -> Tensor:
+        """What a rule made, with the rules applied to each of its inner nodes."""
+        settled: dict[int, Tensor] = {}
+        for made in _made_since(before, result):
+            made.where = node.where
+            operands = [settled.get(operand.uid, operand) for operand in made.inputs]
+            changed = any(new is not old for new, old in zip(operands, made.inputs, strict=True))
+            inner = _copy(made, operands, None) if changed else made
+            if made is result:
+                inner.name = node.name
+                return inner
+            settled[made.uid] = inner if inner.definition.leaf else self._settled(node, inner)
+        return result
+
+    def _earliest(self, node: Tensor) -> Tensor:
+        """An earlier node that computes the same, or the node itself; ports and random numbers are never the same."""
+        if node.op in _NEVER_SHARED or (node.definition.leaf and node.op != "const"):
+            return node
+        weight = None if node.weight is None else node.weight.key
+        key = (node.op, node.signature.attrs, tuple(operand.uid for operand in node.inputs), weight, node.shape)
+        return self._known.setdefault(key, node)
+
+    def _first(self, node: Tensor) -> tuple[Rule, Tensor] | None:
+        for rule in RULES.get(node.op, ()):
+            result = rule.apply(node, self.scene)
+            if result is not None and result is not node:
+                return rule, result
+        return None
+
+
+def _made_since(before: Tensor, result: Tensor) -> list[Tensor]:
+    """The nodes that a rule made, operands first: nodes are numbered as they are made."""
+    stack, seen = [result], {result.uid: result}
+    while stack:
+        for operand in stack.pop().inputs:
+            if operand.uid > before.uid and operand.uid not in seen:
+                seen[operand.uid] = operand
+                stack.append(operand)
+    return [seen[uid] for uid in sorted(seen) if uid > before.uid]
+
+
+def _copy(node: Tensor, operands: Sequence[Tensor], name: str | None) -> Tensor:
+    copied = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
+    copied.where = node.where
+    return copied
+
+
+def _as_output(tensor: Tensor, name: str, others: Sequence[Tensor]) -> Tensor:
+    """An output under its own name: callers ask for it. A node that gives two outputs is there twice."""
+    if tensor.name == name and all(tensor is not other for other in others):
+        return tensor
+    if tensor.definition.leaf:
+        return tensor.reshape(*tensor.shape).named(name)
+    return _copy(tensor, tensor.inputs, name)
+
+
+def _in_order(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The same nodes numbered anew, each behind its operands and as late as they allow: exporters write independent
+    nodes in different orders, and the order decides how a program is scheduled."""
+    placed: dict[int, Tensor] = {}
+    stack = list(reversed(outputs))
+    while stack:
+        node = stack[-1]
+        missing = [operand for operand in node.inputs if operand.uid not in placed]
+        if node.uid in placed or not missing:
+            stack.pop()
+            if node.uid not in placed:
+                placed[node.uid] = _placed(node, placed)
+        else:
+            stack.extend(reversed(missing))
+    return [placed[output.uid] for output in outputs]
+
+
+def _placed(node: Tensor, placed: Mapping[int, Tensor]) -> Tensor:
+    if node.definition.leaf and node.op != "const":
+        return node  # ports keep their order
+    return _copy(node, [placed[operand.uid] for operand in node.inputs], node.name)
