@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
+from aneforge.graph.node import make
 from aneforge.graph.tensor import Tensor
 from aneforge.recognise.rule import Rule, Scene
 
@@ -142,7 +145,26 @@ def _sliced(x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
     return x.slice_by_size(list(begin), list(size))
 
 
+def _needless_copies(node: Tensor, scene: Scene) -> Tensor | None:
+    """An operand that is repeated only to have the shape of the other: arithmetic repeats it by itself."""
+    operands = [operand.inputs[0] if _only_repeats(operand) else operand for operand in node.inputs]
+    if all(new is old for new, old in zip(operands, node.inputs, strict=True)):
+        return None
+    if np.broadcast_shapes(*(operand.shape for operand in operands)) != node.shape:
+        return None
+    return make(node.definition, operands, node.attrs)
+
+
+def _only_repeats(node: Tensor) -> bool:
+    """Whether a node repeats axes of one element."""
+    if node.op != "tile":
+        return False
+    x = node.inputs[0]
+    return all(extent == 1 or times == 1 for extent, times in zip(x.shape, node.attrs["reps"], strict=True))
+
+
 MOVEMENT = (
+    Rule("needless-copies", ("add", "sub", "mul", "real_div", "maximum", "minimum"), _needless_copies),
     Rule("reshape-by-other-names", ("squeeze", "expand_dims", "flatten2d"), _as_reshape),
     Rule("one-reshape", ("reshape",), _one_reshape),
     Rule("turn-behind-view", ("reshape",), _turn_behind_view),

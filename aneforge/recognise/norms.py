@@ -97,31 +97,42 @@ def _norm(node: Tensor, scene: Scene) -> Tensor | None:
 
 def _group_norm(node: Tensor, scene: Scene) -> Tensor | None:
     """A norm of groups of channels between two reshapes is a group norm."""
-    inner = node.inputs[0]
-    grouped, eps = _grouped_norm(inner)
-    if grouped is None or grouped.op != "reshape":
+    found = _grouped_norm(node.inputs[0])
+    return None if found is None else _group_norm_of(found[0], node.shape, found[1])
+
+
+def _group_norm_at_once(node: Tensor, scene: Scene) -> Tensor | None:
+    """A norm of groups of channels behind a reshape of an image is a group norm of the image."""
+    found = _grouped_norm(node)
+    if found is None or found[0].inputs[0].ndim != 4:
+        return None
+    result = _group_norm_of(found[0], found[0].inputs[0].shape, found[1])
+    return None if result is None else result.reshape(*node.shape)
+
+
+def _group_norm_of(grouped: Tensor, shape: tuple[int, ...], eps: float) -> Tensor | None:
+    """The group norm of what is reshaped to [samples, groups, ...], if it has that shape of [samples, channels, ...]."""
+    if len(shape) < 3 or grouped.shape[0] != shape[0]:
+        return None
+    channels, groups = shape[1], grouped.shape[1]
+    if channels % groups or channels == groups:
         return None
     x = grouped.inputs[0]
-    if x.shape != node.shape or x.ndim < 3 or grouped.shape[0] != x.shape[0] or grouped.ndim < 3:
-        return None
-    channels, groups = x.shape[1], grouped.shape[1]
-    if channels % groups or math.prod(grouped.shape[2:]) != x.size // (x.shape[0] * groups):
-        return None
-    planes = x if x.ndim == 4 else x.reshape(*x.shape[:2], math.prod(x.shape[2:-1]), x.shape[-1])
-    result = planes.group_norm(np.ones(channels), np.zeros(channels), groups, eps)
-    return result if x.ndim == 4 else result.reshape(*x.shape)
+    planes = (*shape[:2], math.prod(shape[2:-1]), shape[-1])
+    image = x if x.shape == planes else x.reshape(*planes)
+    result = image.group_norm(np.ones(channels), np.zeros(channels), groups, eps)
+    return result if shape == planes else result.reshape(*shape)
 
 
-def _grouped_norm(node: Tensor) -> tuple[Tensor | None, float]:
-    """What a node without gains of its own normalises along all axes behind the second."""
-    if node.op == "instance_norm" and _has_no_gains(node):
-        return node.inputs[0], float(node.attrs["eps"])
-    if node.op == "layer_norm" and node.ndim == 3 and _has_no_gains(node):
-        return node.inputs[0], float(node.attrs["eps"])
-    found = _whitened(node)
-    if found is None or not found.centred or found.axes != tuple(range(2, found.x.ndim)):
-        return None, 0.0
-    return found.x, found.eps
+def _grouped_norm(node: Tensor) -> tuple[Tensor, float] | None:
+    """The reshape that a node without gains of its own normalises along all axes behind the second, and its eps."""
+    if node.op == "instance_norm" or (node.op == "layer_norm" and node.ndim == 3):
+        found = (node.inputs[0], float(node.attrs["eps"])) if _has_no_gains(node) else None
+    else:
+        white = _whitened(node)
+        every = white is not None and white.centred and white.axes == tuple(range(2, white.x.ndim))
+        found = (white.x, white.eps) if white is not None and every else None
+    return found if found is not None and found[0].op == "reshape" and found[0].ndim > 2 else None
 
 
 def _has_no_gains(node: Tensor) -> bool:
@@ -181,8 +192,9 @@ def _with_vectors(norm: Tensor, gamma: np.ndarray | None, beta: np.ndarray | Non
 
 
 NORMS = (
-    Rule("norm", ("real_div", "mul"), _norm),
     Rule("group-norm", ("reshape",), _group_norm),
+    Rule("group-norm-at-once", ("real_div", "mul", "instance_norm"), _group_norm_at_once),
+    Rule("norm", ("real_div", "mul"), _norm),
     Rule("norm-gain", ("mul",), _gain),
     Rule("norm-offset", ("add",), _offset),
 )

@@ -29,15 +29,20 @@ class Scene:
         """Whether only such ops read this node."""
         return all(reader in ops for reader in self._readers.get(node.uid, ()))
 
+    def count(self, node: Tensor, ops: Container[str]) -> int:
+        """How often such ops read this node."""
+        return sum(reader in ops for reader in self._readers.get(node.uid, ()))
+
     def reads_instead(self, node: Tensor, before: str, now: str) -> None:
         """Say that readers of one op are about to become readers of another."""
         readers = self._readers.get(node.uid, [])
         self._readers[node.uid] = [now if reader == before else reader for reader in readers]
 
-    def stand(self, current: Tensor, node: Tensor) -> None:
-        """Say that ``current`` has the readers of ``node`` too, in whose place it stands."""
-        if current is not node:
-            self._readers[current.uid] = [*self._readers.get(current.uid, ()), *self._readers.get(node.uid, ())]
+    def stand(self, current: Tensor, before: Tensor) -> Tensor:
+        """``current``, which now has the readers of what it stands for as well as its own."""
+        if current is not before and before.uid in self._readers:
+            self._readers[current.uid] = [*self._readers.get(current.uid, ()), *self._readers[before.uid]]
+        return current
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from aneforge.recognise.activations import ACTIVATIONS
 from aneforge.recognise.attention import ATTENTION
+from aneforge.recognise.loops import LOOPS
 from aneforge.recognise.movement import MOVEMENT
 from aneforge.recognise.norms import NORMS
 from aneforge.recognise.products import PRODUCTS
@@ -13,7 +14,7 @@ from aneforge.recognise.rule import Rule
 
 __all__ = ["ALL_RULES", "RULES"]
 
-ALL_RULES: tuple[Rule, ...] = (*MOVEMENT, *PRODUCTS, *ACTIVATIONS, *NORMS, *ATTENTION)
+ALL_RULES: tuple[Rule, ...] = (*MOVEMENT, *LOOPS, *PRODUCTS, *ACTIVATIONS, *NORMS, *ATTENTION)
 
 
 def _by_end() -> dict[str, tuple[Rule, ...]]:

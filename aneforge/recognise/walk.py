@@ -48,7 +48,6 @@ class _Walk:
                 self._now[node.uid] = self._earliest(node) if node.op == "const" else node
             else:
                 self._now[node.uid] = self._settled(node, self._on_new_operands(node))
-            self.scene.stand(self._now[node.uid], node)
         outputs: list[Tensor] = []
         for output in self.graph.outputs:
             outputs.append(_as_output(self._now[output.uid], names[output.uid], outputs))
@@ -58,7 +57,7 @@ class _Walk:
         operands = [self._now[operand.uid] for operand in node.inputs]
         if all(new is old for new, old in zip(operands, node.inputs, strict=True)):
             return node
-        return _copy(node, operands, node.name)
+        return self.scene.stand(_copy(node, operands, node.name), node)
 
     def _settled(self, node: Tensor, current: Tensor) -> Tensor:
         """What stands for a node: the rules are applied to it, and to every node that they make on the way, operands
@@ -66,13 +65,13 @@ class _Walk:
         for _ in range(_MOST_STEPS):
             earlier = self._earliest(current)
             if earlier is not current:
-                return earlier
+                return self.scene.stand(earlier, current)
             found = self._first(current)
             if found is None:
                 return current
             rule, result = found
             self.counts[rule.name] += 1
-            current = self._with_settled_operands(node, current, result)
+            current = self.scene.stand(self._with_settled_operands(node, current, result), current)
         return current
 
     def _with_settled_operands(self, node: Tensor, before: Tensor, result: Tensor) -> Tensor:
