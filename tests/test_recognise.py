@@ -56,9 +56,9 @@ ACTIVATIONS = {
     "gelu by tanh, cube as products": (lambda x: gelu_tanh(x, x * x * x), ["gelu"]),
     "gelu by tanh, x in front": (
         lambda x: (
-            ((x * math.sqrt(2 / math.pi)) * ((x * x).linear_activation(0.044715, 0.0) + 1.0)).tanh() + 1.0
-        )
-        * (x * 0.5),
+            (((x * math.sqrt(2 / math.pi)) * ((x * x).linear_activation(0.044715, 0.0) + 1.0)).tanh() + 1.0)
+            * (x * 0.5)
+        ),
         ["gelu"],
     ),
     "hard sigmoid": (lambda x: (x + 3.0).relu6().linear_activation(1 / 6, 0.0), ["sigmoid_hard"]),

@@ -46,6 +46,7 @@ __all__ = [
     "entry",
     "made_from",
     "make",
+    "many_axes",
     "op",
 ]
 
@@ -272,6 +273,8 @@ def make(
                 signature = _with_values.setdefault(key, signature)
         else:
             signature = _signatures.keep(key, signature)
+    if len(signature.shape) > MAX_RANK and not _any_rank.get():
+        raise _located(declared.name, f"{_too_many_axes(signature.shape)}{_operand_shapes(inputs, {})}")
     where = _caller() if placed else None
     if signature.takes_stored:
         for operand in inputs:
@@ -323,8 +326,6 @@ def _check_axes(attrs: Mapping[str, Any], rank: int) -> None:
 
 
 def _check_size(shape: Shape, dtype: str, scalar: bool) -> None:
-    if len(shape) > MAX_RANK:
-        raise GraphError(f"result {list(shape)} has rank {len(shape)}; no engine takes more than {MAX_RANK}")
     if not shape and not scalar:
         raise GraphError("result has rank 0; keep at least one axis")
     elements = 1
@@ -379,6 +380,23 @@ _own_files: set[str] = set()  # files of this package, as frames name them
 # the code alive, so no other code can have its id as long as the entry lives.
 _places: SharedCache[tuple[CodeType, tuple[str, int]]] = SharedCache(1 << 14)
 _read_from: ContextVar[str | None] = ContextVar("aneforge model file", default=None)
+
+
+_any_rank: ContextVar[bool] = ContextVar("aneforge tensors of many axes", default=False)
+
+
+@contextmanager
+def many_axes() -> Iterator[None]:
+    """Nodes made inside this context may have more axes than the engine; who opens it folds them away again."""
+    token = _any_rank.set(True)
+    try:
+        yield
+    finally:
+        _any_rank.reset(token)
+
+
+def _too_many_axes(shape: Shape) -> str:
+    return f"result {list(shape)} has rank {len(shape)}; no engine takes more than {MAX_RANK}"
 
 
 @contextmanager

@@ -111,7 +111,7 @@ def _group_norm_at_once(node: Tensor, scene: Scene) -> Tensor | None:
 
 
 def _group_norm_of(grouped: Tensor, shape: tuple[int, ...], eps: float) -> Tensor | None:
-    """The group norm of what is reshaped to [samples, groups, ...], if it has that shape of [samples, channels, ...]."""
+    """The group norm of what is reshaped to [samples, groups, ...], as a tensor of [samples, channels, ...]."""
     if len(shape) < 3 or grouped.shape[0] != shape[0]:
         return None
     channels, groups = shape[1], grouped.shape[1]

@@ -223,36 +223,154 @@ _add("roberta", _text("RobertaModel", "RobertaConfig", num_hidden_layers=4))
 _add("albert", _text("AlbertModel", "AlbertConfig", hidden_size=768, num_attention_heads=12, num_hidden_layers=4))
 _add("electra", _text("ElectraModel", "ElectraConfig", num_hidden_layers=4))
 _add("mobilebert", _text("MobileBertModel", "MobileBertConfig", num_hidden_layers=4))
-_add("deberta", _text("DebertaV2Model", "DebertaV2Config", hidden_size=384, num_hidden_layers=3, num_attention_heads=6,
-                      intermediate_size=1536, relative_attention=True, pos_att_type=["p2c", "c2p"], vocab_size=2000))
-_add("modernbert", _text("ModernBertModel", "ModernBertConfig", num_hidden_layers=4, vocab_size=2000,
-                         pad_token_id=0, bos_token_id=1, eos_token_id=1, cls_token_id=1, sep_token_id=1))
+_add(
+    "deberta",
+    _text(
+        "DebertaV2Model",
+        "DebertaV2Config",
+        hidden_size=384,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        intermediate_size=1536,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        vocab_size=2000,
+    ),
+)
+_add(
+    "modernbert",
+    _text(
+        "ModernBertModel",
+        "ModernBertConfig",
+        num_hidden_layers=4,
+        vocab_size=2000,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
+        cls_token_id=1,
+        sep_token_id=1,
+    ),
+)
 _add("t5_encoder", _text("T5EncoderModel", "T5Config", num_layers=4), True)
 _add("gpt2", _text("GPT2LMHeadModel", "GPT2Config", "logits", n_layer=4), True)
-_add("pythia", _text("GPTNeoXForCausalLM", "GPTNeoXConfig", "logits", hidden_size=512, num_hidden_layers=4,
-                     num_attention_heads=8, intermediate_size=2048, vocab_size=8000))
-_add("opt", _text("OPTForCausalLM", "OPTConfig", "logits", hidden_size=768, num_hidden_layers=4, ffn_dim=3072,
-                  vocab_size=8000, word_embed_proj_dim=768))
-_add("llama", _text("LlamaForCausalLM", "LlamaConfig", "logits", hidden_size=1024, num_hidden_layers=3,
-                    num_attention_heads=16, num_key_value_heads=8, intermediate_size=2816, vocab_size=8000), True)
-_add("qwen3", _text("Qwen3ForCausalLM", "Qwen3Config", "logits", hidden_size=1024, num_hidden_layers=3, head_dim=64,
-                    num_attention_heads=16, num_key_value_heads=8, intermediate_size=3072, vocab_size=8000), True)
-_add("gemma3", _text("Gemma3ForCausalLM", "Gemma3TextConfig", "logits", hidden_size=640, num_hidden_layers=3,
-                     head_dim=256, num_attention_heads=4, num_key_value_heads=1, intermediate_size=2048,
-                     vocab_size=8000, sliding_window=64))
-_add("mixtral", _text("MixtralForCausalLM", "MixtralConfig", "logits", hidden_size=512, num_hidden_layers=2,
-                      num_attention_heads=8, num_key_value_heads=4, intermediate_size=1024, num_local_experts=4,
-                      vocab_size=8000, length=64))
-_add("lfm2", _text("Lfm2ForCausalLM", "Lfm2Config", "logits", hidden_size=512, num_hidden_layers=4,
-                   num_attention_heads=8, num_key_value_heads=4, intermediate_size=1536, vocab_size=8000,
-                   layer_types=["conv", "full_attention", "conv", "full_attention"]))
+_add(
+    "pythia",
+    _text(
+        "GPTNeoXForCausalLM",
+        "GPTNeoXConfig",
+        "logits",
+        hidden_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        intermediate_size=2048,
+        vocab_size=8000,
+    ),
+)
+_add(
+    "opt",
+    _text(
+        "OPTForCausalLM",
+        "OPTConfig",
+        "logits",
+        hidden_size=768,
+        num_hidden_layers=4,
+        ffn_dim=3072,
+        vocab_size=8000,
+        word_embed_proj_dim=768,
+    ),
+)
+_add(
+    "llama",
+    _text(
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        "logits",
+        hidden_size=1024,
+        num_hidden_layers=3,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        intermediate_size=2816,
+        vocab_size=8000,
+    ),
+    True,
+)
+_add(
+    "qwen3",
+    _text(
+        "Qwen3ForCausalLM",
+        "Qwen3Config",
+        "logits",
+        hidden_size=1024,
+        num_hidden_layers=3,
+        head_dim=64,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        intermediate_size=3072,
+        vocab_size=8000,
+    ),
+    True,
+)
+_add(
+    "gemma3",
+    _text(
+        "Gemma3ForCausalLM",
+        "Gemma3TextConfig",
+        "logits",
+        hidden_size=640,
+        num_hidden_layers=3,
+        head_dim=256,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        intermediate_size=2048,
+        vocab_size=8000,
+        sliding_window=64,
+    ),
+)
+_add(
+    "mixtral",
+    _text(
+        "MixtralForCausalLM",
+        "MixtralConfig",
+        "logits",
+        hidden_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        intermediate_size=1024,
+        num_local_experts=4,
+        vocab_size=8000,
+        length=64,
+    ),
+)
+_add(
+    "lfm2",
+    _text(
+        "Lfm2ForCausalLM",
+        "Lfm2Config",
+        "logits",
+        hidden_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        intermediate_size=1536,
+        vocab_size=8000,
+        layer_types=["conv", "full_attention", "conv", "full_attention"],
+    ),
+)
 
 
 # transformers: sound, images and both.
 
 
-def _with(model: str, config: str, inputs: Callable[[], tuple[torch.Tensor, ...]], *fields: str,
-          part: str | None = None, names: tuple[str, ...] = (), **options: Any) -> Callable[[], Built]:
+def _with(
+    model: str,
+    config: str,
+    inputs: Callable[[], tuple[torch.Tensor, ...]],
+    *fields: str,
+    part: str | None = None,
+    names: tuple[str, ...] = (),
+    **options: Any,
+) -> Callable[[], Built]:
     def build() -> Built:
         import transformers
 
@@ -264,30 +382,84 @@ def _with(model: str, config: str, inputs: Callable[[], tuple[torch.Tensor, ...]
     return build
 
 
-_add("whisper_encoder", _with("WhisperModel", "WhisperConfig", lambda: (torch.randn(1, 80, 3000),), part="encoder",
-                              encoder_layers=4, decoder_layers=1), True)
+_add(
+    "whisper_encoder",
+    _with(
+        "WhisperModel",
+        "WhisperConfig",
+        lambda: (torch.randn(1, 80, 3000),),
+        part="encoder",
+        encoder_layers=4,
+        decoder_layers=1,
+    ),
+    True,
+)
 _add("wav2vec2", _with("Wav2Vec2Model", "Wav2Vec2Config", lambda: (torch.randn(1, 16000),), num_hidden_layers=3), True)
 _add("clip_vision", _with("CLIPVisionModel", "CLIPVisionConfig", lambda: (image(),), num_hidden_layers=4))
 _add("clip_text", _text("CLIPTextModel", "CLIPTextConfig", num_hidden_layers=4, length=77))
 _add("siglip_vision", _with("SiglipVisionModel", "SiglipVisionConfig", lambda: (image(),), num_hidden_layers=4))
 _add("segformer", _with("SegformerForSemanticSegmentation", "SegformerConfig", lambda: (image(256),), "logits"), True)
-_add("detr", _with("DetrForObjectDetection", "DetrConfig", lambda: (image(320),), "logits", "pred_boxes",
-                   use_pretrained_backbone=False, encoder_layers=2, decoder_layers=2), True)
-_add("rt_detr", _with("RTDetrForObjectDetection", "RTDetrConfig", lambda: (image(320),), "logits", "pred_boxes",
-                      decoder_layers=2))
-_add("yolos", _with("YolosForObjectDetection", "YolosConfig", lambda: (image(224),), "logits", "pred_boxes",
-                    num_hidden_layers=3, image_size=[224, 224], hidden_size=192, num_attention_heads=3,
-                    intermediate_size=768))
-_add("depth_anything", _with("DPTForDepthEstimation", "DPTConfig", lambda: (image(224),), "predicted_depth",
-                             num_hidden_layers=4, hidden_size=384, num_attention_heads=6, intermediate_size=1536,
-                             backbone_out_indices=[0, 1, 2, 3], image_size=224))
+_add(
+    "detr",
+    _with(
+        "DetrForObjectDetection",
+        "DetrConfig",
+        lambda: (image(320),),
+        "logits",
+        "pred_boxes",
+        use_pretrained_backbone=False,
+        encoder_layers=2,
+        decoder_layers=2,
+    ),
+    True,
+)
+_add(
+    "rt_detr",
+    _with("RTDetrForObjectDetection", "RTDetrConfig", lambda: (image(320),), "logits", "pred_boxes", decoder_layers=2),
+)
+_add(
+    "yolos",
+    _with(
+        "YolosForObjectDetection",
+        "YolosConfig",
+        lambda: (image(224),),
+        "logits",
+        "pred_boxes",
+        num_hidden_layers=3,
+        image_size=[224, 224],
+        hidden_size=192,
+        num_attention_heads=3,
+        intermediate_size=768,
+    ),
+)
+_add(
+    "depth_anything",
+    _with(
+        "DPTForDepthEstimation",
+        "DPTConfig",
+        lambda: (image(224),),
+        "predicted_depth",
+        num_hidden_layers=4,
+        hidden_size=384,
+        num_attention_heads=6,
+        intermediate_size=1536,
+        backbone_out_indices=[0, 1, 2, 3],
+        image_size=224,
+    ),
+)
 
 
 def _sam() -> Built:
     from transformers import SamConfig, SamModel, SamVisionConfig
 
-    vision = SamVisionConfig(hidden_size=384, num_hidden_layers=2, num_attention_heads=6, image_size=512,
-                             global_attn_indexes=[1], mlp_dim=1536)
+    vision = SamVisionConfig(
+        hidden_size=384,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        image_size=512,
+        global_attn_indexes=[1],
+        mlp_dim=1536,
+    )
     module = SamModel(SamConfig(vision_config=vision.to_dict())).vision_encoder
     return First(module, "last_hidden_state", return_dict=True), (image(512),)
 
@@ -333,8 +505,16 @@ def _sd3() -> Built:
     from diffusers import SD3Transformer2DModel
 
     module = SD3Transformer2DModel(
-        sample_size=32, num_layers=2, num_attention_heads=8, attention_head_dim=64, caption_projection_dim=512,
-        joint_attention_dim=512, pooled_projection_dim=256, in_channels=16, out_channels=16, pos_embed_max_size=32,
+        sample_size=32,
+        num_layers=2,
+        num_attention_heads=8,
+        attention_head_dim=64,
+        caption_projection_dim=512,
+        joint_attention_dim=512,
+        pooled_projection_dim=256,
+        in_channels=16,
+        out_channels=16,
+        pos_embed_max_size=32,
     )
 
     class Step(nn.Module):

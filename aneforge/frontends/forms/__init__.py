@@ -40,7 +40,7 @@ from aneforge.frontends.forms.indexing import (
     scattered_nd,
     scattered_rows,
 )
-from aneforge.frontends.forms.movement import broadcast_to, gathered, padded, parts, sliced
+from aneforge.frontends.forms.movement import broadcast_to, gathered, padded, parts, reshaped, sliced, transposed
 from aneforge.frontends.forms.norms import (
     batch_norm,
     group_norm,
@@ -83,7 +83,6 @@ from aneforge.frontends.forms.spatial import (
     transposed_convolution,
     window_sum,
 )
-from aneforge.frontends.forms.tall import rearranged, reshaped, transposed
 
 __all__ = [
     "LARGEST",
@@ -139,7 +138,6 @@ __all__ = [
     "prelu",
     "quantised",
     "range_of",
-    "rearranged",
     "reduced",
     "remainder",
     "resampled",

@@ -98,10 +98,39 @@ def scattered_nd(x: Tensor, indices: Array, updates: Value, reduction: str = "no
     depth = indices.shape[-1]
     lead, trailing = x.shape[:depth], x.shape[depth:]
     parts = [_count_from_start(indices[..., i], x.shape[i]) for i in range(depth)]
+    block = _block(parts) if reduction == "none" else None
+    if block is not None:
+        return _with_block(x, as_tensor(updates), block)
     rows = np.ravel_multi_index(tuple(parts), lead).reshape(-1)
     tail = [math.prod(trailing)] if trailing else []
     table, lines = x.reshape(math.prod(lead), *tail), as_tensor(updates).reshape(len(rows), *tail)
     return scattered_rows(table, rows, lines, 0, reduction).reshape(*x.shape)
+
+
+def _block(places: Sequence[Array]) -> list[range] | None:
+    """The ranges of a block of neighbours that is named in order, one for each axis; None for any other places."""
+    ranges = [range(int(place.min()), int(place.max()) + 1) for place in places]
+    if math.prod(len(extent) for extent in ranges) != places[0].size:
+        return None
+    wanted = np.meshgrid(*(np.arange(extent.start, extent.stop) for extent in ranges), indexing="ij")
+    named = all((place.reshape(-1) == grid.reshape(-1)).all() for place, grid in zip(places, wanted, strict=True))
+    return ranges if named else None
+
+
+def _with_block(x: Tensor, updates: Tensor, block: Sequence[range]) -> Tensor:
+    """``x`` with a block of its first axes replaced: one join for each axis that the block does not fill."""
+    result = updates.reshape(*(len(extent) for extent in block), *x.shape[len(block) :])
+    for axis in reversed(range(len(block))):
+
+        def side(begin: int, end: int, axis: int = axis) -> list[Tensor]:
+            outer = block[:axis]
+            first = [*(extent.start for extent in outer), begin, *(0,) * (x.ndim - axis - 1)]
+            sizes = [*(len(extent) for extent in outer), end - begin, *x.shape[axis + 1 :]]
+            return [x.slice_by_size(first, sizes)] if end > begin else []
+
+        parts = [*side(0, block[axis].start), result, *side(block[axis].stop, x.shape[axis])]
+        result = parts[0] if len(parts) == 1 else af.concat(parts, axis=axis)
+    return result
 
 
 def scattered_rows(x: Tensor, places: Array, updates: Tensor, axis: int, reduction: str) -> Tensor:

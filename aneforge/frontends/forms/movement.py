@@ -13,9 +13,25 @@ from aneforge.frontends.values import NoForm
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["broadcast_to", "gathered", "padded", "parts", "sliced"]
+__all__ = ["broadcast_to", "gathered", "padded", "parts", "reshaped", "sliced", "transposed"]
 
 _MOST_PLACES = 1 << 20
+
+
+def reshaped(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """The same elements in another shape. One extent may be -1; an empty shape becomes (1,)."""
+    known_size = math.prod(extent for extent in shape if extent != -1)
+    fits = known_size == x.size if -1 not in shape else known_size > 0 and x.size % known_size == 0
+    if list(shape).count(-1) > 1 or not fits:
+        raise LoadError(f"{x.size} elements do not fit the shape {list(shape)}")
+    return x.reshape(*([x.size // known_size if extent == -1 else int(extent) for extent in shape] or [1]))
+
+
+def transposed(x: Tensor, order: Sequence[int]) -> Tensor:
+    if sorted(int(axis) % x.ndim for axis in order) != list(range(x.ndim)):
+        raise LoadError(f"the order {list(order)} does not name each of {x.ndim} axes once")
+    perm = [int(axis) % x.ndim for axis in order]
+    return x if perm == list(range(x.ndim)) else x.transpose(perm)
 
 
 def sliced(x: Tensor, axis: int, begin: int, end: int, step: int = 1) -> Tensor:

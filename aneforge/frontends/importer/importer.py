@@ -13,11 +13,13 @@ from aneforge.budgets import spend
 from aneforge.errors import AneforgeError, LoadError, first_line
 from aneforge.frontends.folding import Folding
 from aneforge.frontends.importer.language import Language, Scope
+from aneforge.frontends.importer.many_axes import with_few_axes
 from aneforge.frontends.importer.op import Listed, State
 from aneforge.frontends.importer.ports import Port, Sizes, input_tensor, output_tensor, with_states
 from aneforge.frontends.records import Block, Function, Operation, Ref, StateType, Stored, TensorType, Type, names_read
 from aneforge.frontends.values import NoForm
 from aneforge.graph.graph import Graph
+from aneforge.graph.node import many_axes
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["Importer"]
@@ -67,6 +69,10 @@ class Importer:
     # The whole.
 
     def graph(self) -> Graph:
+        with many_axes():
+            return with_few_axes(self._graph(), self.file)
+
+    def _graph(self) -> Graph:
         scope: Scope = ChainMap(dict(self.constants))
         for name, kind in self.function.inputs:
             if name not in scope:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from aneforge.frontends import LoadError
-from aneforge.frontends.pytorch.deep import MOST_AXES, Deep
 from aneforge.frontends.pytorch.host import body_of, inlined
 from aneforge.frontends.pytorch.node import Node, graph_shape
 from aneforge.graph.encoding import Encoded
@@ -79,8 +78,6 @@ class _Arguments:
             return {"dtype": _host_dtype(str(value).removeprefix("torch."))}
         if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
             return None
-        if isinstance(value, Deep):
-            raise LoadError(f"an operand has {value.ndim} axes; the engine takes at most {MOST_AXES}")
         if isinstance(value, Tensor):
             kind, shape = self.kinds.get(id(value), ("float32", value.shape))
             return self._add_operand(value, "bool" if value.dtype == "bool" else _host_dtype(kind), shape)

@@ -11,7 +11,6 @@ import numpy as np
 from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import LARGEST, scaled, truth
 from aneforge.frontends.forms.pointwise import BINARY, UNARY, is_infinite
-from aneforge.frontends.pytorch.deep import Deep
 from aneforge.frontends.pytorch.hosted import RANDOM
 from aneforge.frontends.pytorch.node import Node, Rule
 from aneforge.frontends.pytorch.values import numeric
@@ -26,44 +25,40 @@ def _unary(function: Callable[[Tensor], Tensor]) -> Rule:
     return lambda node, x, *rest: function(numeric(x))
 
 
-# Sums and products. ``_refuse_deep`` refuses a tensor of more axes than the engine supports.
-
-
-def _refuse_deep(value: Any) -> Any:
-    return numeric(value) if isinstance(value, Deep) else value
+# Sums and products.
 
 
 def _add(node: Node, a: Any, b: Any, alpha: Any = 1) -> Tensor:
     if node.gives_bool:
         return af.logical_or(truth(a), truth(b))
-    return forms.added(_refuse_deep(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
+    return forms.added(a, _times(b, float(node.options.get("alpha", alpha) or 0)))
 
 
 def _sub(node: Node, a: Any, b: Any, alpha: Any = 1) -> Tensor:
-    return forms.subtracted(_refuse_deep(a), _times(b, float(node.options.get("alpha", alpha) or 0)))
+    return forms.subtracted(a, _times(b, float(node.options.get("alpha", alpha) or 0)))
 
 
 def _times(value: Any, factor: float) -> Any:
     if factor == 1.0:
-        return _refuse_deep(value)
+        return value
     return factor * value if isinstance(value, (int, float)) else scaled(numeric(value), factor)
 
 
 def _mul(node: Node, a: Any, b: Any) -> Tensor:
     if node.gives_bool:
         return af.logical_and(truth(a), truth(b))
-    return forms.multiplied(_refuse_deep(a), _refuse_deep(b))
+    return forms.multiplied(a, b)
 
 
 def _div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> Tensor:
-    return forms.divided(_refuse_deep(a), _refuse_deep(b), node.options.get("rounding_mode", rounding_mode) or "")
+    return forms.divided(a, b, node.options.get("rounding_mode", rounding_mode) or "")
 
 
 # Comparisons and choices.
 
 
 def _binary(function: Callable[[Any, Any], Tensor]) -> Rule:
-    return lambda node, a, b: function(_refuse_deep(a), _refuse_deep(b))
+    return lambda node, a, b: function(a, b)
 
 
 def _logical_not(node: Node, x: Any) -> Tensor:
@@ -71,7 +66,7 @@ def _logical_not(node: Node, x: Any) -> Tensor:
 
 
 def _where(node: Node, mask: Any, a: Any, b: Any) -> Tensor:
-    return forms.chosen(_refuse_deep(mask), _refuse_deep(a), _refuse_deep(b), node.gives_bool)
+    return forms.chosen(mask, a, b, node.gives_bool)
 
 
 def _masked_fill(node: Node, x: Any, mask: Any, value: Any) -> Tensor:
@@ -106,7 +101,7 @@ def _addcdiv(node: Node, x: Any, a: Any, b: Any, value: Any = 1) -> Tensor:
 
 def _lerp(node: Node, a: Any, b: Any, weight: Any) -> Tensor:
     start, step = numeric(a), numeric(b) - numeric(a)
-    return start + forms.multiplied(step, _refuse_deep(weight))
+    return start + forms.multiplied(step, weight)
 
 
 def _log_add_exp(node: Node, a: Any, b: Any) -> Tensor:

@@ -8,7 +8,6 @@ __all__ = ["HOSTED", "RANDOM", "REFUSED"]
 
 _INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
 _SPECIAL = "no engine has this function, and no short combination of other ops gives it"
-_SAMPLES = "it reads elements at computed positions; the engine takes fixed indices only (C42)"
 _RUNNING = "it finds the running maximum or minimum along an axis, step by step; the engine has no op for it"
 _ALGEBRA = "it is linear algebra whose steps depend on the data; the engine needs a fixed program"
 
@@ -25,8 +24,6 @@ HOSTED: dict[str, str] = {
     "cumprod": "it multiplies along an axis, step by step; the engine has no op for it",
     "digamma": _SPECIAL,
     "erfinv": _SPECIAL,
-    "grid_sampler_2d": _SAMPLES,
-    "grid_sampler_3d": _SAMPLES,
     "histc": INTEGERS,
     "i0": _SPECIAL,
     "igamma": _SPECIAL,

@@ -22,17 +22,13 @@ from aneforge.frontends.forms import truth
 from aneforge.frontends.importer.importer import Importer
 from aneforge.frontends.importer.language import INTEGERS, Control, Language, Scope
 from aneforge.frontends.pytorch.calls import as_arrays, host_nodes, in_fp16, numbers_of, order_arguments
-from aneforge.frontends.pytorch.deep import Deep
 from aneforge.frontends.pytorch.naming import Names
-from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
+from aneforge.frontends.pytorch.node import Node, graph_shape
 from aneforge.frontends.pytorch.quantised import ENCODES
 from aneforge.frontends.pytorch.rules import (
-    DEEP_RULES,
     HOSTED,
     MOVES,
     REFUSED,
-    activations,
-    elementwise,
     indexing,
     plain_name,
     rule_for,
@@ -41,7 +37,6 @@ from aneforge.frontends.pytorch.sizes import Sizes
 from aneforge.frontends.records import Block, Operation, Ref
 from aneforge.frontends.values import NoForm
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.node import MAX_RANK
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["Torch"]
@@ -68,8 +63,7 @@ class _Call:
 
     @property
     def computed(self) -> bool:
-        leaves = tree_leaves((self.args, self.kwargs), is_leaf=lambda leaf: isinstance(leaf, Deep))
-        return any(isinstance(leaf, (Tensor, Deep)) for leaf in leaves)
+        return any(isinstance(leaf, Tensor) for leaf in tree_leaves((self.args, self.kwargs)))
 
 
 class Torch(Language):
@@ -164,7 +158,7 @@ class Torch(Language):
 
     def _read_number(self, importer: Importer, operation: Operation, op: _Call, scope: Scope) -> list[Any]:
         """Read the only element of a tensor, as a size or an index."""
-        if isinstance(op.args[0], (Tensor, Deep)):
+        if isinstance(op.args[0], Tensor):
             raise LoadError(
                 "a computed number is used as a size or an index; the engine needs fixed ones. Fix the input that it "
                 "comes from (fixed={...}), or index with a tensor or a mask"
@@ -189,7 +183,7 @@ class Torch(Language):
         """Bind the size of a result that a known mask selects; the program leaves it open."""
         masks = [index for index in args[1] if isinstance(index, torch.Tensor) and index.dtype == torch.bool]
         extents = getattr(fx.meta.get("val"), "shape", ())
-        if masks and not any(isinstance(index, (Tensor, Deep)) for index in args[1]):
+        if masks and not any(isinstance(index, Tensor) for index in args[1]):
             count = int(torch.stack([mask.sum() for mask in masks]).max())
             for extent in extents:
                 if self.sizes.value(extent) is None:
@@ -256,7 +250,7 @@ class Torch(Language):
     def _apply_rule(self, op: _Call) -> Any:
         node = op.node
         assert node is not None
-        base, full = plain_name(node.kind)
+        base, _ = plain_name(node.kind)
         operands = op.operands
         if base in REFUSED:
             raise LoadError(REFUSED[base])
@@ -264,8 +258,6 @@ class Torch(Language):
             raise LoadError("complex numbers are not supported; the engine takes real numbers only")
         positional, keyword_only = order_arguments(op.fx.target, op.args, op.kwargs)
         node.options = as_arrays(keyword_only)
-        if any(isinstance(value, Deep) for value, _, _ in operands):
-            return self._apply_deep_rule(node, base, full, positional)
         rule = rule_for(node.kind)
         if rule is not None and base not in HOSTED and base not in indexing.RULES and _computes_floats(node, operands):
             positional = [self._in_fp16(argument) for argument in positional]
@@ -296,24 +288,6 @@ class Torch(Language):
             self.shared["fp16", value.uid] = in_fp16(value)
         return self.shared["fp16", value.uid]
 
-    def _apply_deep_rule(self, node: Node, base: str, full: str, args: Sequence[Any]) -> Any:
-        """Apply an op to an operand of more axes than the engine supports: only movement and elementwise ops work."""
-        rule: Rule | None = DEEP_RULES.get(full) or DEEP_RULES.get(base)
-        arguments = as_arrays(args)
-        if rule is not None:
-            return rule(node, *arguments)
-        deep = [argument for argument in arguments if isinstance(argument, Deep)]
-        pointwise = {**elementwise.RULES, **activations.RULES}
-        function = pointwise.get(full) or pointwise.get(base)
-        one_operand = len(deep) == 1 and not any(
-            isinstance(argument, (Tensor, np.ndarray, list)) for argument in arguments
-        )
-        if function is None or not one_operand:
-            axes = deep[0].ndim if deep else MAX_RANK + 1
-            raise LoadError(f"an operand has {axes} axes; the engine takes at most {MAX_RANK}")
-        result = function(node, *(argument.flat if isinstance(argument, Deep) else argument for argument in arguments))
-        return Deep(result, deep[0].stored, deep[0].order)
-
     def checked(self, op: _Call, place: int, value: Any) -> Any:
         """Return the result of a rule in the shape and type that PyTorch states."""
         node = op.node
@@ -323,11 +297,7 @@ class Torch(Language):
             return torch.from_numpy(np.array(value))
         stated_shape, kind = node.shapes[place], node.dtypes[place]
         if value.shape != graph_shape(stated_shape):
-            if (
-                isinstance(value, Deep)
-                or value.size != math.prod(graph_shape(stated_shape))
-                or len(stated_shape) > MAX_RANK
-            ):
+            if value.size != math.prod(graph_shape(stated_shape)):
                 raise LoadError(
                     f"the result has shape {list(value.shape)}, expected {list(stated_shape)}; please report this bug"
                 )
@@ -335,9 +305,6 @@ class Torch(Language):
         if isinstance(value, Tensor) and (kind == "bool") != (value.dtype == "bool"):
             value = truth(value) if kind == "bool" else value.cast() if value.dtype == "bool" else value
         return value
-
-    def tensor_in(self, value: Any) -> Any:
-        return value.flat if isinstance(value, Deep) else value
 
     def result_label(self, op: _Call, label: str, place: int) -> str:
         node = op.node
@@ -348,10 +315,6 @@ class Torch(Language):
 
     def output_value(self, importer: Importer, place: int, label: str, value: Any) -> tuple[str, Any]:
         """Return a result with the name that the user asked for, or its own name."""
-        if isinstance(value, Deep):
-            raise LoadError(
-                f"{importer.file}: output {place} has {value.ndim} axes; the engine gives at most {MAX_RANK}"
-            )
         if not isinstance(value, Tensor):
             value = np.asarray(numbers_of(value), np.float64)
         name = value.name if isinstance(value, Tensor) else None

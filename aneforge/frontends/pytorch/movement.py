@@ -10,13 +10,12 @@ import numpy as np
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number, broadcast_to, gathered, padded, parts, sliced, truncated, truth
 from aneforge.frontends.forms.pointwise import triangle
-from aneforge.frontends.pytorch.deep import MOST_AXES, Deep
 from aneforge.frontends.pytorch.node import Node, Rule, graph_shape
 from aneforge.frontends.pytorch.values import axes_of, numeric, shaped
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["DEEP_RULES", "RULES", "typed_tensor"]
+__all__ = ["RULES", "typed_tensor"]
 
 
 def typed_tensor(value: Any) -> Tensor:
@@ -144,9 +143,6 @@ def _concat(node: Node, tensors: Sequence[Any], dim: int = 0) -> Tensor:
 def _stack(node: Node, tensors: Sequence[Any], dim: int = 0) -> Any:
     axis = axes_of(dim, len(node.shape))[0]
     part_shape = tuple(1 if i == axis else extent for i, extent in enumerate(node.shape))
-    if len(part_shape) > MOST_AXES:
-        operands = [tensor.reshape(int(np.prod(part_shape[:axis])), 1, -1) for tensor in _as_operands(node, tensors)]
-        return shaped(af.concat(operands, axis=1), node.shape)
     operands = [tensor.reshape(*part_shape) for tensor in _as_operands(node, tensors)]
     return operands[0] if len(operands) == 1 else af.concat(operands, axis=axis)
 
@@ -262,10 +258,6 @@ def _windows(node: Node, x: Any, dim: int, size: int, step: int) -> Any:
     axis = axes_of(dim, tensor.ndim)[0]
     starts = np.arange(0, tensor.shape[axis] - int(size) + 1, int(step))
     places = starts[:, None] + np.arange(int(size))
-    if tensor.ndim + 1 > MOST_AXES:
-        raise LoadError(
-            f"unfold of a tensor of rank {tensor.ndim} is not supported; the rank must be at most {MOST_AXES - 1}"
-        )
     windows = gathered(tensor, axis, places)
     order = [i for i in range(windows.ndim) if i != axis + 1] + [axis + 1]
     return windows.transpose(order)
@@ -321,84 +313,3 @@ RULES: dict[str, Rule] = {
     "tril": _triangle(lower=True),
     "triu": _triangle(lower=False),
 }
-
-
-# The same for tensors of more axes than the engine supports.
-
-
-def _deep_view(node: Node, x: Deep, *_: Any) -> Any:
-    if tuple(extent for extent in x.shape if extent != 1) == tuple(extent for extent in node.shape if extent != 1):
-        order = [axis for axis in range(x.ndim) if x.shape[axis] != 1]
-        if len(node.shape) > MOST_AXES and order == sorted(order) and x.order == tuple(range(x.ndim)):
-            return Deep.of(x.flat, node.shape)
-    return shaped(x.laid_out(), node.shape)
-
-
-def _deep_permute(node: Node, x: Deep, dims: Sequence[int]) -> Deep:
-    return x.permuted([int(axis) % x.ndim for axis in dims])
-
-
-def _deep_transpose(node: Node, x: Deep, first: int, second: int) -> Deep:
-    order = list(range(x.ndim))
-    a, b = int(first) % x.ndim, int(second) % x.ndim
-    order[a], order[b] = order[b], order[a]
-    return x.permuted(order)
-
-
-def _deep_select(node: Node, x: Deep, dim: int, index: int) -> Any:
-    axis = int(dim) % x.ndim
-    place = int(index) % x.shape[axis]
-    return shaped(sliced(x.around(axis), 1, place, place + 1), node.shape)
-
-
-def _deep_slice(node: Node, x: Deep, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    axis = int(dim) % x.ndim
-    extent = x.shape[axis]
-    lines = x.around(axis)
-    return shaped(
-        sliced(lines, 1, int(start or 0), extent if end is None else min(int(end), extent), step), node.shape
-    )
-
-
-def _deep_parts(node: Node, x: Deep, *rest: Any) -> list[Any]:
-    dim = rest[-1] if rest and isinstance(rest[-1], int) else 0
-    axis = int(dim) % x.ndim
-    lines = x.around(axis)
-    sizes = [shape[axis] if len(shape) == x.ndim else 1 for shape in node.shapes]
-    return [shaped(piece, shape) for piece, shape in zip(parts(lines, 1, sizes), node.shapes, strict=True)]
-
-
-def _deep_expand(node: Node, x: Deep, *_: Any) -> Any:
-    """Broadcast one axis after the other."""
-    lead = len(node.shape) - x.ndim
-    shape = (*(1,) * lead, *x.shape)
-    result = Deep.of(x.laid_out(), shape)
-    for axis, (extent, target) in enumerate(zip(shape, node.shape, strict=True)):
-        if extent != target:
-            grown = (*result.shape[:axis], target, *result.shape[axis + 1 :])
-            result = Deep.of(result.around(axis).tile([1, target, 1]), grown)
-    return result
-
-
-def _deep_flip(node: Node, x: Deep, dims: Sequence[int]) -> Any:
-    for dim in dims:
-        x = Deep.of(x.around(int(dim) % x.ndim).reverse([1]), x.shape)
-    return x
-
-
-DEEP_RULES: dict[str, Rule] = {
-    **{
-        name: _deep_view
-        for name, rule in RULES.items()
-        if rule is _view  # every view
-    },
-    **{name: _same for name, rule in RULES.items() if rule is _same},
-    **{name: _deep_permute for name, rule in RULES.items() if rule is _permute},
-    **{name: _deep_transpose for name, rule in RULES.items() if rule is _transpose},
-    **{name: _deep_select for name, rule in RULES.items() if rule is _select},
-    **{name: _deep_slice for name, rule in RULES.items() if rule is _slice},
-    **{name: _deep_parts for name, rule in RULES.items() if rule in (_split, _unbind)},
-    **{name: _deep_expand for name, rule in RULES.items() if rule is _expand},
-    "flip": _deep_flip,
-}
-"""By op, for an operand of more axes than the engine supports."""

@@ -19,10 +19,9 @@ from aneforge.frontends.pytorch import (
     spatial,
 )
 from aneforge.frontends.pytorch.hosted import HOSTED, REFUSED
-from aneforge.frontends.pytorch.movement import DEEP_RULES
 from aneforge.frontends.pytorch.node import Rule
 
-__all__ = ["DEEP_RULES", "HOSTED", "MOVES", "REFUSED", "RULES", "plain_name", "rule_for"]
+__all__ = ["HOSTED", "MOVES", "REFUSED", "RULES", "plain_name", "rule_for"]
 
 _MODULES = (elementwise, activations, products, norms, reductions, spatial, recurrent, quantised, movement, indexing)
 RULES: dict[str, Rule] = {name: rule for room in _MODULES for name, rule in room.RULES.items()}

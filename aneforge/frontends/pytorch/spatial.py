@@ -13,7 +13,7 @@ from aneforge.frontends import LoadError, forms
 from aneforge.frontends.forms import average_pool, max_pool, scaled
 from aneforge.frontends.pytorch.node import Node, Rule
 from aneforge.frontends.pytorch.values import numeric, pair_of
-from aneforge.frontends.values import NoForm, along_axis
+from aneforge.frontends.values import NoForm, along_axis, known
 from aneforge.graph import builders as af
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
@@ -245,6 +245,20 @@ def _fold(node: Node, x: Any, out: Any, size: Any, dilation: Any, padding: Any, 
     return _in_stated_shape(cut, node)
 
 
+_SAMPLING_MODES = ("linear", "nearest", "cubic")
+_SAMPLING_PADS = ("zeros", "border", "reflection")
+
+
+def _grid_sample(
+    node: Node, x: Any, grid: Any, mode: int = 0, padding: int = 0, align_corners: bool = False
+) -> Tensor:
+    """Samples at places that the model fixes; the engine cannot read at computed ones (C42)."""
+    image, places = numeric(x), known(grid, "the grid")
+    return forms.grid_sample(
+        image, places, _SAMPLING_MODES[int(mode)], _SAMPLING_PADS[int(padding)], bool(align_corners)
+    )
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("adaptive_avg_pool1d",), _adaptive_average(1)),
     **dict.fromkeys(("_adaptive_avg_pool2d", "adaptive_avg_pool2d"), _adaptive_average(2)),
@@ -259,6 +273,8 @@ RULES: dict[str, Rule] = {
     "avg_pool3d": _average_pool(3),
     "channel_shuffle": _channel_shuffle,
     "col2im": _fold,
+    "grid_sampler_2d": _grid_sample,
+    "grid_sampler_3d": _grid_sample,
     "im2col": _unfold,
     "max_pool1d": _max_pool(1),
     "max_pool2d": _max_pool(2),

@@ -8,7 +8,6 @@ import numpy as np
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.forms import as_number
-from aneforge.frontends.pytorch.deep import MOST_AXES, Deep
 from aneforge.frontends.pytorch.node import Shape, graph_shape
 from aneforge.graph.tensor import Tensor
 
@@ -26,16 +25,12 @@ def scalar(value: Any) -> float | None:
 
 def numeric(value: Any) -> Tensor:
     """Return an argument as an fp16 tensor; a boolean becomes 0 or 1."""
-    if isinstance(value, Deep):
-        raise LoadError(f"an operand has {len(value.shape)} axes; the engine takes at most {MOST_AXES}")
     return as_number(value)
 
 
-def shaped(x: Tensor, shape: Shape) -> Tensor | Deep:
-    """Return the same elements in another shape of any rank."""
+def shaped(x: Tensor, shape: Shape) -> Tensor:
+    """Return the same elements in another shape."""
     out_shape = graph_shape(shape)
-    if len(out_shape) > MOST_AXES:
-        return Deep.of(x, out_shape)
     return x if x.shape == out_shape else x.reshape(*out_shape)
 
 
