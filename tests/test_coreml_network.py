@@ -118,7 +118,7 @@ def test_other_kinds_of_models_are_one_clear_refusal(tmp_path: Path) -> None:
         coreml.read(place)
     model.pipeline.SetInParent()
     place.write_bytes(model.SerializeToString())
-    with pytest.raises(LoadError, match="pipelines are not supported; save each network"):
+    with pytest.raises(LoadError, match="the pipeline has no stages; save the model again"):
         coreml.read(place)
 
 

@@ -33,8 +33,6 @@ def _without_scale(x: Tensor, scene: Scene) -> tuple[Tensor, float]:
 def _scale_of_keys(node: Tensor, scene: Scene) -> Tensor | None:
     """A product of two computed values, of which the second is scaled: the scale goes to the first."""
     queries, keys = node.inputs
-    if queries.op == "const":
-        return None
     bare, factor = _without_scale(keys, scene)
     return None if factor == 1.0 else _times(queries, factor, scene) @ bare
 

@@ -16,6 +16,10 @@ _BIASED = {"linear": -1, "conv": 1, "conv_transpose": 1}
 """Layers that take a bias, and the axis of their outputs."""
 
 
+_MOST_PRODUCT_AXES = 4  # the rule "products of rank 5" refuses more
+_SMALLEST, _LARGEST = 2.0**-24, 65504.0  # of fp16: a factor beyond them is several products
+
+
 def _nothing(node: Tensor, scene: Scene) -> Tensor | None:
     """A sum with zeros and a product with ones are their other operand."""
     neutral = 0 if node.op == "add" else 1
@@ -57,7 +61,8 @@ def _one_scale(node: Tensor, scene: Scene) -> Tensor | None:
     inner = None if outer is None else scale_of(outer[0])
     if outer is None or inner is None or not scene.is_private(outer[0]):
         return None
-    return scaled(inner[0], inner[1] * outer[1])
+    factor = inner[1] * outer[1]
+    return scaled(inner[0], factor) if _SMALLEST < abs(factor) < _LARGEST else None
 
 
 def _features_norm(node: Tensor, scene: Scene) -> Tensor | None:
@@ -69,10 +74,42 @@ def _features_norm(node: Tensor, scene: Scene) -> Tensor | None:
     return make(node.definition, (rows, *node.inputs[1:]), node.attrs).reshape(*node.shape)
 
 
+def _product_of_few_axes(node: Tensor, scene: Scene) -> Tensor | None:
+    """A product of five axes, which no chip takes, is one of fewer: neighbouring axes of the batch that both factors
+    have are one."""
+    left, right = node.inputs
+    if node.ndim <= _MOST_PRODUCT_AXES or left.ndim != right.ndim:
+        return None
+    batch = [(a, b) for a, b in zip(left.shape[:-2], right.shape[:-2], strict=True) if (a, b) != (1, 1)]
+    merged: list[tuple[int, int]] = []
+    for a, b in batch:
+        if merged and (a == b) == (merged[-1][0] == merged[-1][1]) and a == b:
+            merged[-1] = (merged[-1][0] * a, merged[-1][1] * b)
+        else:
+            merged.append((a, b))
+    if len(merged) > _MOST_PRODUCT_AXES - 2:
+        return None
+    merged = [(1, 1)] * (_MOST_PRODUCT_AXES - 2 - len(merged)) + merged
+    first = left.reshape(*(a for a, _ in merged), *left.shape[-2:])
+    second = right.reshape(*(b for _, b in merged), *right.shape[-2:])
+    return (first @ second).reshape(*node.shape)
+
+
+def _softmax_before_view(node: Tensor, scene: Scene) -> Tensor | None:
+    """A softmax along the last axis of a reshaped tensor that has the same last axis is done before the reshape."""
+    view = node.inputs[0]
+    if view.op != "reshape" or node.attrs["axis"] != node.ndim - 1 or not scene.is_private(view):
+        return None
+    x = view.inputs[0]
+    return x.softmax(-1).reshape(*node.shape) if x.shape[-1] == view.shape[-1] else None
+
+
 PRODUCTS = (
     Rule("nothing-added", ("add", "mul"), _nothing),
     Rule("bias", ("add",), _bias),
     Rule("one-scale", ("mul", "linear_activation", "real_div"), _one_scale),
     Rule("scale-before-moves", ("mul", "linear_activation", "real_div"), _scale_before_moves),
+    Rule("product-of-few-axes", ("matmul",), _product_of_few_axes),
+    Rule("softmax-before-view", ("softmax",), _softmax_before_view),
     Rule("features-norm", ("batch_norm",), _features_norm),
 )

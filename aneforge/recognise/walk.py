@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import make
+from aneforge.graph.ops.leaf import const
+from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
 from aneforge.recognise.rule import Rule, Scene
 from aneforge.recognise.table import RULES
@@ -16,6 +20,7 @@ from aneforge.recognise.table import RULES
 __all__ = ["Recognised", "recognised"]
 
 _MOST_STEPS = 32  # rules that apply to one node, one after another; more would mean that two of them disagree
+_MOST_FIXED = 1 << 20  # elements of a constant that is computed here
 _NEVER_SHARED = ("host", "dropout")
 
 
@@ -66,6 +71,10 @@ class _Walk:
             earlier = self._earliest(current)
             if earlier is not current:
                 return self.scene.stand(earlier, current)
+            if _is_fixed(current):
+                self.counts["constant"] += 1
+                current = self.scene.stand(_constant(current), current)
+                continue
             found = self._first(current)
             if found is None:
                 return current
@@ -102,6 +111,19 @@ class _Walk:
             if result is not None and result is not node:
                 return rule, result
         return None
+
+
+def _is_fixed(node: Tensor) -> bool:
+    """Whether a node computes the same numbers in every run, and few enough to keep them."""
+    if node.definition.leaf or node.dtype != "fp16" or node.op in _NEVER_SHARED or node.size > _MOST_FIXED:
+        return False
+    return all(operand.op == "const" and operand.size <= _MOST_FIXED for operand in node.inputs)
+
+
+def _constant(node: Tensor) -> Tensor:
+    operands = [value_of(operand, []) for operand in node.inputs]
+    with np.errstate(all="ignore"):
+        return const(value_of(node, operands))
 
 
 def _made_since(before: Tensor, result: Tensor) -> list[Tensor]:

@@ -32,21 +32,51 @@ def read_model(file: Path, dims: Mapping[str, int], fixed: Mapping[str, Any], fu
     if not package and not file.is_file():
         raise LoadError(f"{str(file)!r}: no such file; check the path")
     path = specification(file) if package else file
-    model = _parse_model(file, path)
+    return _read_parsed(file, path if package else None, _parse_model(file, path), dims, fixed, function)
+
+
+def _read_parsed(
+    file: Path,
+    path: Path | None,
+    model: Any,
+    dims: Mapping[str, int],
+    fixed: Mapping[str, Any],
+    function: str | None,
+) -> Graph:
+    """A model that is the whole file, or one stage of a pipeline. ``path`` is the specification in a package."""
     kind = model.WhichOneof("Type")
+    if kind in _PIPELINES:
+        from aneforge.frontends.coreml.pipeline import read_pipeline
+
+        pipeline = model.pipeline if kind == "pipeline" else getattr(model, kind).pipeline
+        return read_pipeline(
+            file.name,
+            pipeline,
+            [port.name for port in model.description.output],
+            function,
+            lambda stage: _read_parsed(file, path, stage, _dims_of(stage, dims), _fixed_of(stage, fixed), None),
+        )
     if kind == "mlProgram":
-        return _read_ml_program(file, path if package else None, model, dims, fixed, function)
+        return _read_ml_program(file, path, model, dims, fixed, function)
     if function is not None:
         raise LoadError(f"{file.name}: a {kind} has no functions; leave out function {function!r}")
     if kind in _NETWORKS:
         from aneforge.frontends.coreml.network import read_network
 
         return read_network(file, model, getattr(model, kind), dims, fixed)
-    if kind in _PIPELINES:
-        raise LoadError(
-            f"{file.name}: pipelines are not supported; save each network as a file of its own and load that"
-        )
     raise LoadError(f"{file.name}: a {kind} is not supported; use an ML program or a neural network")
+
+
+def _fixed_of(stage: Any, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """The fixed values of those inputs that a stage has."""
+    names = {port.name for port in stage.description.input}
+    return {name: value for name, value in fixed.items() if name in names}
+
+
+def _dims_of(stage: Any, dims: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a stage may use: those named by one of its inputs."""
+    names = [port.name for port in stage.description.input]
+    return {name: size for name, size in dims.items() if any(name.startswith(f"{port}[") for port in names)}
 
 
 def _parse_model(file: Path, path: Path) -> Any:

@@ -214,7 +214,7 @@ class Torch(Language):
     def fold(self, op: _Call) -> Sequence[Any]:
         """Compute a node of known inputs with the op itself on the CPU."""
         target, args = op.fx.target, op.args
-        if torch.Tag.nondeterministic_seeded in target.tags and "dropout" not in str(target):
+        if _draws(target, args, op.kwargs):
             raise LoadError("it draws new random numbers in every run; make them an input of the model")
         if (
             args
@@ -370,6 +370,17 @@ def _computes_floats(node: Node, operands: Sequence[Operand]) -> bool:
     kinds = [kind for value, kind, _ in operands if isinstance(value, Tensor)]
     mixed = any("float" in kind for kind in kinds)
     return ("float" in node.dtypes[0] and plain_name(node.kind)[0] != "_to_copy") or (mixed and node.gives_bool)
+
+
+def _draws(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call draws random numbers: ops that only may drop elements do not, if nothing is to be dropped."""
+    if torch.Tag.nondeterministic_seeded not in target.tags or "dropout" in str(target).split(".")[1]:
+        return False
+    for place, argument in enumerate(target._schema.arguments):
+        if argument.name == "dropout_p":
+            given = args[place] if place < len(args) else kwargs.get("dropout_p", argument.default_value)
+            return bool(given)
+    return True
 
 
 def _why_on_host(base: str, node: Node, operands: Sequence[Operand]) -> str | None:
