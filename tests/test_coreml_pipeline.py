@@ -33,6 +33,10 @@ def pipeline(folder, *stages):
     return path
 
 
+def two_stages(folder):
+    return pipeline(folder, stage(folder, mb.relu, "image", "middle"), stage(folder, mb.sigmoid, "middle", "score"))
+
+
 def test_stages_that_are_networks_are_one_graph(tmp_path):
     path = pipeline(
         tmp_path, stage(tmp_path, mb.relu, "image", "middle"), stage(tmp_path, mb.sigmoid, "middle", "score")
@@ -50,7 +54,7 @@ def test_one_stage_can_be_chosen(tmp_path, which):
         tmp_path, stage(tmp_path, mb.relu, "image", "middle"), stage(tmp_path, mb.sigmoid, "middle", "score")
     )
     assert [node.op for node in af.load(path, function=which).operations] == ["sigmoid"]
-    with pytest.raises(LoadError, match="no stage 'third'; choose one: 'first' .mlProgram., 'second'"):
+    with pytest.raises(LoadError, match=r"no stage 'third'; choose one: 'first' \(mlProgram\), 'second'"):
         af.load(path, function="third")
 
 

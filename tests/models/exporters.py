@@ -2,7 +2,8 @@
 """One architecture written to files by every exporter: ``python tests/models/exporters.py OUT NAME...``.
 
 Each architecture gets a folder with ``example.npz`` (the inputs, the outputs in float32, and in half precision where
-PyTorch can run it), and one file an exporter: ``exported.pt2``, ``script.onnx``, ``dynamo.onnx``, ``coreml.mlpackage``.
+PyTorch can run it), and a file of each exporter: ``exported.pt2``, ``script.onnx``, ``dynamo.onnx`` and
+``coreml.mlpackage``.
 An exporter that fails leaves ``EXPORTER.failed`` with its message.
 """
 
@@ -112,7 +113,7 @@ def write_all(name: str, folder: Path, wanted: tuple[str, ...] = tuple(FORMATS))
     arrays = {f"input{number}": x.numpy() for number, x in enumerate(inputs)}
     arrays |= {f"output{number}": x.numpy() for number, x in enumerate(outputs)}
     arrays |= {f"half{number}": x.numpy() for number, x in enumerate(halves or ())}
-    np.savez(folder / "example.npz", **arrays)
+    np.savez(folder / "example.npz", allow_pickle=False, **arrays)
     for kind in wanted:
         path = folder / FORMATS[kind]
         if path.exists():
@@ -150,6 +151,7 @@ def _coreml(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) -> 
     converted = ct.convert(
         traced, inputs=types, minimum_deployment_target=ct.target.iOS18, compute_precision=ct.precision.FLOAT16
     )
+    assert converted is not None
     converted.save(str(path))  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -390,7 +390,7 @@ REFUSALS: dict[str, tuple[Callable[..., Any], torch.Tensor, str]] = {
     "complex numbers": (lambda m, x: torch.fft.rfft(x).abs(), torch.randn(4), r"complex numbers"),
     "random numbers": (lambda m, x: x + torch.randn(4), torch.randn(4), r"randn.*random numbers"),
     "random numbers like": (lambda m, x: x + torch.rand_like(x), torch.randn(4), r"rand.*random numbers"),
-    "rank 6": (lambda m, x: x.view(2, 2, 2, 2, 2, 2).sum(3), torch.randn(64), r"sum.*6 axes"),
+    "an output of six axes": (lambda m, x: x.view(2, 2, 2, 2, 2, 2).relu(), torch.randn(64), r"relu.*6 axes.*Reshape"),
     "a number beyond fp16": (lambda m, x: x + torch.tensor([7e4, 0.0]), torch.randn(2), r"fp16"),
     "a sign of complex": (lambda m, x: torch.view_as_complex(x.view(2, 2)).real, torch.randn(4), "complex numbers"),
     "no rule": (

@@ -32,9 +32,10 @@ def read_pipeline(
         raise LoadError(f"{file}: the pipeline has no stages; save the model again")
     others = [label for label, model in zip(labels, models, strict=True) if model.WhichOneof("Type") not in _READ]
     if others:
+        usable = next((label for label in labels if label not in others), "0")
         raise LoadError(
             f"{file}: the pipeline has a stage that is not a network ({others[0]!r}), which no engine runs. "
-            f"Load one stage: af.load(..., function={next((label for label in labels if label not in others), '0')!r}); "
+            f"Load one stage: af.load(..., function={usable!r}); "
             f"the stages are {listed}"
         )
     return _joined(file, [read(model) for model in models], outputs)
