@@ -182,13 +182,28 @@ def _offset(node: Tensor, scene: Scene) -> Tensor | None:
     return None
 
 
+def _batch_norm(node: Tensor, scene: Scene) -> Tensor | None:
+    """A batch norm behind a norm of channels that has no gains yet is its gain and its offset: converters join the two
+    into one."""
+    norm, *vectors = node.inputs
+    if norm.op not in ("group_norm", "channel_layer_norm", "instance_norm") or not scene.is_private(norm):
+        return None
+    if not _has_no_gains(norm) or any(vector.weight is None for vector in vectors):
+        return None
+    gamma, beta, mean, variance = (
+        np.asarray(vector.weight.array, np.float64).reshape(-1) for vector in vectors if vector.weight is not None
+    )
+    gain = gamma / np.sqrt(variance + float(node.attrs["eps"]))
+    return _with_vectors(norm, gain, beta - mean * gain)
+
+
 def _with_vectors(norm: Tensor, gamma: np.ndarray | None, beta: np.ndarray | None) -> Tensor:
     operands = list(norm.inputs)
     if gamma is not None:
         operands[1] = af.const(gamma)
     if beta is not None:
         operands[2] = af.const(beta)
-    return make(norm.definition, operands, norm.attrs)
+    return make(norm.definition, operands, norm.attrs, name=norm.name)
 
 
 NORMS = (
@@ -197,4 +212,5 @@ NORMS = (
     Rule("norm", ("real_div", "mul"), _norm),
     Rule("norm-gain", ("mul",), _gain),
     Rule("norm-offset", ("add",), _offset),
+    Rule("norm-batch-norm", ("batch_norm",), _batch_norm),
 )

@@ -42,7 +42,7 @@ def _bias(node: Tensor, scene: Scene) -> Tensor | None:
         shape = (*(1,) * (layer.ndim - constant.ndim), *constant.shape)
         if shape[axis] == layer.shape[axis] == constant.weight.size:
             bias = const(np.asarray(constant.weight.array).reshape(-1))
-            return make(layer.definition, (*layer.inputs, bias), layer.attrs)
+            return make(layer.definition, (*layer.inputs, bias), layer.attrs, name=layer.name)
     return None
 
 

@@ -66,7 +66,7 @@ class _Walk:
 
     def _settled(self, node: Tensor, current: Tensor) -> Tensor:
         """What stands for a node: the rules are applied to it, and to every node that they make on the way, operands
-        first, until none fits. The last one carries the name of the node."""
+        first, until none fits. The last one carries the name of the node, unless a rule chose one."""
         for _ in range(_MOST_STEPS):
             earlier = self._earliest(current)
             if earlier is not current:
@@ -92,7 +92,7 @@ class _Walk:
             changed = any(new is not old for new, old in zip(operands, made.inputs, strict=True))
             inner = _copy(made, operands, None) if changed else made
             if made is result:
-                inner.name = node.name
+                inner.name = made.name or node.name
                 return inner
             settled[made.uid] = inner if inner.definition.leaf else self._settled(node, inner)
         return result
