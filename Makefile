@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test test-torch test-long test-search lint types docs docs-models bench bench-peer clean
+.PHONY: demo tour test test-torch test-models test-long test-search lint types docs docs-models bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -51,6 +51,20 @@ test: lint types
 test-torch: $(VENV)/.installed-torch
 	$(BIN)/python -m pytest -n 2 tests/torch
 
+# Whole networks of other libraries through every exporter: an environment of its own, some gigabytes of files, an hour.
+# MODELS=all takes every architecture of the catalogue. torchvision comes without its compiled part, which nobody needs.
+MODELS ?=
+$(VENV)-models/.installed: pyproject.toml
+	test -d $(VENV)-models || $(PYTHON) -m venv $(VENV)-models
+	$(VENV)-models/bin/python -m pip --disable-pip-version-check --quiet install '$(TORCH)'
+	$(VENV)-models/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[models]'
+	$(VENV)-models/bin/python -m pip --disable-pip-version-check --quiet install --no-deps $(VISION)
+	@touch $@
+
+VISION ?= torchvision==0.28.0 timm==1.0.30 transformers==5.22.2 diffusers==0.42.1 ultralytics==8.4.190
+test-models: $(VENV)-models/.installed
+	ANEFORGE_MODELS=$(MODELS) $(VENV)-models/bin/python -m pytest -n 2 tests/models
+
 # Measured facts on large tensors, and a soak that looks for two answers: minutes, not seconds.
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py tests/test_docs_demo.py
@@ -92,4 +106,4 @@ bench-peer: $(VENV)/.installed
 	$(BIN)/python bench/gate.py --peer $(CURDIR)/$(VENV)-peer/bin/python
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-models .models .pytest_cache .ruff_cache .hypothesis dist
