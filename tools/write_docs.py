@@ -39,6 +39,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/rules.md": generated(rules),
     "reference/operations.md": generated(ops.operations),
     "reference/rewrites.md": generated(ops.rewrites),
+    "reference/spellings.md": generated(ops.spellings),
     "reference/passes.md": generated(ops.passes),
     "reference/coreml.md": generated(formats.coreml),
     "reference/pictures/roofline.svg": pictures.roofline_picture,

@@ -1,4 +1,4 @@
-"""The pages of the operations, of their rewrites and of the passes."""
+"""The pages of the operations, of their spellings and rewrites, and of the passes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.graph import definitions
+from aneforge.recognise.table import ALL_RULES
 from aneforge.targets import op_routes
 from aneforge.targets.assumed import fact_label
 from aneforge.targets.families import Family
 
-__all__ = ["operations", "passes", "rewrites"]
+__all__ = ["operations", "passes", "rewrites", "spellings"]
 
 
 def operations() -> str:
@@ -60,6 +61,23 @@ def rewrites() -> str:
     for row in REWRITES.values():
         cells = [f"`{row.op}`", f"`{row.name}`", fact_label(row.because), f"`{row.run_by}`", row.into, str(row.bound)]
         parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(parts) + "\n"
+
+
+def spellings() -> str:
+    parts = [
+        "# Spellings that are recognised",
+        "",
+        "Exporters write the same layer in many ways. Every model file becomes a graph in one spelling, whatever its",
+        "format, before anything else looks at it: `aneforge/recognise/table.py` holds the rules. A graph that is",
+        "written in Python, or read from a netplist, stays as it is.",
+        "",
+        "| rule | ends in | what it does |",
+        "| --- | --- | --- |",
+    ]
+    for rule in ALL_RULES:
+        ends = ", ".join(f"`{end}`" for end in rule.ends)
+        parts.append(f"| `{rule.name}` | {ends} | {rule.doc} |".replace("|x|", "\\|x\\|"))
     return "\n".join(parts) + "\n"
 
 
