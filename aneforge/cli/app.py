@@ -19,6 +19,7 @@ from aneforge.cli.options import (
     AModel,
     AsJson,
     Dims,
+    Everything,
     Function,
     GroupedCommands,
     Input,
@@ -221,18 +222,21 @@ def check(
     route: Annotated[
         str, typer.Option(help="How the program reaches a chip: conversion, or direct (authored layers; below A13).")
     ] = "conversion",
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
     """Show what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
 
+    A chip that runs the model in part says how much of it, and fails, since it refuses some: --fail-on none allows it.
     Examples:  aneforge check model.onnx --target all   |   aneforge check net.py:out --target m1 --fail-on reject,risk
     """
     from aneforge.cli import check as command
     from aneforge.cli.model_file import ModelFile
 
-    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, fail_on, as_json, route))
+    file = ModelFile(model, dim or (), function)
+    raise typer.Exit(command.run(file, target, fail_on, as_json, route, everything))
 
 
 @_command(CHECK)
@@ -242,6 +246,7 @@ def partition(
     by: Annotated[
         str, typer.Option(help="rules: all that is eligible; placement: what Core ML would likely choose.")
     ] = "rules",
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -253,7 +258,7 @@ def partition(
     from aneforge.cli import partition as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, by, as_json)
+    command.run(ModelFile(model, dim or (), function), target, by, as_json, everything)
 
 
 @_command(CHECK)
@@ -490,18 +495,20 @@ def estimate(
     layers: Annotated[bool, typer.Option(help="Also show the slowest layers, and what bounds them.")] = False,
     basis: Annotated[bool, typer.Option(help="Also show the constants behind the figures, with evidence.")] = False,
     vendor: Annotated[bool, typer.Option(help="Also show the time by the compiler's own published model.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show every layer.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
     """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
 
+    A model that is not on the engine whole is timed in parts: regions of the engine, crossings, the host as a band.
     Examples:  aneforge estimate model.onnx --target all   |   aneforge estimate net.py --target m1 --layers
     """
     from aneforge.cli import estimate as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json)
+    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json, everything)
 
 
 @_command(MEASURE)

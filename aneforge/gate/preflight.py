@@ -17,11 +17,13 @@ from aneforge.compiler.legal.check import check_reads, judgements, program_route
 from aneforge.compiler.legal.judge import Finding, judge
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
+from aneforge.compiler.refusal import Refusal
 from aneforge.errors import ArgumentError
 from aneforge.gate.outcome import Outcome, outcomes
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.views import is_integer_view
 from aneforge.output.by_chip import ByChip
 from aneforge.targets import Family, Target, op_routes
 from aneforge.targets import target as find_target
@@ -173,6 +175,11 @@ class Preflight:
         """By which the program would reach the chip: ``conversion`` or ``direct``."""
 
     @property
+    def refusals(self) -> Mapping[str, Refusal]:
+        """Everything that the compiler's first phases refuse, by node."""
+        return self._outcome.refusals
+
+    @property
     def family(self) -> Family | None:
         return self.target.family5
 
@@ -187,6 +194,8 @@ class Preflight:
                 if name in placed:
                     lists["risk"].append(self._report(node, "risk", placed[name]))
                 continue
+            if is_integer_view(node):
+                continue  # the host does it where it hands integers over; nothing is computed
             report = self._judged(node, name, own.get(name, ()))
             lists["oversize" if report.oversize else report.status].append(report)
             if name in placed and report.status != "reject":
