@@ -87,9 +87,7 @@ class Check(ByChip[Preflight]):
             return {}
         operations = self._operations
         targets = {result.target.name: result for result in refusing.values()}
-        refused = {
-            name: refused_nodes(operations, result.refusals, result.target) for name, result in targets.items()
-        }
+        refused = {name: refused_nodes(operations, result.refusals, result.target) for name, result in targets.items()}
         splits = split_for(operations, [result.target for result in targets.values()], refused, route=self.route)
         return {name: splits[result.target.name] for name, result in refusing.items()}
 
@@ -107,7 +105,9 @@ class Check(ByChip[Preflight]):
 
     def text(self, paint: Paint = str, everything: bool = False) -> str:
         """The report as text; ``paint`` colours the word for an outcome, ``everything`` lists each node."""
-        count = f"{len(self._operations.counted)} operations, {len(self.graph.weights)} stored weights{self._by_route()}"
+        count = (
+            f"{len(self._operations.counted)} operations, {len(self.graph.weights)} stored weights{self._by_route()}"
+        )
         parts = [f"{count}\n\n{self._table()}", *self._reasons(paint, everything)]
         if any(verdict.startswith("in part") for verdict in self.verdicts.values()):
             parts.append("in part: aneforge partition shows which ops run where, aneforge estimate how long it takes")

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
-from aneforge.cost.estimate import DEFAULT_SCOPE, Estimate, warn_if_at_floor
+from aneforge.cost.estimate import DEFAULT_SCOPE, Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError, ArgumentError, UnavailableError
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
-from aneforge.output.grouped import first_of, more, some, wrapped
+from aneforge.output.grouped import first_of, more, short, some, wrapped
 from aneforge.regions.partition import Partition, partition_for, partitions_for
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
@@ -67,14 +67,10 @@ def estimate_all(
     """
     chips = chips_of(target, DEFAULT_CHIPS["estimate"])
     splits = partitions_for(graph_of(model, dims, function), chips)
-    refused = {name: _nothing_runs(split) for name, split in splits.items() if not _runs(split)}
+    refused = {name: _nothing_runs(split) for name, split in splits.items() if not split.runs}
     running = {name: split for name, split in splits.items() if name not in refused}
     estimates = {name: split.estimate(scope) for name, split in running.items()}
     return Estimates(tuple(chips), estimates, refused, _vendor_us(running) if vendor else None)
-
-
-def _runs(split: Partition) -> bool:
-    return split.cut.untouched or split.useful
 
 
 def _nothing_runs(split: Partition) -> AneforgeError:
@@ -174,15 +170,20 @@ def _whole(us: float | None) -> str:
 def _basis_text(name: str, estimate: Estimate) -> str:
     facts = sorted(estimate.basis.evidence.items())
     rows = [(key, f"{fact.value:g}", fact.label(), fact.note or "published") for key, fact in facts]
-    return f"{wrapped(f'{chip_label(name)}: {estimate.basis.rule}')}\n{text.columns(('constant', 'value', 'evidence', 'why'), rows)}"
+    table = text.columns(("constant", "value", "evidence", "why"), rows, fit=True)
+    return "\n".join([wrapped(f"{chip_label(name)}: {estimate.basis.rule}"), table])
 
 
 def _layers_text(name: str, estimate: Estimate, everything: bool = False) -> str:
     layers = estimate.layers if everything else sorted(estimate.layers, key=lambda layer: -layer.us)
     rows = [
-        (one.number, one.op, f"{one.us:.1f}", one.bound, f"{one.rate / 1e6:.2f}", some(one.sources, 2))
+        (one.number, one.op, f"{one.us:.1f}", one.bound, f"{one.rate / 1e6:.2f}", _sources(one))
         for one in first_of(layers, _LAYERS, everything)
     ]
-    table = text.columns(("layer", "op", "us", "bound", "TFLOP/s", "from"), rows)
+    table = text.columns(("layer", "op", "us", "bound", "TFLOP/s", "from"), rows, fit=True)
     head = "all layers" if everything else "the layers that take longest"
     return "\n".join([f"{chip_label(name)}, {head}:", table, *more(len(layers), _LAYERS, "layers", everything)])
+
+
+def _sources(layer: LayerEstimate) -> str:
+    return some([short(source) for source in layer.sources], 2)

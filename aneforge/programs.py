@@ -19,7 +19,7 @@ from aneforge.output.grouped import WIDTH, wrapped
 from aneforge.regions.listing import host_reasons
 from aneforge.regions.partition import Partition, partitions_for
 from aneforge.targets.assumed import fact_label
-from aneforge.targets.names import chip_label, chip_labels, with_label
+from aneforge.targets.names import chip_labels, with_label
 from aneforge.targets.names import target as find_target
 
 __all__ = ["Programs", "compile_all", "program_text", "regions_text", "write_regions"]
@@ -177,7 +177,10 @@ def _regions_json(split: Partition) -> dict[str, Any]:
 
 def write_regions(split: Partition, folder: str | Path) -> Sequence[str]:
     """A build for each engine region in a numbered folder, with the partition beside them; the folders' names."""
-    contents = {"partition.txt": f"{split.text(everything=True)}\n", "partition.json": f"{text.as_json(split.to_json())}\n"}
+    contents = {
+        "partition.txt": f"{split.text(everything=True)}\n",
+        "partition.json": f"{text.as_json(split.to_json())}\n",
+    }
     folders = []
     for number, program in split.programs.items():
         folders.append(f"region-{number}")

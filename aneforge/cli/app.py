@@ -268,6 +268,7 @@ def risks(
     max_abs: MaxAbs = None,
     inputs: Input = None,
     out: Annotated[str | None, out_option("Write the graph with the safe rewrites, NAME.aneforge.")] = None,
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -280,7 +281,7 @@ def risks(
     from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, inputs, out, as_json):
+    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, inputs, out, as_json, everything):
         raise typer.Exit(1)
 
 
@@ -290,6 +291,7 @@ def diverges(
     target: Annotated[str, _chips("Two chips or more; the first is the reference")] = DEFAULT_CHIPS["diverges"],
     max_abs: MaxAbs = None,
     inputs: Input = None,
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -304,7 +306,7 @@ def diverges(
     from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run_diverges(ModelFile(model, dim or (), function), target, max_abs, inputs, as_json)
+    command.run_diverges(ModelFile(model, dim or (), function), target, max_abs, inputs, as_json, everything)
 
 
 # Compile.
@@ -395,6 +397,7 @@ def tune(
         float | None, typer.Option(help="Allow compressed weights up to this relative error (default: none).")
     ] = None,
     out: Annotated[str | None, out_option("Write the chosen graph, which other commands read.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also list the candidates that were not tried.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -409,7 +412,7 @@ def tune(
     from aneforge.cli.model_file import ModelFile
 
     file = ModelFile(model, dim or (), function)
-    command.run(file, target, budget, target_error, out, as_json, say.voice().verbose)
+    command.run(file, target, budget, target_error, out, as_json, say.voice().verbose, everything)
 
 
 # Run.

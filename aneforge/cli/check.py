@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from aneforge.checking import check
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
-from aneforge.checking import check
 from aneforge.output import text
 
 COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "decompose": "cyan"}

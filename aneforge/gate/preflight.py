@@ -33,7 +33,16 @@ from aneforge.targets.families import as_family
 from aneforge.targets.names import newest_below_the_floor
 from aneforge.targets.ops import ROUTES, lowered_to
 
-__all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all", "preflights"]
+__all__ = [
+    "STATUSES",
+    "OpReport",
+    "Preflight",
+    "PreflightAll",
+    "preflight",
+    "preflight_all",
+    "preflights",
+    "refuse_constant",
+]
 
 STATUSES = ("native", "decompose", "reject", "oversize", "risk")
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
@@ -328,12 +337,17 @@ def preflight_all(out: Source, target: Chips = "all", route: str | None = _CONVE
     return PreflightAll(preflights(graph_of(out), chips_of(target, "all"), route))
 
 
+def refuse_constant(graph: Graph) -> None:
+    """Refuse a graph that no chip has anything to do with."""
+    if not graph.inputs and not graph.parameters:
+        raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
+
+
 def preflights(graph: Graph, chips: Mapping[str, Target], route: str | None) -> dict[str, Preflight]:
     """The report of each chip by its name. The chips share the work."""
     if route is not None and route not in ROUTES:
         raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
-    if not graph.inputs and not graph.parameters:
-        raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
+    refuse_constant(graph)
     targets = list({chip.name: chip for chip in chips.values()}.values())
     results = outcomes(graph, targets, route)
     names = graph.names()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["is_integer_view", "moves_only", "plain_name"]
+__all__ = ["hands_on", "is_integer_view", "moves_only", "plain_name"]
 
 _MOVES = frozenset(
     (
@@ -16,12 +16,25 @@ _MOVES = frozenset(
 )
 """Names that graphs and the languages of model files have for ops that move numbers."""
 
+_PICKS = frozenset(
+    (
+        *("gather", "gather_nd", "embedding", "index", "index_select", "take", "gatherelements", "gathernd"),
+        *("sort", "topk", "reverse", "flip", "roll"),
+    )
+)
+"""Ops that give some of the numbers that they read, as these are."""
+
 _CASTS = frozenset(("cast", "to", "to_copy", "convert_element_type", "int", "long", "type_as"))
 
 
 def moves_only(node: Tensor) -> bool:
     """Whether an op hands on the numbers that it reads, in another order or shape."""
     return plain_name(node) in _MOVES
+
+
+def hands_on(node: Tensor) -> bool:
+    """Whether every number that an op gives is one that it reads."""
+    return plain_name(node) in _MOVES or plain_name(node) in _PICKS
 
 
 def is_integer_view(node: Tensor) -> bool:

@@ -10,11 +10,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from aneforge.errors import shown
+from aneforge.output.text import WIDTH
 
-__all__ = ["WIDTH", "first_of", "grouped", "more", "some", "wrapped"]
-
-WIDTH = 100
-"""Columns that a line of a report takes at most."""
+__all__ = ["WIDTH", "first_of", "grouped", "more", "short", "some", "wrapped"]
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -37,6 +35,11 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """The first names, and how many there are beside them."""
     listed = ", ".join(names[:most])
     return f"{listed} and {len(names) - most:,} more" if len(names) > most else listed
+
+
+def short(name: str, most: int = 40) -> str:
+    """The end of a long name: exporters put the path in front."""
+    return name if len(name) <= most else f"...{name[3 - most :]}"
 
 
 def first_of(items: Sequence[Item], most: int, everything: bool = False) -> Sequence[Item]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aneforge.output.grouped import first_of, grouped, more, some, wrapped
+from aneforge.output.grouped import first_of, grouped, more, short, some, wrapped
 from aneforge.output.text import columns
 from aneforge.regions.placement import fixed_costs
 from aneforge.targets.names import chip_label, with_label
@@ -46,7 +46,9 @@ def host_reasons(partition: Partition, everything: bool = False, label: str | No
     chip = label or chip_label(partition.target.name)
     listed = list(partition.reasons.items())
     if everything:
-        return [wrapped(f"{partition.names[uid]}: {with_label(why, partition.target, chip)}", "  ") for uid, why in listed]
+        return [
+            wrapped(f"{partition.names[uid]}: {with_label(why, partition.target, chip)}", "  ") for uid, why in listed
+        ]
     blocks = grouped(listed, lambda entry: _kind(partition, entry[0]))
     lines = []
     for entries in list(blocks.values())[:_MOST]:
@@ -84,23 +86,19 @@ def _row(partition: Partition, region: Region) -> tuple[object, ...]:
 
 def _crossing(crossing: Crossing) -> tuple[str, ...]:
     kind = f"{crossing.tensor.dtype}{list(crossing.tensor.shape)}"
-    return _short(crossing.name), kind, f"{crossing.bytes:,}", _way(crossing.source, crossing.readers)
+    return short(crossing.name, _NAME), kind, f"{crossing.bytes:,}", _way(crossing.source, crossing.readers)
 
 
 def _names(partition: Partition, tensors: tuple[Tensor, ...]) -> str:
     """What a region reads or gives; of a view of an input, the input."""
-    views = partition.cut.operations.port_views
-    named = []
-    for tensor in tensors:
-        while tensor.uid in views:
-            tensor = tensor.inputs[0]
-        named.append(_short(partition.names[tensor.uid]))
-    return some(list(dict.fromkeys(named)), 1)
+    named = dict.fromkeys(short(partition.names[_behind_views(partition, tensor).uid], _NAME) for tensor in tensors)
+    return some(list(named), 1)
 
 
-def _short(name: str) -> str:
-    """The end of a long name: exporters put the path in front."""
-    return name if len(name) <= _NAME else f"...{name[3 - _NAME :]}"
+def _behind_views(partition: Partition, tensor: Tensor) -> Tensor:
+    while tensor.uid in partition.cut.operations.port_views:
+        tensor = tensor.inputs[0]
+    return tensor
 
 
 def _way(source: Region, readers: tuple[Region, ...]) -> str:

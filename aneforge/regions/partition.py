@@ -38,7 +38,16 @@ from aneforge.regions.split import ENGINE, HOST, Crossing, Region
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
-__all__ = ["WAYS", "Partition", "Partitions", "partition", "partition_for", "partitions_for", "split_for"]
+__all__ = [
+    "WAYS",
+    "Partition",
+    "Partitions",
+    "common_partitions",
+    "partition",
+    "partition_for",
+    "partitions_for",
+    "split_for",
+]
 
 WAYS = {
     "rules": "every op that the rules allow is on the engine",
@@ -81,6 +90,11 @@ class Partition:
     def useful(self) -> bool:
         """Whether the engine computes anything, and does not only move numbers."""
         return any(self.device_of[node.uid] == ENGINE and not moves_only(node) for node in self.cut.operations.counted)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the engine has a part in it: the whole model, or some of its ops."""
+        return self.cut.untouched or self.useful
 
     @property
     def verdict(self) -> str:
@@ -275,6 +289,18 @@ def partitions_for(
 def partition_for(graph: Graph, chip: Target, by: str = "rules") -> Partition:
     """The partition of one chip."""
     return partitions_for(graph, {chip.name: chip}, by)[chip.name]
+
+
+def common_partitions(graph: Graph, chips: Sequence[Target]) -> dict[str, Partition]:
+    """The partitions of several chips by target name, cut alike: what one of them refuses is on the host for all."""
+    splits = partitions_for(graph, {chip.name: chip for chip in chips})
+    while len({frozenset(split.refusals) for split in splits.values()}) > 1:
+        together: Refusals = {}
+        for split in splits.values():
+            together |= split.refusals
+        operations = Operations(graph)
+        splits = split_for(operations, chips, {chip.name: together for chip in chips})
+    return splits
 
 
 def split_for(

@@ -11,7 +11,16 @@ from aneforge.regions.cut import Cut, Operations
 from aneforge.regions.split import ENGINE, Region
 from aneforge.targets.chip import Target
 
-__all__ = ["IDLE", "Checked", "Refusals", "idle_regions", "refused_in_regions", "refused_in_whole", "refused_nodes", "sentence"]
+__all__ = [
+    "IDLE",
+    "Checked",
+    "Refusals",
+    "idle_regions",
+    "refused_in_regions",
+    "refused_in_whole",
+    "refused_nodes",
+    "sentence",
+]
 
 Refusals = dict[int, Refusal]
 """By the node that is refused."""

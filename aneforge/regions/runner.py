@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,11 +12,13 @@ from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
 from aneforge.ports import check_bytes
+from aneforge.regions.cut import Cut, Operations
 from aneforge.regions.partition import Partition
-from aneforge.regions.split import HOST, Region
-from aneforge.sim.executor import Run
+from aneforge.regions.split import ENGINE, HOST, Region
+from aneforge.sim.executor import Run, TraceEntry
+from aneforge.sim.nodes import NodeValues, node_order
 
-__all__ = ["RegionsRun", "Runner"]
+__all__ = ["RegionValues", "RegionsRun", "Runner", "value_order"]
 
 
 @dataclass
@@ -29,6 +31,25 @@ class RegionsRun:
     """What the simulator gave for each engine region, by number."""
     host: dict[str, np.ndarray] = field(default_factory=dict)
     """What the host computed, by node."""
+
+    layers: dict[int, int] = field(default_factory=dict)
+    """How many layers of earlier regions come before those of a region: layers are numbered through all of them."""
+
+    @property
+    def trace(self) -> list[TraceEntry]:
+        """Every op of every layer of the engine, where it was asked for."""
+        return [self._placed(number, entry) for number, run in self.engine.items() for entry in run.trace]
+
+    @property
+    def first_non_finite(self) -> TraceEntry | None:
+        for number, run in self.engine.items():
+            if run.first_non_finite is not None:
+                return self._placed(number, run.first_non_finite)
+        return None
+
+    def _placed(self, number: int, entry: TraceEntry) -> TraceEntry:
+        before = self.layers.get(number, 0)
+        return replace(entry, layer=entry.layer + before) if before else entry
 
     @property
     def fidelity(self) -> dict[str, int]:
@@ -45,6 +66,26 @@ class Runner:
 
     def __init__(self, partition: Partition, models: Mapping[int, Model]) -> None:
         self.partition, self.models = partition, models
+
+    @classmethod
+    def of_model(cls, model: Model) -> Runner:
+        """What runs a compiled model: the one region of a graph that a chip takes whole."""
+        operations = Operations(model.graph)
+        cut = Cut(operations, {node.uid: ENGINE for node in operations.placed}, model.route)
+        cut.compiled_already(model.target, model.program)
+        return cls(Partition(cut, model.target, "rules", {}), {0: model})
+
+    def run_each(self, samples: Iterable[Mapping[str, np.ndarray]]) -> Iterator[RegionsRun]:
+        """One run for each sample, in order; of one program several are under way where there are CPUs for them."""
+        if not self.partition.cut.untouched:
+            yield from map(self.run, samples)
+            return
+        feeds: dict[str, list[np.ndarray]] = {}
+        for sample in samples:
+            for name, array in sample.items():
+                feeds.setdefault(name, []).append(np.asarray(array))
+        for done in self.models[0].batch({name: np.stack(arrays) for name, arrays in feeds.items()}):
+            yield RegionsRun(done.outputs, {0: done})
 
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> RegionsRun:
         """All regions on inputs by name; ``trace`` keeps what every op of the engine gave."""
@@ -82,6 +123,7 @@ class Runner:
         names = self.partition.names
         fed = {names[port.uid]: values[port.uid] for port in region.inputs if port.uid in values}
         run = self.models[region.number].run(fed, trace)
+        done.layers[region.number] = sum(len(self.models[number].program.layers) for number in done.engine)
         done.engine[region.number] = run
         for output in region.outputs:
             value = run.outputs[names[output.uid]]
@@ -104,3 +146,44 @@ def _operand(operand: Tensor, values: Mapping[int, np.ndarray]) -> np.ndarray:
 
 def _result(output: Tensor, values: Mapping[int, np.ndarray]) -> np.ndarray:
     return values[output.uid] if output.uid in values else value_of(output, [])
+
+
+def value_order(split: Partition) -> dict[str, int]:
+    """The nodes whose value a run has, in the order of the regions, each with its place in that order."""
+    order: dict[str, int] = {}
+    start = 0
+    for region in split.regions:
+        if region.device == HOST:
+            for node in region.nodes:
+                order.setdefault(split.names[node.uid], start)
+                start += 1
+            continue
+        program = split.programs[region.number]
+        for name, place in node_order(program).items():
+            order.setdefault(name, start + place)
+        start += len(program.module.ops)
+    return order
+
+
+class RegionValues(Mapping[str, np.ndarray]):
+    """What each node gave in a run with a trace: fp16 or truth values, in the user's shapes. Of a tensor that crosses
+    it is what the region gave that made it."""
+
+    def __init__(self, split: Partition, run: RegionsRun) -> None:
+        self._home: dict[str, Mapping[str, np.ndarray]] = {}
+        for name in run.host:
+            self._home[name] = run.host
+        for number, done in run.engine.items():
+            values = NodeValues(split.programs[number], done)
+            for name in values:
+                self._home.setdefault(name, values)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        value = self._home[name][name]
+        return value if value.dtype in (np.float16, np.bool_) else value.astype(np.float16)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._home)
+
+    def __len__(self) -> int:
+        return len(self._home)

@@ -87,9 +87,7 @@ def _segments(estimate: Estimate, colours: Mapping[str, str]) -> list[_Segment]:
     return listed
 
 
-def _program_segments(
-    estimate: Estimate, colours: Mapping[str, str], start: float, name: str
-) -> Iterator[_Segment]:
+def _program_segments(estimate: Estimate, colours: Mapping[str, str], start: float, name: str) -> Iterator[_Segment]:
     around = max(0.0, estimate.us - estimate.engine_us)
     if around > 0:
         yield _Segment(start, around, name, CALL, f"the call around the engine: {us_text(around)} µs")
