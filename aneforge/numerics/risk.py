@@ -86,7 +86,7 @@ class Risks(list[Risk]):
         """How much of the model is on the engine, where it is not all; the host's part is in float32, with no risk."""
 
     def to_json(self) -> dict[str, Any]:
-        head = {"target": self.target.name, "in_part": self.in_part or None}
+        head = {"target": self.target.name, **({"in_part": self.in_part} if self.in_part else {})}
         return {**head, "risks": [risk.to_json() for risk in self]}
 
     def __str__(self) -> str:

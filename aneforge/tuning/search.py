@@ -158,7 +158,8 @@ class _Search:
         split = partition_for(graph, chip)
         if not split.runs:
             raise ArgumentError(
-                "model", f"nothing of it runs on the engine of {chip.name}, so there is nothing to tune."
+                "model",
+                f"nothing of it runs on the engine of {chip.name}, so there is nothing to tune. Choose another chip.",
             )
         estimate = split.estimate()
         self.measured = estimate.basis.measured
