@@ -149,7 +149,8 @@ class Check(ByChip[Preflight]):
             reasons: dict[tuple[Any, ...], _Reason] = {}
             for name, result in self.items():
                 for report in _reports(result, grade):
-                    key = (report.rule, _kind(report), report.limit, _unnamed(report) if everything else "")
+                    alike = _unnamed(report) if everything else _likeness(report)
+                    key = (report.rule, report.limit, alike)
                     reasons.setdefault(key, _Reason()).add(name, report)
             most = len(reasons) if everything else _MOST_REASONS
             for reason in list(reasons.values())[:most]:
@@ -172,7 +173,8 @@ class _Reason:
 
     def lines(self, grade: str, everything: bool) -> Iterator[str]:
         first = next(iter(self.nodes.values()))
-        kind, names = _kind(first), list(self.nodes)
+        names = list(self.nodes)
+        kind = some(list(dict.fromkeys(map(_kind, self.nodes.values()))))
         if len(names) == 1:
             yield wrapped(f"{grade}: {first.name} ({kind} {list(first.shape)}, {first.where})")
         else:
@@ -204,6 +206,11 @@ class _Reason:
 def _kind(report: OpReport) -> str:
     """The op, or what a host op is called in the file's own language."""
     return str(report.node.attrs["kind"]) if report.op == "host" else report.op
+
+
+def _likeness(report: OpReport) -> str:
+    """What ops share that are refused alike: their kind; of ops of the host, why they are there."""
+    return str(report.node.attrs["reason"]) if report.op == "host" else report.op
 
 
 def _unnamed(report: OpReport) -> str:

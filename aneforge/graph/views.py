@@ -28,8 +28,8 @@ _CASTS = frozenset(("cast", "to", "to_copy", "convert_element_type", "int", "lon
 
 
 def moves_only(node: Tensor) -> bool:
-    """Whether an op hands on the numbers that it reads, in another order or shape."""
-    return plain_name(node) in _MOVES
+    """Whether an op hands on the numbers that it reads, in another order, shape or type."""
+    return plain_name(node) in _MOVES or plain_name(node) in _CASTS
 
 
 def hands_on(node: Tensor) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from aneforge.errors import AneforgeError
 from aneforge.output import text
-from aneforge.output.grouped import grouped
+from aneforge.output.grouped import grouped, short
 from aneforge.sim.fidelity import FIDELITIES
 from aneforge.sim.summary import Summary
 
@@ -334,7 +334,7 @@ def _nodes(comparison: Comparison) -> Iterator[str]:
         cells = differ[node]
         op = next(iter(cells.values())).op
         scaled = max(cell.scaled_ulp for cell in cells.values())
-        rows.append((node, op, *(_cell(cells.get(name)) for name in comparison.pairs), f"{scaled:.3g}"))
+        rows.append((short(node), op, *(_cell(cells.get(name)) for name in comparison.pairs), f"{scaled:.3g}"))
     table = text.columns(("node", "op", *comparison.pairs, "full scale"), rows)
     more = len(differ) - len(kept)
     if more:

@@ -41,8 +41,9 @@ from aneforge.targets.names import chip_label, with_label
 __all__ = ["Divergence", "DivergenceReport", "Divergences", "divergences_between", "diverges"]
 
 _CHANNELS = 2
-_MOST_ROWS = 12  # divergences up to which each has a row of its own
+_MOST_ROWS = 24  # divergences up to which each has a row of its own
 _MOST_NAMES = 6
+_INHERITED = "inherited"
 _RESAMPLING = ("resize", "upsample", "resample", "affine", "crop_resize")
 
 
@@ -132,17 +133,7 @@ class Divergences(list[Divergence]):
             return "\n".join([*lines, same])
         lines.append(f"{one} against {two}: {len(self.real)} of {self.compared} nodes can differ")
         if self and (everything or len(self) <= _MOST_ROWS):
-            rows = [
-                (
-                    short(entry.node),
-                    entry.op,
-                    _most(entry),
-                    _range_text(entry.ranges[0]),
-                    self._named(_why(entry), (one, two)),
-                )
-                for entry in self
-            ]
-            lines.append(text.columns(("node", "op", "at most", "range", "why"), rows, fit=True))
+            lines += self._rows((one, two))
         elif self:
             lines += self._blocks((one, two))
         most = max(len(self.unproven), len(self.unbounded)) if everything else _MOST_NAMES
@@ -153,6 +144,26 @@ class Divergences(list[Divergence]):
             names = some(self.unbounded, most)
             lines.append(wrapped(f"they read through the host what differs already, so nothing bounds them: {names}"))
         return "\n".join(lines)
+
+    def _rows(self, labels: Sequence[str]) -> Iterator[str]:
+        """A row for each node, and below it what differs in the node itself."""
+        why = [self._named(_why(entry), labels) for entry in self]
+        cells = [
+            (
+                short(entry.node),
+                entry.op,
+                _most(entry),
+                _range_text(entry.ranges[0]),
+                words if words == _INHERITED else "",
+            )
+            for entry, words in zip(self, why, strict=True)
+        ]
+        head, rule, *rows = text.columns(("node", "op", "at most", "range", "why"), cells).splitlines()
+        yield from (head, rule)
+        for row, words in zip(rows, why, strict=True):
+            yield row
+            if words != _INHERITED:
+                yield wrapped(words, "    ")
 
     def _blocks(self, labels: Sequence[str]) -> Iterator[str]:
         """A block for each reason: how many nodes, which for example, and the most that one can differ."""
@@ -187,7 +198,7 @@ def _range_text(value: Value) -> str:
 def _why(divergence: Divergence) -> str:
     if divergence.excluded:
         return f"excluded by its range: {'; '.join(divergence.causes)}"
-    return "; ".join([*divergence.causes, *(["inherited"] if divergence.inherited else [])])
+    return "; ".join([*divergence.causes, *([_INHERITED] if divergence.inherited else [])])
 
 
 class DivergenceReport(ByChip[Divergences]):

@@ -44,7 +44,7 @@ from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 __all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_on"]
 
 _HEADERS = ("node", "kind", "reaches", "limit", "what")
-_MOST_ROWS = 8  # risks up to which each has a row of its own
+_MOST_ROWS = 16  # risks up to which each has a row of its own
 _LONG = 1024  # numbers in a sum from which roundings of both signs matter
 _E = math.log(LARGEST)
 _MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through

@@ -26,7 +26,7 @@ def partition_text(partition: Partition, everything: bool = False, label: str | 
 
     chip = label or chip_label(partition.target.name)
     head = f"{chip}: {len(partition.regions)} regions, {partition.on_engine:,} of {partition.ops:,} ops on the engine"
-    lines = [wrapped(f"{head} ({partition.eligible:,} eligible); {WAYS[partition.by]}"), ""]
+    lines = [wrapped(f"{head} ({partition.eligible:,} eligible)"), WAYS[partition.by], ""]
     shown = first_of(partition.regions, _MOST, everything)
     lines.append(columns(("region", "device", "ops", "reads", "gives"), [_row(partition, region) for region in shown]))
     lines += more(len(partition.regions), _MOST, "regions", everything)
@@ -59,10 +59,10 @@ def host_reasons(partition: Partition, everything: bool = False, label: str | No
 
 
 def _kind(partition: Partition, uid: int) -> tuple[str, str]:
-    """What ops that are refused alike share: the rule, and the kind of op."""
+    """What ops that are refused alike share: the rule, and the kind of op; of ops of the host, why they are there."""
     refusal: Refusal = partition.refusals[uid]
     node = partition.node_of(uid)
-    return refusal.rule, str(node.attrs.get("kind", node.op)) if node.op == "host" else node.op
+    return refusal.rule, str(node.attrs["reason"]) if node.op == "host" else node.op
 
 
 def _costs(partition: Partition) -> list[str]:
