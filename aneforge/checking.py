@@ -105,10 +105,8 @@ class Check(ByChip[Preflight]):
 
     def text(self, paint: Paint = str, everything: bool = False) -> str:
         """The report as text; ``paint`` colours the word for an outcome, ``everything`` lists each node."""
-        count = (
-            f"{len(self._operations.counted)} operations, {len(self.graph.weights)} stored weights{self._by_route()}"
-        )
-        parts = [f"{count}\n\n{self._table()}", *self._reasons(paint, everything)]
+        counts = f"{len(self._operations.counted):,} operations, {len(self.graph.weights):,} stored weights"
+        parts = [f"{counts}{self._by_route()}\n\n{self._table()}", *self._reasons(paint, everything)]
         if any(verdict.startswith("in part") for verdict in self.verdicts.values()):
             parts.append("in part: aneforge partition shows which ops run where, aneforge estimate how long it takes")
         if failed := self.failed:

@@ -8,7 +8,7 @@ from typing import Any
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
 from aneforge.cost.estimate import DEFAULT_SCOPE, Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.defaults import DEFAULT_CHIPS
-from aneforge.errors import AneforgeError, ArgumentError, UnavailableError
+from aneforge.errors import AneforgeError, UnavailableError
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.output.grouped import first_of, more, short, some, wrapped
@@ -43,6 +43,7 @@ def estimate(
         raise UnavailableError("int8: estimate has no weight encoder. Encode the weights (af.Encoded) instead.")
     named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
     split = partition_for(graph_of(out, dims, function), chip_of(named, out))
+    split.require_engine()
     result = split.estimate(scope)
     if split.cut.untouched:
         warn_if_at_floor(split.programs[0], result.engine_us, result.us, stacklevel=3)
@@ -67,16 +68,10 @@ def estimate_all(
     """
     chips = chips_of(target, DEFAULT_CHIPS["estimate"])
     splits = partitions_for(graph_of(model, dims, function), chips)
-    refused = {name: _nothing_runs(split) for name, split in splits.items() if not split.runs}
+    refused = {name: split.nothing_runs() for name, split in splits.items() if not split.runs}
     running = {name: split for name, split in splits.items() if name not in refused}
     estimates = {name: split.estimate(scope) for name, split in running.items()}
     return Estimates(tuple(chips), estimates, refused, _vendor_us(running) if vendor else None)
-
-
-def _nothing_runs(split: Partition) -> AneforgeError:
-    first = next(iter(split.reasons.items()), None)
-    why = "" if first is None else f": {split.names[first[0]]}: {first[1]}"
-    return AneforgeError(f"nothing of the model runs on the engine of {chip_label(split.target.name)}{why}")
 
 
 def _vendor_us(splits: Mapping[str, Partition]) -> dict[str, float | None]:
@@ -115,7 +110,7 @@ class Estimates(ByChip[Estimate]):
     def require(self) -> None:
         """Raise the first reason where no chip runs anything of the model."""
         if not len(self):
-            raise ArgumentError("model", str(next(iter(self.refused.values()))))
+            raise next(iter(self.refused.values()))
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {

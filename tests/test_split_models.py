@@ -121,6 +121,7 @@ def test_chips_that_refuse_the_same_share_a_cut():
 def test_a_region_that_stays_refused_goes_to_the_host_whole(monkeypatch):
     """However often a region is refused, there is an answer."""
     module = inspect.getmodule(partition_for)
+    assert module is not None
     real = module.refused_in_regions
 
     def stubborn(cut, targets, checked, whole_regions):
@@ -220,9 +221,15 @@ def test_the_command_says_what_the_time_is_made_of(tmp_path):
 
 
 def test_a_chip_that_runs_nothing_has_no_estimate():
-    found = af.estimate_all(af.topk(af.input((4, 64)), 8), "m1,m5")
+    alone = af.topk(af.input((4, 64)), 8)
+    found = af.estimate_all(alone, "m1,m5")
     assert list(found) == ["m5"]
-    assert "nothing of the model runs on the engine of M1" in str(found.refused["m1"])
+    assert "nothing of it runs on the engine of M1" in str(found.refused["m1"])
+    for question in (af.estimate, af.tune, af.precision_risk):
+        with pytest.raises(AneforgeError, match="nothing of it runs on the engine of M1"):
+            question(alone, target="m1")
+    with pytest.raises(AneforgeError, match="nothing of it runs on the engine of M1"):
+        af.diverges(alone, "m1,m5")
 
 
 # Compile.
@@ -302,9 +309,11 @@ def test_modes_batches_and_traces(tmp_path):
     one = af.run(file, "m1", {"ids": feeds[0]})
     fast = af.run(file, "m1", {"ids": feeds[0]}, mode="fast", trace=True)
     np.testing.assert_allclose(one.outputs["y"], fast.outputs["y"], rtol=1e-2, atol=1e-3)
-    layers = [entry.layer for entry in fast.only.trace]
+    layers = [entry.layer for entry in fast.only.trace or ()]
     assert layers == sorted(layers)
-    assert layers[-1] == sum(len(program.layers) for program in one.only.partition.programs.values()) - 1
+    split = one.only.partition
+    assert split is not None
+    assert layers[-1] == sum(len(program.layers) for program in split.programs.values()) - 1
     batch = af.run(file, "m1", {"ids": feeds}, batch=True)
     np.testing.assert_array_equal(batch.outputs["y"][0], one.outputs["y"])
     assert batch.only.batch == 3

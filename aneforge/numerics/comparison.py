@@ -72,7 +72,7 @@ def compare(
     chips, exact_too = _chips_and_float64(DEFAULT_CHIPS["compare"] if target is None else target, reference)
     feeds = samples_of(graph, inputs, seed, samples)
     splits = partitions_for(graph, chips)
-    refused = {name: _nothing_runs(split) for name, split in splits.items() if not split.runs}
+    refused = {name: split.nothing_runs().problem for name, split in splits.items() if not split.runs}
     programs = {name: split for name, split in splits.items() if name not in refused}
     if len(programs) + exact_too < 2 or not programs:
         reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
@@ -109,10 +109,6 @@ def compare(
         fidelity={chip: of[chip].fidelity for chip in programs},
         in_part={chip: split.verdict for chip, split in programs.items() if not split.cut.untouched},
     )
-
-
-def _nothing_runs(split: Partition) -> str:
-    return next(iter(split.reasons.values()), "nothing of the model runs on the engine")
 
 
 # What was asked for.

@@ -268,6 +268,7 @@ def divergences_between(
     chips = resolve_target(a), resolve_target(b)
     splits = common_partitions(graph, chips)
     first, second = (splits[chip.name] for chip in chips)
+    first.require_engine()
     if first.cut.untouched:
         return _between_programs(graph, (first.programs[0], second.programs[0]), ranges)
     found = Divergences([], chips, 0)

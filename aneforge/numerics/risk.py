@@ -101,7 +101,7 @@ class Risks(list[Risk]):
         parts.append(f"{chip}: {len(self):,} risk{'s' if len(self) > 1 else ''}")
         if everything or len(self) <= _MOST_ROWS:
             rows = [
-                (short(risk.node), risk.kind, _number(risk.reaches), _number(risk.limit), risk.message)
+                (short(risk.node, 30), risk.kind, _number(risk.reaches), _number(risk.limit), risk.message)
                 for risk in self
             ]
             parts.append(text.columns(_HEADERS, rows, fit=True))
@@ -173,6 +173,7 @@ def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target,
     """What can be lost on one chip, in every region of the model that its engine runs."""
     graph, chip = Graph.of(out), resolve_target(target)
     split = partition_for(graph, chip)
+    split.require_engine()
     if split.cut.untouched:
         return Risks(_of_program(graph, split.programs[0], ranges), chip)
     listed: list[Risk] = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["host_reasons", "partition_text"]
 
 _MOST = 12
-_NAME = 28  # letters of a name in a table
+_NAME = 26  # letters of a name in a table
 
 
 def partition_text(partition: Partition, everything: bool = False, label: str | None = None) -> str:

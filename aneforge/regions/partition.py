@@ -36,7 +36,10 @@ from aneforge.regions.reasons import (
 )
 from aneforge.regions.split import ENGINE, HOST, Crossing, Region
 from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label
+from aneforge.targets.names import chip_label, with_label
+
+if TYPE_CHECKING:
+    from aneforge.regions.runner import Runner
 
 __all__ = [
     "WAYS",
@@ -95,6 +98,18 @@ class Partition:
     def runs(self) -> bool:
         """Whether the engine has a part in it: the whole model, or some of its ops."""
         return self.cut.untouched or self.useful
+
+    def require_engine(self) -> None:
+        """Refuse a model of which the engine computes nothing, where the question is about the engine."""
+        if not self.runs:
+            raise self.nothing_runs()
+
+    def nothing_runs(self) -> ArgumentError:
+        """The refusal of a model of which the engine computes nothing, with the first reason."""
+        chip = chip_label(self.target.name)
+        first = next(((self.names[uid], why) for uid, why in self.reasons.items()), ("model", "it has no ops"))
+        why = with_label(f"{first[0]}: {first[1]}", self.target, chip)
+        return ArgumentError("model", f"nothing of it runs on the engine of {chip}. {why}")
 
     @property
     def verdict(self) -> str:
@@ -161,9 +176,13 @@ class Partition:
         """What starting the engine, changing devices and handing results out cost, by the published constants."""
         costs, _ = fixed_costs()
         engine = self.cut.on_engine
-        changes = sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
         handed_out = sum(len(region.outputs) for region in engine)
-        return len(engine) * costs["launch"] + changes * costs["switch"] + handed_out * costs["output"]
+        return len(engine) * costs["launch"] + self.changes * costs["switch"] + handed_out * costs["output"]
+
+    @property
+    def changes(self) -> int:
+        """How often the device changes from one region to the next."""
+        return sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
 
     def estimate(self, scope: str = DEFAULT_SCOPE) -> Estimate:
         """How long a call takes: the regions of the engine, what crosses between them, and the host's part."""
@@ -171,7 +190,7 @@ class Partition:
             return estimate_program(self.programs[0], scope)
         costs, evidence = fixed_costs()
         crossing = Crossings(
-            changes=sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False)),
+            changes=self.changes,
             handed_over=sum(crossing.source.device == ENGINE for crossing in self.crossings),
             switch_us=costs["switch"],
             output_us=costs["output"],
@@ -229,10 +248,6 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"<Partition for {self.target.name}: {len(self.regions)} regions, {len(self.crossings)} crossings>"
-
-
-if TYPE_CHECKING:
-    from aneforge.regions.runner import Runner
 
 
 class Partitions(ByChip[Partition]):
@@ -298,8 +313,7 @@ def common_partitions(graph: Graph, chips: Sequence[Target]) -> dict[str, Partit
         together: Refusals = {}
         for split in splits.values():
             together |= split.refusals
-        operations = Operations(graph)
-        splits = split_for(operations, chips, {chip.name: together for chip in chips})
+        splits = split_for(Operations(graph), chips, {chip.name: together for chip in chips})
     return splits
 
 

@@ -156,11 +156,7 @@ class _Search:
     def __init__(self, graph: Graph, chip: Target, limits: Limits, inputs: Inputs, verbose: bool) -> None:
         self.graph, self.chip, self.limits, self.verbose = graph, chip, limits, verbose
         split = partition_for(graph, chip)
-        if not split.runs:
-            raise ArgumentError(
-                "model",
-                f"nothing of it runs on the engine of {chip.name}, so there is nothing to tune. Choose another chip.",
-            )
+        split.require_engine()
         estimate = split.estimate()
         self.measured = estimate.basis.measured
         self.in_part = "" if split.cut.untouched else split.verdict
