@@ -15,18 +15,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aneforge.checking import Check, check
     from aneforge.compiler.compile import Compiled
     from aneforge.compiler.program import Program
     from aneforge.compiler.refusal import CompileError
-    from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate, estimate_provenance
-    from aneforge.cost.estimates import Estimates, estimate_all
+    from aneforge.cost.estimate import DispatchFloorWarning, Estimate, estimate_provenance
     from aneforge.cost.peak import project_peak
     from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning
     from aneforge.divergence.verdicts import predict_fp16_divergence
     from aneforge.errors import AneforgeError, GraphError
+    from aneforge.estimates import Estimates, estimate, estimate_all
     from aneforge.exports import export_coreml
     from aneforge.frontends import LoadError, from_torch, load, load_graph, onnx_to_tensor
-    from aneforge.gate.check import Check, check
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.encoding import Encoded
@@ -176,7 +176,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.loading": "load_onnx",
     },
     "Check a model against chips": {
-        "aneforge.gate.check": "Check check",
+        "aneforge.checking": "Check check",
         "aneforge.gate.preflight": "Preflight preflight preflight_all",
         "aneforge.regions": "Partition partition",
         "aneforge.numerics": "DivergenceReport RiskReport diverges predict_fp16_divergence risks",
@@ -199,8 +199,8 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.model": "fidelity",
     },
     "Measure (estimate times)": {
-        "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate estimate_provenance",
-        "aneforge.cost.estimates": "Estimates estimate_all",
+        "aneforge.cost.estimate": "DispatchFloorWarning Estimate estimate_provenance",
+        "aneforge.estimates": "Estimates estimate estimate_all",
         "aneforge.cost.peak": "project_peak",
     },
     "Deploy": {

@@ -51,6 +51,12 @@ class Model:
         self.released = False
         self._views: dict[tuple[str, str], np.ndarray] = {}
 
+    @staticmethod
+    def of(graph: Graph, program: Program, mode: str = "exact") -> Model:
+        """The model of a compiled graph: a segmented one where native layers cut the program."""
+        native = any(segment.kind == "native" for segment in program.segments)
+        return (SegmentedModel if native else Model)(graph, program, mode)
+
     @cached_property
     def _decoded(self) -> Plan:
         return Plan.of(self.program, self.mode)
@@ -350,8 +356,7 @@ def build(
     overlap = overlap_of(opt)
     graph = Graph.of(out)
     program = compile_target(graph, resolve_target(target), Validator() if validate else None, route, overlap)
-    native = any(segment.kind == "native" for segment in program.segments)
-    return (SegmentedModel if native else Model)(graph, program, mode)
+    return Model.of(graph, program, mode)
 
 
 def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4, times: bool = True) -> None:

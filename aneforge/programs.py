@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from aneforge.arguments import Chips, Source, chips_of, graph_of
-from aneforge.compiler.compile import Compiled, programs_for
+from aneforge.compiler.compile import Compiled, build_files, programs_for
 from aneforge.compiler.listing import human_bytes
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.program import Program
 from aneforge.output import text
+from aneforge.output.files import write_folder
+from aneforge.output.grouped import WIDTH, wrapped
+from aneforge.regions.listing import host_reasons
+from aneforge.regions.partition import Partition, partitions_for
 from aneforge.targets.assumed import fact_label
-from aneforge.targets.chip import Target, compiler_target
+from aneforge.targets.names import chip_labels, with_label
+from aneforge.targets.names import target as find_target
 
-__all__ = ["Programs", "compile_all", "program_text"]
+__all__ = ["Programs", "compile_all", "program_text", "regions_text", "write_regions"]
 
-_WIDTH = 116
+_MOST_REGIONS = 12
 
 
 def compile_all(
@@ -32,24 +38,33 @@ def compile_all(
     """Compile one model for many chips at once. Chips whose facts agree share the work.
 
     ``target`` is all 28 targets where it is left out. A chip that refuses the model is in ``.refused`` with its
-    reason; it does not stop the others. ``route`` is as for ``af.compile``.
+    reason; it does not stop the others, and ``.split`` has the regions that it runs. ``route`` is as for
+    ``af.compile``.
     """
-    chips = list({chip.name: chip for chip in chips_of(target, "all").values()}.values())
-    return Programs.of(programs_for(graph_of(model, dims, function), chips, route=route))
+    graph = graph_of(model, dims, function)
+    chips = {chip.name: chip for chip in chips_of(target, "all").values()}
+    compiled = programs_for(graph, list(chips.values()), route=route)
+    refusing = {name: chips[name] for name in compiled.refused}
+    return Programs.of(compiled, partitions_for(graph, refusing, route=route) if refusing else {})
 
 
 class Programs(Compiled):
     """Programs by target name, and why the rest was refused. ``print`` shows the one program, or how many distinct
     programs there are and what each phase did for them."""
 
+    split: Mapping[str, Partition] = {}
+    """How the chips that refuse the model as a whole run it in regions, by target name."""
+
     @classmethod
-    def of(cls, compiled: Compiled) -> Programs:
-        return cls(dict(compiled), compiled.refused, compiled.asked)
+    def of(cls, compiled: Compiled, split: Mapping[str, Partition] | None = None) -> Programs:
+        programs = cls(dict(compiled), compiled.refused, compiled.asked)
+        programs.split = split or {}
+        return programs
 
     @property
     def ok(self) -> bool:
-        """Whether no chip refused the model."""
-        return not self.refused
+        """Whether every chip runs the model, as a whole or in part."""
+        return all(name in self.split and self.split[name].useful for name in self.refused)
 
     def to_json(self) -> dict[str, Any]:
         """The same shape for one chip and for several: whole programs by target, and why others were refused."""
@@ -66,6 +81,7 @@ class Programs(Compiled):
                 }
                 for name, error in self.refused.items()
             },
+            "regions": {name: _regions_json(split) for name, split in self.split.items() if split.useful},
             "passes": [
                 {
                     "pass": known.name,
@@ -86,20 +102,34 @@ class Programs(Compiled):
         named = dict(zip(_letters(), self.groups(), strict=False))
         lines = [_table(self, named)] if named else []
         for letter, names in named.items():
-            lines.append(textwrap.fill(f"{letter}: {_chips(names)}", _WIDTH, subsequent_indent="   "))
+            lines.append(wrapped(f"{letter}: {chip_labels(names)}", hanging="   "))
         if lines:
             yield "\n".join(lines)
-        counts = f"{_count(len(self), 'target')}, {_count(len(named), 'distinct program')}"
+        if not len(self) and self.ok:
+            counts = "no chip takes the model as one program"
+        else:
+            counts = f"{_count(len(self), 'target')}, {_count(len(named), 'distinct program')}"
         direct = [name for name, program in self.items() if program.route == "direct"]
         if direct:
-            counts += f"\nbuilt by the direct route (authored layers, no conversion): {', '.join(direct)}"
+            by_hand = "built by the direct route (authored layers, no conversion)"
+            counts += "\n" + wrapped(f"{by_hand}: {chip_labels(direct)}")
         yield counts
         for letters, lines in self._phases(named):
             head = f"program{'s' if len(letters) > 1 else ''} {', '.join(letters)}, what each phase did:"
             yield f"{head}\n{textwrap.indent(chr(10).join(lines), '  ')}"
+        for names, split in self._alike():
+            yield f"{wrapped(f'in regions on {chip_labels(names)}:')}\n{regions_text(split)}"
         for names, reason in self._refusals():
-            filled = textwrap.fill(reason, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-            yield f"refused by {', '.join(names)}:\n{filled}"
+            yield "\n".join([wrapped(f"refused by {chip_labels(names)}:"), wrapped(reason, "  ", "")])
+
+    def _alike(self) -> list[tuple[list[str], Partition]]:
+        """Chips that run the model in part, by equal regions."""
+        groups: dict[tuple[int, str], tuple[list[str], Partition]] = {}
+        for name, split in self.split.items():
+            if split.useful:
+                key = id(split.cut), str([program.fingerprint for program in split.programs.values()])
+                groups.setdefault(key, ([], split))[0].append(name)
+        return list(groups.values())
 
     def _phases(self, named: Mapping[str, list[str]]) -> list[tuple[list[str], list[str]]]:
         """What the phases did, once for all programs for which they did the same."""
@@ -112,13 +142,51 @@ class Programs(Compiled):
         """Targets by the reason they give."""
         targets_by_reason: dict[str, list[str]] = {}
         for name, error in self.refused.items():
+            if name in self.split and self.split[name].useful:
+                continue
             where = f"{', '.join(error.sources)}: " if error.sources else ""
             quote = (
                 f'; the compiler says "{error.reject}"' if error.reject and error.reject not in error.reason else ""
             )
-            reason = f"{where}{error.reason}{quote} (pass {error.refused_by})"
+            said = f"{where}{error.reason}{quote} (pass {error.refused_by})"
+            reason = with_label(said, find_target(name), "this chip")
             targets_by_reason.setdefault(reason, []).append(name)
         return [(names, reason) for reason, names in targets_by_reason.items()]
+
+
+def regions_text(split: Partition) -> str:
+    """A model in regions: what is compiled of it for the engine, and which ops stay on the host and why."""
+    rows = []
+    for region in split.regions[:_MOST_REGIONS]:
+        stats = split.programs[region.number].stats if region.number in split.programs else None
+        figures = ("-", "-", "-") if stats is None else (
+            stats["segments"], stats["layers"], human_bytes(stats["kernel_bytes"])
+        )  # fmt: skip
+        rows.append((region.number, region.device, len(region.nodes), *figures))
+    lines = [f"{split.verdict}: {split.summary()}", ""]
+    lines.append(text.columns(("region", "device", "ops", "segments", "layers", "weights"), rows))
+    if len(split.regions) > _MOST_REGIONS:
+        lines.append(f"  and {len(split.regions) - _MOST_REGIONS} more regions (aneforge partition --all lists them)")
+    return "\n".join([*lines, "", "on the host:", *host_reasons(split)])
+
+
+def _regions_json(split: Partition) -> dict[str, Any]:
+    programs = {str(number): program.to_json() for number, program in split.programs.items()}
+    return {"partition": split.to_json(), "programs": programs}
+
+
+def write_regions(split: Partition, folder: str | Path) -> Sequence[str]:
+    """A build for each engine region in a numbered folder, with the partition beside them; the folders' names."""
+    contents = {
+        "partition.txt": f"{split.text(everything=True)}\n",
+        "partition.json": f"{text.as_json(split.to_json())}\n",
+    }
+    folders = []
+    for number, program in split.programs.items():
+        folders.append(f"region-{number}")
+        contents |= {f"region-{number}/{name}": content for name, content in build_files(program).items()}
+    write_folder(folder, contents)
+    return folders
 
 
 def program_text(program: Program) -> str:
@@ -132,7 +200,7 @@ def _phase_lines(program: Program) -> list[str]:
     for number, name in enumerate(PHASES):
         changed = [f"{entry.name} {entry.changes}" for entry in program.log if entry.phase == number and entry.changes]
         line = f"phase {number} ({name}): {', '.join(changed) or 'no changes'}"
-        lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(line, WIDTH, subsequent_indent="  ")
     return lines
 
 
@@ -146,7 +214,7 @@ def _assumptions(program: Program) -> str:
     if not keys_by_choice:
         return "rests on published facts only"
     choices = "; ".join(f"{choice} ({', '.join(keys)})" for choice, keys in sorted(keys_by_choice.items()))
-    return "\n".join(textwrap.wrap(f"assumed where nothing is published: {choices}", _WIDTH, subsequent_indent="  "))
+    return "\n".join(textwrap.wrap(f"assumed where nothing is published: {choices}", WIDTH, subsequent_indent="  "))
 
 
 def _table(compiled: Compiled, named: Mapping[str, list[str]]) -> str:
@@ -163,14 +231,6 @@ def _table(compiled: Compiled, named: Mapping[str, list[str]]) -> str:
 def _letters() -> list[str]:
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return [*alphabet, *(one + two for one in alphabet for two in alphabet)]
-
-
-def _chips(names: list[str]) -> str:
-    return ", ".join(_with_product(compiler_target(name)) for name in names)
-
-
-def _with_product(target: Target) -> str:
-    return f"{target.name} ({target.chips[0]})" if target.chips else target.name
 
 
 def _count(number: int, what: str) -> str:

@@ -11,14 +11,16 @@ import numpy as np
 from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
-from aneforge.gate.preflight import preflights
+from aneforge.gate.preflight import refuse_constant
 from aneforge.graph.graph import Graph
 from aneforge.inputs import samples_of
-from aneforge.model import Model, build, warn_of
+from aneforge.model import Model, warn_of
 from aneforge.numerics.comparison import Comparison, compare
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.regions.partition import Partition, partition_for
+from aneforge.regions.runner import Runner
+from aneforge.sim.engine import MODES
 from aneforge.sim.inputs import SEED
 from aneforge.sim.summary import Summary
 from aneforge.targets.chip import Target
@@ -54,10 +56,10 @@ class ChipRun:
     def to_json(self) -> dict[str, Any]:
         outputs = {name: Summary(value).to_json() for name, value in self.outputs.items()}
         record: dict[str, Any] = {"target": self.target.name, "outputs": outputs}
+        if self.partition is not None:
+            record["partition"] = self.partition.to_json()
         if self.batch is not None:
             return {**record, "runs": self.batch, "non_finite": self.batch_non_finite}
-        if self.partition is not None:
-            return {**record, "partition": self.partition.to_json()}
         first = self.first_non_finite
         record |= {"fidelity": self.fidelity, "first_non_finite": None if first is None else list(first.sources)}
         if self.trace is not None:
@@ -139,14 +141,13 @@ def run(
     without it they are drawn from ``seed`` (0). ``mode`` is ``exact``, or ``fast`` with single-precision sums.
     ``trace`` keeps every op of every layer. ``batch`` runs each sample of ``inputs``, whose arrays have one more axis,
     and gives outputs with that axis; ``progress`` hears how many are done. Both take one chip. A model that is not on
-    the engine whole runs in regions, those of the host in float32, on one chip.
+    the engine whole runs in regions, those of the host in float32.
     """
     graph = graph_of(model, dims, function)
+    refuse_constant(graph)
     chips = chips_of(target, DEFAULT_CHIPS["run"], model)
-    reports = preflights(graph, chips, None)
-    fits = [name for name in chips if reports[name].ok]
     drawn = None if inputs is not None else SEED if seed is None else seed
-    if len(chips) > 1 and fits:
+    if len(chips) > 1:
         if trace or batch:
             raise ArgumentError(
                 "trace" if trace else "batch",
@@ -154,23 +155,15 @@ def run(
             )
         comparison = compare(graph, list(chips), inputs, mode, seed=seed)
         return _several(replace(comparison, model=model_name(model)), chips, drawn)
-    (name, chip), *others = chips.items()
-    if not fits:
-        if others or trace or batch or mode != "exact":
-            raise ArgumentError(
-                "model",
-                "it has ops off the engine (aneforge partition lists them). Run it on one chip, in exact mode, "
-                "without trace and batch.",
-            )
-        split = partition_for(graph, chip)
-        outputs = split.run(_sample(graph, inputs, seed))
-        return RunResult({name: ChipRun(chip, outputs, partition=split)}, None, drawn)
-    compiled = _compiled(model, graph, chip, mode)
+    ((name, chip),) = chips.items()
+    runner = _runner(model, graph, chip, mode)
+    split = None if runner.partition.cut.untouched else runner.partition
     if batch:
-        return RunResult({name: _batch(compiled, inputs, trace, progress)}, None, drawn)
-    done = compiled.run(_sample(graph, inputs, seed), trace=trace)
+        return RunResult({name: replace(_batch(runner, inputs, trace, progress), partition=split)}, None, drawn)
+    done = runner.run(_sample(graph, inputs, seed), trace)
     steps = tuple(done.trace) if trace else None
-    return RunResult({name: ChipRun(chip, done.outputs, done.fidelity, done.first_non_finite, steps)}, None, drawn)
+    chip_run = ChipRun(chip, done.outputs, done.fidelity, done.first_non_finite, steps, partition=split)
+    return RunResult({name: chip_run}, None, drawn)
 
 
 def _sample(graph: Graph, inputs: Any, seed: int | None) -> dict[str, Array]:
@@ -182,13 +175,16 @@ def _sample(graph: Graph, inputs: Any, seed: int | None) -> dict[str, Array]:
     return several[0]
 
 
-def _compiled(model: Source, graph: Graph, chip: Target, mode: str) -> Model:
+def _runner(model: Source, graph: Graph, chip: Target, mode: str) -> Runner:
     """A compiled model for this chip and mode is run as it is: it may have been compiled with options of its own."""
+    if mode not in MODES:
+        raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
     if isinstance(model, Model) and model.target is chip and model.mode == mode:
-        return model
-    compiled = build(graph, chip, mode)
-    warn_of(compiled, times=False, stacklevel=5)  # a simulation asks for numbers, not for times
-    return compiled
+        return Runner.of_model(model)
+    runner = partition_for(graph, chip).runner(mode)
+    for compiled in runner.models.values():
+        warn_of(compiled, times=False, stacklevel=5)  # a simulation asks for numbers, not for times
+    return runner
 
 
 def _several(comparison: Comparison, chips: Mapping[str, Target], drawn: int | None) -> RunResult:
@@ -199,19 +195,15 @@ def _several(comparison: Comparison, chips: Mapping[str, Target], drawn: int | N
     return RunResult(runs, comparison, drawn)
 
 
-def _batch(compiled: Model, inputs: Any, trace: bool, progress: Progress | None) -> ChipRun:
+def _batch(runner: Runner, inputs: Any, trace: bool, progress: Progress | None) -> ChipRun:
     """Every input on its own; outputs get the axis that the inputs have."""
     if inputs is None or trace:
         raise ArgumentError(
             "batch", "it runs the samples of inputs, and keeps no trace. Give inputs, and leave trace out."
         )
-    feeds: dict[str, list[Array]] = {}
-    for sample in samples_of(compiled.graph, inputs):
-        for name, array in sample.items():
-            feeds.setdefault(name, []).append(np.asarray(array))
     outputs: dict[str, list[Array]] = {}
     count = non_finite = 0
-    for done in compiled.batch({name: np.stack(arrays) for name, arrays in feeds.items()}):
+    for done in runner.run_each(samples_of(runner.partition.graph, inputs)):
         for name, value in done.outputs.items():
             outputs.setdefault(name, []).append(value)
         non_finite += done.first_non_finite is not None
@@ -219,4 +211,4 @@ def _batch(compiled: Model, inputs: Any, trace: bool, progress: Progress | None)
         if progress is not None:
             progress(count)
     stacked = {name: np.stack(values) for name, values in outputs.items()}
-    return ChipRun(compiled.target, stacked, batch=count, batch_non_finite=non_finite)
+    return ChipRun(runner.partition.target, stacked, batch=count, batch_non_finite=non_finite)

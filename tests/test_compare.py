@@ -470,9 +470,9 @@ def test_a_chip_that_refuses_is_listed_and_the_others_go_on():
     assert list(found.refused) == ["m1"]
     assert "16 columns wide" in found.refused["m1"]
     assert "m1: no program: " in str(found)
-    with pytest.raises(AneforgeError, match=r"two chips with a program; of m1, m2, m5 there is m5 \(m1: "):
+    with pytest.raises(AneforgeError, match=r"run something of the model; of m1, m2, m5 there is m5 \(m1: "):
         compare(out, ["m1", "m2", "m5"])
-    with pytest.raises(AneforgeError, match="reference: m1 has no program"):
+    with pytest.raises(AneforgeError, match="reference: m1 runs nothing of it"):
         compare(out, ["m4", "m5"], reference="m1")
 
 

@@ -19,6 +19,7 @@ from aneforge.cli.options import (
     AModel,
     AsJson,
     Dims,
+    Everything,
     Function,
     GroupedCommands,
     Input,
@@ -221,18 +222,21 @@ def check(
     route: Annotated[
         str, typer.Option(help="How the program reaches a chip: conversion, or direct (authored layers; below A13).")
     ] = "conversion",
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
     """Show what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
 
+    A chip that runs the model in part says how much of it, and fails, since it refuses some: --fail-on none allows it.
     Examples:  aneforge check model.onnx --target all   |   aneforge check net.py:out --target m1 --fail-on reject,risk
     """
     from aneforge.cli import check as command
     from aneforge.cli.model_file import ModelFile
 
-    raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, fail_on, as_json, route))
+    file = ModelFile(model, dim or (), function)
+    raise typer.Exit(command.run(file, target, fail_on, as_json, route, everything))
 
 
 @_command(CHECK)
@@ -242,6 +246,7 @@ def partition(
     by: Annotated[
         str, typer.Option(help="rules: all that is eligible; placement: what Core ML would likely choose.")
     ] = "rules",
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -253,7 +258,7 @@ def partition(
     from aneforge.cli import partition as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, by, as_json)
+    command.run(ModelFile(model, dim or (), function), target, by, as_json, everything)
 
 
 @_command(CHECK)
@@ -263,6 +268,7 @@ def risks(
     max_abs: MaxAbs = None,
     inputs: Input = None,
     out: Annotated[str | None, out_option("Write the graph with the safe rewrites, NAME.aneforge.")] = None,
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -275,7 +281,7 @@ def risks(
     from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, inputs, out, as_json):
+    if not command.run_risks(ModelFile(model, dim or (), function), target, max_abs, inputs, out, as_json, everything):
         raise typer.Exit(1)
 
 
@@ -285,6 +291,7 @@ def diverges(
     target: Annotated[str, _chips("Two chips or more; the first is the reference")] = DEFAULT_CHIPS["diverges"],
     max_abs: MaxAbs = None,
     inputs: Input = None,
+    everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -299,7 +306,7 @@ def diverges(
     from aneforge.cli import numerics as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run_diverges(ModelFile(model, dim or (), function), target, max_abs, inputs, as_json)
+    command.run_diverges(ModelFile(model, dim or (), function), target, max_abs, inputs, as_json, everything)
 
 
 # Compile.
@@ -390,6 +397,7 @@ def tune(
         float | None, typer.Option(help="Allow compressed weights up to this relative error (default: none).")
     ] = None,
     out: Annotated[str | None, out_option("Write the chosen graph, which other commands read.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also list the candidates that were not tried.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
@@ -404,7 +412,7 @@ def tune(
     from aneforge.cli.model_file import ModelFile
 
     file = ModelFile(model, dim or (), function)
-    command.run(file, target, budget, target_error, out, as_json, say.voice().verbose)
+    command.run(file, target, budget, target_error, out, as_json, say.voice().verbose, everything)
 
 
 # Run.
@@ -490,18 +498,20 @@ def estimate(
     layers: Annotated[bool, typer.Option(help="Also show the slowest layers, and what bounds them.")] = False,
     basis: Annotated[bool, typer.Option(help="Also show the constants behind the figures, with evidence.")] = False,
     vendor: Annotated[bool, typer.Option(help="Also show the time by the compiler's own published model.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show every layer.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
     """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
 
+    A model that is not on the engine whole is timed in parts: regions of the engine, crossings, the host as a band.
     Examples:  aneforge estimate model.onnx --target all   |   aneforge estimate net.py --target m1 --layers
     """
     from aneforge.cli import estimate as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json)
+    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json, everything)
 
 
 @_command(MEASURE)

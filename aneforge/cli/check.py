@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from aneforge.checking import check
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
-from aneforge.gate.check import check
 from aneforge.output import text
 
 COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "decompose": "cyan"}
 
 
-def run(model: str | ModelFile, chips: str, fail_on: str, as_json: bool, route: str = "conversion") -> int:
+def run(
+    model: str | ModelFile,
+    chips: str,
+    fail_on: str,
+    as_json: bool,
+    route: str = "conversion",
+    everything: bool = False,
+) -> int:
     """Print the report; 1 if a chip that was asked for does worse than allowed."""
     file = ModelFile.of(model)
     report = check(file.path, chips, route, fail_on, **file.options)
-    print(text.as_json(report.to_json()) if as_json else report.text(lambda grade: say.paint(grade, COLORS[grade])))
+    paint = _painted
+    print(text.as_json(report.to_json()) if as_json else report.text(paint, everything))
     return 0 if report.ok else 1
+
+
+def _painted(grade: str) -> str:
+    return say.paint(grade, COLORS[grade])

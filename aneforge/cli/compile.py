@@ -1,19 +1,23 @@
-"""``aneforge compile``: a model as a program for one chip, or as programs for many."""
+"""``aneforge compile``: a model as a program for one chip, as programs for many, or as programs of its regions."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from aneforge.arguments import graph_of
+from aneforge.cli import say
 from aneforge.cli.library_warnings import warnings_on_stderr
 from aneforge.cli.model_file import ModelFile
 from aneforge.compiler.compile import Compiled
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
+from aneforge.model import build, warn_of
 from aneforge.model import compile as compile_model
 from aneforge.output import text
-from aneforge.programs import Programs, compile_all
+from aneforge.programs import Programs, compile_all, program_text, regions_text, write_regions
+from aneforge.regions.partition import Partition
 from aneforge.targets.listed import chip_list
 
 
@@ -39,10 +43,13 @@ def run(
             with warnings_on_stderr(DispatchFloorWarning):  # times are for aneforge estimate
                 compiled = compile_model(graph, build_dir=out, validate=validate, target=names[0], route=route)
         except CompileError as error:  # as with several targets: nothing was wrong with what was asked
-            print(f"aneforge: {error}", file=sys.stderr)
-            if as_json:
-                print(text.as_json(compile_all(graph, chips, route).to_json()))
-            return 1
+            programs = compile_all(graph, chips, route)
+            if not programs.ok:
+                print(f"aneforge: {error}", file=sys.stderr)
+                if as_json:
+                    print(text.as_json(programs.to_json()))
+                return 1
+            return _in_regions(programs, explain, out, validate, as_json)
         if explain:
             story = compiled.explain(None if explain == "all" else explain)
             print(text.as_json(story.to_json()) if as_json else str(story).rstrip())
@@ -51,3 +58,45 @@ def run(
         programs = Programs.of(Compiled({name: compiled.program}, {}, [name]))
     print(text.as_json(programs.to_json()) if as_json else programs)
     return 0 if programs.ok else 1
+
+
+def _in_regions(programs: Programs, explain: str | None, out: str | None, validate: bool, as_json: bool) -> int:
+    """The programs of the engine regions of a model that one chip does not take whole."""
+    split = next(iter(programs.split.values()))
+    if explain:
+        stories = _stories(split, explain)
+        print(text.as_json([story.to_json() for story in stories]) if as_json else _joined(stories))
+        return 0
+    with warnings_on_stderr(DispatchFloorWarning):
+        for model in split.models.values():
+            warn_of(model, times=False)
+    if validate:
+        for number in split.programs:
+            build(split.graph_of(number), split.target, route=split.cut.route, validate=True)
+    if out is not None:
+        folders = write_regions(split, out)
+        say.note(f"wrote {', '.join(folders)} and partition.txt to {out}")
+    if as_json:
+        print(text.as_json(programs.to_json()))
+        return 0
+    print(regions_text(split))
+    for number, program in split.programs.items():
+        print(f"\nregion {number}\n{program_text(program)}")
+    return 0
+
+
+def _stories(split: Partition, node: str) -> list[Any]:
+    """Why nodes became what they are: of all regions, or of the one that holds the node."""
+    if node == "all":
+        return [model.explain() for model in split.models.values()]
+    on_host = {split.names[uid]: why for uid, why in split.reasons.items()}
+    if node in on_host:
+        raise AneforgeError(f"{node}: on the host, so no pass changes it: {on_host[node]}")
+    for model in split.models.values():
+        if node in model.graph.names().values():
+            return [model.explain(node)]
+    raise AneforgeError(f"{node}: not a node of the model. Run aneforge compile with --explain all to see them.")
+
+
+def _joined(stories: list[Any]) -> str:
+    return "\n\n".join(str(story).rstrip() for story in stories)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile
-from aneforge.cost.estimates import estimate_all
+from aneforge.estimates import estimate_all
 from aneforge.output import text
 
 
 def run(
-    model: str | ModelFile, chips: str, scope: str, layers: bool, basis: bool, vendor: bool, as_json: bool
+    model: str | ModelFile,
+    chips: str,
+    scope: str,
+    layers: bool,
+    basis: bool,
+    vendor: bool,
+    as_json: bool,
+    everything: bool = False,
 ) -> None:
     file = ModelFile.of(model)
     estimates = estimate_all(file.path, chips, scope, vendor, **file.options)
@@ -16,4 +23,4 @@ def run(
         print(text.as_json(estimates.to_json()))
         return
     estimates.require()
-    print(estimates.text(layers, basis))
+    print(estimates.text(layers, basis, everything))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.output import text
+from aneforge.output.grouped import wrapped
 from aneforge.targets import store
 from aneforge.targets.evidence import conflicts, sources
 
@@ -29,4 +30,6 @@ def _print(record: dict, as_json: bool) -> None:
         print(text.as_json(record))
         return
     shown = {key: "; ".join(value) if isinstance(value, list) else value for key, value in record.items() if value}
-    print(text.pairs(((key, str(value), "") for key, value in shown.items()), indent=0))
+    width = max(map(len, shown)) + 2
+    for key, value in shown.items():
+        print(wrapped(f"{key:{width}}{value}", hanging=" " * width))

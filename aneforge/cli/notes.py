@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aneforge.cli import say
 from aneforge.regions.partition import Partition
-from aneforge.regions.split import HOST
 from aneforge.sim import native
 
 __all__ = ["drawn", "regions", "slow_kernel"]
@@ -25,8 +24,4 @@ def drawn(seed: int | None, samples: int) -> None:
 
 def regions(split: Partition) -> None:
     """Which part of the model was not on the engine."""
-    on_host = sum(region.device == HOST for region in split.regions)
-    say.note(
-        f"{len(split.regions) - on_host} regions on the engine, {on_host} on the host in float32 "
-        "(aneforge partition lists them)"
-    )
+    say.note(f"{split.summary()} in float32 (aneforge partition lists them)")

@@ -15,14 +15,27 @@ from aneforge.output import text
 from aneforge.targets.listed import chip_list
 
 
-def run_diverges(model: str | ModelFile, chips: str, max_abs: float | None, inputs: str | None, as_json: bool) -> None:
+def run_diverges(
+    model: str | ModelFile,
+    chips: str,
+    max_abs: float | None,
+    inputs: str | None,
+    as_json: bool,
+    everything: bool = False,
+) -> None:
     file = ModelFile.of(model)
     report = diverges(file.path, chips, max_abs, inputs, **file.options)
-    print(text.as_json(report.to_json()) if as_json else report)
+    print(text.as_json(report.to_json()) if as_json else report.text(everything))
 
 
 def run_risks(
-    model: str | ModelFile, chips: str, max_abs: float | None, inputs: str | None, out: str | None, as_json: bool
+    model: str | ModelFile,
+    chips: str,
+    max_abs: float | None,
+    inputs: str | None,
+    out: str | None,
+    as_json: bool,
+    everything: bool = False,
 ) -> bool:
     """Whether nothing can be lost on any of the chips."""
     file = ModelFile.of(model)
@@ -41,7 +54,7 @@ def run_risks(
     if as_json:
         print(text.as_json({**report.to_json(), **saved}))
         return report.ok
-    print(report)
+    print(report.text(everything))
     if saved:
         print(f"wrote {out}, rewritten where that is safe: {saved['left']} left")
     return report.ok

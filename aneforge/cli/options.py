@@ -23,6 +23,7 @@ __all__ = [
     "AModel",
     "AsJson",
     "Dims",
+    "Everything",
     "Function",
     "GroupedCommands",
     "Input",
@@ -63,6 +64,7 @@ Dims = Annotated[
 ]
 Function = Annotated[str | None, typer.Option("--function", help="Choose a function of a file that holds several.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
+Everything = Annotated[bool, typer.Option("--all", help="List every node and reason, not only examples with counts.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Draw the inputs from this seed (default: 0).")]
 Input = Annotated[str | None, typer.Option("--input", help="Read inputs by name from FILE.npz (default: drawn).")]
 

@@ -7,7 +7,7 @@ from aneforge.output import text
 from aneforge.regions import partition
 
 
-def run(model: str | ModelFile, chips: str, by: str, as_json: bool) -> None:
+def run(model: str | ModelFile, chips: str, by: str, as_json: bool, everything: bool = False) -> None:
     file = ModelFile.of(model)
     split = partition(file.path, chips, by, **file.options)
-    print(text.as_json(split.to_json()) if as_json else split)
+    print(text.as_json(split.to_json()) if as_json else split.text(everything))

@@ -6,11 +6,14 @@ from pathlib import Path
 
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
-from aneforge.cost.estimates import estimate_all
+from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
+from aneforge.estimates import estimate_all
 from aneforge.output import text
 from aneforge.output.files import write_whole
+from aneforge.output.grouped import wrapped
 from aneforge.report.plots import chips_svg, roofline_svg, timeline_svg
+from aneforge.targets.names import chip_label, chip_labels
 
 # The chips of each picture where none are named.
 KINDS = {"roofline": "m1", "timeline": "m1", "chips": "macs,phones"}
@@ -27,20 +30,25 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
     estimates = estimate_all(source.path, chips or KINDS[kind], scope, **source.options)
     estimates.require()
     name = Path(source.path).name
+    labelled = {chip_label(chip): result for chip, result in estimates.in_order().items()}
+    drawn = {label: result for label, result in labelled.items() if isinstance(result, Estimate)}
     if kind == "chips":
-        picture = chips_svg(estimates.in_order(), f"{name}: estimated time of one call")
+        picture = chips_svg(labelled, f"{name}: estimated time of one call")
     elif kind == "timeline":
-        picture = timeline_svg(dict(estimates), f"{name}: estimated time by layer")
+        picture = timeline_svg(drawn, f"{name}: estimated time by layer")
     else:
-        picture = roofline_svg(dict(estimates), f"{name}: layers and roofline")
-    for label, error in estimates.refused.items():
-        say.note(f"{label}: no program: {error}")
+        picture = roofline_svg(drawn, f"{name}: layers and roofline")
+    for chip, error in estimates.refused.items():
+        say.note(f"{chip_label(chip)}: {error}")
+    split = [chip for chip, estimate in estimates.items() if estimate.parts]
+    if split:
+        say.note(wrapped(f"partly on the host with {chip_labels(split)}; aneforge estimate shows the parts"))
     if file is None:
         print(picture, end="")
         return
     write_whole(file, picture)
     if as_json:
-        refused = {label: str(error) for label, error in estimates.refused.items()}
+        refused = {chip: str(error) for chip, error in estimates.refused.items()}
         print(text.as_json({"out": str(file), "kind": kind, "chips": list(estimates), "refused": refused}))
     else:
         print(f"wrote {file}")

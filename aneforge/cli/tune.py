@@ -17,6 +17,7 @@ def run(
     save: str | None,
     as_json: bool,
     verbose: bool = False,
+    everything: bool = False,
 ) -> None:
     """Search, print every candidate with its verdict, and write the chosen graph where that was asked for."""
     limits = Limits(budget=budget, target_error=target_error)
@@ -29,6 +30,6 @@ def run(
     if as_json:
         print(text.as_json({**tuning.to_json(), "saved": save}))
         return
-    print(tuning)
+    print(tuning.text(everything))
     if save is not None:
         print(f"the chosen graph is in {save}; aneforge compile and run take it as a model")

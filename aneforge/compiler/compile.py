@@ -161,16 +161,20 @@ def lowered_for(graph: Graph, target: Target) -> Draft:
     return branch.draft
 
 
-def write_build(program: Program, folder: str | Path) -> None:
-    """The listing, the program as JSON and the backend code, in a folder of their own."""
+def build_files(program: Program) -> dict[str, str]:
+    """The files of a build by name: the listing, the program as JSON and the backend code."""
     import json
 
-    contents = {
+    return {
         "program.txt": str(program),
         "program.json": json.dumps(program.to_json(), default=list) + "\n",
         "program.mlir": program.mlir,
     }
-    write_folder(folder, contents)
+
+
+def write_build(program: Program, folder: str | Path) -> None:
+    """The files of a build, in a folder of their own."""
+    write_folder(folder, build_files(program))
 
 
 OPT_LEVELS: dict[Any, bool] = {"routes": True, 1: True, 0: False, None: False}

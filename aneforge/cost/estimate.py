@@ -1,20 +1,19 @@
-"""``af.estimate`` and ``model.estimate``: the time of a compiled program by layers, with its interval and basis."""
+"""``model.estimate``: the time of a compiled program by layers, with its interval and basis."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aneforge.arguments import Source, chip_of, graph_of
-from aneforge.compiler.compile import compile_target
+from aneforge.arguments import chip_of
 from aneforge.compiler.program import Program, ProgramLayer
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.device import SCOPES, Ports, Roof, Setting, call_us, layer_us
 from aneforge.cost.program import is_resident, work_of_layer, work_of_program
 from aneforge.cost.work import Work
-from aneforge.errors import ArgumentError, UnavailableError
+from aneforge.errors import ArgumentError
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
@@ -22,14 +21,15 @@ __all__ = [
     "DispatchFloorWarning",
     "Estimate",
     "LayerEstimate",
-    "estimate",
+    "PartEstimate",
+    "check_scope",
     "estimate_program",
     "estimate_provenance",
     "warn_dispatch_floor",
+    "warn_if_at_floor",
 ]
 
 DEFAULT_SCOPE = "host_call"
-SEED_PAGE_CHIP = "h17s"
 _FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
 
 
@@ -62,6 +62,26 @@ class LayerEstimate:
 
 
 @dataclass(frozen=True)
+class PartEstimate:
+    """One region of a model that is not on the engine whole."""
+
+    number: int
+    device: str
+    """``engine`` or ``host``."""
+    ops: int
+    us: float
+    interval: tuple[float, float]
+    """Of the host a band between two assumed rates (U75)."""
+    program: Estimate | None = None
+    """The estimate of the region's own program, on the engine."""
+
+    def to_json(self) -> dict[str, Any]:
+        part = {"region": self.number, "device": self.device, "ops": self.ops}
+        part |= {"us": self.us, "interval": list(self.interval)}
+        return part if self.program is None else {**part, "program": self.program.to_json()}
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Microseconds of one call, between two that hold eight times of ten, and what they rest on."""
 
@@ -72,6 +92,31 @@ class Estimate:
     calls: int
     """Programs that one call starts: the native layers of a graph are programs of their own."""
     basis: Basis
+    parts: tuple[PartEstimate, ...] = ()
+    """The regions of a model that is split between engine and host; none where it is one program."""
+    crossings_us: float = 0.0
+    """What changing devices and handing tensors over costs between the parts."""
+    crossings: int = 0
+    """How often the device changes."""
+
+    @property
+    def host_us(self) -> tuple[float, float]:
+        """The host's part, at least and at most."""
+        host = [part.interval for part in self.parts if part.device == "host"]
+        return sum(low for low, _ in host), sum(high for _, high in host)
+
+    def in_words(self) -> str:
+        """What a split model's time is made of, in a sentence; empty where it is one program."""
+        if not self.parts:
+            return ""
+        engine, host = ([part for part in self.parts if part.device == device] for device in ("engine", "host"))
+        low, high = self.host_us
+        on_engine = f"{len(engine)} region{'' if len(engine) == 1 else 's'} on the engine"
+        return (
+            f"{on_engine}, {len(host)} on the host: {sum(part.us for part in engine):,.0f} us for the engine's calls, "
+            f"{low:,.0f} to {high:,.0f} us on the host (assumed rates, U75), {self.crossings_us:,.0f} us for "
+            f"{self.crossings} change{'' if self.crossings == 1 else 's'} of device"
+        )
 
     @property
     def engine_us(self) -> float:
@@ -104,6 +149,9 @@ class Estimate:
             "engine_us": self.engine_us,
             "energy_mj": self.energy_mj,
             "bounds": self.bounds(),
+            "host_us": list(self.host_us),
+            "crossings_us": self.crossings_us,
+            "parts": [part.to_json() for part in self.parts],
             "roof": {"peak": self.roof.peak, "bandwidth": self.roof.bandwidth, "ridge": self.roof.ridge},
             "basis": self.basis.to_json(),
             "layers": [layer.to_json() for layer in self.layers],
@@ -112,13 +160,19 @@ class Estimate:
     def __str__(self) -> str:
         low, high = self.interval
         label = "fitted" if self.basis.measured else "extrapolated"
-        return f"{self.us:,.0f} us ({low:,.0f} to {high:,.0f}), {self.scope}, {label}: {self.basis.rule}"
+        words = f"; {self.in_words()}" if self.parts else ""
+        return f"{self.us:,.0f} us ({low:,.0f} to {high:,.0f}), {self.scope}, {label}: {self.basis.rule}{words}"
 
 
-def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
+def check_scope(scope: str) -> None:
+    """Refuse what is not a scope."""
     if scope not in SCOPES or scope == "slope":
         known = ", ".join(name for name in SCOPES if name != "slope")
         raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
+
+
+def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
+    check_scope(scope)
     basis = basis_of(program.target)
     works = work_of_program(program)
     alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
@@ -153,31 +207,6 @@ class DispatchFloorWarning(UserWarning):
     """Nearly all of a call is the starting of it."""
 
 
-def estimate(
-    out: Source,
-    int8: bool = False,
-    target: str | int | Target | None = None,
-    scope: str = DEFAULT_SCOPE,
-    *,
-    dims: Mapping[str, int] | None = None,
-    function: str | None = None,
-) -> float:
-    """Microseconds of one call from Python with NumPy arrays, which is what the seed page's figures are.
-
-    Without a target they are those of a compiled model's chip, else those of the chip that the seed page's own model
-    was measured on, an M5 (h17s), whatever this machine is. ``model.estimate()`` gives the same by layers and with an
-    interval, ``af.estimate_all`` the table of several chips; ``scope="coreml_call"`` is a call in an app, which is
-    what ``aneforge estimate`` prints.
-    """
-    if int8:
-        raise UnavailableError("int8: estimate has no weight encoder. Encode the weights (af.Encoded) instead.")
-    named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
-    program = compile_target(graph_of(out, dims, function), chip_of(named, out))
-    result = estimate_program(program, scope)
-    _warn_if_at_floor(program, result.engine_us, result.us, stacklevel=3)
-    return result.us
-
-
 def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     """A warning where nearly all of a call would be the starting of it; whether there was one.
 
@@ -196,12 +225,13 @@ def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
             return False
         most += layer_us(work, basis.constants, Setting(resident=False)).us
     if most < _FLOOR * (fixed + most):
-        return _warn_if_at_floor(program, most, fixed + most, stacklevel + 1)
+        return warn_if_at_floor(program, most, fixed + most, stacklevel + 1)
     whole = estimate_program(program)
-    return _warn_if_at_floor(program, whole.engine_us, whole.us, stacklevel + 1)
+    return warn_if_at_floor(program, whole.engine_us, whole.us, stacklevel + 1)
 
 
-def _warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: int) -> bool:
+def warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: int) -> bool:
+    """The warning where a call of ``us`` has so little work of the engine; whether there was one."""
     if engine_us >= _FLOOR * us:
         return False
     what = ", ".join(port.name for port in program.outputs[:4])

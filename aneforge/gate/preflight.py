@@ -17,11 +17,13 @@ from aneforge.compiler.legal.check import check_reads, judgements, program_route
 from aneforge.compiler.legal.judge import Finding, judge
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
+from aneforge.compiler.refusal import Refusal
 from aneforge.errors import ArgumentError
 from aneforge.gate.outcome import Outcome, outcomes
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.views import is_integer_view
 from aneforge.output.by_chip import ByChip
 from aneforge.targets import Family, Target, op_routes
 from aneforge.targets import target as find_target
@@ -31,7 +33,16 @@ from aneforge.targets.families import as_family
 from aneforge.targets.names import newest_below_the_floor
 from aneforge.targets.ops import ROUTES, lowered_to
 
-__all__ = ["STATUSES", "OpReport", "Preflight", "PreflightAll", "preflight", "preflight_all", "preflights"]
+__all__ = [
+    "STATUSES",
+    "OpReport",
+    "Preflight",
+    "PreflightAll",
+    "preflight",
+    "preflight_all",
+    "preflights",
+    "refuse_constant",
+]
 
 STATUSES = ("native", "decompose", "reject", "oversize", "risk")
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
@@ -173,6 +184,11 @@ class Preflight:
         """By which the program would reach the chip: ``conversion`` or ``direct``."""
 
     @property
+    def refusals(self) -> Mapping[str, Refusal]:
+        """Everything that the compiler's first phases refuse, by node."""
+        return self._outcome.refusals
+
+    @property
     def family(self) -> Family | None:
         return self.target.family5
 
@@ -187,6 +203,8 @@ class Preflight:
                 if name in placed:
                     lists["risk"].append(self._report(node, "risk", placed[name]))
                 continue
+            if is_integer_view(node):
+                continue  # the host does it where it hands integers over; nothing is computed
             report = self._judged(node, name, own.get(name, ()))
             lists["oversize" if report.oversize else report.status].append(report)
             if name in placed and report.status != "reject":
@@ -319,12 +337,17 @@ def preflight_all(out: Source, target: Chips = "all", route: str | None = _CONVE
     return PreflightAll(preflights(graph_of(out), chips_of(target, "all"), route))
 
 
+def refuse_constant(graph: Graph) -> None:
+    """Refuse a graph that no chip has anything to do with."""
+    if not graph.inputs and not graph.parameters:
+        raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
+
+
 def preflights(graph: Graph, chips: Mapping[str, Target], route: str | None) -> dict[str, Preflight]:
     """The report of each chip by its name. The chips share the work."""
     if route is not None and route not in ROUTES:
         raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
-    if not graph.inputs and not graph.parameters:
-        raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
+    refuse_constant(graph)
     targets = list({chip.name: chip for chip in chips.values()}.values())
     results = outcomes(graph, targets, route)
     names = graph.names()

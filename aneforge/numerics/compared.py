@@ -11,6 +11,7 @@ import numpy as np
 
 from aneforge.errors import AneforgeError
 from aneforge.output import text
+from aneforge.output.grouped import grouped, short
 from aneforge.sim.fidelity import FIDELITIES
 from aneforge.sim.summary import Summary
 
@@ -178,6 +179,8 @@ class Comparison:
     """By chip and output: the arrays of the first sample."""
     fidelity: dict[str, dict[str, int]] = field(default_factory=dict)
     """By chip: how many of its ops are exact, modelled or assumed."""
+    in_part: dict[str, str] = field(default_factory=dict)
+    """The chips that run only a part of the model on the engine, and how much: the host has the rest, in float32."""
 
     def __getitem__(self, name: str) -> Pair:
         if name not in self.pairs:
@@ -223,6 +226,7 @@ class Comparison:
             "reference": self.reference,
             "targets": self.targets,
             "refused": self.refused,
+            "in_part": self.in_part,
             "samples": self.samples,
             "mode": self.mode,
             "shared": [list(chips) for chips in self.shared],
@@ -283,8 +287,17 @@ def _parts(comparison: Comparison) -> Iterator[str]:
         yield "\n".join(f"first not finite on {', '.join(chips)}: {at}" for at, chips in lost.items())
     if any(pair.not_compared for pair in comparison.pairs.values()):
         yield _missing(comparison)
+    if comparison.in_part:
+        yield "\n".join(_in_part(comparison))
     if comparison.refused:
         yield "\n".join(f"{name}: no program: {why}" for name, why in comparison.refused.items())
+
+
+def _in_part(comparison: Comparison) -> Iterator[str]:
+    """How much of the model each chip has on the engine, where it is not all."""
+    for verdict, chips in grouped(comparison.in_part.items(), lambda item: item[1]).items():
+        names = ", ".join(name for name, _ in chips)
+        yield f"{names}: {verdict}; the rest is marked host and computed in float32, the same for all chips"
 
 
 def _chips(comparison: Comparison) -> str:
@@ -321,7 +334,7 @@ def _nodes(comparison: Comparison) -> Iterator[str]:
         cells = differ[node]
         op = next(iter(cells.values())).op
         scaled = max(cell.scaled_ulp for cell in cells.values())
-        rows.append((node, op, *(_cell(cells.get(name)) for name in comparison.pairs), f"{scaled:.3g}"))
+        rows.append((short(node), op, *(_cell(cells.get(name)) for name in comparison.pairs), f"{scaled:.3g}"))
     table = text.columns(("node", "op", *comparison.pairs, "full scale"), rows)
     more = len(differ) - len(kept)
     if more:

@@ -11,7 +11,6 @@ import numpy as np
 
 from aneforge.anec.ir import Op
 from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
-from aneforge.compiler.compile import compile_all
 from aneforge.compiler.lower import output_names
 from aneforge.compiler.program import Program
 from aneforge.defaults import DEFAULT_CHIPS
@@ -19,20 +18,22 @@ from aneforge.errors import ArgumentError
 from aneforge.graph.graph import Graph
 from aneforge.graph.reference import evaluate
 from aneforge.inputs import samples_of
-from aneforge.model import Model
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, NonFinite, OutputDifference, Pair
+from aneforge.regions.partition import Partition, partitions_for
+from aneforge.regions.runner import RegionsRun, RegionValues, Runner, value_order
 from aneforge.sim.compare import Tally
 from aneforge.sim.engine import MODES, Engine
-from aneforge.sim.executor import Run, TraceEntry
+from aneforge.sim.executor import TraceEntry
 from aneforge.sim.fidelity import FIDELITIES, basis
 from aneforge.sim.inputs import SEED
-from aneforge.sim.nodes import NodeValues, node_order
 from aneforge.sim.summary import Summary
 from aneforge.targets.chip import Target
 
 __all__ = ["FLOAT64", "Comparison", "compare"]
 
 Array = np.ndarray
+
+_HOST_FIDELITY = "assumed"  # computed in float32 and rounded once
 
 FLOAT64 = "float64"
 """The name among the targets for what the graph means, before any chip rounds a number."""
@@ -60,7 +61,8 @@ def compare(
     Samples are read one at a time, and none is kept. Without inputs ``samples`` are drawn from ``seed`` (0), one of
     them at the ends of the ranges that inputs promise. ``mode`` is ``exact`` or ``fast``. ``.ok`` is False
     where an output differs by more steps of fp16 than ``fail_above``. A chip that refuses the graph is listed with the
-    reason, and the others go on.
+    reason, and the others go on. A model that is only in part on the engine is compared region by region as each chip
+    runs it; what the host computes in float32 is marked ``host``.
     """
     if fail_above is not None and not fail_above >= 0:
         raise ArgumentError("fail_above", f"{fail_above!r} is not a number of steps; give 0 or more.")
@@ -69,22 +71,24 @@ def compare(
     graph = graph_of(model, dims, function)
     chips, exact_too = _chips_and_float64(DEFAULT_CHIPS["compare"] if target is None else target, reference)
     feeds = samples_of(graph, inputs, seed, samples)
-    compiled = compile_all(graph, list(chips.values()))
-    refused = {name: str(compiled.refused[chip.name]) for name, chip in chips.items() if chip.name in compiled.refused}
-    programs = {name: compiled[chip.name] for name, chip in chips.items() if name not in refused}
+    splits = partitions_for(graph, chips)
+    refused = {name: split.nothing_runs().problem for name, split in splits.items() if not split.runs}
+    programs = {name: split for name, split in splits.items() if name not in refused}
     if len(programs) + exact_too < 2 or not programs:
         reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
         left = ", ".join(programs) or "none"
         raise ArgumentError(
-            "target", f"a comparison needs two chips with a program; of {', '.join(chips)} there is {left} ({reasons})"
+            "target",
+            f"a comparison needs two chips that run something of the model; of {', '.join(chips)} there is {left} "
+            f"({reasons})",
         )
     base = next(iter(programs)) if reference is None else _label(reference)
     if base in refused:
-        raise ArgumentError("reference", f"{base} has no program, so choose another: {refused[base]}")
-    machines = _machines(graph, programs, mode, base)
+        raise ArgumentError("reference", f"{base} runs nothing of it, so choose another: {refused[base]}")
+    machines = _machines(programs, mode, base)
     count = _simulate(graph, machines, feeds, exact_too)
     of = {chip: machine for machine in machines for chip in machine.chips}
-    trust = {chip: _Trust(program, mode == "fast") for chip, program in programs.items()}
+    trust = {chip: _Trust(split, mode == "fast") for chip, split in programs.items()}
     return Comparison(
         reference=base,
         targets={chip: program.target.name for chip, program in programs.items()},
@@ -103,6 +107,7 @@ def compare(
         fail_above=fail_above,
         first_sample={chip: of[chip].first_sample for chip in programs},
         fidelity={chip: of[chip].fidelity for chip in programs},
+        in_part={chip: split.verdict for chip, split in programs.items() if not split.cut.untouched},
     )
 
 
@@ -181,24 +186,25 @@ def _score_axis(shape: tuple[int, ...]) -> int | None:
 
 
 class _Machine:
-    """Chips with one program and one arithmetic: simulated once for all of them, compared with the reference's run."""
+    """Chips with the same programs and one arithmetic: simulated once for all, compared with the reference's run."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.shown = node_order(model.program)
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.split = runner.partition
+        self.shown = value_order(self.split)
         self.chips: list[str] = []
         self.first_sample: dict[str, Array] = {}
         self.fidelity: dict[str, int] = {}
         self._places: dict[str, int] = {}
         self._missing: dict[str, str] = {}
         self._nodes: dict[str, Tally] = {}
-        self._outputs = [_Output(output.shape, output.dtype != "bool") for output in model.graph.outputs]
+        self._outputs = [_Output(output.shape, output.dtype != "bool") for output in self.split.graph.outputs]
         self._lost: tuple[int, TraceEntry] | None = None
 
     def compare_with(self, first: _Machine) -> None:
         """Every operation whose value both programs have, in the order of the first; why the others are left out."""
-        names = self.model.graph.names()
-        operations = dict.fromkeys(names[node.uid] for node in self.model.graph.operations)
+        names = self.split.names
+        operations = dict.fromkeys(names[node.uid] for node in self.split.cut.operations.counted)
         shared = (name for name in first.shown if name in operations and name in self.shown)
         self._places = {name: first.shown[name] for name in shared}
         self._nodes = {name: Tally() for name in self._places}
@@ -206,10 +212,12 @@ class _Machine:
             reasons = [_why_gone(machine, name) for machine in (first, self)]
             self._missing[name] = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
-    def add(self, sample: int, first: Run, mine: Run, exact: Sequence[Array], base: NodeValues) -> None:
+    def add(
+        self, sample: int, first: RegionsRun, mine: RegionsRun, exact: Sequence[Array], base: RegionValues
+    ) -> None:
         if not sample:
             self.first_sample, self.fidelity = dict(mine.outputs), dict(mine.fidelity)
-        own = base if mine is first else NodeValues(self.model.program, mine)
+        own = base if mine is first else RegionValues(self.split, mine)
         for name in self._places:
             one = base[name]
             self._nodes[name].add(one, one if mine is first else own[name])
@@ -229,11 +237,11 @@ class _Machine:
         return NonFinite(at.layer, at.op, at.sources, sample)
 
     def distances(self) -> dict[str, Distance]:
-        names = output_names(self.model.graph)
+        names = output_names(self.split.graph)
         return {name: output.distance() for name, output in zip(names, self._outputs, strict=True)}
 
     def summaries(self) -> dict[str, Summary]:
-        names = output_names(self.model.graph)
+        names = output_names(self.split.graph)
         return {name: output.values for name, output in zip(names, self._outputs, strict=True)}
 
     def pair(self, chip: str, first: _Machine, trust: tuple[_Trust, _Trust]) -> Pair:
@@ -243,7 +251,7 @@ class _Machine:
             figures = _statistics(self._nodes[name])
             nodes.append(NodeDifference(name, trust[0].kind(name), place, **figures, fidelity=labels))
         outputs = []
-        named = zip(output_names(self.model.graph), self._outputs, strict=True)
+        named = zip(output_names(self.split.graph), self._outputs, strict=True)
         for place, (name, output) in enumerate(named):
             labels = trust[0].of_output(place), trust[1].of_output(place)
             top1 = output.agree / output.rows if output.rows else None
@@ -263,8 +271,11 @@ class _Machine:
 
 
 def _why_gone(machine: _Machine, name: str) -> str | None:
-    standing = machine.model.program.lineage.get(name)
-    return "it has no value of its own" if standing is None else standing.reason
+    for program in machine.split.programs.values():
+        standing = program.lineage.get(name)
+        if standing is not None:
+            return standing.reason
+    return None if name in machine.shown else "it has no value of its own"
 
 
 def _statistics(tally: Tally) -> dict[str, Any]:
@@ -281,16 +292,17 @@ def _statistics(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _machines(graph: Graph, programs: dict[str, Program], mode: str, base: str) -> list[_Machine]:
+def _machines(splits: dict[str, Partition], mode: str, base: str) -> list[_Machine]:
     """The reference's first."""
     machines: dict[tuple[Any, ...], _Machine] = {}
-    for name in (base, *(chip for chip in programs if chip != base)):
-        program = programs[name]
-        engine = Engine.of(program.target, mode)
+    for name in (base, *(chip for chip in splits if chip != base)):
+        split = splits[name]
+        engine = Engine.of(split.target, mode)
         arithmetic = tuple(getattr(engine, field.name) for field in fields(engine) if field.name != "target")
-        key = (program.fingerprint, arithmetic)
+        programs = tuple(program.fingerprint for program in split.programs.values())
+        key = (tuple(split.device_of.items()), programs, arithmetic)
         if key not in machines:
-            machines[key] = _Machine(Model(graph, program, mode))
+            machines[key] = _Machine(split.runner(mode))
         machines[key].chips.append(name)
     first, *others = machines.values()
     for machine in (first, *others):
@@ -304,12 +316,12 @@ def _simulate(graph: Graph, machines: list[_Machine], samples: Iterable[dict[str
     leaves = {names[leaf.uid]: leaf for leaf in (*graph.inputs, *graph.parameters)}
     count = 0
     for sample, feeds in enumerate(samples):
-        first = machines[0].model.run(feeds, trace=True)
+        first = machines[0].runner.run(feeds, trace=True)
         fed = {leaves[name]: value for name, value in feeds.items() if name in leaves}
         exact = evaluate(Graph(graph.outputs), fed) if exact_too else ()
-        base = NodeValues(machines[0].model.program, first)
+        base = RegionValues(machines[0].split, first)
         for machine in machines:
-            mine = first if machine is machines[0] else machine.model.run(feeds, trace=True)
+            mine = first if machine is machines[0] else machine.runner.run(feeds, trace=True)
             machine.add(sample, first, mine, exact, base)
         count += 1
     if not count:
@@ -318,6 +330,31 @@ def _simulate(graph: Graph, machines: list[_Machine], samples: Iterable[dict[str
 
 
 class _Trust:
+    """How far the numbers of a model can be trusted on a chip, in all its regions."""
+
+    def __init__(self, split: Partition, fast: bool) -> None:
+        self._regions = [_ProgramTrust(program, fast) for program in split.programs.values()]
+        self._whole = split.cut.untouched
+        self._weakest = _weaker(_HOST_FIDELITY, *(region.weakest for region in self._regions))
+
+    def _home(self, name: str) -> _ProgramTrust | None:
+        return next((region for region in self._regions if name in region), None)
+
+    def kind(self, name: str) -> str:
+        """The backend op that completes a node; ``host`` for one of the host."""
+        home = self._home(name)
+        return "host" if home is None else home.kind(name)
+
+    def of_node(self, name: str) -> str:
+        home = self._home(name)
+        return _HOST_FIDELITY if home is None else home.of_node(name)
+
+    def of_output(self, place: int) -> str:
+        """Of the weakest op that leads to an output; of the weakest of all where several regions may."""
+        return self._regions[0].of_output(place) if self._whole else self._weakest
+
+
+class _ProgramTrust:
     """How far the ops of a program can be trusted on its chip."""
 
     def __init__(self, program: Program, fast: bool) -> None:
@@ -335,6 +372,14 @@ class _Trust:
         self._outputs = [
             leading[operand] for op in program.module.ops if op.kind == "live_out" for operand in op.operands
         ]
+
+        self.weakest = _weaker(FIDELITIES[0], *leading.values())
+        ports = {port.name for port in program.inputs}
+        self._own = {name for name, standing in program.lineage.items() if standing.reason is None} - ports
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a node's value is made here."""
+        return name in self._own
 
     def _of(self, op: Op) -> str:
         kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind

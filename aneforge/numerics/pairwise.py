@@ -9,14 +9,14 @@ both on the same path, the layer is listed as excluded.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aneforge.anec.ir import Op
 from aneforge.anec.lineage import Standing
 from aneforge.arguments import Chips, Source, chips_of, graph_of
-from aneforge.compiler.compile import compile_all, resolve_target
+from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
@@ -25,18 +25,25 @@ from aneforge.graph.tensor import Tensor
 from aneforge.numerics.causes import causes_of
 from aneforge.numerics.identity import Digests, digests
 from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
+from aneforge.numerics.regions import behind, region_graphs
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value, hull
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
+from aneforge.output.grouped import grouped, short, some, wrapped
+from aneforge.regions.partition import common_partitions
 from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import basis
 from aneforge.sim.nodes import node_order
 from aneforge.targets.chip import Target
+from aneforge.targets.names import chip_label, with_label
 
 __all__ = ["Divergence", "DivergenceReport", "Divergences", "divergences_between", "diverges"]
 
 _CHANNELS = 2
+_MOST_ROWS = 24  # divergences up to which each has a row of its own
+_MOST_NAMES = 6
+_INHERITED = "inherited"
 _RESAMPLING = ("resize", "upsample", "resample", "affine", "crop_resize")
 
 
@@ -91,6 +98,10 @@ class Divergences(list[Divergence]):
         self.unproven = tuple(unproven)
         """Nodes that are equal by the model, which is not exact for them: the chips are of different generations, and
         some op in front of them, or their own, is modelled or assumed on one of the two."""
+        self.unbounded: tuple[str, ...] = ()
+        """Nodes of regions that read what differs already, through the host: by how much they differ is not known."""
+        self.in_part = ""
+        """How much of the model is on the engine of both, where it is not all."""
 
     @property
     def real(self) -> list[Divergence]:
@@ -107,27 +118,73 @@ class Divergences(list[Divergence]):
     def to_json(self) -> dict[str, Any]:
         names = [target.name for target in self.targets]
         layers = [divergence.to_json() for divergence in self]
-        return {"targets": names, "compared": self.compared, "layers": layers, "unproven": list(self.unproven)}
+        head = {"targets": names, "compared": self.compared, "in_part": self.in_part or None}
+        return {**head, "layers": layers, "unproven": list(self.unproven), "unbounded": list(self.unbounded)}
 
     def __str__(self) -> str:
-        one, two = (target.name for target in self.targets)
-        if not self and not self.unproven:
-            return f"{one} and {two} give the same bits in all {self.compared} nodes that both show"
-        rows = [
-            (divergence.node, divergence.op, _most(divergence), _range_text(divergence.ranges[0]), _why(divergence))
-            for divergence in self
-        ]
-        lines = [f"{one} against {two}: {len(self.real)} of {self.compared} nodes can differ"]
-        if rows:
-            lines.append(text.columns(("node", "op", "at most", "range", "why"), rows))
+        return self.text()
+
+    def text(self, everything: bool = False, labels: tuple[str, str] | None = None) -> str:
+        """Nodes by what differs in them, with examples, or with ``everything`` a row for each node."""
+        one, two = labels or tuple(chip_label(target.name) for target in self.targets)
+        lines = [wrapped(f"{self.in_part} of both; the host's part is the same for both")] if self.in_part else []
+        if not self and not self.unproven and not self.unbounded:
+            same = f"{one} and {two} give the same bits in all {self.compared} nodes that both show"
+            return "\n".join([*lines, same])
+        lines.append(f"{one} against {two}: {len(self.real)} of {self.compared} nodes can differ")
+        if self and (everything or len(self) <= _MOST_ROWS):
+            lines += self._rows((one, two))
+        elif self:
+            lines += self._blocks((one, two))
+        most = max(len(self.unproven), len(self.unbounded)) if everything else _MOST_NAMES
         if self.unproven:
-            lines.append(f"equal by the model only, which is not exact for them: {_listed(self.unproven)}")
+            names = some(self.unproven, most)
+            lines.append(wrapped(f"equal by the model only, which is not exact for them: {names}"))
+        if self.unbounded:
+            names = some(self.unbounded, most)
+            lines.append(wrapped(f"they read through the host what differs already, so nothing bounds them: {names}"))
         return "\n".join(lines)
 
+    def _rows(self, labels: Sequence[str]) -> Iterator[str]:
+        """A row for each node, and below it what differs in the node itself."""
+        why = [self._named(_why(entry), labels) for entry in self]
+        cells = [
+            (
+                short(entry.node),
+                entry.op,
+                _most(entry),
+                _range_text(entry.ranges[0]),
+                words if words == _INHERITED else "",
+            )
+            for entry, words in zip(self, why, strict=True)
+        ]
+        head, rule, *rows = text.columns(("node", "op", "at most", "range", "why"), cells).splitlines()
+        yield from (head, rule)
+        for row, words in zip(rows, why, strict=True):
+            yield row
+            if words != _INHERITED:
+                yield wrapped(words, "    ")
 
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    def _blocks(self, labels: Sequence[str]) -> Iterator[str]:
+        """A block for each reason: how many nodes, which for example, and the most that one can differ."""
+        yield wrapped(f"first: {self[0].node}, {self[0].op}, {_at_most(self[0])}")
+        for why, alike in grouped(self, _why).items():
+            ops = some(list(dict.fromkeys(entry.op for entry in alike)))
+            names = some([entry.node for entry in alike])
+            worst = max(alike, key=lambda entry: entry.bound)
+            yield wrapped(f"{len(alike):,} node{'s' if len(alike) > 1 else ''} ({ops}): {names}")
+            yield wrapped(f"{_at_most(worst)} in {worst.node}: {self._named(why, labels)}", "  ")
+        yield "--all lists every node"
+
+    def _named(self, words: str, labels: Sequence[str]) -> str:
+        """A reason with the chips as people call them."""
+        for target, label in zip(self.targets, labels, strict=True):
+            words = with_label(words, target, label)
+        return words
+
+
+def _at_most(divergence: Divergence) -> str:
+    return "numbers can be lost" if divergence.may_be_lost else f"at most {divergence.bound:.3g}"
 
 
 def _most(divergence: Divergence) -> str:
@@ -141,7 +198,7 @@ def _range_text(value: Value) -> str:
 def _why(divergence: Divergence) -> str:
     if divergence.excluded:
         return f"excluded by its range: {'; '.join(divergence.causes)}"
-    return "; ".join([*divergence.causes, *(["inherited"] if divergence.inherited else [])])
+    return "; ".join([*divergence.causes, *([_INHERITED] if divergence.inherited else [])])
 
 
 class DivergenceReport(ByChip[Divergences]):
@@ -154,13 +211,19 @@ class DivergenceReport(ByChip[Divergences]):
 
     @property
     def same(self) -> bool:
-        return not any(result.real or result.unproven for result in self.values())
+        return not any(result.real or result.unproven or result.unbounded for result in self.values())
 
     def to_json(self) -> dict[str, Any]:
         return {"reference": self.reference, **super().to_json()}
 
+    def text(self, everything: bool = False) -> str:
+        """The report; ``everything`` lists each node."""
+        first = chip_label(self.reference)
+        parts = [result.text(everything, (first, chip_label(name))) for name, result in self.items()]
+        return "\n\n".join([*parts, *([wrapped(self.note)] if self.note else [])])
+
     def __str__(self) -> str:
-        return super().__str__() + (f"\n\n{self.note}" if self.note else "")
+        return self.text()
 
 
 def diverges(
@@ -199,11 +262,35 @@ def diverges(
 def divergences_between(
     out: Tensor | Sequence[Tensor] | Graph, a: str | int | Target, b: str | int | Target, ranges: Ranges = None
 ) -> Divergences:
-    """Those of two chips, in the order of the first one's program."""
+    """Those of two chips, in the order of the first one's program. What one of them does not run is on the host for
+    both, and the regions of the engine are compared one by one."""
     graph = Graph.of(out)
     chips = resolve_target(a), resolve_target(b)
-    compiled = compile_all(graph, chips)
-    programs = [compiled[chip.name] for chip in chips]
+    splits = common_partitions(graph, chips)
+    first, second = (splits[chip.name] for chip in chips)
+    first.require_engine()
+    if first.cut.untouched:
+        return _between_programs(graph, (first.programs[0], second.programs[0]), ranges)
+    found = Divergences([], chips, 0)
+    differing: list[int] = []
+    for region, part, known in region_graphs(first, ranges):
+        programs = first.programs[region.number], second.programs[region.number]
+        here = _between_programs(part, programs, known)
+        if behind(first, region.number, differing):
+            found.unbounded += tuple(first.names[node.uid] for node in region.nodes)
+        else:
+            found.extend(here)
+            found.unproven += here.unproven
+        if here.real or here.unproven or behind(first, region.number, differing):
+            differing.append(region.number)
+        found.compared += here.compared
+    found.in_part = first.verdict
+    return found
+
+
+def _between_programs(graph: Graph, programs: tuple[Program, Program], ranges: Ranges) -> Divergences:
+    """Those of a graph that both chips take whole, in the order of the first one's program."""
+    chips = programs[0].target, programs[1].target
     vague = _rewritten(graph, programs)
     known = known_values(graph, ranges)
     walks = [walk(Engine.of(program.target), program.module, known, vague) for program in programs]

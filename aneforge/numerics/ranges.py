@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.compiler.compile import resolve_target
 from aneforge.errors import AneforgeError, ArgumentError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.inputs import samples_of
-from aneforge.model import build
 from aneforge.numerics.values import ANYTHING, Value
+from aneforge.regions.partition import partition_for
+from aneforge.regions.runner import RegionValues
 from aneforge.sim.half import LARGEST
-from aneforge.sim.nodes import NodeValues
 from aneforge.targets.chip import Target
 
 __all__ = ["Ranges", "calibrate", "known_values", "ranges_note", "ranges_of"]
@@ -110,11 +111,11 @@ def calibrate(
     seen: dict[str, tuple[float, float]] = {}
     lost: set[str] = set()
     for chip in targets:
-        model = build(out, chip)
+        runner = partition_for(Graph.of(out), resolve_target(chip)).runner()
         for sample in samples:
             for name, array in sample.items():
                 _widen(seen, name, np.asarray(array, np.float64))
-            values = NodeValues(model.program, model.run(dict(sample), trace=True))
+            values = RegionValues(runner.partition, runner.run(dict(sample), trace=True))
             for node in (node for node in values if node not in sample):
                 numbers = values[node].astype(np.float64)
                 _widen(seen, node, numbers)

@@ -17,7 +17,7 @@ import numpy as np
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
-from aneforge.compiler.compile import compile_target, resolve_target
+from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.gate.preflight import preflight
@@ -25,21 +25,26 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.products import largest_sum
 from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
+from aneforge.numerics.regions import region_graphs
 from aneforge.numerics.transfer import Walk, walk
 from aneforge.numerics.values import Value
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
+from aneforge.output.grouped import grouped, short, some, wrapped
+from aneforge.regions.partition import partition_for
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 from aneforge.sim.rules.contraction import stored_as_int8
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
+from aneforge.targets.names import chip_label
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 __all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_on"]
 
 _HEADERS = ("node", "kind", "reaches", "limit", "what")
+_MOST_ROWS = 16  # risks up to which each has a row of its own
 _LONG = 1024  # numbers in a sum from which roundings of both signs matter
 _E = math.log(LARGEST)
 _MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through
@@ -74,20 +79,45 @@ class Risk:
 class Risks(list[Risk]):
     """Those of one graph on one chip, in the order of the program."""
 
-    def __init__(self, risks: Sequence[Risk], target: Target) -> None:
+    def __init__(self, risks: Sequence[Risk], target: Target, in_part: str = "") -> None:
         super().__init__(risks)
         self.target = target
+        self.in_part = in_part
+        """How much of the model is on the engine, where it is not all; the host's part is in float32, with no risk."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"target": self.target.name, "risks": [risk.to_json() for risk in self]}
+        head = {"target": self.target.name, **({"in_part": self.in_part} if self.in_part else {})}
+        return {**head, "risks": [risk.to_json() for risk in self]}
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, everything: bool = False, label: str | None = None) -> str:
+        """A block for each kind of risk with its worst nodes, or with ``everything`` a row for each risk."""
+        chip = label or chip_label(self.target.name)
+        parts = [wrapped(f"{chip}: {self.in_part}; the host's part was not looked at")] if self.in_part else []
         if not self:
-            return f"{self.target.name}: nothing can be lost within these ranges"
-        rows = [(risk.node, risk.kind, _number(risk.reaches), _number(risk.limit), risk.message) for risk in self]
-        head = f"{self.target.name}: {len(self)} risk{'s' if len(self) > 1 else ''}"
-        cures = dict.fromkeys(f"  {risk.kind}: {risk.suggestion}" for risk in self)
-        return "\n".join([head, text.columns(_HEADERS, rows), "what to do", *cures])
+            return "\n".join([*parts, f"{chip}: nothing can be lost within these ranges"])
+        parts.append(f"{chip}: {len(self):,} risk{'s' if len(self) > 1 else ''}")
+        if everything or len(self) <= _MOST_ROWS:
+            rows = [
+                (short(risk.node, 30), risk.kind, _number(risk.reaches), _number(risk.limit), risk.message)
+                for risk in self
+            ]
+            parts.append(text.columns(_HEADERS, rows, fit=True))
+            cures = dict.fromkeys(f"{risk.kind}: {risk.suggestion}" for risk in self)
+            return "\n".join([*parts, "what to do", *(wrapped(cure, "  ") for cure in cures)])
+        for (kind, _), alike in grouped(self, lambda risk: (risk.kind, risk.suggestion)).items():
+            parts += _block(kind, alike)
+        return "\n".join([*parts, "--all lists every node"])
+
+
+def _block(kind: str, alike: Sequence[Risk]) -> Iterator[str]:
+    """Risks of one kind with one cure: how many, which nodes for example, how far they reach, and what to do."""
+    worst = max(alike, key=lambda risk: risk.reaches)
+    yield wrapped(f"{kind}, {len(alike):,} node{'s' if len(alike) > 1 else ''}: {some([r.node for r in alike])}")
+    yield wrapped(f"reaches {_number(worst.reaches)}, limit {_number(worst.limit)}: {worst.message}", "  ")
+    yield wrapped(f"do: {worst.suggestion}", "  ")
 
 
 def _number(value: float) -> str:
@@ -105,8 +135,13 @@ class RiskReport(ByChip[Risks]):
     def ok(self) -> bool:
         return not any(self.values())
 
+    def text(self, everything: bool = False) -> str:
+        """The report; ``everything`` lists each node."""
+        parts = [result.text(everything, chip_label(name)) for name, result in self.items()]
+        return "\n\n".join([*parts, *([wrapped(self.note)] if self.note else [])])
+
     def __str__(self) -> str:
-        return super().__str__() + (f"\n\n{self.note}" if self.note else "")
+        return self.text()
 
 
 def risks(
@@ -135,13 +170,24 @@ def risks(
 
 
 def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target, ranges: Ranges = None) -> Risks:
-    """What can be lost on one chip."""
+    """What can be lost on one chip, in every region of the model that its engine runs."""
     graph, chip = Graph.of(out), resolve_target(target)
-    program = compile_target(graph, chip)
+    split = partition_for(graph, chip)
+    split.require_engine()
+    if split.cut.untouched:
+        return Risks(_of_program(graph, split.programs[0], ranges), chip)
+    listed: list[Risk] = []
+    for region, part, known in region_graphs(split, ranges):
+        listed += _of_program(part, split.programs[region.number], known)
+    return Risks(listed, chip, split.verdict)
+
+
+def _of_program(graph: Graph, program: Program, ranges: Ranges) -> list[Risk]:
+    """Those of a graph that a chip takes whole."""
     values = _walked(program, known_values(graph, ranges))
     listed = [*_of_constants(graph)]
     listed += [risk for op in program.module.ops if op.layer is not None for risk in _of_op(values, op)]
-    return Risks([*_once(listed), *_of_gate(graph, chip)], chip)
+    return [*_once(listed), *_of_gate(graph, program.target)]
 
 
 def precision_risk(

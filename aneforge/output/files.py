@@ -86,16 +86,22 @@ def written_folder(path: str | Path) -> Iterator[Path]:
 
 
 def write_folder(path: str | Path, contents: Mapping[str, str]) -> None:
-    """Text files by name in a folder. A new folder appears as a unit; in one that is there (it may hold the user's
-    own files, or be the working folder) every file is staged before the first takes its place."""
+    """Text files by name in a folder; a name may have a folder of its own in front (``region-1/program.txt``).
+
+    A new folder appears as a unit; in one that is there (it may hold the user's own files, or be the working folder)
+    every file is staged before the first takes its place.
+    """
     folder = Path(path)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         if not folder.exists():
             with written_folder(folder) as fresh:
                 for name, content in contents.items():
+                    (fresh / name).parent.mkdir(exist_ok=True)
                     (fresh / name).write_bytes(content.encode("utf-8"))
             return
+        for name in contents:
+            (folder / name).parent.mkdir(exist_ok=True)
     except OSError as error:
         raise AneforgeError(f"{path}: cannot be written ({error.strerror or error})") from None
     with ExitStack() as staged:

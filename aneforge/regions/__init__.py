@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.regions.partition import Partition, partition
+from aneforge.regions.partition import Partition, Partitions, partition
 from aneforge.regions.split import Crossing, Region
 
-__all__ = ["Crossing", "Partition", "Region", "partition"]
+__all__ = ["Crossing", "Partition", "Partitions", "Region", "partition"]

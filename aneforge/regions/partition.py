@@ -1,35 +1,62 @@
-"""``af.partition``: a graph split into regions of the engine and regions of the host, which can be run."""
+"""``af.partition``: a graph split into regions of the engine and regions of the host, which can be run and timed.
+
+This is the one way to an answer for a model on a chip. A model that the chip takes as it is has one region, whose
+graph is the model's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aneforge.arguments import Chips, Source, chips_of, graph_of
-from aneforge.compiler.refusal import CompileError
+from aneforge.compiler.compile import programs_for
+from aneforge.compiler.program import Program
+from aneforge.cost.estimate import DEFAULT_SCOPE, Estimate, estimate_program
+from aneforge.cost.parts import Crossings, EnginePart, HostPart, estimate_parts
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError, ArgumentError
-from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
-from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
-from aneforge.model import Model, build
+from aneforge.graph.views import moves_only
+from aneforge.model import Model
 from aneforge.output.by_chip import ByChip
-from aneforge.ports import check_bytes
+from aneforge.regions.cut import Cut, Operations
 from aneforge.regions.placement import fixed_costs, likely
-from aneforge.regions.split import ENGINE, HOST, Crossing, Region, crossings, split
+from aneforge.regions.reasons import (
+    Checked,
+    Refusals,
+    idle_regions,
+    refused_in_regions,
+    refused_in_whole,
+    sentence,
+)
+from aneforge.regions.split import ENGINE, HOST, Crossing, Region
 from aneforge.targets.chip import Target
+from aneforge.targets.names import chip_label, with_label
 
-__all__ = ["WAYS", "Partition", "partition", "partition_for"]
+if TYPE_CHECKING:
+    from aneforge.regions.runner import Runner
+
+__all__ = [
+    "WAYS",
+    "Partition",
+    "Partitions",
+    "common_partitions",
+    "partition",
+    "partition_for",
+    "partitions_for",
+    "split_for",
+]
 
 WAYS = {
     "rules": "every op that the rules allow is on the engine",
     "placement": "what Core ML's own placement would likely choose among those",
 }
-_ATTEMPTS = 16  # ops that a compile refuses move to the host, this often
+_ATTEMPTS = 16  # regions that are refused after this many moves of single ops go to the host whole
 
 
 class Partition:
@@ -38,23 +65,88 @@ class Partition:
     ``eligible`` counts the ops that the rules allow there, ``placed`` those that Core ML would likely put there.
     """
 
-    def __init__(self, graph: Graph, target: Target, by: str, reasons: dict[int, str]) -> None:
-        self.graph, self.target, self.by, self.reasons = graph, target, by, reasons
-        self.names = graph.names()
-        computed = [node for node in graph.nodes if not node.definition.leaf]
-        eligible = {node.uid: node.uid not in reasons for node in computed}
-        by_rules = {uid: ENGINE if able else HOST for uid, able in eligible.items()}
-        by_placement = likely(graph, eligible)
-        self.eligible = sum(eligible.values())
-        self.placed = sum(device == ENGINE for device in by_placement.values())
-        self.device_of = by_rules if by == "rules" else by_placement
-        self.regions = split(graph, self.device_of)
-        self.crossings: list[Crossing] = crossings(self.regions, self.names)
+    def __init__(self, cut: Cut, target: Target, by: str, refusals: Refusals) -> None:
+        self.cut, self.target, self.by, self.refusals = cut, target, by, refusals
+        self.graph, self.names = cut.graph, cut.names
+        self.regions: list[Region] = cut.regions
+        self.crossings: list[Crossing] = cut.crossings
+        self.device_of = cut.device_of
+        cut.targets[target.name] = target
+
+    # What runs where.
 
     @property
     def whole(self) -> bool:
         """Whether everything runs on the engine in one go."""
-        return [region.device for region in self.regions] == [ENGINE]
+        return self.cut.whole
+
+    @property
+    def ops(self) -> int:
+        """The ops of the model. Reshapes, slices and casts of integer inputs compute nothing and are not counted."""
+        return len(self.cut.operations.counted)
+
+    @cached_property
+    def on_engine(self) -> int:
+        return sum(self.device_of[node.uid] == ENGINE for node in self.cut.operations.counted)
+
+    @cached_property
+    def useful(self) -> bool:
+        """Whether the engine computes anything, and does not only move numbers."""
+        return any(self.device_of[node.uid] == ENGINE and not moves_only(node) for node in self.cut.operations.counted)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the engine has a part in it: the whole model, or some of its ops."""
+        return self.cut.untouched or self.useful
+
+    def require_engine(self) -> None:
+        """Refuse a model of which the engine computes nothing, where the question is about the engine."""
+        if not self.runs:
+            raise self.nothing_runs()
+
+    def nothing_runs(self) -> ArgumentError:
+        """The refusal of a model of which the engine computes nothing, with the first reason."""
+        chip = chip_label(self.target.name)
+        first = next(((self.names[uid], why) for uid, why in self.reasons.items()), ("model", "it has no ops"))
+        why = with_label(f"{first[0]}: {first[1]}", self.target, chip)
+        return ArgumentError("model", f"nothing of it runs on the engine of {chip}. {why}")
+
+    @property
+    def verdict(self) -> str:
+        """``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs there."""
+        if self.cut.untouched:
+            return "yes"
+        return f"in part: {self.on_engine:,} of {self.ops:,} ops on the engine" if self.useful else "no"
+
+    @cached_property
+    def reasons(self) -> dict[int, str]:
+        """Why nodes are not on the engine, in words with the evidence."""
+        hidden = self.cut.operations.views
+        return {uid: sentence(refusal) for uid, refusal in self.refusals.items() if uid not in hidden}
+
+    @cached_property
+    def eligible(self) -> int:
+        return sum(node.uid not in self.refusals for node in self.cut.operations.counted)
+
+    @cached_property
+    def placed(self) -> int:
+        devices = likely(self.graph, _eligible(self.cut.operations, self.refusals))
+        return sum(devices[node.uid] == ENGINE for node in self.cut.operations.counted)
+
+    def summary(self) -> str:
+        """How many regions there are on each device."""
+        host = sum(region.device == HOST for region in self.regions)
+        engine = len(self.regions) - host
+        return f"{engine} region{'' if engine == 1 else 's'} on the engine, {host} on the host"
+
+    def node_of(self, uid: int) -> Tensor:
+        return self._nodes[uid]
+
+    @cached_property
+    def _nodes(self) -> dict[int, Tensor]:
+        return {node.uid: node for node in self.graph.nodes}
+
+    # Programs.
 
     def graph_of(self, number: int) -> Graph:
         """One region as a graph of its own, to compile or to export; what crosses into it are its inputs."""
@@ -62,16 +154,20 @@ class Partition:
             raise AneforgeError(
                 f"region {number}: there are {len(self.regions)} regions. Choose 0 to {len(self.regions) - 1}."
             )
-        return self.regions[number].graph(self.names)
+        return self.cut.graph_of(self.regions[number])
+
+    @property
+    def programs(self) -> Mapping[int, Program]:
+        """The compiled engine regions, by number."""
+        return self.cut.programs(self.target)
 
     @cached_property
     def models(self) -> dict[int, Model]:
-        """The compiled engine regions, by number."""
-        compiled = {}
-        for region in self.regions:
-            if region.device == ENGINE:
-                compiled[region.number] = build(self.graph_of(region.number), self.target)
-        return compiled
+        """The engine regions as models, by number."""
+        return self._models("exact")
+
+    def _models(self, mode: str) -> dict[int, Model]:
+        return {number: Model.of(self.graph_of(number), program, mode) for number, program in self.programs.items()}
 
     # Costs.
 
@@ -79,40 +175,47 @@ class Partition:
     def fixed_us(self) -> float:
         """What starting the engine, changing devices and handing results out cost, by the published constants."""
         costs, _ = fixed_costs()
-        engine = [region for region in self.regions if region.device == ENGINE]
-        changes = sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
+        engine = self.cut.on_engine
         handed_out = sum(len(region.outputs) for region in engine)
-        return len(engine) * costs["launch"] + changes * costs["switch"] + handed_out * costs["output"]
+        return len(engine) * costs["launch"] + self.changes * costs["switch"] + handed_out * costs["output"]
+
+    @property
+    def changes(self) -> int:
+        """How often the device changes from one region to the next."""
+        return sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
+
+    def estimate(self, scope: str = DEFAULT_SCOPE) -> Estimate:
+        """How long a call takes: the regions of the engine, what crosses between them, and the host's part."""
+        if self.cut.untouched:
+            return estimate_program(self.programs[0], scope)
+        costs, evidence = fixed_costs()
+        crossing = Crossings(
+            changes=self.changes,
+            handed_over=sum(crossing.source.device == ENGINE for crossing in self.crossings),
+            switch_us=costs["switch"],
+            output_us=costs["output"],
+            evidence=evidence,
+        )
+        programs = self.programs
+        parts = [
+            EnginePart(region.number, len(region.nodes), programs[region.number])
+            if region.device == ENGINE
+            else HostPart(region.number, region.nodes)
+            for region in self.regions
+        ]
+        return estimate_parts(parts, crossing, self.target, scope)
 
     # Running.
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, feeds: Mapping[str, np.ndarray], mode: str = "exact") -> dict[str, np.ndarray]:
         """The outputs by name: engine regions are simulated, host regions computed in float32."""
-        values: dict[int, np.ndarray] = {}
-        ports = {self.names[port.uid]: port for port in self.graph.inputs}
-        for name, value in feeds.items():
-            if name not in ports:
-                raise AneforgeError(f"{name}: not an input of the graph. Choose from: {', '.join(ports)}.")
-            if ports[name].dtype == "uint8":
-                check_bytes(name, value)
-            values[ports[name].uid] = np.asarray(value)
-        missing = [name for name, port in ports.items() if port.uid not in values]
-        if missing:
-            raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {', '.join(ports)}.")
-        for region in self.regions:
-            if region.device == HOST:
-                _run_on_host(region, values)
-            else:
-                self._run_on_engine(region, values)
-        return {self.names[output.uid]: values[output.uid] for output in self.graph.outputs}
+        return self.runner(mode).run(feeds).outputs
 
-    def _run_on_engine(self, region: Region, values: dict[int, np.ndarray]) -> None:
-        model = self.models[region.number]
-        fed = {self.names[port.uid]: values[port.uid] for port in region.inputs if port.op != "parameter"}
-        done = model.run(fed).outputs
-        for output in region.outputs:
-            value = done[self.names[output.uid]]
-            values[output.uid] = value > 0.5 if output.dtype == "bool" else value
+    def runner(self, mode: str = "exact") -> Runner:
+        """What runs the regions in turn, several times where that is asked for."""
+        from aneforge.regions.runner import Runner
+
+        return Runner(self, self.models if mode == "exact" else self._models(mode))
 
     # Telling.
 
@@ -121,10 +224,11 @@ class Partition:
         return {
             "target": self.target.name,
             "by": self.by,
+            "verdict": self.verdict,
             "eligible": self.eligible,
             "placed": self.placed,
-            "ops": len(self.device_of),
-            "on_engine": sum(device == ENGINE for device in self.device_of.values()),
+            "ops": self.ops,
+            "on_engine": self.on_engine,
             "regions": [region.to_json(self.names) for region in self.regions],
             "crossings": [crossing.to_json() for crossing in self.crossings],
             "reasons": {self.names[uid]: why for uid, why in self.reasons.items()},
@@ -134,12 +238,26 @@ class Partition:
         }
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, everything: bool = False, label: str | None = None) -> str:
+        """The report; ``everything`` lists each region, crossing and op, and ``label`` is what to call the chip."""
         from aneforge.regions.listing import partition_text
 
-        return partition_text(self)
+        return partition_text(self, everything, label)
 
     def __repr__(self) -> str:
         return f"<Partition for {self.target.name}: {len(self.regions)} regions, {len(self.crossings)} crossings>"
+
+
+class Partitions(ByChip[Partition]):
+    """The partition of each chip, by the name it was asked for."""
+
+    def text(self, everything: bool = False) -> str:
+        return "\n\n".join(result.text(everything, chip_label(name)) for name, result in self.items())
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def partition(
@@ -149,71 +267,97 @@ def partition(
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
-) -> ByChip[Partition]:
+) -> Partitions:
     """Split a model into regions of the engine and regions of the host, for each chip.
 
     ``target`` is m1 where it is left out, or the chip of a compiled model. ``by`` is ``rules`` (everything that is
-    eligible goes to the engine) or ``placement`` (what Core ML would likely choose). Engine regions are compiled; an
-    op that the compiler refuses although the rules allow it moves to the host with its reason. For one chip the
-    attributes of its :class:`Partition` can be read from the result: ``af.partition(model, "m1").regions``.
+    eligible goes to the engine) or ``placement`` (what Core ML would likely choose). An op that a region's own limits
+    exclude moves to the host with its reason. For one chip the attributes of its :class:`Partition` can be read from
+    the result: ``af.partition(model, "m1").regions``.
     """
     if by not in WAYS:
         raise ArgumentError("by", f"{by!r} is not a way to partition; choose one: {', '.join(WAYS)}.")
     graph = graph_of(model, dims, function)
-    chips = chips_of(target, DEFAULT_CHIPS["partition"], model)
-    return ByChip({name: partition_for(graph, chip, by) for name, chip in chips.items()})
+    return Partitions(partitions_for(graph, chips_of(target, DEFAULT_CHIPS["partition"], model), by))
+
+
+def partitions_for(
+    graph: Graph, chips: Mapping[str, Target], by: str = "rules", route: str | None = None
+) -> dict[str, Partition]:
+    """The partition of each chip, by the name it is asked for. Chips share the work wherever they agree."""
+    targets = list({chip.name: chip for chip in chips.values()}.values())
+    operations = Operations(graph)
+    by_target: dict[str, Partition] = {}
+    if by == "rules":
+        compiled = programs_for(graph, targets, route=route)
+        whole = Cut(operations, {node.uid: ENGINE for node in operations.placed}, route)
+        for target in targets:
+            if target.name in compiled:
+                whole.compiled_already(target, compiled[target.name])
+                by_target[target.name] = Partition(whole, target, by, {})
+    left = [target for target in targets if target.name not in by_target]
+    if left:
+        by_target |= split_for(operations, left, refused_in_whole(operations, left, route), by, route)
+    return {name: by_target[chip.name] for name, chip in chips.items()}
 
 
 def partition_for(graph: Graph, chip: Target, by: str = "rules") -> Partition:
-    """The split of a graph for one chip."""
-    reasons, refused = _refusals(graph, chip), {}
-    for _ in range(_ATTEMPTS):
-        reasons |= refused
-        attempt = Partition(graph, chip, by, reasons)
-        refused = _refused_when_compiled(attempt)
-        if not refused:
-            return attempt
-    raise ArgumentError(
-        "model",
-        f"no partition for {chip.name} after {_ATTEMPTS} attempts; the last was refused: "
-        f"{next(iter(refused.values()))}",
-    )
+    """The partition of one chip."""
+    return partitions_for(graph, {chip.name: chip}, by)[chip.name]
 
 
-def _refusals(graph: Graph, chip: Target) -> dict[int, str]:
-    """Why nodes are off the engine, by the gate's rules."""
-    report = preflight(graph, chip)
-    by_name = {name: uid for uid, name in graph.names().items()}
-    reasons: dict[int, str] = {}
-    for node_report in (*report.reject, *report.oversize):
-        reasons.setdefault(by_name[node_report.name], f"{node_report.message} {node_report.evidence.label()}")
-    for node in graph.nodes:
-        if "int32" in (node.dtype, *(operand.dtype for operand in node.inputs)) and not node.definition.leaf:
-            reasons.setdefault(node.uid, "the engine computes no integers")
-    return reasons
+def common_partitions(graph: Graph, chips: Sequence[Target]) -> dict[str, Partition]:
+    """The partitions of several chips by target name, cut alike: what one of them refuses is on the host for all."""
+    splits = partitions_for(graph, {chip.name: chip for chip in chips})
+    while len({frozenset(split.refusals) for split in splits.values()}) > 1:
+        together: Refusals = {}
+        for split in splits.values():
+            together |= split.refusals
+        splits = split_for(Operations(graph), chips, {chip.name: together for chip in chips})
+    return splits
 
 
-def _refused_when_compiled(attempt: Partition) -> dict[int, str]:
-    try:
-        _ = attempt.models
-    except CompileError as error:
-        by_name = {name: uid for uid, name in attempt.names.items()}
-        blamed = [by_name[name] for name in error.sources if name in by_name]
-        on_engine = [uid for uid in blamed if attempt.device_of.get(uid) == ENGINE]
-        if not on_engine:
-            raise
-        return {on_engine[-1]: f"{error.reason} (refused by {error.refused_by})"}
-    return {}
+def split_for(
+    operations: Operations,
+    targets: Sequence[Target],
+    refused: Mapping[str, Refusals],
+    by: str = "rules",
+    route: str | None = None,
+) -> dict[str, Partition]:
+    """The partition of each target, from what it refuses of the whole graph.
+
+    A region has borders that the whole graph lacks, so its engine regions are checked again: whatever is refused there
+    moves to the host, all of it at once, until every region passes. Chips that refuse the same share a cut, and a
+    region that did not change is not checked again. It ends: every attempt moves ops, and after many whole regions.
+    """
+    checked, cuts = Checked(), {}
+    waiting = {target.name: (target, dict(refused[target.name])) for target in targets}
+    done: dict[str, Partition] = {}
+    attempt = 0
+    while waiting:
+        attempt += 1
+        groups: dict[frozenset[int], list[Target]] = {}
+        for target, refusals in waiting.values():
+            groups.setdefault(frozenset(refusals), []).append(target)
+        for key, members in groups.items():
+            if key not in cuts:
+                cuts[key] = Cut(operations, _devices(operations, key, by), route)
+            more = refused_in_regions(cuts[key], members, checked, attempt > _ATTEMPTS)
+            for target in members:
+                found = more[target.name] or idle_regions(cuts[key])
+                if found:
+                    waiting[target.name][1].update(found)
+                else:
+                    done[target.name] = Partition(cuts[key], target, by, waiting.pop(target.name)[1])
+    return done
 
 
-def _run_on_host(region: Region, values: dict[int, np.ndarray]) -> None:
-    """Node by node, every result rounded to float32."""
-    for node in region.nodes:
-        operands = [_operand(operand, values) for operand in node.inputs]
-        result = value_of(node, operands)
-        values[node.uid] = result if node.dtype in ("bool", "int32") else result.astype(np.float32)
+def _eligible(operations: Operations, refused: Mapping[int, Any] | frozenset[int]) -> dict[int, bool]:
+    return {node.uid: node.uid not in refused and node.uid not in operations.views for node in operations.placed}
 
 
-def _operand(operand: Tensor, values: Mapping[int, np.ndarray]) -> np.ndarray:
-    value = values.get(operand.uid, None if operand.weight is None else operand.weight.array)
-    return np.asarray(value, bool if operand.dtype == "bool" else np.float64)
+def _devices(operations: Operations, refused: frozenset[int], by: str) -> dict[int, str]:
+    eligible = _eligible(operations, refused)
+    if by == "placement":
+        return likely(operations.graph, eligible)
+    return {uid: ENGINE if able else HOST for uid, able in eligible.items()}

@@ -16,6 +16,7 @@ from aneforge.graph.tensor import Tensor
 __all__ = ["ENGINE", "HOST", "Crossing", "Region", "crossings", "split"]
 
 ENGINE, HOST = "engine", "host"
+_INSIDE = ("const", "random_uniform", "random_normal")  # leaves that no port brings in
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +30,15 @@ class Region:
     outputs: tuple[Tensor, ...]
 
     def graph(self, names: Mapping[int, str]) -> Graph:
-        """The region as a graph of its own. What comes in are inputs of fp16; truth values travel as 0 and 1."""
-        copies: dict[int, Tensor] = {}
-        for source in self.inputs:
-            if source.op == "input":
-                copies[source.uid] = source
-            else:
-                port = graph_input(source.shape, name=names[source.uid])
-                copies[source.uid] = port.greater(0.5) if source.dtype == "bool" else port
+        """The region as a graph of its own, under the names of the whole. What other regions hand in are inputs of
+        fp16; truth values travel as 0 and 1."""
+        copies: dict[int, Tensor] = {source.uid: _port(source, names[source.uid]) for source in self.inputs}
         cast_outputs = {output.uid for output in self.outputs if output.dtype == "bool"}
         for node in self.nodes:
             operands = [copies.get(operand.uid, operand) for operand in node.inputs]
-            name = None if node.uid in cast_outputs else node.name  # the cast that hands it out has its name
+            name = None if node.uid in cast_outputs else names[node.uid]  # the cast that hands it out has its name
             copies[node.uid] = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
+            copies[node.uid].where = node.where
         return Graph([_handed_on(copies[output.uid], names[output.uid]) for output in self.outputs])
 
     def to_json(self, names: Mapping[int, str]) -> dict[str, Any]:
@@ -52,6 +49,14 @@ class Region:
             "inputs": [names[port.uid] for port in self.inputs],
             "outputs": [names[output.uid] for output in self.outputs],
         }
+
+
+def _port(source: Tensor, name: str) -> Tensor:
+    """What a region reads in place of a tensor that another one makes; inputs of the model stay what they are."""
+    if source.definition.leaf:
+        return source
+    port = graph_input(source.shape, "int32" if source.dtype == "int32" else "fp16", name=name)
+    return port.greater(0.5) if source.dtype == "bool" else port
 
 
 def _handed_on(node: Tensor, name: str) -> Tensor:
@@ -102,7 +107,7 @@ def split(graph: Graph, device_of: Mapping[int, str]) -> list[Region]:
             operand.uid: operand
             for node in nodes
             for operand in node.inputs
-            if home.get(operand.uid) != key and operand.op != "const"
+            if home.get(operand.uid) != key and operand.op not in _INSIDE
         }
         outputs = tuple(node for node in nodes if node.uid in read_outside)
         regions.append(Region(number, key[1], tuple(nodes), tuple(inputs.values()), outputs))
@@ -144,10 +149,13 @@ def _as_late_as_possible(
 
 def crossings(regions: Sequence[Region], names: Mapping[int, str]) -> list[Crossing]:
     """Every tensor that leaves the region that made it for another."""
-    crossed = []
+    readers: dict[int, list[Region]] = {}
     for region in regions:
-        for output in region.outputs:
-            readers = tuple(other for other in regions if any(output is port for port in other.inputs))
-            if readers:
-                crossed.append(Crossing(output, names[output.uid], region, readers))
-    return crossed
+        for port in region.inputs:
+            readers.setdefault(port.uid, []).append(region)
+    return [
+        Crossing(output, names[output.uid], region, tuple(readers[output.uid]))
+        for region in regions
+        for output in region.outputs
+        if output.uid in readers
+    ]

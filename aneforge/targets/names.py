@@ -8,7 +8,8 @@ reports looks like a compiler target but is not one, so it is reached only by pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,11 +25,13 @@ __all__ = [
     "RuntimeArch",
     "arch_for_family",
     "chip_label",
+    "chip_labels",
     "family_of_arch",
     "newest_below_the_floor",
     "resolve",
     "runtime_arch",
     "target",
+    "with_label",
 ]
 
 
@@ -98,9 +101,26 @@ def resolve(name: str) -> Resolution:
 
 
 def chip_label(name: str) -> str:
-    """A compiler target with the first chip that carries it: ``h17 (M5)``; other names as they are."""
-    chips = compiler_target(name).chips if name in target_names() else ()
-    return f"{name} ({chips[0]})" if chips else name
+    """What people call a chip: ``M5`` for the compiler target h17 or the spelling m5. A target that no product carries
+    keeps its name."""
+    try:
+        known = resolve(name)
+    except UnknownNameError:
+        return name
+    if known.kind != "compiler":
+        return known.name
+    return known.target.chips[0] if known.target.chips else known.name
+
+
+def chip_labels(names: Iterable[str]) -> str:
+    """Chips as people call them, each once."""
+    return ", ".join(dict.fromkeys(map(chip_label, names)))
+
+
+def with_label(text: str, chip: Target, label: str | None = None) -> str:
+    """Text with the name that people use for a chip in place of the compiler's."""
+    name = chip_label(chip.name) if label is None else label
+    return re.sub(rf"\b{re.escape(chip.name)}\b", lambda _: name, text)
 
 
 def runtime_arch(name: str) -> RuntimeArch:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import AneforgeError
-from aneforge.graph.graph import Graph
-from aneforge.model import Model
+from aneforge.regions.partition import Partition
 from aneforge.sim.inputs import drawn_sample
 
 __all__ = ["Check", "Checker", "distance"]
@@ -32,18 +31,18 @@ class Check:
 class Checker:
     """Compares programs with an untouched one, whose numbers are made once and only when they are asked for."""
 
-    def __init__(self, untouched: Model, flops: float, inputs: Inputs = None) -> None:
+    def __init__(self, untouched: Partition, flops: float, inputs: Inputs = None) -> None:
         self.mode = "exact" if flops <= _EXACT_FLOPS else "fast"
-        self._untouched = Model(untouched.graph, untouched.program, self.mode)
+        self._untouched = untouched
         self.feeds = _feeds(untouched, inputs)
 
     @cached_property
     def _expected(self) -> list[np.ndarray]:
-        return list(self._untouched.run(self.feeds).outputs.values())
+        return list(self._untouched.run(self.feeds, self.mode).values())
 
-    def __call__(self, graph: Graph, other: Model) -> Check:
+    def __call__(self, other: Partition) -> Check:
         """The largest error over all outputs."""
-        outputs = list(Model(graph, other.program, self.mode).run(self.feeds).outputs.values())
+        outputs = list(other.run(self.feeds, self.mode).values())
         pairs = list(zip(self._expected, outputs, strict=True))
         same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
         return Check(0.0 if same else max(distance(a, b) for a, b in pairs), same)
@@ -64,18 +63,18 @@ def distance(expected: np.ndarray, actual: np.ndarray) -> float:
     return gap / largest if largest else float("inf")
 
 
-def _feeds(model: Model, inputs: Inputs) -> dict[str, np.ndarray]:
+def _feeds(split: Partition, inputs: Inputs) -> dict[str, np.ndarray]:
     """The user's inputs by name, or numbers drawn from a fixed seed."""
-    ports = [port for port in model.program.inputs if port.initial is None]
-    names = ", ".join(port.name for port in ports)
+    ports = [split.names[port.uid] for port in split.graph.inputs]
+    names = ", ".join(ports)
     if inputs is None:
-        return drawn_sample(model.graph)
+        return drawn_sample(split.graph)
     if isinstance(inputs, Mapping):
-        missing = [port.name for port in ports if port.name not in inputs]
+        missing = [port for port in ports if port not in inputs]
         if missing:
             raise AneforgeError(f"{missing[0]}: this input has no value. The graph takes {names}.")
         return dict(inputs)
     arrays = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
     if len(arrays) != len(ports):
         raise AneforgeError(f"inputs: {len(arrays)} were given; the graph takes {len(ports)}: {names}.")
-    return {port.name: value for port, value in zip(ports, arrays, strict=True)}
+    return dict(zip(ports, arrays, strict=True))

@@ -15,7 +15,8 @@ import numpy as np
 from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
-from aneforge.model import Model, build, warn_of
+from aneforge.model import Model, warn_of
+from aneforge.regions.partition import Partition, partition_for
 from aneforge.rewrites.rewrite import Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
 from aneforge.targets.chip import Target
@@ -78,29 +79,30 @@ class _Line:
     def __init__(self, graph: Graph, chip: Target, inputs: Inputs, verbose: bool) -> None:
         self.graph, self.chip, self.verbose = graph, chip, verbose
         self.names = graph.names()
-        model = build(graph, chip)
-        estimate = model.estimate()
+        split = partition_for(graph, chip)
+        estimate = split.estimate()
+        self.in_part = "" if split.cut.untouched else split.verdict
         self.untouched, self.measured = figure(estimate), estimate.basis.measured
-        self.check = Checker(model, sum(layer.flops for layer in estimate.layers), inputs)
+        self.check = Checker(split, sum(layer.flops for layer in estimate.layers), inputs)
         self.steps = _in_order(changes_of(graph, chip, encoding_forms(chip)), chip)
-        self.known: dict[int, tuple[Graph, Model, Figure]] = {0: (graph, model, self.untouched)}
+        self.known: dict[int, tuple[Partition, Figure]] = {0: (split, self.untouched)}
         self.checks: dict[int, Check] = {0: Check(0.0, True)}
 
     def chosen(self, count: int) -> dict[int, _Step]:
         """The form of each layer after so many steps, by node."""
         return {step.site.node.uid: step for step in self.steps[:count]}
 
-    def at(self, count: int) -> tuple[Graph, Model, Figure]:
+    def at(self, count: int) -> tuple[Partition, Figure]:
         if count not in self.known:
             graph = applied(self.graph, [step.site for step in self.chosen(count).values()])
-            model = build(graph, self.chip)
-            self.known[count] = graph, model, figure(model.estimate())
+            split = partition_for(graph, self.chip)
+            self.known[count] = split, figure(split.estimate())
         return self.known[count]
 
     def error(self, count: int) -> float:
         if count not in self.checks:
-            graph, model, estimate = self.at(count)
-            self.checks[count] = self.check(graph, model)
+            split, estimate = self.at(count)
+            self.checks[count] = self.check(split)
             if self.verbose:
                 progress = f"{len(self.chosen(count))} layers compressed: {estimate.us:.1f} us by estimate"
                 print(f"tune_precision: {progress}, error {self.checks[count].error:.1e}", file=sys.stderr)
@@ -116,19 +118,19 @@ class _Line:
             middle = (low + high) // 2
             low, high = (middle, high) if self.error(middle) <= limit else (low, middle)
         # A whole program may not gain what its layers alone do: never return one that is slower than untouched.
-        return low if self.at(low)[2].us < self.untouched.us else 0
+        return low if self.at(low)[1].us < self.untouched.us else 0
 
     def within_time(self, budget: float, limit: float | None) -> int:
         """The first place on the line that is fast enough, found by halving."""
         low, high = -1, len(self.steps)
-        if self.at(high)[2].us > budget:
+        if self.at(high)[1].us > budget:
             raise AneforgeError(
                 f"tune_precision: no choice of weights takes {budget:g} us or less on {self.chip.name}; the fastest "
-                f"takes {self.at(high)[2].us:.1f} us by estimate, the graph as it is {self.untouched.us:.1f} us"
+                f"takes {self.at(high)[1].us:.1f} us by estimate, the graph as it is {self.untouched.us:.1f} us"
             )
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.at(middle)[2].us <= budget else (middle, high)
+            low, high = (low, middle) if self.at(middle)[1].us <= budget else (middle, high)
         count = high
         if limit is not None and self.error(count) > limit:
             raise AneforgeError(
@@ -138,13 +140,14 @@ class _Line:
         return count
 
     def result(self, count: int) -> Tuning:
-        graph, _, best = self.at(count)
+        split, best = self.at(count)
         error = self.error(count)
         chosen = self.chosen(count)
         candidates = tuple(self._candidate(step, chosen, best, error) for step in self.steps)
         tried = len(self.known) - 1
         mode = self.check.mode
-        return Tuning(self.chip, graph, self.untouched, best, candidates, tried, mode, error, measured=self.measured)
+        figures = split.graph, self.untouched, best, candidates, tried, mode, error, self.measured
+        return Tuning(self.chip, *figures, in_part=self.in_part)
 
     def _candidate(self, step: _Step, chosen: dict[int, _Step], best: Figure, error: float) -> Candidate:
         kept = chosen.get(step.site.node.uid) is step

@@ -8,7 +8,9 @@ from typing import Any
 
 from aneforge.graph.graph import Graph
 from aneforge.output import text
+from aneforge.output.grouped import short, some, wrapped
 from aneforge.targets.chip import Target
+from aneforge.targets.names import chip_label
 
 __all__ = ["Candidate", "Figure", "Tuning"]
 
@@ -64,6 +66,8 @@ class Tuning:
     """Of the chosen graph against the untouched one."""
     measured: bool
     """Whether the estimates rest on measurements of this very target."""
+    in_part: str = ""
+    """How much of the model is on the engine, where it is not all. The estimates are those of all parts together."""
 
     @property
     def kept(self) -> tuple[Candidate, ...]:
@@ -82,6 +86,7 @@ class Tuning:
     def to_json(self) -> dict[str, Any]:
         return {
             "target": self.target.name,
+            "in_part": self.in_part or None,
             "untouched": self.untouched.to_json(),
             "best": self.best.to_json(),
             "speedup": self.speedup,
@@ -94,12 +99,20 @@ class Tuning:
         }
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, everything: bool = False) -> str:
+        """The candidates that were tried, and the outcome; ``everything`` also lists those that were not tried."""
         tried = [candidate for candidate in self.candidates if candidate.estimate is not None]
         headers = ("candidate", "kind", "nodes", "us", "from", "to", "error", "verdict")
-        lines = [text.columns(headers, self._rows(tried)), ""]
-        if len(tried) < len(self.candidates):
-            lines += [f"{len(self.candidates) - len(tried)} more were weighed and not tried: {self._untried()}", ""]
-        return "\n".join([*lines, self.summary()])
+        rows = self._rows(self.candidates if everything else tried)
+        lines = [text.columns(headers, rows, fit=True), ""]
+        if len(tried) < len(self.candidates) and not everything:
+            left = f"{len(self.candidates) - len(tried)} more were weighed and not tried"
+            lines += [wrapped(f"{left}: {self._untried()}"), ""]
+        if self.in_part:
+            lines += [wrapped(f"{self.in_part}; the times are those of all parts, the host's among them"), ""]
+        return "\n".join([*lines, wrapped(self.summary())])
 
     def _untried(self) -> str:
         """Why the rest was left, and how often."""
@@ -112,15 +125,16 @@ class Tuning:
 
     def summary(self) -> str:
         """The outcome in one or two sentences."""
+        chip = chip_label(self.target.name)
         basis = "fitted to measurements of this chip" if self.measured else "extrapolated from another chip"
         if not self.kept:
             return (
-                f"{self.target.name}: nothing better was found; the graph stays as it is, "
+                f"{chip}: nothing better was found; the graph stays as it is, "
                 f"{self.untouched.us:,.0f} us by estimate ({basis})."
             )
         doubt = "" if self.beyond_doubt else " The intervals of the two overlap: it is a ranking, not a measurement."
         return (
-            f"{self.target.name}: {self.untouched.us:,.0f} us becomes {self.best.us:,.0f} us by estimate ({basis}), "
+            f"{chip}: {self.untouched.us:,.0f} us becomes {self.best.us:,.0f} us by estimate ({basis}), "
             f"{self.speedup:.2f} times faster; largest error {_error(self.error)} ({self.mode}).{doubt}"
         )
 
@@ -155,5 +169,4 @@ def _error(error: float | None) -> str:
 
 
 def _short(nodes: Sequence[str]) -> str:
-    shown = ", ".join(nodes[:2])
-    return f"{shown} and {len(nodes) - 2} more" if len(nodes) > 2 else shown
+    return some([short(node, 20) for node in nodes], 1)

@@ -19,6 +19,7 @@ from aneforge.errors import AneforgeError, ArgumentError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
+from aneforge.regions.partition import partition_for
 from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
 from aneforge.targets.chip import Target
@@ -113,6 +114,12 @@ def refuse_reps(function: str, reps: int) -> None:
 
 def tuned_model(tuning: Tuning) -> Model:
     """The chosen graph as ``af.compile`` gives it, with the record of how it was chosen."""
+    if tuning.in_part:
+        raise ArgumentError(
+            "model",
+            f"af.tune gives one program, and this model runs {tuning.in_part}. Run 'aneforge tune', or take the graph "
+            "of aneforge.tuning.search.search(model, target), and give it to af.partition.",
+        )
     model = build(tuning.graph, tuning.target)
     model.tuning = tuning
     return model
@@ -148,10 +155,13 @@ class _Kept:
 class _Search:
     def __init__(self, graph: Graph, chip: Target, limits: Limits, inputs: Inputs, verbose: bool) -> None:
         self.graph, self.chip, self.limits, self.verbose = graph, chip, limits, verbose
-        model = build(graph, chip)
-        estimate = model.estimate()
+        split = partition_for(graph, chip)
+        split.require_engine()
+        estimate = split.estimate()
         self.measured = estimate.basis.measured
-        self.check = Checker(model, sum(layer.flops for layer in estimate.layers), inputs)
+        self.in_part = "" if split.cut.untouched else split.verdict
+        self.host_ops = split.ops - split.on_engine
+        self.check = Checker(split, sum(layer.flops for layer in estimate.layers), inputs)
         self.untouched = figure(estimate)
         self.risks = risks_of(graph, chip)
         self.names = graph.names()
@@ -176,6 +186,7 @@ class _Search:
             mode=self.check.mode,
             error=best.error,
             measured=self.measured,
+            in_part=self.in_part,
         )
 
     def all(self, changes: Sequence[Change]) -> None:
@@ -212,16 +223,19 @@ class _Search:
         """Compile the whole with one more change; simulate it where it is faster; keep it where the numbers hold."""
         try:
             graph = applied(self.graph, [*self.best.sites, *sites])
-            model = build(graph, self.chip)
+            split = partition_for(graph, self.chip)
         except AneforgeError as error:
             return self.candidate(change, sites, f"refused: {first_line(error)}")
-        estimate = figure(model.estimate())
+        if split.ops - split.on_engine > self.host_ops:
+            why = next(why for uid, why in split.reasons.items())
+            return self.candidate(change, sites, f"refused: {why}")
+        estimate = figure(split.estimate())
         warned = self.warned(graph)
         if warned is not None:
             return self.candidate(change, sites, f"the gate warns: {warned}", estimate)
         if estimate.us * LEAST_GAIN > self.best.estimate.us:
             return self.candidate(change, sites, f"not faster than {self.best.estimate.us:.1f} us", estimate)
-        check = self.check(graph, model)
+        check = self.check(split)
         fault = self.numbers(change, estimate, check)
         if fault is not None:
             return self.candidate(change, sites, fault, estimate, check)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from aneforge.targets import store
 
-__all__ = ["failure_stage", "reject_message"]
+__all__ = ["failure_stage", "reject_message", "without_places"]
+
+_PLACE = re.compile(r"%z?[sdu]")
+"""Where the vendor's compiler fills in a name or a number."""
 
 # The layer whose validator or code generator reports a graph op.
 _LAYERS = {
@@ -23,7 +27,13 @@ _LAYERS = {
 def reject_message(op: str) -> str | None:
     """The compiler's own string for an op that a chip does not have, where one is published."""
     layer = _layer(op)
-    return layer["reject_strings"][0] if layer is not None and layer["gate_byte"] and layer["reject_strings"] else None
+    known = layer is not None and layer["gate_byte"] and layer["reject_strings"]
+    return without_places(layer["reject_strings"][0]) if layer is not None and known else None
+
+
+def without_places(message: str) -> str:
+    """The vendor's words for people: dots where a name or a number would be filled in."""
+    return _PLACE.sub("...", message)
 
 
 def failure_stage(op: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec import Op, TensorType, rank5
+from aneforge.compiler.legal.words import without_places
 from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 from aneforge.graph.graph import Graph
@@ -77,7 +78,7 @@ class LoweringError(AneforgeError, ValueError):
 def reject_string(layer: str, start: str) -> str:
     """The compiler's own words for a layer that it refuses, from layers.json, found by how they start."""
     row = next(record for record in store.load("layers")["layers"] if record["name"] == layer)
-    return next(text for text in row["reject_strings"] if text.startswith(start))
+    return without_places(next(text for text in row["reject_strings"] if text.startswith(start)))
 
 
 Rule = Callable[["Builder", Tensor], Op]

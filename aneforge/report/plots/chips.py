@@ -10,7 +10,7 @@ from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
 from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, count, sheet
 from aneforge.output.svg import Box, Drawing, Linear, Spot, shortened, text_width
-from aneforge.report.plots.common import GRID, basis_text, totals, us_text
+from aneforge.report.plots.common import GRID, HOST, basis_text, totals, us_text
 
 __all__ = ["chips_svg"]
 
@@ -24,6 +24,7 @@ def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> 
     solid, pale = ("#4a9ccf", "#0072B2"), ("#cfe3f1", "#0072B2")
     entries = [(*solid, "fitted to measurements of the chip")] if any(e.basis.measured for e in known) else []
     entries += [(*pale, "extrapolated from another chip")] if any(not e.basis.measured for e in known) else []
+    entries += [(HOST, "#888888", "on the host and between devices")] if any(e.parts for e in known) else []
     top = drawing.legend(top, entries) if entries else top
     columns = _Columns.of(estimates)
     tall = 22.0
@@ -54,9 +55,10 @@ def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> 
     top = bottom + 26
     if known:
         scopes = ", ".join(dict.fromkeys(estimate.scope for estimate in known))
-        top = drawing.paragraph(
-            top, f"Time of one call ({scopes}). The line is the interval that holds eight measurements of ten."
-        )
+        words = f"Time of one call ({scopes}). The line is the interval that holds eight measurements of ten."
+        if any(estimate.parts for estimate in known):
+            words += " Where the host has a part, its ends are sums: no measurement stands behind that part (U75)."
+        top = drawing.paragraph(top, words)
     return drawing.svg(top + 10)
 
 
@@ -87,6 +89,10 @@ class _Columns:
         hover = f"{label}: {totals(estimate)}; {estimate.basis.rule}"
         bar = Box(self.scale.start, y + 4, self.scale(estimate.us), y + tall - 4)
         drawing.rect(bar, fill, hover, stroke=stroke, stroke_width=0.8, class_="bar")
+        if estimate.parts:
+            elsewhere = estimate.us - sum(part.us for part in estimate.parts if part.program is not None)
+            ends = self.scale(estimate.us - elsewhere), self.scale(estimate.us)
+            drawing.rect(Box(ends[0], y + 4, ends[1], y + tall - 4), HOST, estimate.in_words(), class_="host")
         middle = y + tall / 2
         drawing.line((low, middle), (high, middle), stroke_width=1.2, class_="whisker")
         for x in (low, high):

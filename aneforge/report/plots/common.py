@@ -17,6 +17,9 @@ MOST_PANELS = 4
 _COLOURS = {"compute": "#0072B2", "weights": "#D55E00", "activations": "#009E73", "dispatch": "#CC79A7"}
 _OTHER_COLOURS = ("#E69F00", "#56B4E9", "#000000")
 CALL = "#999999"
+HOST = "#F0E442"
+"""The host's part of a split model, a band of which the middle is drawn."""
+CROSSING = "#444444"
 GRID = "#e4e4e4"
 
 
@@ -71,6 +74,11 @@ def totals(estimate: Estimate) -> str:
     low, high = estimate.interval
     kind = "fitted to" if estimate.basis.measured else "extrapolated"
     return f"{us_text(estimate.us)} µs a call ({us_text(low)} to {us_text(high)}), {kind} {basis_text(estimate)}"
+
+
+def band_text(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{us_text(low)} to {us_text(high)} µs"
 
 
 def shares(estimate: Estimate) -> str:

@@ -62,6 +62,9 @@ def _roofline_caption(estimates: Sequence[Estimate], longest: float) -> str:
     hidden = sum(len(estimate.layers) - len(_placed(estimate)) for estimate in estimates)
     if hidden:
         words += f" {count(hidden, 'layer')} without operations or time {'has' if hidden == 1 else 'have'} no place."
+    regions = sum(part.program is None for estimate in estimates for part in estimate.parts)
+    if regions:
+        words += f" {count(regions, 'region')} of the host {'has' if regions == 1 else 'have'} no place under a roof."
     above = [
         layer.intensity < estimate.roof.ridge
         for estimate in estimates

@@ -9,7 +9,20 @@ from math import ceil
 from aneforge.cost.estimate import Estimate
 from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
 from aneforge.output.svg import Box, Drawing, Linear, Room, Spot, nice_step, shortened
-from aneforge.report.plots.common import CALL, GRID, by_chip, colours_of, hover, layer_name, shares, totals, us_text
+from aneforge.report.plots.common import (
+    CALL,
+    CROSSING,
+    GRID,
+    HOST,
+    band_text,
+    by_chip,
+    colours_of,
+    hover,
+    layer_name,
+    shares,
+    totals,
+    us_text,
+)
 
 __all__ = ["timeline_svg"]
 
@@ -36,6 +49,8 @@ def timeline_svg(estimate: Estimate | Mapping[str, Estimate], title: str) -> str
     drawing, top = sheet(title, f"Time of one call on {', '.join(chips)}, layer by layer in order.")
     colours = colours_of(list(chips.values()))
     entries = [(CALL, "none", "the call around the engine")]
+    if any(estimate.parts for estimate in chips.values()):
+        entries += [(HOST, "none", "on the host, the middle of a band"), (CROSSING, "none", "change of device")]
     entries += [(colour, "none", f"bound by {bound}") for bound, colour in colours.items()]
     top = drawing.legend(top, entries)
     segments = {label: _segments(estimate, colours) for label, estimate in chips.items()}
@@ -52,19 +67,40 @@ def timeline_svg(estimate: Estimate | Mapping[str, Estimate], title: str) -> str
 
 
 def _segments(estimate: Estimate, colours: Mapping[str, str]) -> list[_Segment]:
-    around = max(0.0, estimate.us - estimate.engine_us)
-    listed = []
-    if around > 0:
-        listed.append(_Segment(0.0, around, "the call", CALL, f"the call around the engine: {us_text(around)} µs"))
-    start = around
-    for layer in estimate.layers:
-        if layer.us > 0:
-            listed.append(_Segment(start, layer.us, layer_name(layer), colours[layer.bound], hover(layer)))
-            start += layer.us
+    """What a call consists of, in order: one program, or regions of both devices with what crosses between them."""
+    if not estimate.parts:
+        return list(_program_segments(estimate, colours, 0.0, "the call"))
+    listed: list[_Segment] = []
+    start, before = 0.0, estimate.parts[0].device
+    change = estimate.crossings_us / max(1, estimate.crossings)
+    for part in estimate.parts:
+        if part.device != before:
+            words = f"{before} to {part.device}"
+            listed.append(_Segment(start, change, words, CROSSING, f"{words}: {us_text(change)} µs"))
+            start, before = start + change, part.device
+        if part.program is None:
+            words = f"region {part.number}, {count(part.ops, 'op')} on the host: {band_text(part.interval)}, assumed"
+            listed.append(_Segment(start, part.us, f"host region {part.number}", HOST, words))
+        else:
+            listed += _program_segments(part.program, colours, start, f"call of region {part.number}")
+        start += part.us
     return listed
 
 
+def _program_segments(estimate: Estimate, colours: Mapping[str, str], start: float, name: str) -> Iterator[_Segment]:
+    around = max(0.0, estimate.us - estimate.engine_us)
+    if around > 0:
+        yield _Segment(start, around, name, CALL, f"the call around the engine: {us_text(around)} µs")
+    start += around
+    for layer in estimate.layers:
+        if layer.us > 0:
+            yield _Segment(start, layer.us, layer_name(layer), colours[layer.bound], hover(layer))
+            start += layer.us
+
+
 def _timeline_caption(estimate: Estimate) -> str:
+    if estimate.parts:
+        return f"{totals(estimate)}: {estimate.in_words()}. On the engine bound by: {shares(estimate)}."
     still = sum(layer.us <= 0 for layer in estimate.layers)
     around = max(0.0, estimate.us - estimate.engine_us)
     words = (

@@ -1,0 +1,235 @@
+"""``af.check``: what each chip will do with a model, and why; the report that ``aneforge check`` prints."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
+from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import ArgumentError
+from aneforge.gate.preflight import OpReport, Preflight, preflights
+from aneforge.graph.graph import Graph
+from aneforge.output import text
+from aneforge.output.by_chip import ByChip
+from aneforge.output.grouped import some, wrapped
+from aneforge.regions.cut import Operations
+from aneforge.regions.partition import Partition, split_for
+from aneforge.regions.reasons import refused_nodes
+from aneforge.targets.families import Family
+from aneforge.targets.names import chip_label, chip_labels, with_label
+
+__all__ = ["GRADES", "Check", "check"]
+
+GRADES = ("reject", "oversize", "risk", "decompose")
+"""The outcomes worth a reason, gravest first."""
+
+_MOST_REASONS = 12
+_WIDE, _NARROW = 46, 14  # letters of the list of chips in the table: a partial verdict needs room
+Paint = Callable[[str], str]
+
+
+def check(
+    model: Source,
+    target: Chips = None,
+    route: str = "conversion",
+    fail_on: str = "reject,oversize",
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> Check:
+    """Check what each chip will do with a model: native, decomposed, rejected, too large, numerically risky, and why.
+
+    ``target`` is m1..m6 where it is left out. ``route`` is how the program reaches a chip: ``conversion``, or
+    ``direct`` (authored layers; the only one below A13). ``fail_on`` names the outcomes that make ``.ok`` false:
+    some of reject, oversize, risk and decompose, separated by commas, or none. A chip that runs the model in part
+    refuses some of it, so it fails by default; ``.verdicts`` says how much runs. ``print`` shows the whole report;
+    ``check(...)["m1"]`` is the report of one chip (:class:`Preflight`).
+    """
+    grades = _grades(fail_on)
+    graph = graph_of(model, dims, function)
+    results = preflights(graph, chips_of(target, DEFAULT_CHIPS["check"]), route)
+    return Check(graph, results, route, grades, model_name(model))
+
+
+class Check(ByChip[Preflight]):
+    """The report of each chip on one model. ``ok`` is False where a chip does worse than allowed."""
+
+    def __init__(
+        self, graph: Graph, results: Mapping[str, Preflight], route: str, grades: Sequence[str], name: str
+    ) -> None:
+        super().__init__(results)
+        self.graph = graph
+        self.route = route
+        self.fail_on = tuple(grades)
+        self.model = name
+
+    @property
+    def failed(self) -> list[str]:
+        """The chips on which an outcome of ``fail_on`` occurs."""
+        return [name for name, result in self.items() if any(result.counts[grade] for grade in self.fail_on)]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    @cached_property
+    def _operations(self) -> Operations:
+        return Operations(self.graph)
+
+    @cached_property
+    def partitions(self) -> dict[str, Partition]:
+        """How each chip that does not take the model whole would run it, in regions of the engine and the host."""
+        refusing = {name: result for name, result in self.items() if not result.ok}
+        if not refusing:
+            return {}
+        operations = self._operations
+        targets = {result.target.name: result for result in refusing.values()}
+        refused = {name: refused_nodes(operations, result.refusals, result.target) for name, result in targets.items()}
+        splits = split_for(operations, [result.target for result in targets.values()], refused, route=self.route)
+        return {name: splits[result.target.name] for name, result in refusing.items()}
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """For each chip ``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs."""
+        return {name: "yes" if result.ok else self.partitions[name].verdict for name, result in self.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route}
+        return {**head, "verdicts": self.verdicts, **super().to_json()}
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, paint: Paint = str, everything: bool = False) -> str:
+        """The report as text; ``paint`` colours the word for an outcome, ``everything`` lists each node."""
+        counts = f"{len(self._operations.counted):,} operations, {len(self.graph.weights):,} stored weights"
+        parts = [f"{counts}{self._by_route()}\n\n{self._table()}", *self._reasons(paint, everything)]
+        if any(verdict.startswith("in part") for verdict in self.verdicts.values()):
+            parts.append("in part: aneforge partition shows which ops run where, aneforge estimate how long it takes")
+        if failed := self.failed:
+            parts.append(wrapped(f"fails on {', '.join(self.fail_on)}: {chip_labels(failed)}"))
+        return "\n\n".join(parts)
+
+    def _by_route(self) -> str:
+        """The route, where not every chip takes it."""
+        routes = {result.route for result in self.values()}
+        below = any(result.family is Family.OLDER for result in self.values())
+        return f"; by the {routes.pop()} route" if len(routes) == 1 and (below or routes == {"direct"}) else ""
+
+    def _table(self) -> str:
+        rows: list[tuple[Any, ...]] = []
+        groups = self._groups()
+        wide = _WIDE if all(verdict in ("yes", "no") for _, verdict, _ in groups) else _NARROW
+        for labels, verdict, result in groups:
+            counts = result.counts
+            cells = [counts[grade] or "-" for grade in ("native", "decompose", "reject", "oversize", "risk")]
+            first, *rest = textwrap.wrap(", ".join(labels), wide)
+            rows.append((first, verdict, *cells))
+            rows += [(f"  {line}", "", "", "", "", "", "") for line in rest]
+        return text.columns(("chips", "runs", "native", "decompose", "reject", "oversize", "risk"), rows)
+
+    def _groups(self) -> list[tuple[list[str], str, Preflight]]:
+        """Chips with the same outcome share a line."""
+        groups: dict[tuple[Any, ...], tuple[list[str], str, Preflight]] = {}
+        for name, result in self.items():
+            reports = ((grade, report) for grade in GRADES for report in _reports(result, grade))
+            told = [(grade, entry.name, entry.rule, _unnamed(entry)) for grade, entry in reports]
+            key = repr(told), repr(result.counts), self.verdicts[name]
+            groups.setdefault(key, ([], self.verdicts[name], result))[0].append(chip_label(name))
+        return list(groups.values())
+
+    def _reasons(self, paint: Paint, everything: bool) -> Iterator[str]:
+        """Each reason once, with the nodes and chips it concerns: by rule and kind of op, or every message."""
+        for grade in GRADES:
+            reasons: dict[tuple[Any, ...], _Reason] = {}
+            for name, result in self.items():
+                for report in _reports(result, grade):
+                    alike = _unnamed(report) if everything else _likeness(report)
+                    key = (report.rule, report.limit, alike)
+                    reasons.setdefault(key, _Reason()).add(name, report)
+            most = len(reasons) if everything else _MOST_REASONS
+            for reason in list(reasons.values())[:most]:
+                told = "\n".join(reason.lines(grade, everything))
+                yield paint(grade) + told.removeprefix(grade)
+            if len(reasons) > most:
+                yield f"{grade}: {len(reasons) - most} more reasons (--all lists them)"
+
+
+class _Reason:
+    """Nodes that are refused, rewritten or risky alike, and the chips on which they are."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, OpReport] = {}
+        self.chips: dict[str, None] = {}
+
+    def add(self, chip: str, report: OpReport) -> None:
+        self.nodes.setdefault(report.name, report)
+        self.chips.setdefault(chip)
+
+    def lines(self, grade: str, everything: bool) -> Iterator[str]:
+        first = next(iter(self.nodes.values()))
+        names = list(self.nodes)
+        kind = some(list(dict.fromkeys(map(_kind, self.nodes.values()))))
+        if len(names) == 1:
+            yield wrapped(f"{grade}: {first.name} ({kind} {list(first.shape)}, {first.where})")
+        else:
+            listed = ", ".join(names) if everything else some(names)
+            yield wrapped(f"{grade}: {len(names):,} ops of {kind} ({first.rule or 'no rule'}): {listed}")
+        label = chip_label(next(iter(self.chips)))
+        message = with_label(first.message or "rewritten", first.target, label)
+        example = f"{first.name} {list(first.shape)}, {first.where}: " if len(names) > 1 else ""
+        yield wrapped(f"{example}{message} {first.evidence.label()}", "  ")
+        if first.limit is not None and first.extent is not None:
+            yield wrapped(f"limit {first.limit}, here {self._extents()}", "  ")
+        if first.bound is not None:
+            yield wrapped(f"error: {first.bound}", "  ")
+        if first.hint:
+            yield wrapped(f"do: {first.hint}", "  ")
+        other = f"; {first.other_route}" if first.other_route else ""
+        yield wrapped(f"on: {chip_labels(self.chips)}{other}", "  ")
+
+    def _extents(self) -> str:
+        """What met the limit: the number, or between which numbers they lie."""
+        extents = [report.extent for report in self.nodes.values()]
+        distinct = list(dict.fromkeys(map(str, extents)))
+        numbers = [extent for extent in extents if isinstance(extent, (int, float))]
+        if len(distinct) > 1 and len(numbers) == len(extents):
+            return f"{min(numbers)} to {max(numbers)}"
+        return some(distinct)
+
+
+def _kind(report: OpReport) -> str:
+    """The op, or what a host op is called in the file's own language."""
+    return str(report.node.attrs["kind"]) if report.op == "host" else report.op
+
+
+def _likeness(report: OpReport) -> str:
+    """What ops share that are refused alike: their kind; of ops of the host, why they are there."""
+    return str(report.node.attrs["reason"]) if report.op == "host" else report.op
+
+
+def _unnamed(report: OpReport) -> str:
+    """The message without the chip's name, which may differ between chips that say the same."""
+    return with_label(report.message, report.target, "?")
+
+
+def _grades(fail_on: str) -> tuple[str, ...]:
+    grades = tuple(part.strip() for part in fail_on.split(",") if part.strip())
+    unknown = [grade for grade in grades if grade not in (*GRADES, "none")]
+    if unknown or not grades:
+        raise ArgumentError(
+            "fail_on", f"{fail_on!r} is not a list of outcomes. Choose from: {', '.join(GRADES)}, none."
+        )
+    return tuple(grade for grade in grades if grade != "none")
+
+
+def _reports(result: Preflight, grade: str) -> Sequence[OpReport]:
+    return {
+        "reject": result.reject,
+        "oversize": result.oversize,
+        "risk": result.risk,
+        "decompose": result.decompose,
+    }[grade]

@@ -1,0 +1,86 @@
+"""The host's part of a split model as a band: what its ops take at least and at most on a CPU.
+
+Nobody measured these ops. The band is bytes moved or arithmetic, whichever is longer, at a fast and at a slow rate,
+and a start for each op. The rates are an assumption (``choices.json``, U75) and no measurement of any Mac.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import log2, prod, sqrt
+from typing import NamedTuple
+
+from aneforge.graph.node import DTYPES
+from aneforge.graph.tensor import Tensor
+from aneforge.graph.views import plain_name
+from aneforge.targets.assumed import constant
+
+__all__ = ["CHOICE", "Band", "host_band"]
+
+CHOICE = "U75"
+"""The choice that explains the rates."""
+
+_FLOAT = 4  # bytes: the host computes in float32
+_PICKS = frozenset(("gather", "gather_nd", "embedding", "index", "index_select", "take", "gatherelements", "gathernd"))
+_SORTS = frozenset(("sort", "topk", "argsort"))
+_PRODUCTS = frozenset(("matmul", "linear", "mm", "bmm", "addmm", "gemm", "einsum", "baddbmm"))
+_CONVOLUTIONS = frozenset(("conv", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose", "convtranspose"))
+
+
+class Band(NamedTuple):
+    """Microseconds, at least and at most."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """Where a single figure is wanted: as many times the low end as the high end is of it."""
+        return sqrt(self.low * self.high)
+
+
+def host_band(nodes: Iterable[Tensor]) -> Band:
+    """What the host takes for some ops, one after the other."""
+    bytes_per_us, flops_per_us, start = (
+        constant(name) for name in ("host_bytes_per_us", "host_flops_per_us", "host_op_us")
+    )
+    low = high = 0.0
+    for node in nodes:
+        moved, flops = _bytes(node), _flops(node)
+        low += start[0] + max(moved / bytes_per_us[1], flops / flops_per_us[1])
+        high += start[1] + max(moved / bytes_per_us[0], flops / flops_per_us[0])
+    return Band(low, high)
+
+
+def _bytes(node: Tensor) -> float:
+    """Read and written. A look-up reads the rows that it gives, not the table."""
+    written = _size(node)
+    read = [_size(operand) for operand in node.inputs]
+    if plain_name(node) in _PICKS:
+        read = [min(size, written) for size in read]
+    return float(written + sum(read))
+
+
+def _size(tensor: Tensor) -> int:
+    return prod(tensor.shape) * (_FLOAT if tensor.dtype == "fp16" else DTYPES[tensor.dtype])
+
+
+def _flops(node: Tensor) -> float:
+    """Two for a multiply-add, one for each element of anything else; a sort compares each element log n times."""
+    name, shapes = plain_name(node), [operand.shape for operand in node.inputs if operand.dtype != "int32"]
+    elements = max(map(prod, [node.shape, *shapes]))
+    if name in _PICKS:
+        return 0.0
+    if name in _PRODUCTS and shapes and shapes[0]:
+        return 2.0 * prod(node.shape) * shapes[0][-1]
+    if name in _CONVOLUTIONS and len(shapes) > 1:
+        return 2.0 * prod(node.shape) * prod(shapes[1][1:])
+    if name == "sdpa" or "attention" in name:
+        return 4.0 * prod(node.shape) * _keys(shapes)
+    if name in _SORTS:
+        return elements * max(1.0, log2(max(2, elements)))
+    return float(elements)
+
+
+def _keys(shapes: Sequence[Sequence[int]]) -> int:
+    return shapes[1][-2] if len(shapes) > 1 and len(shapes[1]) > 1 else 1

@@ -1,0 +1,184 @@
+"""``af.estimate`` and ``af.estimate_all``: how long a model takes on each chip; what ``aneforge estimate`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
+from aneforge.cost.estimate import DEFAULT_SCOPE, Estimate, LayerEstimate, warn_if_at_floor
+from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import AneforgeError, UnavailableError
+from aneforge.output import text
+from aneforge.output.by_chip import ByChip
+from aneforge.output.grouped import first_of, more, short, some, wrapped
+from aneforge.regions.partition import Partition, partition_for, partitions_for
+from aneforge.targets.chip import Target
+from aneforge.targets.names import chip_label
+
+__all__ = ["Estimates", "estimate", "estimate_all"]
+
+_LAYERS = 20
+SEED_PAGE_CHIP = "h17s"
+
+
+def estimate(
+    out: Source,
+    int8: bool = False,
+    target: str | int | Target | None = None,
+    scope: str = DEFAULT_SCOPE,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> float:
+    """Microseconds of one call from Python with NumPy arrays, which is what the seed page's figures are.
+
+    Without a target they are those of a compiled model's chip, else those of the chip that the seed page's own model
+    was measured on, an M5 (h17s), whatever this machine is. ``model.estimate()`` gives the same by layers and with an
+    interval, ``af.estimate_all`` the table of several chips; ``scope="coreml_call"`` is a call in an app, which is
+    what ``aneforge estimate`` prints. Of a model that is not on the engine whole it is the time of all its parts:
+    regions of the engine, crossings, and the middle of the host's band.
+    """
+    if int8:
+        raise UnavailableError("int8: estimate has no weight encoder. Encode the weights (af.Encoded) instead.")
+    named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
+    split = partition_for(graph_of(out, dims, function), chip_of(named, out))
+    split.require_engine()
+    result = split.estimate(scope)
+    if split.cut.untouched:
+        warn_if_at_floor(split.programs[0], result.engine_us, result.us, stacklevel=3)
+    return result.us
+
+
+def estimate_all(
+    model: Source,
+    target: Chips = None,
+    scope: str = "coreml_call",
+    vendor: bool = False,
+    *,
+    dims: Mapping[str, int] | None = None,
+    function: str | None = None,
+) -> Estimates:
+    """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
+
+    ``target`` is m1..m6 where it is left out. ``scope`` is what a call covers: ``coreml_call`` (a call in an app),
+    ``host_call``, ``direct_call`` or ``device_task``. ``vendor`` adds the time by the compiler's own published model.
+    A model that is not on the engine whole is timed in parts, which ``.parts`` of an estimate lists. A chip whose
+    engine would compute nothing of it is in ``.refused`` with the reason.
+    """
+    chips = chips_of(target, DEFAULT_CHIPS["estimate"])
+    splits = partitions_for(graph_of(model, dims, function), chips)
+    refused = {name: split.nothing_runs() for name, split in splits.items() if not split.runs}
+    running = {name: split for name, split in splits.items() if name not in refused}
+    estimates = {name: split.estimate(scope) for name, split in running.items()}
+    return Estimates(tuple(chips), estimates, refused, _vendor_us(running) if vendor else None)
+
+
+def _vendor_us(splits: Mapping[str, Partition]) -> dict[str, float | None]:
+    """By the compiler's own model, which knows the engine only; unknown where it does not know a part."""
+    from aneforge.cost.vendor_model import vendor_estimate
+
+    figures: dict[str, float | None] = {}
+    for name, split in splits.items():
+        parts = [vendor_estimate(program).us for program in split.programs.values()]
+        known = [part for part in parts if part is not None]
+        figures[name] = sum(known) if len(known) == len(parts) else None
+    return figures
+
+
+class Estimates(ByChip[Estimate]):
+    """The estimate of each chip that runs something of the model; the others are in ``refused`` with the reason."""
+
+    def __init__(
+        self,
+        asked: tuple[str, ...],
+        estimates: Mapping[str, Estimate],
+        refused: Mapping[str, AneforgeError],
+        vendor_us: Mapping[str, float | None] | None = None,
+    ) -> None:
+        super().__init__(estimates)
+        self.asked = asked
+        self.refused = dict(refused)
+        self.vendor_us = vendor_us
+        """Microseconds by the compiler's own published model, where they were asked for."""
+
+    def in_order(self) -> dict[str, Estimate | AneforgeError]:
+        """Every chip that was asked for: its estimate, or why there is none."""
+        both: dict[str, Estimate | AneforgeError] = {**self, **self.refused}
+        return {name: both[name] for name in self.asked}
+
+    def require(self) -> None:
+        """Raise the first reason where no chip runs anything of the model."""
+        if not len(self):
+            raise next(iter(self.refused.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "estimates": {name: estimate.to_json() for name, estimate in self.items()},
+            "refused": {name: str(error) for name, error in self.refused.items()},
+        }
+        return record if self.vendor_us is None else {**record, "vendor_us": dict(self.vendor_us)}
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, layers: bool = False, basis: bool = False, everything: bool = False) -> str:
+        """The table; ``layers`` adds the slowest layers (``everything``: all), ``basis`` the constants behind it."""
+        return "\n\n".join(self._parts(layers, basis, everything))
+
+    def _parts(self, layers: bool, basis: bool, everything: bool) -> Iterator[str]:
+        if len(self):
+            yield self._table()
+        split = [wrapped(f"{chip_label(name)}: {one.in_words()}") for name, one in self.items() if one.parts]
+        if split:
+            yield "\n".join([*split, "aneforge partition lists the regions"])
+        for name, error in self.refused.items():
+            yield wrapped(f"{chip_label(name)}: {error}")
+        for name, estimate in self.items():
+            if basis:
+                yield _basis_text(name, estimate)
+            if layers or everything:
+                yield _layers_text(name, estimate, everything)
+
+    def _table(self) -> str:
+        headers = ("chip", "us", "from", "to", "on the engine", "mJ", "mostly", "basis")
+        rows = [_row(name, estimate) for name, estimate in self.items()]
+        if self.vendor_us is not None:
+            headers = (*headers[:-1], "compiler's view", headers[-1])
+            views = map(_whole, self.vendor_us.values())
+            rows = [(*row[:-1], view, row[-1]) for row, view in zip(rows, views, strict=True)]
+        return text.columns(headers, rows)
+
+
+def _row(name: str, estimate: Estimate) -> tuple[object, ...]:
+    numbers = (estimate.us, *estimate.interval, estimate.engine_us)
+    energy = "?" if estimate.energy_mj is None else f"{estimate.energy_mj:.2f}"
+    basis = estimate.basis
+    source = f"fitted to {basis.rows} rows" if basis.measured else f"extrapolated from {chip_label(basis.taken_from)}"
+    return chip_label(name), *map(_whole, numbers), energy, next(iter(estimate.bounds()), "-"), source
+
+
+def _whole(us: float | None) -> str:
+    return "?" if us is None else f"{us:.0f}"
+
+
+def _basis_text(name: str, estimate: Estimate) -> str:
+    facts = sorted(estimate.basis.evidence.items())
+    rows = [(key, f"{fact.value:g}", fact.label(), fact.note or "published") for key, fact in facts]
+    table = text.columns(("constant", "value", "evidence", "why"), rows, fit=True)
+    return "\n".join([wrapped(f"{chip_label(name)}: {estimate.basis.rule}"), table])
+
+
+def _layers_text(name: str, estimate: Estimate, everything: bool = False) -> str:
+    layers = estimate.layers if everything else sorted(estimate.layers, key=lambda layer: -layer.us)
+    rows = [
+        (one.number, one.op, f"{one.us:.1f}", one.bound, f"{one.rate / 1e6:.2f}", _sources(one))
+        for one in first_of(layers, _LAYERS, everything)
+    ]
+    table = text.columns(("layer", "op", "us", "bound", "TFLOP/s", "from"), rows, fit=True)
+    head = "all layers" if everything else "the layers that take longest"
+    return "\n".join([f"{chip_label(name)}, {head}:", table, *more(len(layers), _LAYERS, "layers", everything)])
+
+
+def _sources(layer: LayerEstimate) -> str:
+    return some([short(source) for source in layer.sources], 2)

@@ -1,0 +1,96 @@
+"""Why ops of a model are not on the engine: what the compiler's own phases refuse, of the whole and of each region."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aneforge.compiler.refusal import Refusal
+from aneforge.gate.outcome import outcomes
+from aneforge.graph.views import moves_only
+from aneforge.regions.cut import Cut, Operations
+from aneforge.regions.split import ENGINE, Region
+from aneforge.targets.chip import Target
+
+__all__ = [
+    "IDLE",
+    "Checked",
+    "Refusals",
+    "idle_regions",
+    "refused_in_regions",
+    "refused_in_whole",
+    "refused_nodes",
+    "sentence",
+]
+
+Refusals = dict[int, Refusal]
+"""By the node that is refused."""
+
+IDLE = "moves-only"
+_IDLE_REASON = "it only moves numbers between ops of the host, which is not worth a start of the engine"
+
+
+def sentence(refusal: Refusal) -> str:
+    """One refusal in words, with its evidence, without the node."""
+    if not refusal.findings:
+        return refusal.reason
+    words = " ".join(f"{finding.message.rstrip('.')}." for finding in refusal.findings)
+    return f"{words} {refusal.findings[0].evidence.label()}"
+
+
+def refused_in_whole(operations: Operations, targets: Sequence[Target], route: str | None) -> dict[str, Refusals]:
+    """Everything that each chip refuses of the whole graph, by target name."""
+    results = outcomes(operations.graph, targets, route)
+    return {target.name: refused_nodes(operations, results[target.name].refusals, target) for target in targets}
+
+
+def refused_nodes(operations: Operations, refusals: Mapping[str, Refusal], target: Target) -> Refusals:
+    """Refusals by node, with the chip's name filled in."""
+    named = {operations.by_name[name]: refusal for name, refusal in refusals.items() if name in operations.by_name}
+    return {uid: refusal.on(target.name) for uid, refusal in named.items()}
+
+
+class Checked:
+    """Which regions are known to compile for which chips, so that only regions that changed are checked again."""
+
+    def __init__(self) -> None:
+        self._fine: dict[tuple[object, ...], set[str]] = {}
+
+    def known(self, region: Region) -> set[str]:
+        key = tuple(node.uid for node in region.nodes), tuple(output.uid for output in region.outputs)
+        return self._fine.setdefault(key, set())
+
+
+def refused_in_regions(
+    cut: Cut, targets: Sequence[Target], checked: Checked, whole_regions: bool
+) -> dict[str, Refusals]:
+    """Everything that the chips refuse of the engine regions of a cut. A region that is refused for a reason that no
+    node of it bears is refused whole, as is every refused one where ``whole_regions`` says so."""
+    refused: dict[str, Refusals] = {target.name: {} for target in targets}
+    for region in cut.on_engine:
+        fine = checked.known(region)
+        waiting = [target for target in targets if target.name not in fine]
+        results = outcomes(cut.graph_of(region), waiting, cut.route) if waiting else {}
+        for target in waiting:
+            refusals = results[target.name].refusals
+            if not refusals:
+                fine.add(target.name)
+                continue
+            blamed = refused_nodes(cut.operations, refusals, target)
+            blamed = {uid: refusal for uid, refusal in blamed.items() if cut.device_of.get(uid) == ENGINE}
+            if whole_regions or not blamed:
+                first = next(iter(refusals.values())).on(target.name)
+                blamed = {node.uid: first.of(cut.names[node.uid]) for node in region.nodes} | blamed
+            refused[target.name] |= blamed
+    return refused
+
+
+def idle_regions(cut: Cut) -> Refusals:
+    """The nodes of engine regions that compute nothing, where the host computes what is around them."""
+    if len(cut.regions) < 2:
+        return {}
+    return {
+        node.uid: Refusal(cut.names[node.uid], IDLE, _IDLE_REASON)
+        for region in cut.on_engine
+        if all(moves_only(node) for node in region.nodes)
+        for node in region.nodes
+    }
