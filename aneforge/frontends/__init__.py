@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aneforge.budgets import regular_file
+from aneforge.cache import load_once
 from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
@@ -29,10 +30,14 @@ class Format:
     folder: bool = False
 
     def read(self, file: Path, **options: Any) -> Graph:
-        module, _, function = self.reader.partition(":")
-        reader: Callable[..., Graph] = getattr(import_module(module), function)
+        """The graph of a file, from the cache if it was read before."""
+        taken = {name: options[name] for name in self.options}
         with made_from(file.name):
-            return reader(file, **{name: options[name] for name in self.options})
+            return load_once(file, {"format": self.name, **taken}, lambda: self._reader()(file, **taken))
+
+    def _reader(self) -> Callable[..., Graph]:
+        module, _, function = self.reader.partition(":")
+        return getattr(import_module(module), function)
 
 
 FORMATS: dict[str, Format] = {
