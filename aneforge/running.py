@@ -16,6 +16,7 @@ from aneforge.graph.graph import Graph
 from aneforge.inputs import samples_of
 from aneforge.model import Model, build, warn_of
 from aneforge.numerics.comparison import Comparison, compare
+from aneforge.numerics.doubts import table_doubts, watched_norms
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.regions.partition import Partition, partition_for
@@ -50,10 +51,12 @@ class ChipRun:
     """How many runs of a batch gave a number that is not finite."""
     partition: Partition | None = None
     """Where the model is not on the engine whole: regions of the host were computed in float32."""
+    doubts: tuple[str, ...] = ()
+    """Norms that collapsed, and tables that are fits and decide the error of an output; a sentence each."""
 
     def to_json(self) -> dict[str, Any]:
         outputs = {name: Summary(value).to_json() for name, value in self.outputs.items()}
-        record: dict[str, Any] = {"target": self.target.name, "outputs": outputs}
+        record: dict[str, Any] = {"target": self.target.name, "outputs": outputs, "doubts": list(self.doubts)}
         if self.batch is not None:
             return {**record, "runs": self.batch, "non_finite": self.batch_non_finite}
         if self.partition is not None:
@@ -68,6 +71,7 @@ class ChipRun:
         lines = [f"{name} {list(value.shape)} {Summary(value)}" for name, value in self.outputs.items()]
         if self.batch is not None:
             return "\n".join([*lines, f"{self.batch} runs, {self.batch_non_finite} with a number that is not finite"])
+        lines += [f"doubtful: {doubt}" for doubt in self.doubts]
         if self.fidelity:
             lines.append(", ".join(f"{count} ops {label}" for label, count in sorted(self.fidelity.items())))
         if self.first_non_finite is not None:
@@ -163,14 +167,19 @@ def run(
                 "without trace and batch.",
             )
         split = partition_for(graph, chip)
-        outputs = split.run(_sample(graph, inputs, seed))
-        return RunResult({name: ChipRun(chip, outputs, partition=split)}, None, drawn)
+        with watched_norms() as norms:
+            outputs = split.run(_sample(graph, inputs, seed))
+        return RunResult({name: ChipRun(chip, outputs, partition=split, doubts=tuple(norms.sentences))}, None, drawn)
     compiled = _compiled(model, graph, chip, mode)
     if batch:
         return RunResult({name: _batch(compiled, inputs, trace, progress)}, None, drawn)
-    done = compiled.run(_sample(graph, inputs, seed), trace=trace)
+    sample = _sample(graph, inputs, seed)
+    with watched_norms() as norms:
+        done = compiled.run(sample, trace=trace)
     steps = tuple(done.trace) if trace else None
-    return RunResult({name: ChipRun(chip, done.outputs, done.fidelity, done.first_non_finite, steps)}, None, drawn)
+    doubts = (*norms.sentences, *table_doubts(compiled, sample, done.outputs))
+    result = ChipRun(chip, done.outputs, done.fidelity, done.first_non_finite, steps, doubts=doubts)
+    return RunResult({name: result}, None, drawn)
 
 
 def _sample(graph: Graph, inputs: Any, seed: int | None) -> dict[str, Array]:

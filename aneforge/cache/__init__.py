@@ -1,8 +1,9 @@
 """Import once: imported graphs by the content of their model file, on the disk of this machine.
 
 A reader is asked once for each model file; every later command gets the graph from the cache and imports no reader.
-The key of an entry covers all that changes the graph (``keys``); an entry is one file in a format of our own (``entry``);
-the folder is bounded and may be used by several processes (``store``). What cannot be cached is imported again.
+The key of an entry covers all that changes the graph (``keys``). An entry is one file in a format of our own
+(``entry``). The folder is bounded and may be used by several processes (``store``). What cannot be cached is imported
+again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The key of an entry: the content of the model file, the options of the load, and the code that reads it.
 
 A large file takes about a second for each gigabyte to hash, so its digest is remembered under its path, size, times
-and inode. A file that was changed in the last seconds is not remembered, because a second change may leave the same times.
+and inode. A file that was changed in the last seconds is not remembered: a second change may leave the same times.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ _VOICE: dict[str, tuple[Any, Any]] = {
 
 
 def with_voice(function: Callable[..., None]) -> Callable[..., None]:
-    """The command with ``-q``, ``-v`` and ``--color`` after its own options; with ``--no-cache`` if it loads a model."""
+    """The command with ``-q``, ``-v`` and ``--color`` after its own options, ``--no-cache`` if it loads a model."""
     hints = get_type_hints(function, include_extras=True)
     loads = AModel in hints.values()
     added = {"no_cache": (_NoCache, False), **_VOICE} if loads else _VOICE

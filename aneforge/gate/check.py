@@ -68,8 +68,15 @@ class Check(ByChip[Preflight]):
     def ok(self) -> bool:
         return not self.failed
 
+    @property
+    def doubts(self) -> list[str]:
+        """What makes numbers doubtful although everything runs: tables that are fits, sums of many squares."""
+        from aneforge.numerics.doubts import doubts_of_graph  # here, because the simulator is heavy
+
+        return doubts_of_graph(self.graph, {chip_label(name): result.target for name, result in self.items()})
+
     def to_json(self) -> dict[str, Any]:
-        head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route}
+        head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route, "doubts": self.doubts}
         return {**head, **super().to_json()}
 
     def __str__(self) -> str:
@@ -79,6 +86,8 @@ class Check(ByChip[Preflight]):
         """The report as text; ``paint`` colours the word for an outcome."""
         count = f"{len(self.graph.operations)} operations, {len(self.graph.weights)} stored weights{self._by_route()}"
         parts = [f"{count}\n\n{self._table()}", *self._reasons(paint)]
+        if doubts := self.doubts:
+            parts.append("\n".join(f"doubtful: {doubt}" for doubt in doubts))
         if failed := self.failed:
             parts.append(f"fails on {', '.join(self.fail_on)}: {', '.join(failed)}")
         return "\n\n".join(parts)
