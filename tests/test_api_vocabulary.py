@@ -81,6 +81,7 @@ FUNCTIONS = {
 ONLY_IN_PYTHON = {"ranges", "progress", "model"}
 # What a command does with a report rather than with the model.
 ONLY_IN_COMMANDS = {"--json", "--quiet", "--verbose", "--color", "--out", "--plot", "--layers", "--basis", "--explain"}
+ONLY_IN_COMMANDS |= {"--no-cache"}  # with aneforge.cache.off(): in Python
 ONLY_IN_COMMANDS |= {"--validate"}  # af.compile has it: it takes one chip
 
 

@@ -468,6 +468,7 @@ def test_the_command_shows_and_clears(tmp_path, folder):
 
 
 def test_the_default_place_follows_the_desktop_standard(monkeypatch, tmp_path):
+    monkeypatch.delenv(place.FOLDER)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert place.folder() == tmp_path / "aneforge" / "graphs"
     monkeypatch.delenv("XDG_CACHE_HOME")

@@ -64,11 +64,11 @@ class Risks(list[Risk]):
 
 def _cures(risks: Sequence[Risk]) -> list[str]:
     """What to do, once for each kind and rewrite."""
-    lines = {}
+    forms: dict[str, dict[str, None]] = {}
     for risk in risks:
-        by_rewrite = f" (--out applies {risk.rewrite})" if risk.rewrite else ""
-        lines[f"  {risk.kind}: {risk.suggestion}{by_rewrite}"] = None
-    return list(lines)
+        known = forms.setdefault(f"  {risk.kind}: {risk.suggestion}", {})
+        known |= {risk.rewrite: None} if risk.rewrite else {}
+    return [line for cure, names in forms.items() for line in (cure, *(f"    --out applies {name}" for name in names))]
 
 
 def _number(value: float) -> str:
@@ -118,7 +118,10 @@ def risks(
     by_chip = {
         name: risks_on(graph, chip, ranges_of(graph, [chip], max_abs, inputs, ranges)) for name, chip in chips.items()
     }
-    return RiskReport(by_chip, ranges_note(max_abs, inputs, ranges))
+    notes = [ranges_note(max_abs, inputs, ranges)]
+    if inputs is None and not all(found.coverage.complete for found in by_chip.values()):
+        notes.append("ranges that data show (--input FILE.npz) are narrower, and usually cover the whole model")
+    return RiskReport(by_chip, "\n".join(note for note in notes if note))
 
 
 def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target, ranges: Ranges = None) -> Risks:
@@ -180,7 +183,7 @@ def precision_risk(
     report = risks_on(graph_of(out, dims, function), chip_of(target, out), ranges)
     if verbose:
         print(report)
-    return report.to_json()
+    return {"target": report.target.name, "risks": report.to_json()["risks"]}
 
 
 def _once(listed: Sequence[Risk]) -> list[Risk]:

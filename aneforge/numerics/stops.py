@@ -86,7 +86,7 @@ def coverage_of(walked: Walk, risks: Iterable[Risk]) -> Coverage:
             elif has_rule(op):
                 reason = "its result can leave fp16 within these ranges"
             else:
-                reason = f"no rule bounds {op.kind}"
+                reason = f"no rule bounds {op.attrs['type'] if op.kind == 'unit' else op.kind}"
             stop_of[op] = len(stops)
             stops.append([node, op.kind, reason, 0])
     found = sorted((Stop(*stop) for stop in stops if stop[3]), key=lambda stop: -stop.behind)
