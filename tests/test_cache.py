@@ -369,6 +369,8 @@ def test_a_size_that_is_no_number_is_refused(tmp_path, monkeypatch, folder):
     monkeypatch.setenv(place.SIZE, "much")
     with pytest.raises(AneforgeError, match="ANEFORGE_CACHE_SIZE='much' is not a whole number of bytes"):
         cache.report()
+    with pytest.raises(AneforgeError, match="ANEFORGE_CACHE_SIZE='much'"):
+        af.load(netplist(tmp_path))
 
 
 # Size.

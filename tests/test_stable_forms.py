@@ -319,6 +319,10 @@ def test_a_model_with_host_ops_is_looked_at_in_its_regions(tmp_path):
     report = af.risks(file, "m1").only
     assert [risk.kind for risk in report] == ["overflow"]
     assert report[0].node == "power"
+    calibrated = af.risks(file, "m1", inputs={"ids": np.arange(5).reshape(1, 5)}).only
+    assert not calibrated  # the numbers of the table are small
+    assert calibrated.coverage.complete
+    assert calibrated.coverage.layers == 2
 
 
 # The command.

@@ -33,6 +33,7 @@ def load_once(file: Path, options: Mapping[str, Any], read: Callable[[], Graph])
     folder = place.folder()
     if folder is None or not place.is_on():
         return read()
+    place.most_bytes()  # a setting that is no number is told now, not taken for no cache
     try:
         stamp, key = stamp_of(file), key_of(file, options, folder)
     except (OSError, ValueError):
