@@ -147,7 +147,7 @@ def test_long_rows_are_told_where_nothing_bounds_the_values():
     out = ((q @ k.mT).softmax(-1) @ (v.exp() * v.exp())).named("attended")
     (risk,) = [each for each in risks_on(out, "m1") if each.kind == "underflow"]
     assert "their range is not known" in risk.message
-    assert risk.expected_error > 0.01
+    assert (risk.expected_error or 0) > 0.01
     assert risk.rewrite == "scaled-product"
 
 
@@ -271,6 +271,16 @@ def test_only_nodes_at_risk_are_rewritten():
     other = rewritten(out, risks_on(out, "m1"), M1)
     assert [node.op for node in other.nodes].count("softplus") == 1
     assert [node.op for node in rewritten(out, ["stable-softplus"]).nodes].count("softplus") == 0
+
+
+def test_a_rewrite_is_named_only_where_it_fits():
+    q, k = (af.input((1, 4, 64, 64), name=name) for name in "qk")
+    (bare,) = risks_on((q @ k.mT).named("scores"), "m1", 30.0)
+    assert (bare.kind, bare.rewrite) == ("accumulator", None)
+    (scaled,) = risks_on((q @ k.mT).named("scores") * 0.125, "m1", 30.0)
+    assert scaled.rewrite == "scaled-attention"
+    lines = str(risks_on((q @ k.mT).named("scores"), "m1", 30.0))
+    assert "--out" not in lines
 
 
 # Where the analysis stopped.

@@ -6,6 +6,7 @@ Each is a form of :mod:`aneforge.rewrites.rewrite`, applied only where it is ask
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
@@ -18,7 +19,7 @@ from aneforge.rewrites.stable import STABLE_FORMS
 from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
-__all__ = ["CURES", "reduce_sum_to_matmul", "rewritten"]
+__all__ = ["CURES", "reduce_sum_to_matmul", "rewritten", "with_fitting_rewrites"]
 
 
 def _slice_off_width(node: Tensor, scene: Scene) -> Site | None:
@@ -108,6 +109,26 @@ def rewritten(
             if name in everywhere or any(inside.uid in chosen for inside in rebuilt_by(site)):
                 sites[node.uid] = site
     return applied(graph, list(sites.values())) if sites else graph
+
+
+def with_fitting_rewrites(graph: Graph, risks: Sequence[Risk], target: Target) -> list[Risk]:
+    """The risks, each with its rewrite only if that fits where the risk is: a report promises no more than that."""
+    wanted = {risk.rewrite for risk in risks if risk.rewrite is not None}
+    if not wanted:
+        return list(risks)
+    uids = {name: uid for uid, name in graph.names().items()}
+    factors = {uids[risk.node]: risk.factor for risk in risks if risk.factor is not None and risk.node in uids}
+    scene = scene_of(graph, target, factors)
+    places: dict[str, set[int]] = {name: set() for name in wanted}
+    for node in graph.nodes:
+        for name in wanted if not node.definition.leaf else ():
+            site = CURES[name].find(node, scene)
+            if site is not None:
+                places[name].update(inside.uid for inside in rebuilt_by(site))
+    return [
+        risk if risk.rewrite is None or uids.get(risk.node) in places[risk.rewrite] else replace(risk, rewrite=None)
+        for risk in risks
+    ]
 
 
 def reduce_sum_to_matmul(

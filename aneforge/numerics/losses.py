@@ -10,7 +10,7 @@ from typing import Any
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
 from aneforge.numerics.products import largest_sum
-from aneforge.numerics.transfer import Walk
+from aneforge.numerics.transfer import Walk, own_error
 from aneforge.numerics.underflow import NOTICED, Loss, product_loss
 from aneforge.numerics.values import Value
 from aneforge.sim.half import LARGEST
@@ -171,7 +171,7 @@ def _summed(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
                     suggestion="scale the numbers down first, or take the mean: it is finite where the sum is not",
                     rewrite="sum-as-product")  # fmt: skip
     elif count >= _LONG and value.low < 0 < value.high and not squares:
-        off = walked.values[op].error
+        off = own_error(walked.engine, op, value)
         message = f"{count} numbers of both signs are added with roundings: up to {off:.3g} off, whatever the sum is"
         yield _risk(op, "cancellation", off, 0.0, value, message,
                     suggestion="add through a product with ones: the accumulators add exactly",

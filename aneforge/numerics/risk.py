@@ -19,6 +19,7 @@ from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.numerics.cures import with_fitting_rewrites
 from aneforge.numerics.losses import Risk, losses_of
 from aneforge.numerics.node_losses import node_losses, with_rewrites
 from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
@@ -136,7 +137,8 @@ def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target,
         found, covered = _of_program(walked, part)
         listed += found
         coverage += covered
-    return Risks([*_once(listed), *_of_gate(graph, chip)], chip, coverage)
+    found = with_fitting_rewrites(graph, _once(listed), chip)
+    return Risks([*found, *_of_gate(graph, chip)], chip, coverage)
 
 
 def _programs(graph: Graph, chip: Target) -> Iterator[tuple[Program, Graph]]:

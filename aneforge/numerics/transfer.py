@@ -26,7 +26,7 @@ from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.assumed import constant
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Walk", "has_rule", "walk"]
+__all__ = ["Walk", "has_rule", "own_error", "walk"]
 
 _TRUTH = Value(0.0, 1.0)
 _ALONE = frozenset((*TABLES, "swish", "leaky_relu", "clamped_relu", "n_relu", "relu", "abs", "square", "sqr"))
@@ -107,6 +107,11 @@ def has_rule(op: Op) -> bool:
     """Whether an op's result is bounded by anything; one without a rule may give any number."""
     alone = op.kind in _ALONE and len(op.operands) == 1
     return alone or op.is_a(Trait.CONTRACTION) or op.is_a(Trait.COMPARISON) or op.kind in MOVES or op.kind in _RULES
+
+
+def own_error(engine: Engine, op: Op, *read: Value) -> float:
+    """The error that an op adds itself, to operands that are exact."""
+    return _RULES[op.kind](engine, op, *(replace(value, error=0.0) for value in read)).error
 
 
 def _moved(op: Op, read: list[Value]) -> Value:
