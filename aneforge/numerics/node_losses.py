@@ -14,6 +14,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.numerics.losses import Risk
 from aneforge.numerics.underflow import NOTICED
 from aneforge.numerics.values import Value
+from aneforge.rewrites.stable import logsumexp_of, softplus_of
 from aneforge.sim.half import LARGEST
 from aneforge.sim.mac import CEILING
 
@@ -116,9 +117,7 @@ def _small_squares(node: Tensor, name: str, value: Value | None) -> Iterator[Ris
 
 _REWRITES = {
     ("softplus", "overflow"): "stable-softplus",
-    ("log", "overflow"): "stable-softplus",
     ("reduce_log_sum_exp", "overflow"): "stable-logsumexp",
-    ("log_sum", "overflow"): "stable-logsumexp",
     ("cumsum", "accumulator"): "scaled-cumsum",
     ("cumsum", "overflow"): "scaled-cumsum",
     ("cumsum", "underflow"): "scaled-cumsum",
@@ -129,12 +128,29 @@ _REWRITES = {
 
 def with_rewrites(risks: Sequence[Risk], graph: Graph, names: Mapping[int, str]) -> list[Risk]:
     """The risks of a program with the rewrites of the nodes they come from."""
-    nodes = {name: graph.nodes[place] for place, name in enumerate(names[node.uid] for node in graph.nodes)}
-    return [_with_rewrite(risk, nodes.get(risk.node)) for risk in risks]
+    nodes = {names[node.uid]: node for node in graph.nodes}
+    spelled_out = _spelled_out(graph)
+    return [_with_rewrite(risk, nodes.get(risk.node), spelled_out) for risk in risks]
 
 
-def _with_rewrite(risk: Risk, node: Tensor | None) -> Risk:
+def _spelled_out(graph: Graph) -> dict[int, str]:
+    """Exponentials inside a softplus or logsumexp that is spelled out, and the rewrite of the whole."""
+    forms: dict[int, str] = {}
+    for node in graph.nodes:
+        if node.op not in ("log", "log_sum"):
+            continue
+        rewrite = "stable-softplus" if softplus_of(node) is not None else None
+        rewrite = "stable-logsumexp" if logsumexp_of(node) is not None else rewrite
+        if rewrite is not None:
+            inside = (node, *node.inputs, *(operand for part in node.inputs for operand in part.inputs))
+            forms |= {part.uid: rewrite for part in inside if part.op in ("exp", "add", "sum", "log", "log_sum")}
+    return forms
+
+
+def _with_rewrite(risk: Risk, node: Tensor | None, spelled_out: Mapping[int, str]) -> Risk:
     rewrite = None if node is None else _REWRITES.get((node.op, risk.kind))
+    if node is not None and risk.kind == "overflow":
+        rewrite = spelled_out.get(node.uid, rewrite)
     if rewrite is None:
         return risk
     factor = risk.factor

@@ -16,7 +16,7 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site
 
-__all__ = ["MASKED", "PROBABILITY_FACTOR", "STABLE_FORMS", "probabilities_of"]
+__all__ = ["MASKED", "PROBABILITY_FACTOR", "STABLE_FORMS", "logsumexp_of", "probabilities_of", "softplus_of"]
 
 MASKED = 3e4
 """A mask of this size is finite in a sum with any score, and its power is zero."""
@@ -97,11 +97,12 @@ def _without_infinity(operand: Tensor) -> Callable[[], Tensor] | None:
 
 def _stable_softplus(node: Tensor, scene: Scene) -> Site | None:
     """relu(x) + log(1 + exp(-|x|)): the power never exceeds one (N86)."""
-    x = _softplus_of(node)
+    x = softplus_of(node)
     return None if x is None else Site(node, (x,), lambda x: x.relu() + ((x.abs() * -1.0).exp() + 1.0).log())
 
 
-def _softplus_of(node: Tensor) -> Tensor | None:
+def softplus_of(node: Tensor) -> Tensor | None:
+    """The argument of a softplus, also where it is spelled out; None for any other node."""
     if node.op == "softplus":
         return node.inputs[0]
     if node.op != "log":
@@ -122,7 +123,7 @@ def _number(operand: Tensor) -> float | None:
 
 def _stable_logsumexp(node: Tensor, scene: Scene) -> Site | None:
     """The maximum in front: no power exceeds one, and the sum is at least one."""
-    found = _logsumexp_of(node)
+    found = logsumexp_of(node)
     if found is None:
         return None
     x, axes = found
@@ -134,7 +135,8 @@ def _stable_logsumexp(node: Tensor, scene: Scene) -> Site | None:
     return Site(node, (x,), build)
 
 
-def _logsumexp_of(node: Tensor) -> tuple[Tensor, Sequence[int]] | None:
+def logsumexp_of(node: Tensor) -> tuple[Tensor, Sequence[int]] | None:
+    """The argument and the axes of a logsumexp, also where it is spelled out; None for any other node."""
     if node.op == "reduce_log_sum_exp":
         return node.inputs[0], node.attrs["axes"]
     total = node.inputs[0] if node.op == "log" and node.attrs["eps"] == 0.0 else node
