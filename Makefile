@@ -96,6 +96,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/compile.py
 	$(BIN)/python bench/sim.py
 	$(BIN)/python bench/load.py
+	$(BIN)/python bench/cache.py
 	$(BIN)/python bench/onnx_coverage.py
 	$(BIN)/python bench/numerics.py
 

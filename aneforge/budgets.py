@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aneforge.errors import AneforgeError, LoadError
 
-__all__ = ["LIMITS", "Limit", "allow", "check_archive", "limit", "regular_file", "spend"]
+__all__ = ["LIMITS", "Limit", "allow", "bytes_of", "check_archive", "limit", "regular_file", "spend"]
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,16 @@ def limit(name: str) -> int:
     text = os.environ.get(variable)
     if text is None:
         return LIMITS[name].default
-    number = re.fullmatch(r"(\d{1,18})([KMGT]?)", text.strip().upper())
+    number = bytes_of(text)
     if number is None:
         raise AneforgeError(f"{variable}={text!r} is not a whole number; write for instance {variable}=8G")
-    return int(number[1]) * _UNITS[number[2]]
+    return number
+
+
+def bytes_of(text: str) -> int | None:
+    """A whole number as people write sizes (``8192``, ``512M``, ``8G``), or None."""
+    number = re.fullmatch(r"(\d{1,18})([KMGT]?)", text.strip().upper())
+    return None if number is None else int(number[1]) * _UNITS[number[2]]
 
 
 def spend(name: str, amount: int, where: str, free: int = 0) -> None:

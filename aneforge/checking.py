@@ -96,8 +96,15 @@ class Check(ByChip[Preflight]):
         """For each chip ``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs."""
         return {name: "yes" if result.ok else self.partitions[name].verdict for name, result in self.items()}
 
+    @property
+    def doubts(self) -> list[str]:
+        """What makes numbers doubtful although everything runs: tables that are fits, sums of many squares."""
+        from aneforge.numerics.doubts import doubts_of_graph  # here, because the simulator is heavy
+
+        return doubts_of_graph(self.graph, {chip_label(name): result.target for name, result in self.items()})
+
     def to_json(self) -> dict[str, Any]:
-        head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route}
+        head = {"model": self.model, "ok": self.ok, "failed": self.failed, "route": self.route, "doubts": self.doubts}
         return {**head, "verdicts": self.verdicts, **super().to_json()}
 
     def __str__(self) -> str:
@@ -109,6 +116,8 @@ class Check(ByChip[Preflight]):
         parts = [f"{counts}{self._by_route()}\n\n{self._table()}", *self._reasons(paint, everything)]
         if any(verdict.startswith("in part") for verdict in self.verdicts.values()):
             parts.append("in part: aneforge partition shows which ops run where, aneforge estimate how long it takes")
+        if doubts := self.doubts:
+            parts.append("\n".join(wrapped(f"doubtful: {doubt}") for doubt in doubts))
         if failed := self.failed:
             parts.append(wrapped(f"fails on {', '.join(self.fail_on)}: {chip_labels(failed)}"))
         return "\n\n".join(parts)

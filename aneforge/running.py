@@ -16,6 +16,7 @@ from aneforge.graph.graph import Graph
 from aneforge.inputs import samples_of
 from aneforge.model import Model, warn_of
 from aneforge.numerics.comparison import Comparison, compare
+from aneforge.numerics.doubts import table_doubts, watched_norms
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.regions.partition import Partition, partition_for
@@ -52,10 +53,12 @@ class ChipRun:
     """How many runs of a batch gave a number that is not finite."""
     partition: Partition | None = None
     """Where the model is not on the engine whole: regions of the host were computed in float32."""
+    doubts: tuple[str, ...] = ()
+    """Norms that collapsed, and tables that are fits and decide the error of an output; a sentence each."""
 
     def to_json(self) -> dict[str, Any]:
         outputs = {name: Summary(value).to_json() for name, value in self.outputs.items()}
-        record: dict[str, Any] = {"target": self.target.name, "outputs": outputs}
+        record: dict[str, Any] = {"target": self.target.name, "outputs": outputs, "doubts": list(self.doubts)}
         if self.partition is not None:
             record["partition"] = self.partition.to_json()
         if self.batch is not None:
@@ -70,6 +73,7 @@ class ChipRun:
         lines = [f"{name} {list(value.shape)} {Summary(value)}" for name, value in self.outputs.items()]
         if self.batch is not None:
             return "\n".join([*lines, f"{self.batch} runs, {self.batch_non_finite} with a number that is not finite"])
+        lines += [f"doubtful: {doubt}" for doubt in self.doubts]
         if self.fidelity:
             lines.append(", ".join(f"{count} ops {label}" for label, count in sorted(self.fidelity.items())))
         if self.first_non_finite is not None:
@@ -160,9 +164,17 @@ def run(
     split = None if runner.partition.cut.untouched else runner.partition
     if batch:
         return RunResult({name: replace(_batch(runner, inputs, trace, progress), partition=split)}, None, drawn)
-    done = runner.run(_sample(graph, inputs, seed), trace)
+    sample = _sample(graph, inputs, seed)
+    with watched_norms() as norms:
+        done = runner.run(sample, trace)
     steps = tuple(done.trace) if trace else None
-    chip_run = ChipRun(chip, done.outputs, done.fidelity, done.first_non_finite, steps, partition=split)
+    doubts = [*norms.sentences]
+    if split is None:
+        (whole,) = runner.models.values()
+        doubts += table_doubts(whole, sample, done.outputs)
+    chip_run = ChipRun(
+        chip, done.outputs, done.fidelity, done.first_non_finite, steps, partition=split, doubts=tuple(doubts)
+    )
     return RunResult({name: chip_run}, None, drawn)
 
 

@@ -4,7 +4,16 @@
 of its own.
 """
 
+import os
+import tempfile
+
 from hypothesis import settings
+
+# No test reads or writes the cache of the person who runs it; the tests of the cache turn it on in a folder of their
+# own (test_cache.py). Set here and not in a fixture, so that processes which tests start inherit it.
+os.environ["ANEFORGE_NO_CACHE"] = "1"
+os.environ["ANEFORGE_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"aneforge-tests-{os.getpid()}")
+os.environ.pop("ANEFORGE_CACHE_SIZE", None)
 
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", derandomize=False, deadline=None, print_blob=True)

@@ -82,6 +82,7 @@ ONLY_IN_PYTHON = {"ranges", "progress", "model"}
 # What a command does with a report rather than with the model.
 ONLY_IN_COMMANDS = {"--json", "--quiet", "--verbose", "--color", "--out", "--plot", "--layers", "--basis", "--explain"}
 ONLY_IN_COMMANDS |= {"--all"}  # the text() of a report takes everything=True
+ONLY_IN_COMMANDS |= {"--no-cache"}  # with aneforge.cache.off(): in Python
 ONLY_IN_COMMANDS |= {"--validate"}  # af.compile has it: it takes one chip
 
 

@@ -26,6 +26,7 @@ from aneforge.numerics.ranges import calibrate
 from aneforge.numerics.risk import risks_on
 from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import Value, rounded, rounding
+from aneforge.rewrites.stable import STABLE_FORMS
 from aneforge.sim.compare import differences
 from aneforge.sim.engine import Engine
 from aneforge.sim.executor import stored_constant
@@ -393,7 +394,7 @@ def test_only_the_first_loss_is_told():
     assert "nothing can be lost" in str(risks_on(x.relu(), "m1", 1.0))
 
 
-@pytest.mark.parametrize("name", sorted(CURES))
+@pytest.mark.parametrize("name", sorted(set(CURES) - {form.name for form in STABLE_FORMS}))  # test_stable_forms.py
 def test_cures_are_the_same_function(name):
     rng = np.random.default_rng(3)
     x = af.input((1, 6, 8, 16), name="x")

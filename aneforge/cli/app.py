@@ -209,6 +209,20 @@ def doctor(as_json: AsJson = False) -> None:
     raise typer.Exit(command.run(as_json))
 
 
+@_command(LOOK_UP)
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove every stored model.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the imported models that are kept on this machine, their place and their size, or remove them.
+
+    Examples:  aneforge cache   |   aneforge cache --clear
+    """
+    from aneforge.cli import cache as command
+
+    command.run(clear, as_json)
+
+
 # Check.
 
 

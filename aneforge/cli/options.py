@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
+from aneforge.cache import place as cache
 from aneforge.cli import say
 
 __all__ = [
@@ -77,17 +79,25 @@ def out_option(what: str) -> Any:
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only, no notes.")]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print on stderr what is being done.")]
 _Color = Annotated[str, typer.Option("--color", help="Use colours: auto, always or never.")]
+_NoCache = Annotated[bool, typer.Option("--no-cache", help="Import the model file again, and store nothing.")]
+_VOICE: dict[str, tuple[Any, Any]] = {
+    "quiet": (_Quiet, False),
+    "verbose": (_Verbose, False),
+    "color": (_Color, "auto"),
+}
 
 
 def with_voice(function: Callable[..., None]) -> Callable[..., None]:
-    """The command with ``-q``, ``-v`` and ``--color`` behind its own options."""
+    """The command with ``-q``, ``-v`` and ``--color`` after its own options, ``--no-cache`` if it loads a model."""
     hints = get_type_hints(function, include_extras=True)
-    added = {"quiet": (_Quiet, False), "verbose": (_Verbose, False), "color": (_Color, "auto")}
+    loads = AModel in hints.values()
+    added = {"no_cache": (_NoCache, False), **_VOICE} if loads else _VOICE
 
     @wraps(function)
     def spoken(*values: Any, **named: Any) -> None:
-        say.set_voice(**{name: named.pop(name) for name in added})
-        function(*values, **named)
+        say.set_voice(**{name: named.pop(name) for name in _VOICE})
+        with cache.off() if named.pop("no_cache", False) else nullcontext():
+            function(*values, **named)
 
     signature = inspect.signature(function)
     own = [parameter.replace(annotation=hints[parameter.name]) for parameter in signature.parameters.values()]

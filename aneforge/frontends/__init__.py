@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aneforge.budgets import regular_file
+from aneforge.cache import load_once
 from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
@@ -33,10 +34,15 @@ class Format:
     word."""
 
     def read(self, file: Path, **options: Any) -> Graph:
+        """The graph of a file, from the cache if it was read before."""
+        taken = {name: options[name] for name in self.options}
+        with made_from(file.name):
+            return load_once(file, {"format": self.name, **taken}, lambda: self._read(file, taken))
+
+    def _read(self, file: Path, options: Mapping[str, Any]) -> Graph:
         module, _, function = self.reader.partition(":")
         reader: Callable[..., Graph] = getattr(import_module(module), function)
-        with made_from(file.name):
-            graph = reader(file, **{name: options[name] for name in self.options})
+        graph = reader(file, **options)
         return recognised(graph).graph if self.converted else graph
 
 

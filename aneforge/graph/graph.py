@@ -160,7 +160,9 @@ class Graph:
         return document
 
     @classmethod
-    def from_json(cls, document: dict[str, Any], weights: Mapping[str, np.ndarray | Encoded] | None = None) -> Graph:
+    def from_json(
+        cls, document: dict[str, Any], weights: Mapping[str, np.ndarray | Encoded | Weight] | None = None
+    ) -> Graph:
         """The graph that :meth:`to_json` wrote; every shape is inferred again and compared."""
         return _read(document, weights)
 
@@ -285,7 +287,7 @@ def _decode(record: dict[str, Any], key: str) -> np.ndarray | Encoded:
         raise GraphError(f"weight {key} cannot be read: {error}") from None
 
 
-def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded] | None) -> Graph:
+def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded | Weight] | None) -> Graph:
     if not isinstance(document, dict) or document.get("aneforge_graph") != FORMAT:
         version = document.get("aneforge_graph") if isinstance(document, dict) else type(document).__name__
         raise GraphError(
@@ -355,4 +357,5 @@ def _read_weight(key: Any, name: str, weights: Mapping[str, Any]) -> Weight | No
         raise GraphError("the op cannot have a weight; only constants and parameters do")
     if not isinstance(key, str) or key not in weights:
         raise GraphError(f"weight {key} is missing from the file; write it again with Graph.save")
-    return intern_weight(weights[key], f"weight {key}")
+    stored = weights[key]
+    return stored if isinstance(stored, Weight) else intern_weight(stored, f"weight {key}")

@@ -26,6 +26,7 @@ __all__ = [
     "derived_weight",
     "intern_fp16",
     "intern_weight",
+    "known_weight",
     "lies_in_file",
     "moved_weight",
     "surely_fits",
@@ -133,6 +134,18 @@ def intern_fp16(array: np.ndarray, copy: bool = False) -> Weight:
             array = array.copy()
         array.setflags(write=False)
         weight = _interned(Weight(key, array))
+    return weight
+
+
+def known_weight(key: str, array: np.ndarray | None, encoded: Encoded | None = None) -> Weight:
+    """The weight of a key that was computed before, from what was stored under it; its numbers are not read."""
+    weight = _table.get(key)
+    if weight is None:
+        if encoded is not None:
+            weight = Weight(key, None, encoded.shape, encoded.decoded, encoded)
+        else:
+            weight = Weight(key, array)
+        weight = _interned(weight)
     return weight
 
 

@@ -6,18 +6,20 @@ Each is a form of :mod:`aneforge.rewrites.rewrite`, applied only where it is ask
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Node
 from aneforge.graph.tensor import Tensor
-from aneforge.numerics.risk import Risk
+from aneforge.numerics.losses import Risk
 from aneforge.rewrites.forms import OP_FORMS
-from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
+from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, rebuilt_by, scene_of
+from aneforge.rewrites.stable import STABLE_FORMS
 from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
-__all__ = ["CURES", "reduce_sum_to_matmul", "rewritten"]
+__all__ = ["CURES", "reduce_sum_to_matmul", "rewritten", "with_fitting_rewrites"]
 
 
 def _slice_off_width(node: Tensor, scene: Scene) -> Site | None:
@@ -68,6 +70,7 @@ CURES = {
         Rewrite("form", "slice-off-width", "A slice of the width as one of the channels.", _slice_off_width),
         Rewrite("form", "sum-as-product", "A sum or mean as a product with ones.", _sum_as_product),
         Rewrite("form", "scaled-attention", "A factor behind a product moved in front of it.", _scaled_first),
+        *STABLE_FORMS,
     )
 }
 
@@ -75,22 +78,57 @@ CURES = {
 def rewritten(
     out: Tensor | Sequence[Tensor] | Graph, risks: Iterable[Risk] | Iterable[str], target: str | Target = "h13"
 ) -> Graph:
-    """The graph with the safe rewrites that risks ask for, or that are named, applied where they fit."""
+    """The graph with safe rewrites: those that are named, wherever they fit, or those that risks ask for, where the
+    risks are."""
     graph = Graph.of(out)
-    names = [risk if isinstance(risk, str) else risk.rewrite for risk in risks]
-    wanted = list(dict.fromkeys(name for name in names if name is not None))
-    for name in wanted:
+    uids = {name: uid for uid, name in graph.names().items()}
+    everywhere: set[str] = set()
+    places: dict[str, set[int]] = {}
+    factors: dict[int, float] = {}
+    for risk in risks:
+        name = risk if isinstance(risk, str) else risk.rewrite
+        if name is None:
+            continue
         if name not in CURES:
             near = ", ".join(nearest(name, CURES)) or ", ".join(CURES)
             raise UnknownNameError(f"{name}: not a rewrite; nearest: {near}.")
-    scene = scene_of(graph, find_target(target))
+        chosen = places.setdefault(name, set())
+        if isinstance(risk, str) or risk.node not in uids:  # a name alone, or a node that only the compiler knows
+            everywhere.add(name)
+            continue
+        chosen.add(uids[risk.node])
+        if risk.factor is not None:
+            factors[uids[risk.node]] = risk.factor
+    scene = scene_of(graph, find_target(target), factors)
     sites: dict[int, Site] = {}
     for node in graph.nodes:
-        for name in wanted:
+        for name, chosen in places.items():
             site = None if node.definition.leaf or node.uid in sites else CURES[name].find(node, scene)
-            if site is not None:
+            if site is None:
+                continue
+            if name in everywhere or any(inside.uid in chosen for inside in rebuilt_by(site)):
                 sites[node.uid] = site
     return applied(graph, list(sites.values())) if sites else graph
+
+
+def with_fitting_rewrites(graph: Graph, risks: Sequence[Risk], target: Target) -> list[Risk]:
+    """The risks, each with its rewrite only if that fits where the risk is: a report promises no more than that."""
+    wanted = {risk.rewrite for risk in risks if risk.rewrite is not None}
+    if not wanted:
+        return list(risks)
+    uids = {name: uid for uid, name in graph.names().items()}
+    factors = {uids[risk.node]: risk.factor for risk in risks if risk.factor is not None and risk.node in uids}
+    scene = scene_of(graph, target, factors)
+    places: dict[str, set[int]] = {name: set() for name in wanted}
+    for node in graph.nodes:
+        for name in wanted if not node.definition.leaf else ():
+            site = CURES[name].find(node, scene)
+            if site is not None:
+                places[name].update(inside.uid for inside in rebuilt_by(site))
+    return [
+        risk if risk.rewrite is None or uids.get(risk.node) in places[risk.rewrite] else replace(risk, rewrite=None)
+        for risk in risks
+    ]
 
 
 def reduce_sum_to_matmul(

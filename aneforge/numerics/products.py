@@ -34,14 +34,16 @@ from aneforge.sim.rules.contraction import (
     window_of,
     without_scale,
 )
+from aneforge.sim.rules.moves import MOVES
 from aneforge.sim.tiles import LANES, LOSSY_FROM
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["arithmetic", "largest_sum", "product"]
+__all__ = ["Shares", "arithmetic", "depth_of", "largest_sum", "product", "shares_in"]
 
 Array = np.ndarray
 _DROPPED = 2.0**-15  # more than any product that is rounded or dropped loses
 _SUBNORMAL = 2.0**-14
+_SHARES_OVER = 1.05  # what shares of one can add up to with the roundings of powers, sum and quotient
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,46 @@ class _Kernel:
     @property
     def largest(self) -> float:
         return max(-self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """An operand of a product whose numbers along the summed axis are positive and add up to a total."""
+
+    place: int
+    count: int
+    total: float
+
+
+def shares_in(module: Module, op: Op) -> Shares | None:
+    """The operand of a matrix product that is a softmax along the summed axis, looked at through moves and gains."""
+    if op.kind != "matmul":
+        return None
+    for place, operand in enumerate(op.operands[:2]):
+        source, total = operand, 1.0
+        while source.kind != "softmax":
+            gain = _gain(module, source)
+            if gain is None:
+                break
+            source, total = source.operands[0], total * gain
+        else:
+            count = math.prod(source.operands[0].shape[axis] for axis in source.attrs["axes"])
+            if count == depth_of(op):
+                return Shares(place, count, total)
+    return None
+
+
+def _gain(module: Module, op: Op) -> float | None:
+    """The largest factor by which an op changes positive numbers; None if it does more than move and scale them."""
+    if op.kind in MOVES and len(op.operands) == 1:
+        return 1.0
+    vectors = op.operands[1:]
+    if op.kind != "gain_offset_control" or any(vector.kind != "const_in" for vector in vectors):
+        return None
+    peaks = [float(np.abs(numbers_of(module, vector)).max()) for vector in vectors]
+    if op.attrs.get("bias") or any(peaks[1:]):
+        return None
+    return abs(float(op.attrs.get("gain", 1.0))) * (peaks[0] if peaks else 1.0)
 
 
 def arithmetic(engine: Engine, op: Op, value: Value, other: Value | None = None) -> tuple[object, ...]:
@@ -96,7 +138,7 @@ def product(engine: Engine, module: Module, op: Op, values: list[Value]) -> Valu
         return ANYTHING
     bias = values[2] if len(values) > 2 else Value(0.0, 0.0)
     if op.kind == "matmul" or op.operands[1].kind != "const_in":
-        return _computed(engine, op, values[0], values[1], bias)
+        return _computed(engine, op, values[0], values[1], bias, shares_in(module, op))
     kernel = _kernel(engine, module, op)
     x = values[0]
     if op.kind == "deconvolution" or (any(op.attrs.get("explicit_padding", ())) and not replicates_edges(op)):
@@ -152,7 +194,10 @@ def largest_sum(engine: Engine, module: Module, op: Op, values: list[Value]) -> 
         return 0.0
     x, bias = values[0], (values[2].size if len(values) > 2 else 0.0)
     if op.kind == "matmul" or op.operands[1].kind != "const_in":
-        return _depth(op) * x.size * values[1].size + bias
+        shares = shares_in(module, op)
+        if shares is not None:
+            return _SHARES_OVER * shares.total * values[1 - shares.place].size + bias
+        return depth_of(op) * x.size * values[1].size + bias
     kernel = _kernel(engine, module, op)
     if kernel.winograd:
         sizes = np.sum([size for size, _ in kernel.winograd], axis=0)
@@ -255,9 +300,9 @@ def _planar(kernel: _Kernel, x: Value, bias: Value) -> Value:
     return rounded(result.low + bias.low, result.high + bias.high, result.error + bias.error)
 
 
-def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value) -> Value:
+def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value, shares: Shares | None) -> Value:
     """Both sides are computed: every term may be as large as the largest of both."""
-    terms = _depth(op)
+    terms = depth_of(op)
     padded = op.kind != "matmul"
     a = a.with_zero() if padded else a
     reach = terms * a.size * b.size
@@ -269,6 +314,8 @@ def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value) -> Value:
         most, smaller = 2 * a.size, 1.5 * b.size
         fixed += 4 * terms / 3 * (rounding(most) * (smaller + rounding(smaller)) + most * rounding(smaller) + _DROPPED)
         reach = 4 * terms / 3 * (most + rounding(most)) * (smaller + rounding(smaller))
+    if shares is not None:
+        return _weighed(shares, b if shares.place == 0 else a, fixed, bias)
     if reach + fixed + bias.size >= CEILING:
         return ANYTHING
     corners = [one * two for one in (a.low, a.high) for two in (b.low, b.high)]
@@ -277,7 +324,18 @@ def _computed(engine: Engine, op: Op, a: Value, b: Value, bias: Value) -> Value:
     return rounded(low, high, error)
 
 
-def _depth(op: Op) -> int:
+def _weighed(shares: Shares, values: Value, fixed: float, bias: Value) -> Value:
+    """A mean of values times a total: no sum on the way is larger than that of the largest value."""
+    most = _SHARES_OVER * shares.total
+    if most * values.size + fixed + bias.size >= CEILING:
+        return ANYTHING
+    wide = values.with_zero()
+    error = most * (values.error + wide.width) + fixed + bias.error  # the shares themselves are not known to a digit
+    return rounded(most * wide.low - fixed + bias.low, most * wide.high + fixed + bias.high, error)
+
+
+def depth_of(op: Op) -> int:
+    """How many products a sum has."""
     left, right = op.operands[0].shape, op.operands[1].shape
     if op.kind == "matmul":
         return left[2] if op.attrs.get("transpose_lhs") else left[4]

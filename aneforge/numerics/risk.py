@@ -8,86 +8,55 @@ comes after an infinite number is lost already.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from aneforge.anec.ir import Op
-from aneforge.anec.traits import Trait
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
+from aneforge.compiler.refusal import CompileError
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.numerics.products import largest_sum
+from aneforge.numerics.cures import with_fitting_rewrites
+from aneforge.numerics.losses import Risk, losses_of
+from aneforge.numerics.node_losses import node_losses, with_rewrites
 from aneforge.numerics.ranges import Ranges, known_values, ranges_note, ranges_of
 from aneforge.numerics.regions import region_graphs
+from aneforge.numerics.stops import Coverage, coverage_of
 from aneforge.numerics.transfer import Walk, walk
-from aneforge.numerics.values import Value
+from aneforge.numerics.values import Value, of_array
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.output.grouped import grouped, short, some, wrapped
 from aneforge.regions.partition import partition_for
 from aneforge.sim.engine import Engine
-from aneforge.sim.half import LARGEST
-from aneforge.sim.mac import CEILING
-from aneforge.sim.rules.contraction import stored_as_int8
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.names import chip_label
-from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
 __all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_on"]
 
-_HEADERS = ("node", "kind", "reaches", "limit", "what")
+_HEADERS = ("node", "kind", "reaches", "limit", "error", "what")
 _MOST_ROWS = 16  # risks up to which each has a row of its own
-_LONG = 1024  # numbers in a sum from which roundings of both signs matter
-_E = math.log(LARGEST)
-_MOST_CONSTANTS = 1 << 22  # numbers of a constant that is looked through
-
-
-@dataclass(frozen=True)
-class Risk:
-    """One layer that can lose something."""
-
-    node: str
-    op: str
-    kind: str
-    """``accumulator``, ``crop-path``, ``overflow``, ``cancellation``, ``int8-activations``, ``variance``,
-    ``division``, ``infinite-constant`` or the name of a rule of the gate."""
-    reaches: float
-    """How large the number at risk can get; infinite where nothing bounds it."""
-    limit: float
-    """What the chip holds."""
-    range: Value | None
-    """Of what the layer reads."""
-    message: str
-    suggestion: str
-    rewrite: str | None = None
-    """The safe rewrite of :func:`aneforge.numerics.rewritten` that removes it, where there is one."""
-
-    def to_json(self) -> dict[str, Any]:
-        ends = None if self.range is None else [self.range.low, self.range.high, self.range.special]
-        finite = self.reaches if math.isfinite(self.reaches) else None
-        return {**self.__dict__, "range": ends, "reaches": finite}
 
 
 class Risks(list[Risk]):
-    """Those of one graph on one chip, in the order of the program."""
+    """Those of one graph on one chip, in the order of the program; ``coverage`` says what was not looked at."""
 
-    def __init__(self, risks: Sequence[Risk], target: Target, in_part: str = "") -> None:
+    def __init__(
+        self, risks: Sequence[Risk], target: Target, coverage: Coverage | None = None, in_part: str = ""
+    ) -> None:
         super().__init__(risks)
         self.target = target
+        self.coverage = coverage or Coverage(0, 0)
         self.in_part = in_part
         """How much of the model is on the engine, where it is not all; the host's part is in float32, with no risk."""
 
     def to_json(self) -> dict[str, Any]:
         head = {"target": self.target.name, **({"in_part": self.in_part} if self.in_part else {})}
-        return {**head, "risks": [risk.to_json() for risk in self]}
+        return {**head, "risks": [risk.to_json() for risk in self], "coverage": self.coverage.to_json()}
 
     def __str__(self) -> str:
         return self.text()
@@ -96,32 +65,58 @@ class Risks(list[Risk]):
         """A block for each kind of risk with its worst nodes, or with ``everything`` a row for each risk."""
         chip = label or chip_label(self.target.name)
         parts = [wrapped(f"{chip}: {self.in_part}; the host's part was not looked at")] if self.in_part else []
+        missed = [wrapped(line) for line in str(self.coverage).splitlines()]
         if not self:
-            return "\n".join([*parts, f"{chip}: nothing can be lost within these ranges"])
+            found = (
+                "no risk was found in what could be bounded" if missed else "nothing can be lost within these ranges"
+            )
+            return "\n".join([*parts, f"{chip}: {found}", *missed])
         parts.append(f"{chip}: {len(self):,} risk{'s' if len(self) > 1 else ''}")
         if everything or len(self) <= _MOST_ROWS:
-            rows = [
-                (short(risk.node, 30), risk.kind, _number(risk.reaches), _number(risk.limit), risk.message)
-                for risk in self
-            ]
-            parts.append(text.columns(_HEADERS, rows, fit=True))
-            cures = dict.fromkeys(f"{risk.kind}: {risk.suggestion}" for risk in self)
-            return "\n".join([*parts, "what to do", *(wrapped(cure, "  ") for cure in cures)])
+            parts += [text.columns(_HEADERS, [_row(risk) for risk in self], fit=True), "what to do", *_cures(self)]
+            return "\n".join([*parts, *missed])
         for (kind, _), alike in grouped(self, lambda risk: (risk.kind, risk.suggestion)).items():
             parts += _block(kind, alike)
-        return "\n".join([*parts, "--all lists every node"])
+        return "\n".join([*parts, *missed, "--all lists every node"])
+
+
+def _row(risk: Risk) -> tuple[str, ...]:
+    numbers = _number(risk.reaches), _number(risk.limit), _error(risk)
+    return short(risk.node, 30), risk.kind, *numbers, risk.message
 
 
 def _block(kind: str, alike: Sequence[Risk]) -> Iterator[str]:
     """Risks of one kind with one cure: how many, which nodes for example, how far they reach, and what to do."""
     worst = max(alike, key=lambda risk: risk.reaches)
     yield wrapped(f"{kind}, {len(alike):,} node{'s' if len(alike) > 1 else ''}: {some([r.node for r in alike])}")
-    yield wrapped(f"reaches {_number(worst.reaches)}, limit {_number(worst.limit)}: {worst.message}", "  ")
+    reach = f"reaches {_number(worst.reaches)}, limit {_number(worst.limit)}"
+    error = "" if worst.expected_error is None else f", error {_error(worst)}"
+    yield wrapped(f"{reach}{error}: {worst.message}", "  ")
     yield wrapped(f"do: {worst.suggestion}", "  ")
+    for name in dict.fromkeys(risk.rewrite for risk in alike if risk.rewrite):
+        yield wrapped(f"--out applies {name}", "    ")
+
+
+def _cures(risks: Sequence[Risk]) -> list[str]:
+    """What to do, once for each kind and rewrite."""
+    forms: dict[str, dict[str, None]] = {}
+    for risk in risks:
+        known = forms.setdefault(f"{risk.kind}: {risk.suggestion}", {})
+        known |= {risk.rewrite: None} if risk.rewrite else {}
+    lines: list[str] = []
+    for cure, names in forms.items():
+        lines += [wrapped(cure, "  "), *(f"    --out applies {name}" for name in names)]
+    return lines
 
 
 def _number(value: float) -> str:
     return "any" if math.isinf(value) else f"{value:.4g}"
+
+
+def _error(risk: Risk) -> str:
+    if risk.expected_error is None:
+        return "-"
+    return "lost" if math.isinf(risk.expected_error) else f"{100 * risk.expected_error:.2g} %"
 
 
 class RiskReport(ByChip[Risks]):
@@ -166,7 +161,10 @@ def risks(
     by_chip = {
         name: risks_on(graph, chip, ranges_of(graph, [chip], max_abs, inputs, ranges)) for name, chip in chips.items()
     }
-    return RiskReport(by_chip, ranges_note(max_abs, inputs, ranges))
+    notes = [ranges_note(max_abs, inputs, ranges)]
+    if inputs is None and not all(found.coverage.complete for found in by_chip.values()):
+        notes.append("ranges that data show (--input FILE.npz) are narrower, and usually cover the whole model")
+    return RiskReport(by_chip, "\n".join(note for note in notes if note))
 
 
 def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target, ranges: Ranges = None) -> Risks:
@@ -174,20 +172,35 @@ def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target,
     graph, chip = Graph.of(out), resolve_target(target)
     split = partition_for(graph, chip)
     split.require_engine()
-    if split.cut.untouched:
-        return Risks(_of_program(graph, split.programs[0], ranges), chip)
+    parts: list[tuple[Program, Graph, Ranges]] = [(split.programs[0], graph, ranges)]
+    if not split.cut.untouched:
+        parts = [(split.programs[region.number], part, known) for region, part, known in region_graphs(split, ranges)]
     listed: list[Risk] = []
-    for region, part, known in region_graphs(split, ranges):
-        listed += _of_program(part, split.programs[region.number], known)
-    return Risks(listed, chip, split.verdict)
+    coverage = Coverage(0, 0)
+    for program, part, known in parts:
+        walked = walk(Engine.of(program.target), program.module, known_values(part, known))
+        found, covered = _of_program(walked, part)
+        listed += found
+        coverage += covered
+    found = with_fitting_rewrites(graph, _once(listed), chip)
+    in_part = "" if split.cut.untouched else split.verdict
+    return Risks([*found, *_of_gate(graph, chip)], chip, coverage, in_part)
 
 
-def _of_program(graph: Graph, program: Program, ranges: Ranges) -> list[Risk]:
-    """Those of a graph that a chip takes whole."""
-    values = _walked(program, known_values(graph, ranges))
-    listed = [*_of_constants(graph)]
-    listed += [risk for op in program.module.ops if op.layer is not None for risk in _of_op(values, op)]
-    return [*_once(listed), *_of_gate(graph, program.target)]
+def _of_program(walked: Walk, graph: Graph) -> tuple[list[Risk], Coverage]:
+    """The risks of a graph that a chip takes whole, and what of it was not looked at."""
+    names = graph.names()
+    of_ops = [risk for op in walked.module.ops if op.layer is not None for risk in losses_of(walked, op)]
+
+    def range_of(node: Tensor) -> Value | None:
+        if node.weight is not None:
+            return None if node.weight.encoded is not None else of_array(node.weight.array)
+        standing = walked.module.lineage.get(names[node.uid])
+        ops = [] if standing is None else list(standing.ops())
+        return walked.values.get(ops[0]) if len(ops) == 1 else None
+
+    of_nodes = list(node_losses(graph, names, range_of))
+    return [*of_nodes, *with_rewrites(of_ops, graph, names)], coverage_of(walked, of_ops)
 
 
 def precision_risk(
@@ -203,11 +216,7 @@ def precision_risk(
     report = risks_on(graph_of(out, dims, function), chip_of(target, out), ranges)
     if verbose:
         print(report)
-    return report.to_json()
-
-
-def _walked(program: Program, known: dict[str, Value]) -> Walk:
-    return walk(Engine.of(program.target), program.module, known)
+    return {"target": report.target.name, "risks": report.to_json()["risks"]}
 
 
 def _once(listed: Sequence[Risk]) -> list[Risk]:
@@ -231,134 +240,3 @@ def _of_gate(graph: Graph, chip: Target) -> Iterator[Risk]:
         yield Risk(
             report.name, report.op, report.rule or "gate", math.inf, limit, None, report.message, report.hint or ""
         )
-
-
-def _of_constants(graph: Graph) -> Iterator[Risk]:
-    """Constants that are infinite in fp16, such as a mask of -1e9: a row that is masked everywhere has no sum, and
-    what is infinite times zero is zero on the engine and not a number elsewhere (N32)."""
-    names = graph.names()
-    for node in graph.nodes:
-        stored = None if node.weight is None or node.weight.encoded is not None else node.weight
-        if stored is None or stored.size > _MOST_CONSTANTS or not np.isinf(stored.array).any():
-            continue
-        yield Risk(names.get(node.uid, node.op), node.op, "infinite-constant", math.inf, LARGEST, None,
-                   "the constant is infinite in fp16, which ends at 65504",
-                   "mask with -3e4, which is finite in sums too, or choose with a where")  # fmt: skip
-
-
-def _of_op(walked: Walk, op: Op) -> Iterator[Risk]:
-    read = [walked.values[operand] for operand in op.operands]
-    if not op.sources or any(value.special for value in read):
-        return
-    if op.is_a(Trait.CONTRACTION):
-        yield from _product(walked, op, read)
-    elif op.labels.get("storage") == "q4":
-        yield from _cropped(op, read)
-    elif op.kind in _RULES:
-        yield from _RULES[op.kind](walked, op, read)
-
-
-def _risk(op: Op, kind: str, reaches: float, limit: float, value: Value, message: str, **more: Any) -> Risk:
-    return Risk(op.sources[-1], op.kind, kind, reaches, limit, value, message, **more)
-
-
-def _product(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
-    if walked.engine.int8_activations_q4 and stored_as_int8(op) and read[0].size > FP16_SLICE_SAT:
-        yield _risk(
-            op, "int8-activations", read[0].size, FP16_SLICE_SAT, read[0],
-            "activations above 4094 are infinite in front of 8-bit weights",
-            suggestion="scale the activations down, or store these weights as fp16 or in a palette",
-        )  # fmt: skip
-    reach = largest_sum(walked.engine, walked.module, op, read)
-    if reach >= CEILING:
-        yield _risk(
-            op, "accumulator", reach, CEILING, read[0],
-            "a sum whose magnitude reaches 32768 on the way stays infinite",
-            suggestion="scale an operand down before the product and the result up behind it, or split the sum",
-            rewrite="scaled-attention" if op.kind == "matmul" else None,
-        )  # fmt: skip
-
-
-def _cropped(op: Op, read: list[Value]) -> Iterator[Risk]:
-    if read[0].size > FP16_SLICE_SAT:
-        yield _risk(
-            op, "crop-path", read[0].size, FP16_SLICE_SAT, read[0],
-            "a slice that does not begin at zero of the width makes magnitudes above 4094 infinite",
-            suggestion="slice another axis (transpose, slice, transpose back), or scale the data below 4094 before it",
-            rewrite="slice-off-width",
-        )  # fmt: skip
-
-
-def _overflow(limit: float, what: str, suggestion: str) -> Callable[[Walk, Op, list[Value]], Iterator[Risk]]:
-    def rule(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
-        if walked.values[op].special:
-            yield _risk(op, "overflow", read[0].size, limit, read[0], what, suggestion=suggestion)
-
-    return rule
-
-
-def _paired(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
-    if walked.values[op].special:
-        sizes = [value.size for value in read]
-        reach = math.prod(sizes) if op.kind == "mult" else sum(sizes)
-        yield _risk(op, "overflow", reach, LARGEST, read[0], f"the result of {op.kind} can exceed 65504",
-                    suggestion="scale an operand down, or clip it to the range that is meant")  # fmt: skip
-
-
-def _divided(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
-    below = read[1]
-    if below.low <= 0.0 <= below.high:
-        yield _risk(op, "division", math.inf, LARGEST, below, "the divisor can be zero",
-                    suggestion="add a small number to the divisor, or clip it away from zero")  # fmt: skip
-
-
-def _summed(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
-    count = math.prod(op.operands[0].shape[axis] for axis in op.attrs["axes"])
-    value = read[0]
-    squares = bool(op.attrs.get("square_input"))
-    term = value.size**2 if squares else value.size
-    if walked.values[op].special and op.kind == "reduce_avg":
-        yield _risk(op, "overflow", term, LARGEST, value, _SQUARE if squares else "a mean of infinite numbers",
-                    suggestion="scale the numbers down first")  # fmt: skip
-    elif walked.values[op].special:
-        what = "squares" if squares else "numbers"
-        yield _risk(op, "overflow", count * term, LARGEST, value, f"a sum of {count} {what} can exceed 65504",
-                    suggestion="scale the numbers down first, or take the mean: it is finite where the sum is not",
-                    rewrite="sum-as-product")  # fmt: skip
-    elif count >= _LONG and value.low < 0 < value.high and not squares:
-        off = walked.values[op].error
-        message = f"{count} numbers of both signs are added with roundings: up to {off:.3g} off, whatever the sum is"
-        yield _risk(op, "cancellation", off, 0.0, value, message,
-                    suggestion="add through a product with ones: the accumulators add exactly",
-                    rewrite="sum-as-product")  # fmt: skip
-
-
-def _normed(walked: Walk, op: Op, read: list[Value]) -> Iterator[Risk]:
-    """The mean of squares is finite, however many they are; one square may not be."""
-    reach = min(2 * read[0].size, read[0].width) ** 2
-    if reach >= LARGEST:
-        yield _risk(op, "variance", reach, LARGEST, read[0],
-                    "the square of a number more than 255.9 from the mean is infinite; the result is then zero",
-                    suggestion="scale the input of the norm down: its result does not change")  # fmt: skip
-
-
-_SQUARE = "the square of a number above 255.9 is infinite"
-_RULES: dict[str, Callable[[Walk, Op, list[Value]], Iterator[Risk]]] = {
-    "exp2": _overflow(_E, "the power exceeds 65504 from an exponent of 11.09 on (16 for powers of two)",
-                      "subtract the largest exponent first, or clip it"),
-    "square": _overflow(math.sqrt(LARGEST), _SQUARE, "scale it down first"),
-    "sqr": _overflow(math.sqrt(LARGEST), _SQUARE, "scale it down first"),
-    "gain_offset_control": _overflow(CEILING, "in front of a table the accumulators add, and end at 32768: softplus "
-                                     "breaks near 10.4", "clip the exponent, or use the function for large arguments"),
-    "invert": _overflow(0.0, "the reciprocal of zero is infinite", "keep the divisor away from zero"),
-    "r_sqrt": _overflow(0.0, "the reciprocal root of zero is infinite", "add a small number first"),
-    "log2": _overflow(0.0, "the logarithm of zero is not finite", "add a small number first"),
-    "add": _paired,
-    "sub": _paired,
-    "mult": _paired,
-    "div": _divided,
-    "reduce_sum": _summed,
-    "reduce_avg": _summed,
-    "layer_norm": _normed,
-    "instance_norm": _normed,
-}  # fmt: skip

@@ -26,7 +26,7 @@ from aneforge.sim.rules.planar import TABLES
 from aneforge.targets.assumed import constant
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Walk", "walk"]
+__all__ = ["Walk", "has_rule", "own_error", "walk"]
 
 _TRUTH = Value(0.0, 1.0)
 _ALONE = frozenset((*TABLES, "swish", "leaky_relu", "clamped_relu", "n_relu", "relu", "abs", "square", "sqr"))
@@ -103,6 +103,17 @@ def _value(engine: Engine, module: Module, op: Op, values: Mapping[Op, Value], p
     return ANYTHING if rule is None else rule(engine, op, *read)
 
 
+def has_rule(op: Op) -> bool:
+    """Whether an op's result is bounded by anything; one without a rule may give any number."""
+    alone = op.kind in _ALONE and len(op.operands) == 1
+    return alone or op.is_a(Trait.CONTRACTION) or op.is_a(Trait.COMPARISON) or op.kind in MOVES or op.kind in _RULES
+
+
+def own_error(engine: Engine, op: Op, *read: Value) -> float:
+    """The error that an op adds itself, to operands that are exact."""
+    return _RULES[op.kind](engine, op, *(replace(value, error=0.0) for value in read)).error
+
+
 def _moved(op: Op, read: list[Value]) -> Value:
     """Moves change no number, except a crop that goes through fixed point."""
     if op.kind == "select":
@@ -130,7 +141,14 @@ def _paired(engine: Engine, op: Op, a: Value, b: Value) -> Value:
         return _product_of(a, b)
     if op.kind == "add":
         return rounded(a.low + b.low, a.high + b.high, a.error + b.error)
-    return rounded(a.low - b.high, a.high - b.low, a.error + b.error)
+    most = 0.0 if _takes_off_its_maximum(op) else a.high - b.low
+    return rounded(min(a.low - b.high, most), most, a.error + b.error)
+
+
+def _takes_off_its_maximum(op: Op) -> bool:
+    """x - max(x), in front of an exponential: never above zero, whatever x is."""
+    x, top = op.operands
+    return top.kind == "reduce_max" and top.operands[0] is x and not top.attrs.get("square_input")
 
 
 def _divided(engine: Engine, op: Op, a: Value, b: Value) -> Value:
@@ -202,11 +220,15 @@ def _sum_of(x: Value, count: int) -> tuple[float, float, float]:
     steps = int(math.log2(tree)) + run - 1
     inside = min(count, group) * wide.size
     local = steps * rounding(2 * inside) * -(-count // group)
-    return count * x.low - local, count * x.high + local, count * x.error + local
+    low = count * x.low - local
+    return (max(low, 0.0) if x.low >= 0.0 else low), count * x.high + local, count * x.error + local
 
 
 def _entering(op: Op, x: Value) -> Value:
-    return _product_of(x, x) if op.attrs.get("square_input") else x
+    if not op.attrs.get("square_input") or x.special:
+        return x
+    largest, least = x.size**2, 0.0 if x.low <= 0.0 <= x.high else min(abs(x.low), abs(x.high)) ** 2
+    return rounded(least, largest, product_error(x, x))
 
 
 def _summed(engine: Engine, op: Op, x: Value) -> Value:

@@ -4,7 +4,7 @@ applied to a graph at once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aneforge.graph.graph import Graph
@@ -14,7 +14,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered", "scene_of"]
+__all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered", "rebuilt_by", "scene_of"]
 
 KINDS = ("attention", "tiling", "form", "encoding")
 
@@ -30,19 +30,21 @@ class Scene:
     """How many nodes and outputs read each node."""
     long_sum: int = 2048
     """The length from which splitting a product's sum is considered."""
+    factors: Mapping[int, float] = field(default_factory=dict)
+    """By node, the factor or size that the ranges of the data ask for; a form has its own default."""
 
     def is_private(self, node: Tensor) -> bool:
         """Whether a node is read only once, so that its reader can be built another way without it."""
         return self.users.get(node.uid, 0) == 1
 
 
-def scene_of(graph: Graph, target: Target) -> Scene:
+def scene_of(graph: Graph, target: Target, factors: Mapping[int, float] | None = None) -> Scene:
     """The scene of this graph on this chip."""
     users: dict[int, int] = {output.uid: 1 for output in graph.outputs}
     for node in graph.nodes:
         for operand in node.inputs:
             users[operand.uid] = users.get(operand.uid, 0) + 1
-    return Scene(compile_fact(target, "max_operand_bytes").value, users)
+    return Scene(compile_fact(target, "max_operand_bytes").value, users, factors=factors or {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +129,14 @@ def _between(node: Tensor, ends: set[int]) -> list[Tensor]:
     return [seen[uid] for uid in sorted(seen)]
 
 
+def rebuilt_by(site: Site) -> list[Tensor]:
+    """The nodes that a site computes another way, with the constants among them."""
+    return _between(site.node, {operand.uid for operand in site.operands})
+
+
 def covered(site: Site) -> frozenset[int]:
     """The nodes that a site replaces, without constants: two sites that share one exclude each other."""
-    inside = _between(site.node, {operand.uid for operand in site.operands})
-    return frozenset(node.uid for node in inside if node.op != "const")
+    return frozenset(node.uid for node in rebuilt_by(site) if node.op != "const")
 
 
 def alone(site: Site) -> tuple[Graph, Graph, tuple[Any, ...]] | None:

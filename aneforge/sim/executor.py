@@ -7,15 +7,17 @@ Running it is one call per op. Values are dropped after their last reader, so me
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from aneforge.anec.interpret import laid_out, named_constants
+from aneforge.anec.interpret import laid_out, named_constants, rule_of
 from aneforge.anec.ir import Module, Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.program import Program
@@ -23,15 +25,29 @@ from aneforge.errors import AneforgeError
 from aneforge.sim import native
 from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import FIDELITIES, basis, basis_of_codes
-from aneforge.sim.half import has_special
+from aneforge.sim.half import has_special, narrowed, widened
 from aneforge.sim.rules import prepared
 from aneforge.sim.rules.contraction import has_stored_kernel, joined, joins
 from aneforge.sim.rules.moves import PICKS, without_nan
 
-__all__ = ["Plan", "Run", "TraceEntry", "execute", "stored_constant"]
+__all__ = ["Plan", "Run", "TraceEntry", "execute", "stored_constant", "watching"]
 
 Array = np.ndarray
 Feeds = Mapping[str, Array]
+Watch = Callable[[Op, Array, Sequence[Array]], None]
+"""Hears of every op of a run: its result and what it read."""
+
+_watch: ContextVar[Watch | None] = ContextVar("watch of simulations", default=None)
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Every run of this thread inside is heard of."""
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,10 @@ class Run:
     """How many ops were exact, modelled or assumed."""
 
 
+def _exact_function(op: Op, x: Array) -> Array:
+    return narrowed(rule_of(op)(op, widened(x)))
+
+
 @dataclass(frozen=True)
 class _Step:
     """One op: the places of the values it reads, the function it calls, and the places that are free after it.
@@ -94,8 +114,11 @@ class _Step:
 class Plan:
     """A program prepared for one engine."""
 
-    def __init__(self, module: Module, engine: Engine, places: Mapping[int, int]) -> None:
+    def __init__(
+        self, module: Module, engine: Engine, places: Mapping[int, int], exact: frozenset[str] = frozenset()
+    ) -> None:
         self.engine = engine
+        self._exact = exact
         self._places = places
         self._place_of = {op: place for place, op in enumerate(module.ops)}
         self._module = module
@@ -119,10 +142,11 @@ class Plan:
         self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
 
     @classmethod
-    def of(cls, program: Program, mode: str = "exact") -> Plan:
-        """A plan for a program in one of the modes of the simulator: ``exact`` or ``fast``."""
+    def of(cls, program: Program, mode: str = "exact", exact: frozenset[str] = frozenset()) -> Plan:
+        """A plan for a program in one of the modes of the simulator: ``exact`` or ``fast``. Activations whose kind is
+        in ``exact`` are the function itself, rounded once, in place of the chip's table."""
         places = {op.layer: program.place_of(op.layer) for op in program.module.ops if op.layer is not None}
-        return cls(program.module, Engine.of(program.target, mode), places)
+        return cls(program.module, Engine.of(program.target, mode), places, exact)
 
     def _build_steps(self) -> list[_Step]:
         """All steps in order. Weights are read one op at a time; those that a rule lays out itself are not kept
@@ -145,6 +169,8 @@ class Plan:
             if op in pieces:
                 place, channels = pieces[op]
                 steps.append(self._step(op, (place,), partial(_channels, channels)))
+            elif op.kind in self._exact:
+                steps.append(self._step(op, self._at(op.operands), partial(_exact_function, op)))
             else:
                 kernel = stored_constant(module, op.operands[1]) if has_stored_kernel(op) else None
                 rule = prepared(self.engine, op, kernel, named_constants(module, op))
@@ -175,8 +201,12 @@ class Plan:
         result = Run({}, fidelity=dict(self.fidelity))
         if trace:
             result.values = {port.uid: values[place] for place, port in self._ports}
+        watch = _watch.get()
         for step in self._steps:
-            value = step.call(*[values[place] for place in step.reads])
+            read = [values[place] for place in step.reads]
+            value = step.call(*read)
+            if watch is not None and step.op is not None:
+                watch(step.op, value, read)
             if step.op is not None and value.shape != step.op.shape:
                 raise AneforgeError(
                     f"{step.op.name}: gave shape {list(value.shape)}, its type says {list(step.op.shape)}"

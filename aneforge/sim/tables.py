@@ -29,7 +29,7 @@ from aneforge.sim import native
 from aneforge.sim.half import round_half, rounded_away
 from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
-__all__ = ["activation", "constructed", "look_up"]
+__all__ = ["activation", "constructed", "fitted", "look_up"]
 
 Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
@@ -63,6 +63,11 @@ def constructed(name: str) -> bool:
     swish are fits: their ulp figures are near the printed ones, not equal to them (N59). How an angle leads to the
     table of the sine is our reading of its errors (U43)."""
     return name not in ("sin", "cos", "gelu", "swish") and (name in _CONSTRUCTED or name in _BY_SET)
+
+
+def fitted(name: str) -> bool:
+    """Whether the knots of a table are a fit to published figures, and not read or constructed (N59, U41)."""
+    return _BY_SET.get(name) is _fitted
 
 
 def _record(tables: str, name: str) -> Mapping[str, Any]:

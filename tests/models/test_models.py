@@ -90,7 +90,7 @@ def test_one_answer_for_one_network(name: str, snapshot: dict[str, Any]) -> None
         found[kind] = answers(graph)
     for chip in CHIPS:
         times = [answer[chip]["us"] for answer in found.values()]
-        assert max(times) <= MOST_SPREAD * min(times), f"{chip}: {({kind: a[chip] for kind, a in found.items()})}"
+        assert max(times) <= MOST_SPREAD * min(times), f"{chip}: { ({kind: a[chip] for kind, a in found.items()}) }"
     _compare(name, next(iter(found.values())), snapshot)
 
 

@@ -40,7 +40,7 @@ def _options(command: Any) -> list[str]:
     return lines
 
 
-_SHARED = tuple(f"| `--{name}`" for name in ("json", "quiet", "verbose", "color", "dim", "function"))
+_SHARED = tuple(f"| `--{name}`" for name in ("json", "quiet", "verbose", "color", "dim", "function", "no-cache"))
 
 
 def commands() -> str:
@@ -51,7 +51,8 @@ def commands() -> str:
         "`aneforge COMMAND --help` prints the same. MODEL is a model file, or `FILE.py:NAME` for a graph in a Python",
         "file ([what is read](../guide/models.md)). Every command takes `-q` (results only), `-v` (say what is being",
         "done), `--color` and, where it has results, `--json`. Commands that read a model take `--dim NAME=SIZE` for",
-        "a symbolic dimension and `--function NAME` for one function of several.",
+        "a symbolic dimension, `--function NAME` for one function of several, and `--no-cache` to import the file",
+        "again ([the cache](../guide/models.md#import-once)).",
         "",
         "Exit status: 0 fine; 1 a check found something; 2 the command or its input is wrong; 3 a bug in aneforge.",
         "",

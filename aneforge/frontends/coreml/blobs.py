@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from aneforge.cache import depends_on
 from aneforge.errors import LoadError
 from aneforge.frontends.packed import PACKED, STORED, from_bytes
 
@@ -92,6 +93,7 @@ class Weights:
             raise LoadError(f"{self.name}: weight file {path!r} does not exist; copy the model with its weights")
         if file.stat().st_size < _RECORD:
             raise LoadError(f"{self.name}: weight file {path!r} is truncated; it must have at least {_RECORD} bytes")
+        depends_on(file)
         data = np.asarray(np.memmap(file, np.uint8, mode="r"))
         version = int(data[4:8].view(np.uint32)[0])
         if version != _VERSION:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.cache import depends_on
 from aneforge.errors import AneforgeError
 from aneforge.frontends import LoadError
 from aneforge.graph import builders as af
@@ -128,6 +129,7 @@ class Network:
                 f"weight file {files[index]!r} has {path.stat().st_size} bytes; "
                 f"the {size} bytes at offset {offset!r} are not inside it"
             )
+        depends_on(path)
         return np.memmap(path, kind, "r", offset, shape)
 
     # Units.

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.budgets import regular_file
+from aneforge.cache import depends_on
 from aneforge.errors import first_line
 from aneforge.frontends import LoadError
 
@@ -164,6 +165,7 @@ class StoredWeights:
             raise LoadError(f"{where} points outside the model's folder, which is not allowed: {location!r}")
         if not path.exists():
             raise LoadError(f"{where} needs the file {path.name!r}, which does not exist")
+        depends_on(path)
         return regular_file(path, f"{where} needs the file {path.name!r}")
 
     def _map_file(self, path: Path, where: str) -> mmap.mmap:

@@ -1,0 +1,79 @@
+"""Load a model file once: from its entry, else by its reader, whose graph becomes the entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from aneforge.cache import place, store
+from aneforge.cache.keys import content_of, key_of, stamp_of
+from aneforge.graph.graph import Graph
+
+__all__ = ["depends_on", "load_once"]
+
+_read_files: ContextVar[set[Path] | None] = ContextVar("files of a model that is being read", default=None)
+
+
+def depends_on(file: Path) -> None:
+    """A reader says that it read a second file (weights beside the model): an entry is valid as long as it is the
+    same."""
+    files = _read_files.get()
+    if files is not None:
+        files.add(file)
+
+
+def load_once(file: Path, options: Mapping[str, Any], read: Callable[[], Graph]) -> Graph:
+    """The graph of a model file; ``read`` imports it, and is not called if the cache has it.
+
+    A graph that was just imported is given back from its entry too: so every load gives the same graph, and none maps
+    the user's file, which may be overwritten while the graph lives.
+    """
+    folder = place.folder()
+    if folder is None or not place.is_on():
+        return read()
+    place.most_bytes()  # a setting that is no number is told now, not taken for no cache
+    try:
+        stamp, key = stamp_of(file), key_of(file, options, folder)
+    except (OSError, ValueError):
+        return read()
+
+    def from_entry() -> Graph | None:
+        return store.get(folder, key, lambda about: _same_files(about, file, folder))
+
+    graph = from_entry()
+    if graph is not None:
+        return graph
+    files: set[Path] = set()
+    token = _read_files.set(files)
+    try:
+        graph = read()
+    finally:
+        _read_files.reset(token)
+    if not _store(graph, file, stamp, key, files, folder):
+        return graph
+    del graph  # its weights map the user's file, and the table of weights would give them to the next graph
+    return from_entry() or read()
+
+
+def _store(graph: Graph, file: Path, stamp: str, key: str, files: set[Path], folder: Path) -> bool:
+    try:
+        if stamp_of(file) != stamp:
+            return False  # it was overwritten while it was read
+        own = file.resolve()
+        others = [path for path in files if not path.is_relative_to(own)]
+        beside = {path.relative_to(own.parent).as_posix(): content_of(path, folder) for path in others}
+    except (OSError, ValueError):
+        return False
+    about = {"model": file.name, "operations": len(graph.operations), "files": beside}
+    return store.put(folder, key, graph, about)
+
+
+def _same_files(about: Mapping[str, Any], file: Path, folder: Path) -> bool:
+    """Whether the other files that the graph was read from are still what they were."""
+    beside = file.resolve().parent
+    try:
+        return all(content_of(beside / name, folder) == content for name, content in about["files"].items())
+    except (OSError, ValueError):
+        return False

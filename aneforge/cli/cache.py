@@ -1,0 +1,17 @@
+"""``aneforge cache``: what the cache of imported models holds, and a way to empty it."""
+
+from __future__ import annotations
+
+from aneforge import cache
+from aneforge.output import text
+
+
+def run(clear: bool, as_json: bool) -> None:
+    removed = cache.clear() if clear else None
+    report = cache.report()
+    if as_json:
+        print(text.as_json({**report.to_json(), **({} if removed is None else {"removed": removed})}))
+        return
+    if removed is not None:
+        print(f"removed {removed} model{'' if removed == 1 else 's'}")
+    print(report)
