@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
-from aneforge.compiler.legal.check import check_reads, judgements
+from aneforge.compiler.legal.check import check_reads, is_refused, judgements, limit_of
 from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.host import HostInput
+from aneforge.compiler.legal.rules.base import rule_reads
 from aneforge.compiler.legal.table import Rewrite, graph_rewrites
 from aneforge.compiler.lower.walk import lower
 from aneforge.compiler.passes import PASSES, graph_pass
@@ -29,6 +31,7 @@ LEGALITY = (
     "unroll-recurrent",
     "rewrite-sums",
     "rewrite-movement",
+    "rewrite-windows",
     "rewrite-functions",  # last: the others may leave functions behind, none leaves what they replace
     "check-legality",
     "lower",
@@ -37,8 +40,9 @@ LEGALITY = (
 
 
 def _reads(run_by: str) -> tuple[str, ...]:
-    rows = graph_rewrites(run_by).values()
-    return tuple(dict.fromkeys(name for row in rows for name in (row.because, _bridge_of(row))))
+    rows = [row for rows in graph_rewrites(run_by).values() for row in rows]
+    facts = [(*rule_reads(row.rules), *row.reads) if row.rules else (row.because, _bridge_of(row)) for row in rows]
+    return tuple(dict.fromkeys(name for names in facts for name in names))
 
 
 def _bridge_of(row: Rewrite) -> str:
@@ -58,6 +62,7 @@ _rewriting("draw-on-host", "Random numbers where a chip has no generator: inputs
 _rewriting("unroll-recurrent", "Recurrent cells, which no chip has: one small product for each gate and step.")
 _rewriting("rewrite-sums", "Running sums and products along an axis: products with triangles, and halving.")
 _rewriting("rewrite-movement", "Elements picked or placed by fixed positions: slices, joins and selects.")
+_rewriting("rewrite-windows", "Kernels and windows beyond a chip's caps: over blocks of pixels, in pieces, in steps.")
 _rewriting("rewrite-functions", "Functions below their floor: polynomials and identities of ops that the chip has.")
 
 
@@ -95,7 +100,7 @@ def rewritten_for(graph: Graph, target: Target, keep: frozenset[str] = frozenset
     unchanged, because the consumer of the graph has them."""
     draft = Draft.of(graph)
     for name in LEGALITY:
-        rows = {op: row for op, row in graph_rewrites(name).items() if op not in keep}
+        rows = {op: rows for op, rows in graph_rewrites(name).items() if op not in keep}
         if rows:
             _Walk(draft, facts_of(target, PASSES[name].reads), rows).run()
     return draft
@@ -105,7 +110,7 @@ class _Walk:
     """One pass over a graph: every node once, operands first. A node whose operands are unchanged stays the same
     node."""
 
-    def __init__(self, draft: Draft, chip: Facts, rewrites: Mapping[str, Rewrite]) -> None:
+    def __init__(self, draft: Draft, chip: Facts, rewrites: Mapping[str, tuple[Rewrite, ...]]) -> None:
         self.draft, self.chip, self.rewrites = draft, chip, rewrites
         self.own = {node.uid for node in draft.source.nodes}
         self.replaced: dict[int, Tensor] = {}
@@ -114,8 +119,8 @@ class _Walk:
     def run(self) -> int:
         draft, replaced, count = self.draft, self.replaced, 0
         for node in draft.graph.nodes:
-            row = self.rewrites.get(node.op)
-            if row is not None and self._is_lacking(row):
+            row = next((row for row in self.rewrites.get(node.op, ()) if self._is_needed(node, row)), None)
+            if row is not None:
                 self._rewrite(node, row)
                 count += 1
             elif replaced and any(operand.uid in replaced for operand in node.inputs):
@@ -124,8 +129,11 @@ class _Walk:
             draft.continue_with(replaced.get(output.uid, output) for output in draft.graph.outputs)
         return count
 
-    def _is_lacking(self, row: Rewrite) -> bool:
-        """Whether the chip lacks the op, or the route does."""
+    def _is_needed(self, node: Tensor, row: Rewrite) -> bool:
+        """Whether a rule refuses the node and the row has a form of it, or the chip or the route lacks the op."""
+        if row.rules:
+            refused = is_refused(node.signature, self.chip, self.draft.route, row.rules)
+            return refused and (row.takes is None or row.takes(self._context(node)))
         if self.chip.get(row.because) == "decompose":
             return True
         return self.draft.route == "direct" and not self.chip.get(_bridge_of(row))
@@ -152,10 +160,10 @@ class _Walk:
         return self.draft.stands.get(node.uid, itself)
 
     def _rewrite(self, node: Tensor, row: Rewrite) -> None:
-        self.current = node
-        inputs = self._inputs(node)
+        context = self._context(node)
+        inputs = context.inputs
         assert row.apply is not None
-        outcome = row.apply(Context(node, inputs, self._host, self._is_native))
+        outcome = row.apply(context)
         result = outcome if isinstance(outcome, Result) else Result(outcome)
         source = self.draft.names[node.uid]
         for tensor in _signed(node, row, result.tensor, inputs):
@@ -163,6 +171,16 @@ class _Walk:
         bound: Bound = result.bound or row.bound
         self.draft.records.append(Record(source, row.name, bound))
         self._stand(node, result.tensor)
+
+    def _context(self, node: Tensor) -> Context:
+        self.current = node
+        return Context(node, self._inputs(node), self._host, self._is_native, self.chip, self._limit)
+
+    def _limit(self, rule: str) -> Any:
+        node = self.current
+        assert node is not None
+        limit = limit_of(rule, node.signature, self.chip, self.draft.route)
+        return None if limit is None else limit.value
 
     def _is_native(self, op: str) -> bool:
         return self.chip.get(f"op:{definition(op).gate_name}") == "native"

@@ -2,8 +2,8 @@
 
 ``aneforge check`` names a rewrite because a pass recorded it, and a pass records only rewrites of this table. Rows of
 phase 0 replace ops of the graph: the walk of :mod:`aneforge.compiler.legal.passes` applies one wherever the fact
-``op:NAME`` of the chip says ``decompose``. Rows of phase 2 replace ops of the engine's language: the pass decides,
-from the op and the facts that it declares.
+``op:NAME`` of the chip says ``decompose``, or wherever a rule refuses the node that the row answers. Rows of phase 2
+replace ops of the engine's language: the pass decides, from the op and the facts that it declares.
 
 To add a rewrite of a graph op: write a function of a :class:`Context` in ``rewrites/``, add its row here and its bound
 to ``bounds.py``; the tests then compare every form of it with the op's reference.
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, Bound, rounded_weights
-from aneforge.compiler.legal.rewrites import host, movement, recurrent, sums
+from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, SUMMED, Bound, rounded_weights
+from aneforge.compiler.legal.rewrites import host, kernels, movement, pools, recurrent, sums
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.functions import special_function, tan
 from aneforge.errors import UnknownNameError
@@ -46,6 +46,12 @@ class Rewrite:
     """The loosest bound of all forms; a record may state a tighter one."""
     apply: Apply | None = None
     """The function that builds the replacement; rows of phase 2 are applied by their pass."""
+    rules: tuple[str, ...] = ()
+    """The rules whose refusal of a node the row answers. Without any it answers that the chip lacks the op."""
+    takes: Callable[[Context], bool] | None = None
+    """Whether the form exists for a node that a rule refuses."""
+    reads: tuple[str, ...] = ()
+    """Further facts of a chip that ``takes`` and ``apply`` look at."""
 
     @property
     def phase(self) -> int:
@@ -55,6 +61,21 @@ class Rewrite:
 def _graph(op: str, name: str, run_by: str, apply: Apply) -> Rewrite:
     into = (apply.__doc__ or "").strip().partition("\n")[0]
     return Rewrite(name, op, run_by, f"op:{definition(op).gate_name}", into, BOUNDS[op], apply)
+
+
+def _refused(
+    op: str,
+    name: str,
+    apply: Apply,
+    because: str,
+    rules: tuple[str, ...],
+    bound: Bound,
+    takes: Callable[[Context], bool] | None = None,
+    reads: tuple[str, ...] = (),
+) -> Rewrite:
+    """A row for nodes that a rule refuses because of their sizes."""
+    into = (apply.__doc__ or "").strip().partition("\n")[0]
+    return Rewrite(name, op, "rewrite-windows", because, into, bound, apply, rules, takes, reads)
 
 
 def _special(op: str, name: str) -> Rewrite:
@@ -97,6 +118,40 @@ def _rows() -> tuple[Rewrite, ...]:
         _graph("dropout", "dropout-host-mask", "draw-on-host", host.dropout),
         _graph("random_uniform", "random-host-uniform", "draw-on-host", host.random_uniform),
         _graph("random_normal", "random-host-normal", "draw-on-host", host.random_normal),
+        # Kernels and windows that are too large for a chip (C16, C17, U01): rewrites/kernels.py and pools.py. The first
+        # row whose form exists is applied.
+        _refused(
+            "conv",
+            "patch-blocks",
+            kernels.patches_in_blocks,
+            "cap:conv_kernel_w_fp16",
+            kernels.KERNEL_RULES,
+            REORDERED,
+            kernels.has_blocks,
+            ("factor_list", "limit:channel_extent"),
+        ),
+        _refused(
+            "conv",
+            "kernel-pieces",
+            kernels.kernel_in_pieces,
+            "cap:conv_kernel_w_fp16",
+            kernels.KERNEL_RULES,
+            SUMMED,
+            kernels.has_pieces,
+        ),
+        _refused(
+            "conv_transpose",
+            "deconvolution-phases",
+            kernels.deconvolution_in_phases,
+            "cap:conv_kernel_w_fp16",
+            (*kernels.KERNEL_RULES, "deconv-stride"),
+            REORDERED,
+            kernels.has_phases,
+            ("limit:channel_extent",),
+        ),
+        _refused(
+            "max_pool", "max-pool-steps", pools.pool_in_steps, "cap:pool_window", ("max-pool-width",), EXACT
+        ),
         # Resizing without a texture engine (table 35.3): legalise/resizes.py `strategy`.
         Rewrite(
             "resize-deconvolution",
@@ -223,6 +278,10 @@ def rewrite(name: str) -> Rewrite:
 
 
 @cache
-def graph_rewrites(run_by: str) -> Mapping[str, Rewrite]:
-    """The rows of one pass of phase 0, by graph op."""
-    return {row.op: row for row in _rows() if row.run_by == run_by}
+def graph_rewrites(run_by: str) -> Mapping[str, tuple[Rewrite, ...]]:
+    """The rows of one pass of phase 0, by graph op; the first that applies to a node is used."""
+    by_op: dict[str, tuple[Rewrite, ...]] = {}
+    for row in _rows():
+        if row.run_by == run_by:
+            by_op[row.op] = (*by_op.get(row.op, ()), row)
+    return by_op

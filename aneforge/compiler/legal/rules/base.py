@@ -158,12 +158,13 @@ def pattern_rules() -> frozenset[str]:
 
 
 @cache
-def rule_reads() -> tuple[str, ...]:
-    """Every fact of a chip that the rules may read."""
-    records = [record for records in rule_records().values() for record in records]
+def rule_reads(names: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """Every fact of a chip that the rules may read, or some of them."""
+    chosen = RULES if names is None else names
+    records = [record for name in chosen for record in rule_records().get(name, ())]
     limits = [f"cap:{record['limit']}" for record in records if "limit" in record]
     fields = [record["fact"] for record in records if "fact" in record]
-    extra = [key for rule_ in RULES.values() for key in rule_.reads]
+    extra = [key for name in chosen for key in RULES[name].reads]
     return tuple(dict.fromkeys(("tier", "generation", "constructible", *limits, *fields, *extra)))
 
 
