@@ -152,6 +152,9 @@ FORMS = {
     "expand-palette": lambda x: af.conv(x, _palette(8, x.shape[1]), pad=1),
     "flatten-for-reshape": lambda x: x.reshape(1, x.shape[1] * x.shape[2] * x.shape[3], 1, 1),
     "reciprocal-for-divide": lambda x: x / 3.0,
+    "pool-for-reduction": lambda x: x.mean([2, 3]),
+    "pool-for-reduction in steps": lambda x: x.upsample((7, 9)).mean([2, 3]),
+    "pool-for-reduction of one axis": lambda x: x.amax(3),
 }
 
 

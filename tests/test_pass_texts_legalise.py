@@ -7,10 +7,10 @@ import pytest
 from test_pass_texts_kit import Case, parameters
 
 
-def only(op, shape="!2x4x4"):
+def only(op, shape="!2x4x4", reads="!2x4x4"):
     """A program of one op ``%a`` that reads ``%x`` of 2 x 4 x 4."""
     return f"""
-        %x = "anec.live_in"() {{name = "x"}} : () -> !2x4x4
+        %x = "anec.live_in"() {{name = "x"}} : () -> {reads}
         {op}
         "anec.live_out"(%a) {{names = ["y"]}} : ({shape}) -> ()
     """
@@ -172,6 +172,20 @@ LEGALISE = [
         made={"zeros": [0.0, 0.0], "ones": [1.0, 1.0], "inverse": [0.25, 0.333251953125]},  # fp16(1/3)
     ),
     Case("legacy-forms", "from A13 on nothing of it", LEGACY, weights={"divisor": [4.0, 3.0]}),
+    Case(
+        "legacy-forms",
+        "below A13 a mean of a map is a pool, in steps of at most 29 (U69)",
+        only('%a = "anec.reduce_avg"(%x) {L0, axes = [3, 4]} : (!2x56x7) -> !2x1x1', "!2x1x1", "!2x56x7"),
+        only(
+            """%p = "anec.average_pool"(%x) {L1, ksize = [1, 28, 7], padding = [0, 0, 0, 0, 0, 0],
+                  stride = [1, 28, 7]} : (!2x56x7) -> !2x2x1
+               %a = "anec.average_pool"(%p) {L0, ksize = [1, 2, 1], padding = [0, 0, 0, 0, 0, 0],
+                  stride = [1, 2, 1]} : (!2x2x1) -> !2x1x1""",
+            "!2x1x1",
+            "!2x56x7",
+        ),
+        chip="h12",
+    ),
     Case(
         "legacy-forms",
         "a reshape to a plane is no flatten",

@@ -246,6 +246,14 @@ def _rows() -> tuple[Rewrite, ...]:
             "a product with the reciprocal of the stored divisor, which is rounded to fp16 first",
             Bound("finite x, divisors whose reciprocal fp16 holds to all its digits", 2.0**-11),
         ),
+        Rewrite(
+            "pool-for-reduction",
+            "anec.reduce_avg",
+            "legacy-forms",
+            "family8",
+            "a pool over the map, or several in a row where the map is larger than a window",
+            SUMMED,
+        ),
     )
 
 

@@ -66,9 +66,10 @@ def rearranged(x: Tensor, shape: Sequence[int], order: Sequence[int]) -> Tensor:
     """The elements of ``x`` reshaped to ``shape`` and transposed by ``order``; the result may have any shape of that
     size. Axes that stay side by side move as one. If there are still too many axes, they move block by block."""
     extents, moves = _merge_axes(shape, order)
+    if moves == sorted(moves):  # no element moves, and in one line they could be too many for an axis
+        return x
     if len(extents) <= MAX_RANK:
-        view = x.reshape(*extents)
-        return view if moves == sorted(moves) else view.transpose(moves)
+        return x.reshape(*extents).transpose(moves)
     current = list(range(len(extents)))
     for place in range(len(extents)):
         first = current.index(moves[place])
