@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from aneforge.compiler.draft import Draft
@@ -12,8 +13,9 @@ from aneforge.compiler.legal.check import check_reads, is_refused, judgements, l
 from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.host import HostInput
+from aneforge.compiler.legal.rewrites.kernels import KERNEL_RULES
 from aneforge.compiler.legal.rules.base import rule_reads
-from aneforge.compiler.legal.table import Rewrite, graph_rewrites
+from aneforge.compiler.legal.table import Rewrite, graph_rewrites, rewrite
 from aneforge.compiler.lower.walk import lower
 from aneforge.compiler.passes import PASSES, graph_pass
 from aneforge.compiler.record import Record
@@ -24,7 +26,7 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 
-__all__ = ["LEGALITY", "rewritten_for"]
+__all__ = ["LEGALITY", "as_graph_for", "rewritten_for"]
 
 LEGALITY = (
     "draw-on-host",
@@ -103,6 +105,20 @@ def rewritten_for(graph: Graph, target: Target, keep: frozenset[str] = frozenset
         rows = {op: rows for op, rows in graph_rewrites(name).items() if op not in keep}
         if rows:
             _Walk(draft, facts_of(target, PASSES[name].reads), rows).run()
+    return draft
+
+
+def as_graph_for(graph: Graph, target: Target, records: Iterable[Record]) -> Draft:
+    """What a target's compile makes of a graph, as a graph: phase 0, and the rewrites of phase 2 that a graph can say.
+
+    ``records`` are those of the compile; they name the nodes and the rewrites."""
+    draft = rewritten_for(graph, target)
+    named: dict[str, dict[str, Bound]] = {}
+    for record in records:
+        if record.row.form is not None:
+            named.setdefault(record.rewrite, {})[record.node] = record.bound
+    for name, bounds in named.items():
+        _FormWalk(draft, target, rewrite(name), bounds).run()
     return draft
 
 
@@ -195,6 +211,27 @@ class _Walk:
         self.draft.host_inputs.append(HostInput(tensor, name, shape, distribution, parameters, seed))
         self.draft.names[tensor.uid] = name
         return tensor
+
+
+class _FormWalk(_Walk):
+    """One rewrite of phase 2 in the graph: for the nodes that a compile has named, and of them those that the form
+    exists for."""
+
+    def __init__(self, draft: Draft, target: Target, row: Rewrite, bounds: Mapping[str, Bound]) -> None:
+        form = row.form
+        assert form is not None
+        reads = (*rule_reads(KERNEL_RULES), *form.reads)
+        as_graph = replace(row, apply=form.apply, takes=form.takes)
+        super().__init__(draft, facts_of(target, reads), dict.fromkeys(form.ops, (as_graph,)))
+        self.bounds = bounds
+
+    def _is_needed(self, node: Tensor, row: Rewrite) -> bool:
+        named = self.draft.names[node.uid] in self.bounds
+        return named and (row.takes is None or row.takes(self._context(node)))
+
+    def _rewrite(self, node: Tensor, row: Rewrite) -> None:
+        super()._rewrite(node, row)
+        self.draft.records[-1] = replace(self.draft.records[-1], bound=self.bounds[self.draft.names[node.uid]])
 
 
 def _signed(node: Tensor, row: Rewrite, result: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:

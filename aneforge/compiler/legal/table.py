@@ -17,16 +17,27 @@ from functools import cache
 from typing import Any
 
 from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, SUMMED, Bound, rounded_weights
-from aneforge.compiler.legal.rewrites import host, kernels, movement, pools, recurrent, sums
+from aneforge.compiler.legal.rewrites import host, kernels, movement, pools, recurrent, resizes, sums
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.functions import special_function, tan
 from aneforge.errors import UnknownNameError
 from aneforge.graph.node import definition
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["REWRITES", "Rewrite", "graph_rewrites", "rewrite"]
+__all__ = ["REWRITES", "GraphForm", "Rewrite", "graph_rewrites", "rewrite"]
 
 Apply = Callable[[Context], "Tensor | Result"]
+
+
+@dataclass(frozen=True)
+class GraphForm:
+    """How a rewrite of phase 2 is written with ops of the graph, for what leaves the compiler as a graph."""
+
+    ops: tuple[str, ...]
+    """The graph ops that lower to the op of the row."""
+    apply: Apply
+    takes: Callable[[Context], bool] | None = None
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,8 @@ class Rewrite:
     """Whether the form exists for a node that a rule refuses."""
     reads: tuple[str, ...] = ()
     """Further facts of a chip that ``takes`` and ``apply`` look at."""
+    form: GraphForm | None = None
+    """Of phase 2: the same as a graph, where the graph can say it."""
 
     @property
     def phase(self) -> int:
@@ -118,8 +131,7 @@ def _rows() -> tuple[Rewrite, ...]:
         _graph("dropout", "dropout-host-mask", "draw-on-host", host.dropout),
         _graph("random_uniform", "random-host-uniform", "draw-on-host", host.random_uniform),
         _graph("random_normal", "random-host-normal", "draw-on-host", host.random_normal),
-        # Kernels and windows that are too large for a chip (C16, C17, U01): rewrites/kernels.py and pools.py. The first
-        # row whose form exists is applied.
+        # Kernels and windows that are too large for a chip (C16, C17, U01): rewrites/kernels.py and pools.py.
         _refused(
             "conv",
             "patch-blocks",
@@ -128,7 +140,7 @@ def _rows() -> tuple[Rewrite, ...]:
             kernels.KERNEL_RULES,
             REORDERED,
             kernels.has_blocks,
-            ("factor_list", "limit:channel_extent"),
+            kernels.BLOCK_READS,
         ),
         _refused(
             "conv",
@@ -149,9 +161,7 @@ def _rows() -> tuple[Rewrite, ...]:
             kernels.has_phases,
             ("limit:channel_extent",),
         ),
-        _refused(
-            "max_pool", "max-pool-steps", pools.pool_in_steps, "cap:pool_window", ("max-pool-width",), EXACT
-        ),
+        _refused("max_pool", "max-pool-steps", pools.pool_in_steps, "cap:pool_window", ("max-pool-width",), EXACT),
         # Resizing without a texture engine (table 35.3): legalise/resizes.py `strategy`.
         Rewrite(
             "resize-deconvolution",
@@ -160,6 +170,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "a channel-wise deconvolution by whole factors, with its edges repeated once for linear sampling",
             rounded_weights(1),
+            form=GraphForm(resizes.RESIZES, resizes.resized_by_deconvolution),
         ),
         Rewrite(
             "resize-products",
@@ -168,6 +179,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "each resized axis in turn on the channels, mixed there by a 1 x 1 convolution",
             rounded_weights(2),
+            form=GraphForm(resizes.RESIZES, resizes.resized_by_products),
         ),
         # Gathers and mirrors without a texture engine: legalise/views.py.
         Rewrite(
@@ -177,6 +189,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "views of runs of indices, joined",
             EXACT,
+            form=GraphForm(("pad",), movement.pad_by_slices, movement.repeats_elements),
         ),
         Rewrite(
             "mirror-views",
@@ -185,6 +198,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "the tensor between views of itself that run backwards",
             EXACT,
+            form=GraphForm(("pad",), movement.pad_by_slices, movement.repeats_elements),
         ),
         # Strides outside the factor list (table 35.3): legalise/strides.py `plan`.
         Rewrite(
@@ -194,6 +208,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "factor_list",
             "blocks of pixels on the channels, then a convolution of the regrouped kernel at the rest of the stride",
             REORDERED,
+            form=GraphForm(("conv",), kernels.patches_in_blocks, kernels.has_blocks, kernels.BLOCK_READS),
         ),
         Rewrite(
             "stride-view",

@@ -42,7 +42,7 @@ def _rule(kind: str) -> dict[str, Any]:
     only=["reshape", "broadcast", "div", *_POOLS],
 )
 def legacy_forms(module: Module, chip: Facts) -> int:
-    """ConvertToReshape, ConvertBroadcast, divide and reductions below A13: flatten, ones and zeros, a reciprocal, pools.
+    """ConvertToReshape, ConvertBroadcast, divide, reductions below A13: flatten, ones and zeros, reciprocals, pools.
 
     The reciprocal of a stored divisor is rounded to fp16 before the product, so floor(6 / 3) is 1 there. A mean or a
     largest element of a map is a pool over it, in steps where the map is larger than a window (U69).

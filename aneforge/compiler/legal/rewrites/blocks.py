@@ -28,7 +28,7 @@ def factors(stride: int, native: Sequence[int]) -> tuple[int, int] | None:
 def kernel_in_blocks(
     kernel: np.ndarray, blocks: tuple[int, int], sizes: tuple[int, int], holes: tuple[int, int] = (1, 1)
 ) -> np.ndarray:
-    """A kernel [O, I, H, W] over blocks of pixels: ``sizes`` blocks, each block's pixels on the channels, channel-major.
+    """A kernel [O, I, H, W] over ``sizes`` blocks of pixels, each block's pixels on the channels, channel-major.
 
     ``holes`` are the dilation rates; the holes and the rest of the last block are zeros.
     """

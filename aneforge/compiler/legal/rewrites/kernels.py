@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import pairwise
 from operator import add
 
 import numpy as np
@@ -18,6 +19,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.graph.weights import Weight, moved_weight
 
 __all__ = [
+    "BLOCK_READS",
     "KERNEL_RULES",
     "deconvolution_in_phases",
     "has_blocks",
@@ -30,6 +32,8 @@ __all__ = [
 KERNEL_RULES = ("conv-kernel-height", "conv-kernel-width")
 """The rules that cap a kernel, by axis."""
 _CHANNELS = "limit:channel_extent"
+BLOCK_READS = ("factor_list", _CHANNELS)
+"""The facts of a chip that say which blocks it takes."""
 
 Span = tuple[int, int]
 """Two numbers of an axis, such as where a part of a kernel starts and how long it is."""
@@ -56,7 +60,7 @@ class Window:
         """The kernel in the fewest parts that the chip takes, which differ by one at most."""
         count = 1 if self.most is None else -(-self.kernel // self.most)
         ends = [self.kernel * number // count for number in range(count + 1)]
-        return [(start, end - start) for start, end in zip(ends, ends[1:], strict=False)]
+        return [(start, end - start) for start, end in pairwise(ends)]
 
     def reads(self, span: Span) -> tuple[int, int]:
         """The part of the map that a part of the kernel reads; it may begin before the map and end behind it."""
@@ -174,14 +178,14 @@ def kernel_in_pieces(context: Context) -> Tensor:
 def _blocks(context: Context) -> tuple[Span, Span]:
     """The pixels of a block, and the stride over blocks, by axis. An axis without a stride has blocks of one pixel.
 
-    Strides that are no product of two native factors go to the channels whole. With equal strides both axes take
-    blocks, since the chip moves square ones in one step.
+    Blocks are taken where the kernel is long or the stride not native. Strides that are no product of two native
+    factors go to the channels whole. With equal strides both axes take blocks: the chip moves square ones in one step.
     """
     rows, columns = _windows(context)
     native = context.chip["factor_list"]
 
     def block(window: Window, other: Window) -> Span:
-        wanted = window.is_long or (other.is_long and window.stride == other.stride)
+        wanted = window.is_long or window.stride not in native or (other.is_long and window.stride == other.stride)
         if not wanted or window.dilation > 1 or window.stride == 1:
             return 1, window.stride
         pair = factors(window.stride, native)
@@ -191,7 +195,7 @@ def _blocks(context: Context) -> tuple[Span, Span]:
 
 
 def has_blocks(context: Context) -> bool:
-    """A stored kernel that has a stride where it is long, and channels within the chip's cap."""
+    """A stored kernel with a stride that can move to the channels, and channels within the chip's cap."""
     (rows, _), (columns, _) = _blocks(context)
     fits = context.node.inputs[0].shape[1] * rows * columns <= context.chip[_CHANNELS]
     return has_pieces(context) and rows * columns > 1 and fits
@@ -203,12 +207,13 @@ def patches_in_blocks(context: Context) -> Tensor:
     x, after = whole.x, []
     blocks = _blocks(context)
     for axis, window, (first, second) in zip((2, 3), (whole.rows, whole.columns), blocks, strict=True):
-        if first > 1:
-            count = -(-window.kernel // first)
-            needed = first * (second * (window.out - 1) + count)
-            x = _fitted(x, axis, window.pad[0], needed)
-            window = replace(window, extent=needed // first, kernel=count, stride=second, pad=(0, 0))
-        after.append(window)
+        if first == 1:
+            after.append(window)
+            continue
+        count = -(-window.kernel // first)
+        extent = second * (window.out - 1) + count
+        x = _fitted(x, axis, window.pad[0], first * extent)
+        after.append(replace(window, extent=extent, kernel=count, stride=second, pad=(0, 0)))
     rows, columns = after
     block, sizes = (blocks[0][0], blocks[1][0]), (rows.kernel, columns.kernel)
     outputs, inputs = whole.weight.shape[:2]
@@ -272,7 +277,8 @@ def deconvolution_in_phases(context: Context) -> Tensor:
     x, kernel, *bias = context.inputs
     attrs, shape = context.node.attrs, context.node.shape
     assert kernel.weight is not None
-    phases = [_Phases(kernel.shape[2 + i], attrs["stride"][i], attrs["dilation"][i], attrs["pad"][2 * i]) for i in (0, 1)]
+    sides = zip(kernel.shape[2:], attrs["stride"], attrs["dilation"], attrs["pad"][::2], strict=True)
+    phases = [_Phases(*side) for side in sides]
     taps = [phase.taps for phase in phases]
     windows = []
     for axis, (phase, tap, rule) in enumerate(zip(phases, taps, KERNEL_RULES, strict=True)):

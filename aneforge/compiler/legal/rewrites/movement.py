@@ -11,6 +11,7 @@ from aneforge.compiler.legal.rewrites.context import Context
 from aneforge.compiler.legal.rewrites.pieces import Cut, joined
 from aneforge.graph.ops.elementwise import select
 from aneforge.graph.ops.leaf import const
+from aneforge.graph.ops.shape import repeated
 from aneforge.graph.tensor import Tensor
 
 
@@ -136,3 +137,17 @@ def band_part(context: Context) -> Tensor:
     if kept.all():
         return x
     return select(const(kept.astype(np.float16)).greater(0.5), x, 0.0)
+
+
+def repeats_elements(context: Context) -> bool:
+    """Whether a pad repeats elements of the map; of constants there is nothing to slice."""
+    return context.node.attrs["mode"] != "constant"
+
+
+def pad_by_slices(context: Context) -> Tensor:
+    """The tensor between slices of itself, forwards or backwards."""
+    x, attrs = context.inputs[0], context.node.attrs
+    for axis, widths in enumerate(attrs["widths"]):
+        if any(widths):
+            x = take(x, repeated(np.arange(x.shape[axis]), [widths], attrs["mode"]).tolist(), axis)
+    return x
