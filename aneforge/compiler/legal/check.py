@@ -124,6 +124,7 @@ def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
     return _ruling(judged(query_of(signature), chip, route, by_name), route)
 
 
+@lru_cache(maxsize=65536)
 def is_refused(signature: Signature, chip: Facts, requested: str | None, rules: tuple[str, ...]) -> bool:
     """Whether one of some rules refuses a node; for rewrites that answer these rules."""
     query = query_of(signature)
@@ -131,6 +132,7 @@ def is_refused(signature: Signature, chip: Facts, requested: str | None, rules: 
     return any(limit is not None and rule_.check(query, limit) is not None for rule_, limit in limits)
 
 
+@lru_cache(maxsize=4096)
 def limit_of(rule: str, signature: Signature, chip: Facts, requested: str | None) -> Limit | None:
     """The limit of a rule for a node on a chip, by the route that reaches it."""
     program = program_route(chip, requested)

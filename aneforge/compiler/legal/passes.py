@@ -56,8 +56,11 @@ def _rewriting(run_by: str, purpose: str) -> None:
     def apply(draft: Draft, chip: Facts) -> int:
         return _Walk(draft, chip, graph_rewrites(run_by)).run()
 
+    def has_work(draft: Draft, chip: Facts) -> bool:
+        return _Walk(draft, chip, graph_rewrites(run_by)).has_work()
+
     apply.__doc__ = purpose
-    graph_pass(run_by, reads=lambda: _reads(run_by), only=lambda: graph_rewrites(run_by))(apply)
+    graph_pass(run_by, reads=lambda: _reads(run_by), only=lambda: graph_rewrites(run_by), has_work=has_work)(apply)
 
 
 _rewriting("draw-on-host", "Random numbers where a chip has no generator: inputs of the program that the host fills.")
@@ -135,7 +138,7 @@ class _Walk:
     def run(self) -> int:
         draft, replaced, count = self.draft, self.replaced, 0
         for node in draft.graph.nodes:
-            row = next((row for row in self.rewrites.get(node.op, ()) if self._is_needed(node, row)), None)
+            row = self._row(node)
             if row is not None:
                 self._rewrite(node, row)
                 count += 1
@@ -144,6 +147,14 @@ class _Walk:
         if count:
             draft.continue_with(replaced.get(output.uid, output) for output in draft.graph.outputs)
         return count
+
+    def has_work(self) -> bool:
+        """Whether any node is rewritten."""
+        return any(self._row(node) is not None for node in self.draft.graph.nodes if node.op in self.rewrites)
+
+    def _row(self, node: Tensor) -> Rewrite | None:
+        """The rewrite of a node, if it needs one."""
+        return next((row for row in self.rewrites.get(node.op, ()) if self._is_needed(node, row)), None)
 
     def _is_needed(self, node: Tensor, row: Rewrite) -> bool:
         """Whether a rule refuses the node and the row has a form of it, or the chip or the route lacks the op."""
