@@ -12,7 +12,7 @@ from aneforge.compiler.legal.rewrites.interpolation import (
     passes_through,
     upsampling_kernel,
 )
-from aneforge.compiler.legal.rewrites.movement import take
+from aneforge.compiler.legal.rewrites.pieces import Cut, joined
 from aneforge.graph.node import make
 from aneforge.graph.ops.contraction import conv, conv_transpose
 from aneforge.graph.ops.leaf import CONST
@@ -32,8 +32,8 @@ def resized_by_deconvolution(context: Context) -> Tensor:
     pads: list[int] = []
     for axis, factor in zip((2, 3), factors, strict=True):
         if linear and factor > 1:
-            extent = x.shape[axis]
-            x = take(x, [0, *range(extent), extent - 1], axis)
+            cut = Cut(x, axis)
+            x = cut.whole(joined([cut.piece(0, 1), cut.x, cut.piece(x.shape[axis] - 1, 1)], cut.axis))
             pads += [factor + factor // 2, kernel_size(factor, linear) - factor // 2]
         else:
             pads += [0, 0]
