@@ -147,6 +147,7 @@ FORMS = {
     "patch-blocks": lambda x: af.conv(x.upsample(4), _kernel(5, x.shape[1], 16, 16), stride=16),
     "kernel-pieces": lambda x: af.conv(x.upsample(4), _kernel(6, 1, 1, 31), groups=6),
     "deconvolution-phases": lambda x: af.conv_transpose(x, _kernel(x.shape[1], 3, 1, 16), stride=(1, 8)),
+    "reshape-once": lambda x: x.upsample(32).reshape(1, 1, 393216).reshape(6, 512, 128),
     "max-pool-steps": lambda x: x.upsample(2).max_pool(13, 1, 6),
     "wide-kernel-even-odd": lambda x: af.conv(x.upsample((1, 2)), _kernel(5, x.shape[1], 1, 9), pad=(0, 0, 4, 4)),
     "expand-palette": lambda x: af.conv(x, _palette(8, x.shape[1]), pad=1),

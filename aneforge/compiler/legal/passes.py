@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from aneforge.anec.lineage import Standing
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
@@ -95,6 +96,10 @@ def lower_graph(draft: Draft, chip: Facts) -> int:
     lowered = lower(draft.graph, draft.names, draft.stands, draft.source)
     initial = {host_input.name: host_input.drawn() for host_input in draft.host_inputs}
     draft.module = lowered.module
+    for node in draft.source.operations:
+        name = draft.names[node.uid]
+        if name not in lowered.module.lineage:
+            lowered.module.lineage[name] = Standing.gone("phase 0 found a form without it", node.shape)
     draft.inputs = tuple(port.starting(initial.get(port.name)) for port in lowered.inputs)
     draft.outputs = lowered.outputs
     return before
@@ -187,13 +192,11 @@ class _Walk:
         return self.draft.stands.get(node.uid, itself)
 
     def _rewrite(self, node: Tensor, row: Rewrite) -> None:
-        context = self._context(node)
-        inputs = context.inputs
         assert row.apply is not None
-        outcome = row.apply(context)
+        outcome = row.apply(self._context(node))
         result = outcome if isinstance(outcome, Result) else Result(outcome)
         source = self.draft.names[node.uid]
-        for tensor in _signed(node, row, result.tensor, inputs):
+        for tensor in _signed(node, row, result.tensor, self.draft.names):
             self.draft.names[tensor.uid] = source
         bound: Bound = result.bound or row.bound
         self.draft.records.append(Record(source, row.name, bound))
@@ -245,10 +248,9 @@ class _FormWalk(_Walk):
         self.draft.records[-1] = replace(self.draft.records[-1], bound=self.bounds[self.draft.names[node.uid]])
 
 
-def _signed(node: Tensor, row: Rewrite, result: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """Give the tensors of a rewrite the user's line and names that lead back to the node; return those that are
-    ops."""
-    known = {tensor.uid for tensor in inputs}
+def _signed(node: Tensor, row: Rewrite, result: Tensor, known: Mapping[int, str]) -> list[Tensor]:
+    """Give the tensors that a rewrite has made the user's line and names that lead back to the node; return those that
+    are ops. Tensors of the graph before it, which are ``known``, keep theirs."""
     if result.uid in known:
         return []
     stem = f"{node.name or node.op}.{row.name}"

@@ -85,10 +85,11 @@ def _refused(
     bound: Bound,
     takes: Callable[[Context], bool] | None = None,
     reads: tuple[str, ...] = (),
+    run_by: str = "rewrite-windows",
 ) -> Rewrite:
     """A row for nodes that a rule refuses because of their sizes."""
     into = (apply.__doc__ or "").strip().partition("\n")[0]
-    return Rewrite(name, op, "rewrite-windows", because, into, bound, apply, rules, takes, reads)
+    return Rewrite(name, op, run_by, because, into, bound, apply, rules, takes, reads)
 
 
 def _special(op: str, name: str) -> Rewrite:
@@ -120,6 +121,17 @@ def _rows() -> tuple[Rewrite, ...]:
         _graph("reverse_sequence", "reverse-sequence-slices", "rewrite-movement", movement.reverse_sequence),
         _graph("one_hot", "one-hot-compare", "rewrite-movement", movement.one_hot),
         _graph("band_part", "band-part-select", "rewrite-movement", movement.band_part),
+        # Reshapes in a row, of which the first makes an axis that is too long (coremltools writes such pairs).
+        _refused(
+            "reshape",
+            "reshape-once",
+            movement.reshaped_once,
+            "cap:spatial_extent",
+            ("extent",),
+            EXACT,
+            movement.reads_views,
+            run_by="rewrite-movement",
+        ),
         # Running sums and products of an axis (C43).
         _graph("cumsum", "cumsum-triangle", "rewrite-sums", sums.cumsum),
         _graph("prod", "prod-halving", "rewrite-sums", sums.prod),
