@@ -1,4 +1,4 @@
-"""ViT-Tiny/16 at 224 x 224. Its 16-wide patch kernel is more than chips before the A16 tier take.
+"""ViT-Tiny/16 at 224 x 224. Chips before the A16 tier run its 16-wide patch kernel as blocks of pixels.
 
 ``aneforge check examples/vit.py``
 """

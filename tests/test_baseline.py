@@ -45,14 +45,14 @@ ROOT = Path(__file__).resolve().parents[1]
 NET = """\
 import numpy as np
 import aneforge as af
-x = af.input((1, 4, {size}, {size}), name="x")
+x = af.input((1, 4, {size}, {width}), name="x")
 weight = np.random.default_rng(7).normal(0, 0.2, (8, 4, {kernel}, {kernel})) * {gain}
 stem = af.conv(x, weight, stride={stride}).named("stem")
 out = stem.{op}().named("result")
 """
 PLAIN = {"size": 18, "kernel": 3, "stride": 1, "gain": 1.0, "op": "tanh"}
-# Kernels are at most 13 wide on an M1 (the printed limit of the compiler), 16 pass on an M5.
-WIDE = {**PLAIN, "size": 32, "kernel": 16, "stride": 16}
+# An axis has at most 16,384 elements on an M1 and 65,536 on an M5.
+WIDE = {**PLAIN, "size": 3, "width": 20000}
 
 
 @pytest.fixture
@@ -62,8 +62,13 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
+def net(**changes):
+    settings = {**PLAIN, **changes}
+    return NET.format(**{"width": settings["size"], **settings})
+
+
 def write(**changes):
-    Path("net.py").write_text(NET.format(**{**PLAIN, **changes}))
+    Path("net.py").write_text(net(**changes))
 
 
 def gate(capsys=None, model="net.py", dims=(), write=False, update=False, **options):
@@ -121,7 +126,7 @@ def test_the_file_says_what_it_is_and_names_no_place(home):
 
 def test_moving_code_changes_nothing(home):
     gate(write=True, target="m1")
-    Path("net.py").write_text("\n\n\n" + NET.format(**PLAIN))
+    Path("net.py").write_text("\n\n\n" + net())
     before = Path("net.py.baseline.json").read_bytes()
     gate(update=True)
     assert Path("net.py.baseline.json").read_bytes() == before
@@ -246,7 +251,7 @@ def test_an_update_replaces_another_format_and_nothing_that_is_not_ours(home):
 
 def test_the_baseline_of_another_model_is_refused(home):
     gate(write=True, target="m1", baseline="base.json")
-    Path("other.py").write_text(NET.format(**PLAIN))
+    Path("other.py").write_text(net())
     before = Path("base.json").read_bytes()
     for options in ({}, {"update": True}):
         with pytest.raises(AneforgeError, match=r"base\.json is the baseline of net\.py, and the model is other\.py"):
@@ -328,9 +333,9 @@ def test_a_chip_that_no_longer_takes_the_model(home, capsys):
     status, found = outcomes(capsys)
     assert status == 1
     assert [(each["target"], each["node"]) for each in found["program-lost"]] == [("h13", "stem")]
-    assert "16 columns wide and h13 takes at most 13" in found["program-lost"][0]["message"]
-    assert found["verdict-worse"][0]["is"].startswith("oversize conv-kernel-width")
-    assert "space_to_depth" in found["verdict-worse"][0]["hint"]
+    assert "an axis of 20000 exceeds the 16384 that h13 takes" in found["program-lost"][0]["message"]
+    assert found["verdict-worse"][0]["is"].startswith("oversize extent")
+    assert "tile the axis" in found["verdict-worse"][0]["hint"]
     status, printed = gate(capsys)
     assert re.search(r"^M1 +changed +- +- +-$", printed, re.MULTILINE)
     assert "not compared, there is no program: program, numerics, estimate on M1" in printed
@@ -340,11 +345,11 @@ def test_a_chip_that_no_longer_takes_the_model(home, capsys):
 def test_a_model_with_no_program_keeps_its_verdicts_and_getting_one_is_a_note(home, capsys):
     write(**WIDE)
     status, printed = gate(capsys, write=True, target="m1,m5")
-    assert "M1: no program, so verdicts only; check-legality: stem: oversize conv-kernel-width" in printed
+    assert "M1: no program, so verdicts only; check-legality: stem: oversize extent" in printed
     assert gate(capsys)[0] == 0
     edited = json.loads(Path("net.py.baseline.json").read_text())
     assert edited["targets"]["h13"]["numerics"] is None
-    assert edited["targets"]["h17"]["numerics"]["result"]["elements"] == 8 * 2 * 2
+    assert edited["targets"]["h17"]["numerics"]["result"]["elements"] == 8 * 1 * 19998
     write(size=32, stride=16)
     status, found = outcomes(capsys, target="m1", skip="numerics,estimates")
     assert status == 0
@@ -355,7 +360,7 @@ def test_a_model_with_no_program_keeps_its_verdicts_and_getting_one_is_a_note(ho
 def test_a_node_that_goes_and_one_that_comes(home, capsys):
     write(op="sin")
     gate(write=True, target="m1")
-    Path("net.py").write_text(NET.format(**{**PLAIN, "op": "cos"}).replace('"result"', '"answer"'))
+    Path("net.py").write_text(net(op="cos").replace('"result"', '"answer"'))
     capsys.readouterr()
     status, found = outcomes(capsys, skip="numerics,estimates")
     assert status == 1
@@ -372,12 +377,12 @@ def test_a_chip_below_the_gate_that_refuses_for_another_reason(home, capsys):
         json.loads(Path("net.py.baseline.json").read_text())["targets"]["h11"]["verdict"]["refused"]["by"]
         == "check-legality"
     )
-    write(size=64, kernel=32, stride=32)
+    write(**{**WIDE, "width": 21000})
     capsys.readouterr()
     status, found = outcomes(capsys)
     assert status == 0
     assert [(each["severity"], each["node"]) for each in found["refusal-changed"]] == [("warning", "stem")]
-    assert "32" in found["refusal-changed"][0]["is"]
+    assert "21000" in found["refusal-changed"][0]["is"]
 
 
 def test_a_refusal_is_recorded_without_the_line():
@@ -500,7 +505,7 @@ def test_two_chips_that_part_and_close(home, capsys):
 
 def af_model():
     scope = {}
-    exec(NET.format(**{**PLAIN, "op": "sigmoid"}), scope)  # noqa: S102 - the very text of the file
+    exec(net(op="sigmoid"), scope)  # noqa: S102 - the very text of the file
     return scope["out"]
 
 
@@ -829,7 +834,7 @@ def test_sarif_points_at_the_line_of_the_node(home, monkeypatch):
     Path("net.py").rename(folder / "net.py")
     model = "my models/net.py"
     gate(model=model, write=True, target="m1,m5")
-    (folder / "net.py").write_text(NET.format(**{**PLAIN, "op": "sin"}))
+    (folder / "net.py").write_text(net(op="sin"))
     assert gate(model=model, sarif="out.sarif") == 1
     first = Path("out.sarif").read_text()
     found = check_sarif(json.loads(first))

@@ -299,9 +299,11 @@ def test_winograd_between_older_and_newer_chips(kernel, a, b):
     assert same(*simulated(out, CHIPS[a], CHIPS[b])) != differs
 
 
-@pytest.mark.parametrize(("stride", "dilation", "differs"), [(1, 1, True), (2, 1, False), (1, 2, False), (5, 1, True)])
+@pytest.mark.parametrize(
+    ("stride", "dilation", "differs"), [(1, 1, True), (2, 1, False), (1, 2, False), (5, 1, False)]
+)
 def test_winograd_needs_stride_one(stride, dilation, differs):
-    """A stride of five is no stride of any chip: it is computed at one, and every fifth result is kept."""
+    """A stride of five is no stride of any chip: it goes to the channels, and the kernel with it (U36)."""
     out = af.conv(af.input((1, 6, 17, 17)), RNG.normal(0, 0.2, (8, 6, 3, 3)), stride=stride, dilation=dilation)
     assert (told(out, "m4", "m5").verdict == "round1") == differs
     assert same(*simulated(out, "h16g", "h17")) != differs

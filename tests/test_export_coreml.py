@@ -101,6 +101,37 @@ def test_rewrites_of_a_target_are_in_the_package(tmp_path):
     assert "sin" in {each.op for each in af.load(tmp_path / "any.mlpackage")}
 
 
+def test_the_package_has_what_check_names(tmp_path):
+    """Rewrites of both phases are in the package, one line for each kind."""
+    x = af.input((1, 3, 64, 64), name="image")
+    y = af.upsample_bilinear(af.conv(x, half(8, 3, 16, 16), stride=16).named("patches")).named("up")
+    y = af.conv(y, half(8, 8, 7, 7), stride=6, pad=3).named("strided")
+    y = af.pad(y, ((0, 0), (0, 0), (1, 0), (0, 1)), mode="reflect").named("mirrored").sin().named("s")
+    told = af.export_coreml(y, tmp_path / "net.mlpackage", "m1")
+    named = {(entry.name, entry.rewrite) for entry in af.preflight(y, "m1").decompose}
+    assert {(record.node, record.rewrite) for record in told.changes} == named
+    assert {rewrite for _, rewrite in named} == {
+        *("patch-blocks", "resize-deconvolution", "stride-blocks", "mirror-views", "sin-horner")
+    }
+    assert told.left == told.refused == ()
+    assert "  rewritten (patch-blocks): patches\n" in str(told)
+    back = af.load(tmp_path / "net.mlpackage")
+    assert not af.preflight(back, "m1").decompose
+    data = half(1, 3, 64, 64, scale=1.0)
+    one, two = (af.compile(each, target="m1")(data) for each in (y, back))
+    np.testing.assert_allclose(np.asarray(two, float), np.asarray(one, float), rtol=0, atol=2e-3)
+
+
+def test_what_a_package_cannot_say_and_what_a_chip_refuses_is_named(tmp_path):
+    spread = af.conv(af.input((1, 4, 8, 90), name="map"), half(5, 4, 1, 2), (1, 5), 0, (1, 80)).named("spread")
+    told = af.export_coreml(spread, tmp_path / "a.mlpackage", "m1")
+    assert [record.rewrite for record in told.left] == ["stride-view"]
+    assert "left to the device's compiler (stride-view): spread" in str(told)
+    refused = af.export_coreml(af.input((1, 20000), name="long").relu().named("r"), tmp_path / "b.mlpackage", "m1")
+    assert refused.refused == ("r",)
+    assert "refused by the chip (aneforge check says why): r" in str(refused)
+
+
 def encoded_weights():
     codes = RNG.integers(-128, 128, (16, 8)).astype(np.int8)
     mask = RNG.random((16, 8)) < 0.5

@@ -523,7 +523,7 @@ def test_table_35_3_the_strided_convolution_follows_the_factor_list():
         made[listed] = same(module, chip, "large-strides")
     assert only(made[2, 3, 4, 8], "pixel_unshuffle").attrs["factors"] == (1, 8, 8)
     assert only(made[2, 4], "pixel_unshuffle").attrs["factors"] == (1, 4, 4)
-    assert kinds(made[3, 5]) == ["convolution", "input_view", "input_view"]
+    assert only(made[3, 5], "pixel_unshuffle").attrs["factors"] == (1, 16, 16)  # no two factors: whole (U36)
     assert only(made[3, 5], "convolution").attrs["strides"] == (1, 1, 1)
 
 
@@ -552,16 +552,15 @@ def strided(b, rng, stride, kernel=(3, 3), groups=1, **more):
     return b.conv(x, numbers(rng, 4, 4 // groups, *kernel), stride=stride, groups=groups, bias=np.arange(4.0), **more)
 
 
-def test_one_axis_is_factorised_while_the_other_is_native_or_viewed():
+def test_one_axis_is_factorised_while_the_other_is_native_or_whole():
     b = Build()
     module = same(b.done(strided(b, np.random.default_rng(0), (2, 6))), "h13", "large-strides")
     assert only(module, "pixel_unshuffle").attrs["factors"] == (1, 1, 3)
     assert only(module, "convolution").attrs["strides"] == (1, 2, 2)
     b = Build()
     module = same(b.done(strided(b, np.random.default_rng(0), (5, 6))), "h13", "large-strides")
+    assert only(module, "pixel_unshuffle").attrs["factors"] == (1, 5, 3)
     assert only(module, "convolution").attrs["strides"] == (1, 1, 2)
-    view = next(op for op in module if op.kind == "input_view" and op.attrs["step"] > 1)
-    assert (view.attrs["dimension"], view.attrs["offset"], view.attrs["step"]) == (3, 0, 5)
 
 
 def test_a_factorised_convolution_keeps_its_whole_epilogue():
@@ -574,8 +573,8 @@ def test_a_factorised_convolution_keeps_its_whole_epilogue():
 
 def test_a_viewed_convolution_keeps_the_pointwise_epilogue():
     b = Build()
-    y = b.turned(b.op("relu", b.goc(strided(b, np.random.default_rng(0), (7, 1)))))
-    module = same(b.done(y), "h13", "large-strides")
+    x, kernel = b.input(1, 1, 4, 23, 29), b.input(4, 1, 4, 3, 3)
+    module = same(b.done(b.turned(b.op("relu", b.goc(b.conv(x, kernel, stride=(7, 1)))))), "h13", "large-strides")
     assert layers(module) == [
         ["convolution", "goc:gain_offset_control", "post_activation:relu"],
         ["input_view"],

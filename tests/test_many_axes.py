@@ -68,5 +68,5 @@ def test_without_an_import_the_limit_holds():
 def test_what_cannot_be_folded_is_named():
     with many_axes():
         graph = af.Graph([wide(af.input((6, 40)).named("x")).named("tall")])
-        with pytest.raises(LoadError, match="output 'tall' has 6 axes.*Reshape it"):
+        with pytest.raises(LoadError, match=r"output 'tall' has 6 axes.*Reshape it"):
             with_few_axes(graph, "model")

@@ -142,11 +142,20 @@ FORMS = {
     "gather-views": lambda x: af.pad(x.upsample(20), ((0, 0), (1, 2), (0, 0), (0, 0)), mode="replicate"),
     "ones-and-zeros-for-broadcast": lambda x: af.pad(x.upsample(20), ((0, 0), (1, 2), (0, 0), (0, 0)), value=1.5),
     "stride-blocks": lambda x: af.conv(x, _kernel(5, x.shape[1], 7, 7), stride=6, pad=3),
-    "stride-view": lambda x: af.conv(x, _kernel(5, x.shape[1], 3, 3), stride=5, pad=1),
+    "stride-blocks by a stride without factors": lambda x: af.conv(x, _kernel(5, x.shape[1], 3, 3), stride=5, pad=1),
+    "stride-view": lambda x: af.conv(x.upsample((1, 12)), _kernel(5, x.shape[1], 1, 2), (1, 5), 0, (1, 90)),
+    "patch-blocks": lambda x: af.conv(x.upsample(4), _kernel(5, x.shape[1], 16, 16), stride=16),
+    "kernel-pieces": lambda x: af.conv(x.upsample(4), _kernel(6, 1, 1, 31), groups=6),
+    "deconvolution-phases": lambda x: af.conv_transpose(x, _kernel(x.shape[1], 3, 1, 16), stride=(1, 8)),
+    "reshape-once": lambda x: x.upsample(32).reshape(1, 1, 393216).reshape(6, 512, 128),
+    "max-pool-steps": lambda x: x.upsample(2).max_pool(13, 1, 6),
     "wide-kernel-even-odd": lambda x: af.conv(x.upsample((1, 2)), _kernel(5, x.shape[1], 1, 9), pad=(0, 0, 4, 4)),
     "expand-palette": lambda x: af.conv(x, _palette(8, x.shape[1]), pad=1),
     "flatten-for-reshape": lambda x: x.reshape(1, x.shape[1] * x.shape[2] * x.shape[3], 1, 1),
     "reciprocal-for-divide": lambda x: x / 3.0,
+    "pool-for-reduction": lambda x: x.mean([2, 3]),
+    "pool-for-reduction in steps": lambda x: x.upsample((7, 9)).mean([2, 3]),
+    "pool-for-reduction of one axis": lambda x: x.amax(3),
 }
 
 

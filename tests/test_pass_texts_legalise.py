@@ -7,10 +7,10 @@ import pytest
 from test_pass_texts_kit import Case, parameters
 
 
-def only(op, shape="!2x4x4"):
+def only(op, shape="!2x4x4", reads="!2x4x4"):
     """A program of one op ``%a`` that reads ``%x`` of 2 x 4 x 4."""
     return f"""
-        %x = "anec.live_in"() {{name = "x"}} : () -> !2x4x4
+        %x = "anec.live_in"() {{name = "x"}} : () -> {reads}
         {op}
         "anec.live_out"(%a) {{names = ["y"]}} : ({shape}) -> ()
     """
@@ -174,6 +174,20 @@ LEGALISE = [
     Case("legacy-forms", "from A13 on nothing of it", LEGACY, weights={"divisor": [4.0, 3.0]}),
     Case(
         "legacy-forms",
+        "below A13 a mean of a map is a pool, in steps of at most 29 (U69)",
+        only('%a = "anec.reduce_avg"(%x) {L0, axes = [3, 4]} : (!2x56x7) -> !2x1x1', "!2x1x1", "!2x56x7"),
+        only(
+            """%p = "anec.average_pool"(%x) {L1, ksize = [1, 28, 7], padding = [0, 0, 0, 0, 0, 0],
+                  stride = [1, 28, 7]} : (!2x56x7) -> !2x2x1
+               %a = "anec.average_pool"(%p) {L0, ksize = [1, 2, 1], padding = [0, 0, 0, 0, 0, 0],
+                  stride = [1, 2, 1]} : (!2x2x1) -> !2x1x1""",
+            "!2x1x1",
+            "!2x56x7",
+        ),
+        chip="h12",
+    ),
+    Case(
+        "legacy-forms",
         "a reshape to a plane is no flatten",
         only('%a = "anec.reshape"(%x) {L0, shape = [1, 1, 8, 1, 4]} : (!2x4x4) -> !8x1x4', "!8x1x4"),
         chip="m9",
@@ -315,7 +329,7 @@ LEGALISE = [
     Case("gather-gate", "and a texture engine does it", MIRROR, chip="h14"),
     Case(
         "large-strides",
-        "6 is 3 blocks to the channels and a stride of 2, 5 is a view behind stride one, 8 is native",
+        "6 is 3 blocks to the channels and a stride of 2, 5 goes there whole, 8 is native",
         STRIDES,
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x1x12
@@ -328,16 +342,22 @@ LEGALISE = [
         %a = "anec.convolution"(%u, %r) {L0, dilation_rates = [1, 1, 1], explicit_padding = [0, 0, 0, 0, 0, 0],
              groups = 1, kernel_sizes = [1, 1, 1], strides = [1, 1, 2]} : (!3x1x3, !1x1x3x1x1) -> !1x1x2 loc("a")
         %b = "anec.relu"(%a) {L0.post_activation} : (!1x1x2) -> !1x1x2 loc("b")
-        %c = "anec.convolution"(%x, %k) {L7, dilation_rates = [1, 1, 1], explicit_padding = [0, 0, 0, 0, 1, 1],
-             groups = 1, kernel_sizes = [1, 1, 3], strides = [1, 1, 1]} : (!1x1x12, !1x1x1x1x3) -> !1x1x12 loc("c")
-        %d = "anec.relu"(%c) {L7.post_activation} : (!1x1x12) -> !1x1x12 loc("d")
-        %w = "anec.input_view"(%d) {L8, dimension = 4, offset = 0, size = 3, step = 5} : (!1x1x12) -> !1x1x3 loc("c")
+        %q = "anec.padding"(%x) {L7, background_value = 0.0, padding_modes = "Zero",
+             padding_sizes = [[0, 0], [0, 0], [0, 0], [0, 0], [1, 2]]} : (!1x1x12) -> !1x1x15 loc("c")
+        %w = "anec.pixel_unshuffle"(%q) {L8, factors = [1, 1, 5]} : (!1x1x15) -> !5x1x3 loc("c")
+        %s = "anec.const_in"() {weight = "$whole"} : () -> !1x1x5x1x1
+        %c = "anec.convolution"(%w, %s) {L1, dilation_rates = [1, 1, 1], explicit_padding = [0, 0, 0, 0, 0, 0],
+             groups = 1, kernel_sizes = [1, 1, 1], strides = [1, 1, 1]} : (!5x1x3, !1x1x5x1x1) -> !1x1x3 loc("c")
+        %d = "anec.relu"(%c) {L1.post_activation} : (!1x1x3) -> !1x1x3 loc("d")
         %e = "anec.convolution"(%x, %k) {L2, dilation_rates = [1, 1, 1], explicit_padding = [0, 0, 0, 0, 1, 1],
              groups = 1, kernel_sizes = [1, 1, 3], strides = [1, 1, 8]} : (!1x1x12, !1x1x1x1x3) -> !1x1x2 loc("e")
-        "anec.live_out"(%b, %w, %e) {names = ["b", "d", "e"]} : (!1x1x2, !1x1x3, !1x1x2) -> ()
+        "anec.live_out"(%b, %d, %e) {names = ["b", "d", "e"]} : (!1x1x2, !1x1x3, !1x1x2) -> ()
         """,
         weights={"kernel": [[[[1.0, 2.0, 3.0]]]]},
-        made={"regrouped": [[[[1.0]], [[2.0]], [[3.0]]]]},
+        made={
+            "regrouped": [[[[1.0]], [[2.0]], [[3.0]]]],
+            "whole": [[[[1.0]], [[2.0]], [[3.0]], [[0.0]], [[0.0]]]],
+        },
     ),
     Case(
         "expand-encodings",

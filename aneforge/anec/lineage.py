@@ -36,6 +36,13 @@ class Standing:
         self.lost: str | None = None
         """Why the value no longer exists."""
 
+    @classmethod
+    def gone(cls, reason: str, shape: tuple[int, ...]) -> Standing:
+        """The standing of a node whose value no op has."""
+        standing = cls(None, shape)
+        standing.lost = reason
+        return standing
+
     @property
     def reason(self) -> str | None:
         """Why the value is not available; None if it is."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ class Pass:
     """What to tell a user who asks for a value that this pass has removed."""
     declared_reads: Lazily = tuple
     declared_only: Lazily = tuple
+    has_work: Callable[[Any, Facts], bool] | None = None
+    """Of phase 0: whether it changes the draft on chips with these facts, for passes that rarely do."""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -76,6 +79,10 @@ class Pass:
     def only(self) -> frozenset[str]:
         """The kinds of ops it works on; empty means any. It has nothing to do in a program without them."""
         return frozenset(self.declared_only())
+
+    def is_idle(self, kinds: AbstractSet[str]) -> bool:
+        """Whether none of the ops that it works on occurs."""
+        return bool(self.only) and self.only.isdisjoint(kinds)
 
 
 @dataclass(frozen=True)
@@ -130,14 +137,19 @@ def pass_(
 
 
 def graph_pass(
-    name: str, reads: Lazily = tuple, only: Lazily = tuple, ensures: Sequence[str] = (), checks: bool = False
+    name: str,
+    reads: Lazily = tuple,
+    only: Lazily = tuple,
+    ensures: Sequence[str] = (),
+    checks: bool = False,
+    has_work: Callable[[Any, Facts], bool] | None = None,
 ) -> Callable[[Apply], Apply]:
     """Register a function over a draft as a pass of phase 0. What it reads and which graph ops it is about come from
     tables, which are looked at when they are first needed."""
 
     def register(apply: Apply) -> Apply:
         PASSES[name] = Pass(
-            name, 0, _purpose(apply), frozenset(), frozenset(ensures), apply, False, checks, "", reads, only
+            name, 0, _purpose(apply), frozenset(), frozenset(ensures), apply, False, checks, "", reads, only, has_work
         )
         return apply
 
@@ -191,9 +203,8 @@ def run_draft(draft: Draft, target: Target, step: Pass) -> PassLog:
     if step.phase:
         return run_pass(draft.code, target, step, check=False)
     before, start = draft.size, time.perf_counter()
-    idle = bool(step.only) and step.only.isdisjoint(draft.graph.kinds)
     try:
-        changes = 0 if idle else step.apply(draft, facts_of(target, step.reads))
+        changes = 0 if step.is_idle(draft.graph.kinds) else step.apply(draft, facts_of(target, step.reads))
     except RefusedNodes as refused:
         raise CompileError(target.name, step.name, refused.refusals) from None
     return PassLog(step.name, step.phase, changes, before, draft.size, time.perf_counter() - start)
@@ -202,10 +213,9 @@ def run_draft(draft: Draft, target: Target, step: Pass) -> PassLog:
 def run_pass(module: Module, target: Target, step: Pass, check: bool = True) -> PassLog:
     """Run one pass; a refusal names it, and so does code that it has broken."""
     before, start = len(module), time.perf_counter()
-    idle = bool(step.only) and step.only.isdisjoint(module.kinds)
     module.losing = step.loses or f"replaced in pass {step.name}"
     try:
-        changes = 0 if idle else step.apply(module, facts_of(target, step.reads))
+        changes = 0 if step.is_idle(module.kinds) else step.apply(module, facts_of(target, step.reads))
     except Refused as refused:
         raise CompileError(target.name, step.name, [_refusal(module, refused)]) from None
     except RefusedOps as error:

@@ -76,7 +76,7 @@ def run_pipeline(
         place, branch = open_.pop()
         for number in range(place, len(passes)):
             step = passes[number]
-            groups = _indistinguishable_groups(branch.targets, step)
+            groups = _indistinguishable_groups(branch, step)
             if len(groups) > 1 and step.checks:
                 finished += _refuse_groups(branch, step, groups)
                 if not branch.targets:
@@ -144,11 +144,21 @@ def _blame(draft: Draft, target: Target, passes: list[Pass]) -> None:
             verify(draft.module, after=step.name)
 
 
-def _indistinguishable_groups(targets: list[Target], step: Pass) -> list[list[Target]]:
-    """The targets in groups that the pass cannot tell apart."""
-    if len(targets) == 1 or not step.reads:
+def _indistinguishable_groups(branch: Branch, step: Pass) -> list[list[Target]]:
+    """The targets in groups that the pass treats alike: their declared facts agree, or it does nothing for them."""
+    targets, draft = branch.targets, branch.draft
+    if len(targets) == 1 or not step.reads or step.is_idle(draft.module.kinds if draft.module else draft.graph.kinds):
         return [targets]
     groups: dict[tuple[str, ...], list[Target]] = {}
     for target in targets:
         groups.setdefault(facts_of(target, step.reads).signature, []).append(target)
-    return list(groups.values())
+    if step.has_work is None or len(groups) == 1:
+        return list(groups.values())
+    merged: list[list[Target]] = []
+    untouched: list[Target] = []
+    for group in groups.values():
+        if step.has_work(draft, facts_of(group[0], step.reads)):
+            merged.append(group)
+        else:
+            untouched += group
+    return [*merged, untouched] if untouched else merged

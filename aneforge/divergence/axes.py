@@ -25,7 +25,7 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 from aneforge.targets.assumed import compile_fact
-from aneforge.targets.chip import Target, all_targets
+from aneforge.targets.chip import Target
 from aneforge.targets.evidence import CONFIDENCE, Fact, fact
 from aneforge.targets.families import Family
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT, numeric_fact, numeric_record
@@ -207,9 +207,16 @@ def _seed_clamps(target: Target) -> Fact[Any]:
     return fact({"v": value, "src": "SXC", "conf": "decoded", "conflict": "C22"})
 
 
+def _pools_for_means(target: Target) -> Fact[Any]:
+    """Below A13 there are no reductions, and a mean of a map is made of pools."""
+    value = None if target.family5 is None else target.family5 is Family.OLDER
+    return fact({"v": value, "src": [], "conf": "inferred", "conflict": "U69"})
+
+
 _COMPUTED: dict[str, Callable[[Target], Fact[Any]]] = {
     "int8_clamps": _int8_clamps,
     "seed_slice_clamps": _seed_clamps,
+    "pools_for_means": _pools_for_means,
 }
 
 
@@ -256,18 +263,11 @@ def _has_offset(question: Question) -> bool:
     return question.begin != 0
 
 
-@cache
-def _own_strides() -> frozenset[int]:
-    """Strides above one that a convolution has on every chip; others are computed at stride one or in steps (U36)."""
-    listed = (compile_fact(target, "factor_list").value for target in all_targets())
-    return frozenset.intersection(*(frozenset(factors) for factors in listed if factors))
-
-
 def _three_by_three(question: Question) -> bool:
-    """A 3 x 3 kernel at stride one without holes; a stride that no chip has is computed at stride one."""
+    """A 3 x 3 kernel at stride one without holes; other strides are native, or regroup the kernel (U36)."""
     if question.kernel is None or tuple(question.kernel[-2:]) != (3, 3):
         return False
-    return set(question.dilation) == {1} and not any(step in _own_strides() for step in question.stride)
+    return set(question.dilation) == {1} and set(question.stride) == {1}
 
 
 def _one_channel(question: Question) -> bool:
@@ -425,6 +425,15 @@ RULES: tuple[Rule, ...] = (
         records=("N26",),
         bases=BASES,
         settled=_unfused_on_both,
+    ),
+    Rule(
+        "pools for means",
+        "pools_for_means",
+        _kinds("mean reduce_mean"),
+        "round1",
+        "one side has no reductions and averages with pools, in steps where the map is large (U69)",
+        "a rounding for each pool",
+        "none needed: within one rounding for each pool",
     ),
     Rule(
         "Winograd",

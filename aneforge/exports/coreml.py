@@ -1,8 +1,8 @@
 """``af.export_coreml``: a graph as an ML program that Apple's tools load.
 
-What the target lacks is rewritten first, as the compiler would, so that the program stays on the engine; weights keep
-the form they are stored in (constexpr ops). The package was never run on a device here: it is read back, and judged
-by coremltools' own type checks.
+What the target lacks is rewritten first, as ``aneforge check`` says, so that the program stays on the engine; weights
+keep the form they are stored in (constexpr ops). The package was never run on a device here: it is read back, and
+judged by coremltools' own type checks.
 """
 
 from __future__ import annotations
@@ -11,19 +11,23 @@ import json
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
 from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import resolve_target
-from aneforge.compiler.legal.passes import rewritten_for
+from aneforge.compiler.draft import Draft
+from aneforge.compiler.legal.passes import as_graph_for, rewritten_for
+from aneforge.compiler.record import Record
 from aneforge.errors import AneforgeError
 from aneforge.exports.mil import Mil, quiet_mil
 from aneforge.exports.ops import REFUSED, RULES, codes
+from aneforge.gate.outcome import outcomes
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
@@ -45,20 +49,50 @@ class Exported:
 
     path: Path
     ops: int
-    rewritten: tuple[str, ...]
+    changes: tuple[Record, ...]
+    """The rewrites that the package contains."""
+    left: tuple[Record, ...]
+    """The rewrites of the target that no op of Core ML can say: its own compiler makes them."""
+    refused: tuple[str, ...]
+    """The nodes that the target refuses; they are in the package, and another device runs them."""
     encodings: Mapping[str, int]
     names: Mapping[str, str]
     """The model's names of nodes, by the names they have in the package."""
 
+    @property
+    def rewritten(self) -> tuple[str, ...]:
+        """Each rewrite in a line."""
+        return tuple(map(str, self.changes))
+
     def __str__(self) -> str:
         stored = ", ".join(f"{count} {name}" for name, count in self.encodings.items()) or "none"
         lines = [f"{self.path}: {self.ops} ops, weights: {stored}"]
-        lines += [f"  {change}" for change in self.rewritten]
+        lines += _grouped("rewritten", self.changes) + _grouped("left to the device's compiler", self.left)
+        if self.refused:
+            lines.append(f"  refused by the chip (aneforge check says why): {_some(self.refused)}")
         return "\n".join([*lines, "  not run on a device here"])
 
     def to_json(self) -> dict[str, Any]:
         record = {"path": str(self.path), "ops": self.ops, "encodings": dict(self.encodings)}
-        return {**record, "rewritten": list(self.rewritten), "names": dict(self.names), "run_on_device": False}
+        changes = {"rewritten": list(self.rewritten), "left": list(map(str, self.left)), "refused": list(self.refused)}
+        return {**record, **changes, "names": dict(self.names), "run_on_device": False}
+
+
+def _grouped(heading: str, records: Sequence[Record]) -> list[str]:
+    """For each rewrite its name and the nodes, and in a second line what it does."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.rewrite, []).append(record)
+    lines = []
+    for name, group in groups.items():
+        lines.append(f"  {heading} ({name}): {_some(list(dict.fromkeys(record.node for record in group)))}")
+        lines += [f"    {line}" for line in wrap(group[0].row.into, 96)]
+    return lines
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def export_coreml(
@@ -72,8 +106,8 @@ def export_coreml(
 ) -> Exported:
     """Write a model as ``x.mlpackage`` (fp16, iOS 18).
 
-    ``target`` is the chip whose missing ops are rewritten (that of a compiled model by itself); without one, only what
-    no chip has. States become states of the package.
+    ``target`` is the chip for which ops are rewritten as its ``check`` says (that of a compiled model by itself);
+    without one, only what no chip has. States become states of the package.
     """
     file = Path(path)
     if file.suffix != ".mlpackage":
@@ -85,8 +119,12 @@ def export_coreml(
     graph = graph_of(model, dims, function)
     chip = None if target is None and not isinstance(model, Model) else chip_of(target, model)
     _refuse_host_ops(graph)
-    keep = frozenset() if chip else frozenset(RULES)
-    draft = rewritten_for(graph, chip or resolve_target(Family.A16), keep)
+    refused: tuple[str, ...] = ()
+    left: tuple[Record, ...] = ()
+    if chip is None:
+        draft = rewritten_for(graph, resolve_target(Family.A16), frozenset(RULES))
+    else:
+        draft, left, refused = _for_chip(graph, chip)
     if draft.host_inputs:
         raise ExportError(
             f"{draft.host_inputs[0].name}: the op draws numbers at run time, which a package cannot do. Make them "
@@ -95,8 +133,17 @@ def export_coreml(
     if not draft.graph.inputs:
         raise ExportError("model: the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
     written = _Writer(quiet_mil(), draft.graph, draft.names, graph.states).package(file)
-    changes = tuple(str(record) for record in draft.records)
-    return Exported(file, written.ops, changes, written.encodings, written.names)
+    return Exported(file, written.ops, tuple(draft.records), left, refused, written.encodings, written.names)
+
+
+def _for_chip(graph: Graph, chip: Target) -> tuple[Draft, tuple[Record, ...], tuple[str, ...]]:
+    """The graph as the compiler rewrites it for a chip; the rewrites that a graph cannot say; the refused nodes."""
+    outcome = outcomes(graph, [chip], None)[chip.name]
+    records = [record for records in outcome.records.values() for record in records]
+    draft = as_graph_for(graph, chip, records)
+    made = {(record.node, record.rewrite) for record in draft.records}
+    left = tuple(record for record in records if (record.node, record.rewrite) not in made)
+    return draft, left, tuple(outcome.refusals)
 
 
 def _refuse_host_ops(graph: Graph) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
-from aneforge.compiler.refusal import CompileError
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.gate.preflight import preflight
 from aneforge.graph.graph import Graph

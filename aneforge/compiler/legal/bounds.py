@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BOUNDS", "EXACT", "REORDERED", "TAN_OF_ENGINE", "Bound", "rounded_weights"]
+__all__ = ["BOUNDS", "EXACT", "REORDERED", "SUMMED", "TAN_OF_ENGINE", "Bound", "rounded_weights"]
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,9 @@ BOUNDS: dict[str, Bound] = {
 TAN_OF_ENGINE = Bound("every finite fp16 x", _ROUND, 2)
 """Of a tangent by the engine's own sine and cosine."""
 REORDERED = Bound("finite x", _ROUND, of="the sum of |terms|", note="another order of the same sum")
+SUMMED = Bound(
+    "finite x", _ROUND, of="the sum of |terms|", note="the sums of the parts are rounded to fp16 before they are added"
+)
 
 
 def rounded_weights(count: int) -> Bound:

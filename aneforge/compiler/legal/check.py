@@ -16,7 +16,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.judge import Finding, Verdict, judged, legality_reads
 from aneforge.compiler.legal.patterns import convolution_runs, has_width_offset, matched_patterns, pattern_query
 from aneforge.compiler.legal.query import CHAIN, Query
-from aneforge.compiler.legal.rules.base import limits_for, pattern_rules
+from aneforge.compiler.legal.rules.base import RULES, Limit, limits_for, pattern_rules
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
@@ -25,7 +25,7 @@ from aneforge.targets.evidence import Fact
 from aneforge.targets.limits import global_limit
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
-__all__ = ["Judgement", "Ruling", "check_reads", "judgements", "program_route", "ruling"]
+__all__ = ["Judgement", "Ruling", "check_reads", "is_refused", "judgements", "limit_of", "program_route", "ruling"]
 
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
 
@@ -122,6 +122,23 @@ def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
     # What is authored directly as ordinary layers is gated by the floors of phase 2, not by its name here.
     by_name = program == "conversion" or signature.op.native_layer
     return _ruling(judged(query_of(signature), chip, route, by_name), route)
+
+
+@lru_cache(maxsize=65536)
+def is_refused(signature: Signature, chip: Facts, requested: str | None, rules: tuple[str, ...]) -> bool:
+    """Whether one of some rules refuses a node; for rewrites that answer these rules."""
+    query = query_of(signature)
+    limits = ((RULES[name], limit_of(name, signature, chip, requested)) for name in rules)
+    return any(limit is not None and rule_.check(query, limit) is not None for rule_, limit in limits)
+
+
+@lru_cache(maxsize=4096)
+def limit_of(rule: str, signature: Signature, chip: Facts, requested: str | None) -> Limit | None:
+    """The limit of a rule for a node on a chip, by the route that reaches it."""
+    program = program_route(chip, requested)
+    route = program if program == "direct" else route_of(signature)
+    limits = limits_for(rule, query_of(signature).op, chip, route)
+    return limits[0] if limits and limits[0].value is not None else None
 
 
 def _ruling(verdict: Verdict, route: str) -> Ruling:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
+from aneforge.anec.lineage import Standing
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.bounds import Bound
-from aneforge.compiler.legal.check import check_reads, judgements
+from aneforge.compiler.legal.check import check_reads, is_refused, judgements, limit_of
 from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.host import HostInput
-from aneforge.compiler.legal.table import Rewrite, graph_rewrites
+from aneforge.compiler.legal.rewrites.kernels import KERNEL_RULES
+from aneforge.compiler.legal.rules.base import rule_reads
+from aneforge.compiler.legal.table import Rewrite, graph_rewrites, rewrite
 from aneforge.compiler.lower.walk import lower
 from aneforge.compiler.passes import PASSES, graph_pass
 from aneforge.compiler.record import Record
@@ -22,13 +27,14 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 
-__all__ = ["LEGALITY", "rewritten_for"]
+__all__ = ["LEGALITY", "as_graph_for", "rewritten_for"]
 
 LEGALITY = (
     "draw-on-host",
     "unroll-recurrent",
     "rewrite-sums",
     "rewrite-movement",
+    "rewrite-windows",
     "rewrite-functions",  # last: the others may leave functions behind, none leaves what they replace
     "check-legality",
     "lower",
@@ -37,8 +43,9 @@ LEGALITY = (
 
 
 def _reads(run_by: str) -> tuple[str, ...]:
-    rows = graph_rewrites(run_by).values()
-    return tuple(dict.fromkeys(name for row in rows for name in (row.because, _bridge_of(row))))
+    rows = [row for rows in graph_rewrites(run_by).values() for row in rows]
+    facts = [(*rule_reads(row.rules), *row.reads) if row.rules else (row.because, _bridge_of(row)) for row in rows]
+    return tuple(dict.fromkeys(name for names in facts for name in names))
 
 
 def _bridge_of(row: Rewrite) -> str:
@@ -50,14 +57,18 @@ def _rewriting(run_by: str, purpose: str) -> None:
     def apply(draft: Draft, chip: Facts) -> int:
         return _Walk(draft, chip, graph_rewrites(run_by)).run()
 
+    def has_work(draft: Draft, chip: Facts) -> bool:
+        return _Walk(draft, chip, graph_rewrites(run_by)).has_work()
+
     apply.__doc__ = purpose
-    graph_pass(run_by, reads=lambda: _reads(run_by), only=lambda: graph_rewrites(run_by))(apply)
+    graph_pass(run_by, reads=lambda: _reads(run_by), only=lambda: graph_rewrites(run_by), has_work=has_work)(apply)
 
 
 _rewriting("draw-on-host", "Random numbers where a chip has no generator: inputs of the program that the host fills.")
 _rewriting("unroll-recurrent", "Recurrent cells, which no chip has: one small product for each gate and step.")
 _rewriting("rewrite-sums", "Running sums and products along an axis: products with triangles, and halving.")
 _rewriting("rewrite-movement", "Elements picked or placed by fixed positions: slices, joins and selects.")
+_rewriting("rewrite-windows", "Kernels and windows beyond a chip's caps: over blocks of pixels, in pieces, in steps.")
 _rewriting("rewrite-functions", "Functions below their floor: polynomials and identities of ops that the chip has.")
 
 
@@ -85,6 +96,10 @@ def lower_graph(draft: Draft, chip: Facts) -> int:
     lowered = lower(draft.graph, draft.names, draft.stands, draft.source)
     initial = {host_input.name: host_input.drawn() for host_input in draft.host_inputs}
     draft.module = lowered.module
+    for node in draft.source.operations:
+        name = draft.names[node.uid]
+        if name not in lowered.module.lineage:
+            lowered.module.lineage[name] = Standing.gone("phase 0 found a form without it", node.shape)
     draft.inputs = tuple(port.starting(initial.get(port.name)) for port in lowered.inputs)
     draft.outputs = lowered.outputs
     return before
@@ -95,9 +110,23 @@ def rewritten_for(graph: Graph, target: Target, keep: frozenset[str] = frozenset
     unchanged, because the consumer of the graph has them."""
     draft = Draft.of(graph)
     for name in LEGALITY:
-        rows = {op: row for op, row in graph_rewrites(name).items() if op not in keep}
+        rows = {op: rows for op, rows in graph_rewrites(name).items() if op not in keep}
         if rows:
             _Walk(draft, facts_of(target, PASSES[name].reads), rows).run()
+    return draft
+
+
+def as_graph_for(graph: Graph, target: Target, records: Iterable[Record]) -> Draft:
+    """What a target's compile makes of a graph, as a graph: phase 0, and the rewrites of phase 2 that a graph can say.
+
+    ``records`` are those of the compile; they name the nodes and the rewrites."""
+    draft = rewritten_for(graph, target)
+    named: dict[str, dict[str, Bound]] = {}
+    for record in records:
+        if record.row.form is not None:
+            named.setdefault(record.rewrite, {})[record.node] = record.bound
+    for name, bounds in named.items():
+        _FormWalk(draft, target, rewrite(name), bounds).run()
     return draft
 
 
@@ -105,7 +134,7 @@ class _Walk:
     """One pass over a graph: every node once, operands first. A node whose operands are unchanged stays the same
     node."""
 
-    def __init__(self, draft: Draft, chip: Facts, rewrites: Mapping[str, Rewrite]) -> None:
+    def __init__(self, draft: Draft, chip: Facts, rewrites: Mapping[str, tuple[Rewrite, ...]]) -> None:
         self.draft, self.chip, self.rewrites = draft, chip, rewrites
         self.own = {node.uid for node in draft.source.nodes}
         self.replaced: dict[int, Tensor] = {}
@@ -114,8 +143,8 @@ class _Walk:
     def run(self) -> int:
         draft, replaced, count = self.draft, self.replaced, 0
         for node in draft.graph.nodes:
-            row = self.rewrites.get(node.op)
-            if row is not None and self._is_lacking(row):
+            row = self._row(node)
+            if row is not None:
                 self._rewrite(node, row)
                 count += 1
             elif replaced and any(operand.uid in replaced for operand in node.inputs):
@@ -124,8 +153,19 @@ class _Walk:
             draft.continue_with(replaced.get(output.uid, output) for output in draft.graph.outputs)
         return count
 
-    def _is_lacking(self, row: Rewrite) -> bool:
-        """Whether the chip lacks the op, or the route does."""
+    def has_work(self) -> bool:
+        """Whether any node is rewritten."""
+        return any(self._row(node) is not None for node in self.draft.graph.nodes if node.op in self.rewrites)
+
+    def _row(self, node: Tensor) -> Rewrite | None:
+        """The rewrite of a node, if it needs one."""
+        return next((row for row in self.rewrites.get(node.op, ()) if self._is_needed(node, row)), None)
+
+    def _is_needed(self, node: Tensor, row: Rewrite) -> bool:
+        """Whether a rule refuses the node and the row has a form of it, or the chip or the route lacks the op."""
+        if row.rules:
+            refused = is_refused(node.signature, self.chip, self.draft.route, row.rules)
+            return refused and (row.takes is None or row.takes(self._context(node)))
         if self.chip.get(row.because) == "decompose":
             return True
         return self.draft.route == "direct" and not self.chip.get(_bridge_of(row))
@@ -152,17 +192,25 @@ class _Walk:
         return self.draft.stands.get(node.uid, itself)
 
     def _rewrite(self, node: Tensor, row: Rewrite) -> None:
-        self.current = node
-        inputs = self._inputs(node)
         assert row.apply is not None
-        outcome = row.apply(Context(node, inputs, self._host, self._is_native))
+        outcome = row.apply(self._context(node))
         result = outcome if isinstance(outcome, Result) else Result(outcome)
         source = self.draft.names[node.uid]
-        for tensor in _signed(node, row, result.tensor, inputs):
+        for tensor in _signed(node, row, result.tensor, self.draft.names):
             self.draft.names[tensor.uid] = source
         bound: Bound = result.bound or row.bound
         self.draft.records.append(Record(source, row.name, bound))
         self._stand(node, result.tensor)
+
+    def _context(self, node: Tensor) -> Context:
+        self.current = node
+        return Context(node, self._inputs(node), self._host, self._is_native, self.chip, self._limit)
+
+    def _limit(self, rule: str) -> Any:
+        node = self.current
+        assert node is not None
+        limit = limit_of(rule, node.signature, self.chip, self.draft.route)
+        return None if limit is None else limit.value
 
     def _is_native(self, op: str) -> bool:
         return self.chip.get(f"op:{definition(op).gate_name}") == "native"
@@ -179,10 +227,30 @@ class _Walk:
         return tensor
 
 
-def _signed(node: Tensor, row: Rewrite, result: Tensor, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    """Give the tensors of a rewrite the user's line and names that lead back to the node; return those that are
-    ops."""
-    known = {tensor.uid for tensor in inputs}
+class _FormWalk(_Walk):
+    """One rewrite of phase 2 in the graph: for the nodes that a compile has named, and of them those that the form
+    exists for."""
+
+    def __init__(self, draft: Draft, target: Target, row: Rewrite, bounds: Mapping[str, Bound]) -> None:
+        form = row.form
+        assert form is not None
+        reads = (*rule_reads(KERNEL_RULES), *form.reads)
+        as_graph = replace(row, apply=form.apply, takes=form.takes)
+        super().__init__(draft, facts_of(target, reads), dict.fromkeys(form.ops, (as_graph,)))
+        self.bounds = bounds
+
+    def _is_needed(self, node: Tensor, row: Rewrite) -> bool:
+        named = self.draft.names[node.uid] in self.bounds
+        return named and (row.takes is None or row.takes(self._context(node)))
+
+    def _rewrite(self, node: Tensor, row: Rewrite) -> None:
+        super()._rewrite(node, row)
+        self.draft.records[-1] = replace(self.draft.records[-1], bound=self.bounds[self.draft.names[node.uid]])
+
+
+def _signed(node: Tensor, row: Rewrite, result: Tensor, known: Mapping[int, str]) -> list[Tensor]:
+    """Give the tensors that a rewrite has made the user's line and names that lead back to the node; return those that
+    are ops. Tensors of the graph before it, which are ``known``, keep theirs."""
     if result.uid in known:
         return []
     stem = f"{node.name or node.op}.{row.name}"

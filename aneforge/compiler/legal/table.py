@@ -2,8 +2,8 @@
 
 ``aneforge check`` names a rewrite because a pass recorded it, and a pass records only rewrites of this table. Rows of
 phase 0 replace ops of the graph: the walk of :mod:`aneforge.compiler.legal.passes` applies one wherever the fact
-``op:NAME`` of the chip says ``decompose``. Rows of phase 2 replace ops of the engine's language: the pass decides,
-from the op and the facts that it declares.
+``op:NAME`` of the chip says ``decompose``, or wherever a rule refuses the node that the row answers. Rows of phase 2
+replace ops of the engine's language: the pass decides, from the op and the facts that it declares.
 
 To add a rewrite of a graph op: write a function of a :class:`Context` in ``rewrites/``, add its row here and its bound
 to ``bounds.py``; the tests then compare every form of it with the op's reference.
@@ -16,17 +16,28 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, Bound, rounded_weights
-from aneforge.compiler.legal.rewrites import host, movement, recurrent, sums
+from aneforge.compiler.legal.bounds import BOUNDS, EXACT, REORDERED, SUMMED, Bound, rounded_weights
+from aneforge.compiler.legal.rewrites import host, kernels, movement, pools, recurrent, resizes, sums
 from aneforge.compiler.legal.rewrites.context import Context, Result
 from aneforge.compiler.legal.rewrites.functions import special_function, tan
 from aneforge.errors import UnknownNameError
 from aneforge.graph.node import definition
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["REWRITES", "Rewrite", "graph_rewrites", "rewrite"]
+__all__ = ["REWRITES", "GraphForm", "Rewrite", "graph_rewrites", "rewrite"]
 
 Apply = Callable[[Context], "Tensor | Result"]
+
+
+@dataclass(frozen=True)
+class GraphForm:
+    """How a rewrite of phase 2 is written with ops of the graph, for what leaves the compiler as a graph."""
+
+    ops: tuple[str, ...]
+    """The graph ops that lower to the op of the row."""
+    apply: Apply
+    takes: Callable[[Context], bool] | None = None
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,14 @@ class Rewrite:
     """The loosest bound of all forms; a record may state a tighter one."""
     apply: Apply | None = None
     """The function that builds the replacement; rows of phase 2 are applied by their pass."""
+    rules: tuple[str, ...] = ()
+    """The rules whose refusal of a node the row answers. Without any it answers that the chip lacks the op."""
+    takes: Callable[[Context], bool] | None = None
+    """Whether the form exists for a node that a rule refuses."""
+    reads: tuple[str, ...] = ()
+    """Further facts of a chip that ``takes`` and ``apply`` look at."""
+    form: GraphForm | None = None
+    """Of phase 2: the same as a graph, where the graph can say it."""
 
     @property
     def phase(self) -> int:
@@ -55,6 +74,22 @@ class Rewrite:
 def _graph(op: str, name: str, run_by: str, apply: Apply) -> Rewrite:
     into = (apply.__doc__ or "").strip().partition("\n")[0]
     return Rewrite(name, op, run_by, f"op:{definition(op).gate_name}", into, BOUNDS[op], apply)
+
+
+def _refused(
+    op: str,
+    name: str,
+    apply: Apply,
+    because: str,
+    rules: tuple[str, ...],
+    bound: Bound,
+    takes: Callable[[Context], bool] | None = None,
+    reads: tuple[str, ...] = (),
+    run_by: str = "rewrite-windows",
+) -> Rewrite:
+    """A row for nodes that a rule refuses because of their sizes."""
+    into = (apply.__doc__ or "").strip().partition("\n")[0]
+    return Rewrite(name, op, run_by, because, into, bound, apply, rules, takes, reads)
 
 
 def _special(op: str, name: str) -> Rewrite:
@@ -86,6 +121,17 @@ def _rows() -> tuple[Rewrite, ...]:
         _graph("reverse_sequence", "reverse-sequence-slices", "rewrite-movement", movement.reverse_sequence),
         _graph("one_hot", "one-hot-compare", "rewrite-movement", movement.one_hot),
         _graph("band_part", "band-part-select", "rewrite-movement", movement.band_part),
+        # Reshapes in a row, of which the first makes an axis that is too long (coremltools writes such pairs).
+        _refused(
+            "reshape",
+            "reshape-once",
+            movement.reshaped_once,
+            "cap:spatial_extent",
+            ("extent",),
+            EXACT,
+            movement.reads_views,
+            run_by="rewrite-movement",
+        ),
         # Running sums and products of an axis (C43).
         _graph("cumsum", "cumsum-triangle", "rewrite-sums", sums.cumsum),
         _graph("prod", "prod-halving", "rewrite-sums", sums.prod),
@@ -97,6 +143,37 @@ def _rows() -> tuple[Rewrite, ...]:
         _graph("dropout", "dropout-host-mask", "draw-on-host", host.dropout),
         _graph("random_uniform", "random-host-uniform", "draw-on-host", host.random_uniform),
         _graph("random_normal", "random-host-normal", "draw-on-host", host.random_normal),
+        # Kernels and windows that are too large for a chip (C16, C17, U01): rewrites/kernels.py and pools.py.
+        _refused(
+            "conv",
+            "patch-blocks",
+            kernels.patches_in_blocks,
+            "cap:conv_kernel_w_fp16",
+            kernels.KERNEL_RULES,
+            REORDERED,
+            kernels.has_blocks,
+            kernels.BLOCK_READS,
+        ),
+        _refused(
+            "conv",
+            "kernel-pieces",
+            kernels.kernel_in_pieces,
+            "cap:conv_kernel_w_fp16",
+            kernels.KERNEL_RULES,
+            SUMMED,
+            kernels.has_pieces,
+        ),
+        _refused(
+            "conv_transpose",
+            "deconvolution-phases",
+            kernels.deconvolution_in_phases,
+            "cap:conv_kernel_w_fp16",
+            (*kernels.KERNEL_RULES, "deconv-stride"),
+            REORDERED,
+            kernels.has_phases,
+            ("limit:channel_extent",),
+        ),
+        _refused("max_pool", "max-pool-steps", pools.pool_in_steps, "cap:pool_window", ("max-pool-width",), EXACT),
         # Resizing without a texture engine (table 35.3): legalise/resizes.py `strategy`.
         Rewrite(
             "resize-deconvolution",
@@ -105,6 +182,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "a channel-wise deconvolution by whole factors, with its edges repeated once for linear sampling",
             rounded_weights(1),
+            form=GraphForm(resizes.RESIZES, resizes.resized_by_deconvolution),
         ),
         Rewrite(
             "resize-products",
@@ -113,6 +191,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "each resized axis in turn on the channels, mixed there by a 1 x 1 convolution",
             rounded_weights(2),
+            form=GraphForm(resizes.RESIZES, resizes.resized_by_products),
         ),
         # Gathers and mirrors without a texture engine: legalise/views.py.
         Rewrite(
@@ -122,6 +201,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "views of runs of indices, joined",
             EXACT,
+            form=GraphForm(("pad",), movement.pad_by_slices, movement.repeats_elements),
         ),
         Rewrite(
             "mirror-views",
@@ -130,6 +210,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "texture_engine",
             "the tensor between views of itself that run backwards",
             EXACT,
+            form=GraphForm(("pad",), movement.pad_by_slices, movement.repeats_elements),
         ),
         # Strides outside the factor list (table 35.3): legalise/strides.py `plan`.
         Rewrite(
@@ -139,6 +220,7 @@ def _rows() -> tuple[Rewrite, ...]:
             "factor_list",
             "blocks of pixels on the channels, then a convolution of the regrouped kernel at the rest of the stride",
             REORDERED,
+            form=GraphForm(("conv",), kernels.patches_in_blocks, kernels.has_blocks, kernels.BLOCK_READS),
         ),
         Rewrite(
             "stride-view",
@@ -191,6 +273,14 @@ def _rows() -> tuple[Rewrite, ...]:
             "a product with the reciprocal of the stored divisor, which is rounded to fp16 first",
             Bound("finite x, divisors whose reciprocal fp16 holds to all its digits", 2.0**-11),
         ),
+        Rewrite(
+            "pool-for-reduction",
+            "anec.reduce_avg",
+            "legacy-forms",
+            "family8",
+            "a pool over the map, or several in a row where the map is larger than a window",
+            SUMMED,
+        ),
     )
 
 
@@ -223,6 +313,10 @@ def rewrite(name: str) -> Rewrite:
 
 
 @cache
-def graph_rewrites(run_by: str) -> Mapping[str, Rewrite]:
-    """The rows of one pass of phase 0, by graph op."""
-    return {row.op: row for row in _rows() if row.run_by == run_by}
+def graph_rewrites(run_by: str) -> Mapping[str, tuple[Rewrite, ...]]:
+    """The rows of one pass of phase 0, by graph op; the first that applies to a node is used."""
+    by_op: dict[str, tuple[Rewrite, ...]] = {}
+    for row in _rows():
+        if row.run_by == run_by:
+            by_op[row.op] = (*by_op.get(row.op, ()), row)
+    return by_op

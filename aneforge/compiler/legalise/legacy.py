@@ -1,4 +1,4 @@
-"""The two oldest families, which have no reshape, no broadcast and no divide of their own (chapter 35)."""
+"""The two oldest families, which have no reshape, broadcast, divide or reduction of their own (chapter 35)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import stored_weight
 from aneforge.compiler.fuse.transposes import pairs_of
+from aneforge.compiler.legal.bounds import EXACT, REORDERED, SUMMED, Bound
 from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused
 from aneforge.graph.weights import derived_weight
 from aneforge.targets import store
+from aneforge.targets.families import Family8
 
 FLOOR_DIVIDE = "floor-divide"
 _CHANNELS = 2
+_POOLS = {"reduce_avg": "average_pool", "reduce_max": "max_pool"}
+_MAP = (3, 4)  # the axes that a pool has a window on
 _RULES = {"reshape": "reshape/squeeze/expand_dims", "broadcast": "broadcast", "div": "divide"}
 
 
@@ -31,21 +35,26 @@ def _rule(kind: str) -> dict[str, Any]:
 @pass_(
     "legacy-forms",
     2,
-    reads=["family8"],
+    reads=["family8", "limit:pool_window"],
     requires=["layers"],
     ensures=["family forms"],
     rounds=True,
-    only=["reshape", "broadcast", "div"],
+    only=["reshape", "broadcast", "div", *_POOLS],
 )
 def legacy_forms(module: Module, chip: Facts) -> int:
-    """ConvertToReshape, ConvertBroadcast and divide below A13: flatten, ones and zeros, and a reciprocal.
+    """ConvertToReshape, ConvertBroadcast, divide, reductions below A13: flatten, ones and zeros, reciprocals, pools.
 
-    The reciprocal of a stored divisor is rounded to fp16 before the product, so floor(6 / 3) is 1 there.
+    The reciprocal of a stored divisor is rounded to fp16 before the product, so floor(6 / 3) is 1 there. A mean or a
+    largest element of a map is a pool over it, in steps where the map is larger than a window (U69).
     """
     family = chip.get("family8")
     walk = Relayer(module)
     for op in module.ops:
-        if op.kind not in _RULES or family not in _rule(op.kind)["families"]:
+        windows = _windows(op, family, chip) if op.kind in _POOLS else None
+        if windows is not None:
+            walk.record(op, "pool-for-reduction", _bound(op, windows))
+            _pool(walk, op, windows)
+        elif op.kind not in _RULES or family not in _rule(op.kind)["families"]:
             walk.keep(op)
         elif op.kind == "reshape":
             walk.record(op, "flatten-for-reshape")
@@ -77,6 +86,50 @@ def _flatten(walk: Relayer, op: Op) -> None:
         order[_CHANNELS], order[place] = place, _CHANNELS
         value = walk.layer("transpose", [value], typed(op), {"transpose_list": pairs_of(tuple(order))}, op.sources)
     walk.replace(op, value)
+
+
+def _windows(op: Op, family: str | None, chip: Facts) -> list[tuple[int, int]] | None:
+    """The windows of pools in a row that give a reduction over the map; None where the family has the reduction, or
+    where there are no such windows."""
+    floor = op.spec.floor
+    if family is None or floor is None or Family8[family] >= floor.value:
+        return None
+    if not set(op.attrs["axes"]) <= set(_MAP) or "square_input" in op.attrs:
+        return None
+    sides = [_steps(op.operands[0].shape[axis] if axis in op.attrs["axes"] else 1, chip) for axis in _MAP]
+    if not all(sides):
+        return None
+    count = max(map(len, sides))
+    rows, columns = (side + [1] * (count - len(side)) for side in sides)
+    return list(zip(rows, columns, strict=True))
+
+
+def _bound(op: Op, windows: list[tuple[int, int]]) -> Bound:
+    if op.kind == "reduce_max":
+        return EXACT
+    return REORDERED if len(windows) == 1 else SUMMED
+
+
+def _steps(extent: int, chip: Facts) -> list[int]:
+    """An extent as factors within the window of a pool, the largest first; empty where it has none. Windows of equal
+    size make a mean of means the mean."""
+    steps = []
+    while extent > 1:
+        step = next((size for size in range(min(extent, chip["limit:pool_window"]), 1, -1) if extent % size == 0), 0)
+        if not step:
+            return []
+        steps.append(step)
+        extent //= step
+    return steps or [1]
+
+
+def _pool(walk: Relayer, op: Op, windows: list[tuple[int, int]]) -> None:
+    value = op.operands[0]
+    for rows, columns in windows:
+        type_ = with_extents(typed(value), {3: value.shape[3] // rows, 4: value.shape[4] // columns})
+        settings = {"ksize": (1, rows, columns), "stride": (1, rows, columns), "padding": (0,) * 6}
+        value = walk.layer(_POOLS[op.kind], [value], type_, settings, op.sources)
+    walk.take_over(op, value)
 
 
 def _point(batch: int) -> TensorType:

@@ -5,15 +5,9 @@ from __future__ import annotations
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.bounds import REORDERED, rounded_weights
+from aneforge.compiler.legal.rewrites.interpolation import exact_upsampling, kernel_size, passes_through
 from aneforge.compiler.legalise.relabel import Relayer
-from aneforge.compiler.legalise.upsampling import (
-    deconvolved,
-    exact_upsampling,
-    kernel_size,
-    mixed,
-    passes_through,
-    rounded_axes,
-)
+from aneforge.compiler.legalise.upsampling import deconvolved, mixed, rounded_axes
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.scales import stored_weight
+from aneforge.compiler.legal.rewrites.blocks import factors, kernel_in_blocks
 from aneforge.compiler.legalise.pieces import stored_names
 from aneforge.compiler.legalise.relabel import Relayer, rewritten, typed, with_extents
 from aneforge.compiler.passes import pass_
@@ -55,14 +55,6 @@ class Axis:
         return self.extent + sum(self.pad) - self.reach + 1 if self.step > 1 else self.out
 
 
-def factors(stride: int, allowed: Sequence[int]) -> tuple[int, int] | None:
-    """A stride as at most two factors of the chip's list, the larger first; None where there is no such pair."""
-    if stride == 1 or stride in allowed:
-        return 1, stride
-    pairs = ((first, stride // first) for first in sorted(allowed, reverse=True) if stride % first == 0)
-    return next((pair for pair in pairs if pair[1] in allowed), None)
-
-
 @pass_(
     "large-strides",
     2,
@@ -75,8 +67,8 @@ def large_strides(module: Module, chip: Facts) -> int:
     """DecomposeConvWithLargeStride: a stride that is a product of two factors of HAL 0x730 runs in two steps.
 
     The first factor moves blocks of pixels to the channels (the sub-convolution with unit kernels), the second is
-    the stride of a convolution with the kernel regrouped. Any other stride, and one over a live kernel, is computed
-    at stride one and read by a strided view (U36).
+    the stride of a convolution with the kernel regrouped. Any other stride moves to the channels whole; one over a
+    live kernel is computed at stride one and read by a strided view (U36).
     """
     native = (1, *chip["factor_list"])
 
@@ -99,7 +91,7 @@ def _plan(module: Module, op: Op, chip: Facts) -> tuple[Axis, Axis]:
 def _axis(op: Op, axis: int, allowed: Sequence[int]) -> Axis:
     attrs = op.attrs
     stride = attrs["strides"][axis]
-    first, second = factors(stride, allowed) or (1, 1)
+    first, second = factors(stride, allowed) or (stride, 1)
     pads = attrs["explicit_padding"]
     return Axis(
         op.operands[0].shape[2 + axis],
@@ -193,26 +185,13 @@ def _regrouped(walk: Relayer, op: Op, axes: tuple[Axis, Axis]) -> Op:
     block = rows.first * columns.first
     recipe = f"regrouped by {rows.first} and {columns.first} from steps of {rows.dilation} and {columns.dilation}"
     shape = (outputs, inputs * block, heights, widths)
-    holes = tuple(a.dilation if a.first > 1 else 1 for a in axes)
+    holes = (rows.dilation if rows.first > 1 else 1, columns.dilation if columns.first > 1 else 1)
     source = (outputs, inputs, rows.kernel, columns.kernel)
-    make = partial(_regroup, source=source, shape=shape, factors=(rows.first, columns.first), holes=holes)
+    blocks = (rows.first, columns.first)
+
+    def make(numbers: np.ndarray) -> np.ndarray:
+        return kernel_in_blocks(numbers.reshape(source), blocks, (heights, widths), holes)
+
     regrouped = moved_weight(recipe, kernel, shape, make)
     type_ = TensorType((outputs, 1, inputs * block, heights, widths), typed(op.operands[1]).dtype)
     return walk.stored(regrouped, type_, op.operands[1].sources)
-
-
-def _regroup(
-    kernel: np.ndarray,
-    source: tuple[int, ...],
-    shape: tuple[int, ...],
-    factors: tuple[int, int],
-    holes: tuple[int, ...],
-) -> np.ndarray:
-    """Holes and the rest of the last block are zeros; then every block's pixels go to the channels, channel-major."""
-    outputs, inputs, height, width = source
-    (y, u), (rows, columns) = factors, shape[2:]
-    wide = np.zeros((outputs, inputs, rows * y, columns * u), kernel.dtype)
-    ends = [step * (size - 1) + 1 for step, size in zip(holes, (height, width), strict=True)]
-    wide[:, :, : ends[0] : holes[0], : ends[1] : holes[1]] = kernel.reshape(source)
-    split = wide.reshape(outputs, inputs, rows, y, columns, u).transpose(0, 1, 3, 5, 2, 4)
-    return split.reshape(shape)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from aneforge.anec.ir import Op, TensorType
 from aneforge.compiler.fuse.transposes import pairs_of
+from aneforge.compiler.legal.rewrites.interpolation import (
+    fits_fp16,
+    interpolation,
+    interpolation_kernel,
+    kernel_size,
+    passes_through,
+    upsampling_kernel,
+)
 from aneforge.compiler.legalise.relabel import Relayer, typed, with_extents
 from aneforge.graph.weights import Weight, derived_weight
 
-__all__ = [
-    "deconvolved",
-    "exact_upsampling",
-    "interpolation",
-    "kernel_size",
-    "mixed",
-    "passes_through",
-    "rounded_axes",
-]
+__all__ = ["deconvolved", "mixed", "rounded_axes"]
 
 _CHANNELS, _HEIGHT, _WIDTH = 2, 3, 4
 _PLAIN = {
@@ -30,11 +28,6 @@ _PLAIN = {
 
 
 # Deconvolution: each element spreads its kernel over the outputs around it.
-
-
-def kernel_size(factor: int, linear: bool) -> int:
-    """The outputs that one element touches along an axis: its own, or half a neighbour more on both sides."""
-    return 2 * factor - factor % 2 if linear and factor > 1 else factor
 
 
 def deconvolved(walk: Relayer, op: Op, factors: tuple[int, int], linear: bool) -> Op:
@@ -49,7 +42,7 @@ def deconvolved(walk: Relayer, op: Op, factors: tuple[int, int], linear: bool) -
             pads += [factor + factor // 2, size - factor // 2]
         else:
             pads += [0, 0]
-    kernel = _upsampling(x.shape[_CHANNELS], factors, linear)
+    kernel = upsampling_kernel(x.shape[_CHANNELS], factors, linear)
     weight = walk.stored(kernel, _kernel_type(kernel), op.sources)
     attrs = _channel_wise(kernel, (1, *factors), tuple(pads))
     return walk.layer("deconvolution", [x, weight], typed(op), attrs, op.sources)
@@ -80,37 +73,12 @@ def _picker(channels: int) -> Weight:
     return derived_weight("the second of two", (), shape, lambda: np.broadcast_to([0.0, 1.0], shape))
 
 
-def _upsampling(channels: int, factors: tuple[int, int], linear: bool) -> Weight:
-    lines = [_line(factor, linear) for factor in factors]
-    shape = (channels, 1, len(lines[0]), len(lines[1]))
-    recipe = f"{'linear' if linear else 'nearest'} upsampling by {factors[0]} and {factors[1]}"
-    return derived_weight(recipe, (), shape, lambda: np.broadcast_to(np.outer(*lines), shape))
-
-
-def _line(factor: int, linear: bool) -> np.ndarray:
-    """The kernel along one axis: ones, or the triangle around an element's centre at half-pixel positions."""
-    size = kernel_size(factor, linear)
-    if not linear or factor == 1:
-        return np.ones(size)
-    places = np.arange(size) - factor // 2
-    return 1 - np.abs((places + 0.5) / factor - 0.5)
-
-
-def _fits_fp16(numbers: np.ndarray) -> bool:
-    return bool((numbers.astype(np.float16) == numbers).all())
-
-
-def exact_upsampling(factors: tuple[int, int], linear: bool) -> bool:
-    """Whether fp16 holds every weight of the deconvolution as it is: powers of two divide evenly."""
-    return _fits_fp16(np.outer(*(_line(factor, linear) for factor in factors)))
-
-
 def rounded_axes(op: Op) -> int:
     """Along how many axes the interpolation weights have to be rounded to fp16."""
     method, mode = op.attrs["sampling_methods"], op.attrs["sampling_modes"]
     sizes = [(op.operands[0].shape[axis], op.shape[axis]) for axis in (_HEIGHT, _WIDTH)]
     mixing = [pair for pair in sizes if not passes_through(*pair, mode)]
-    return sum(not _fits_fp16(interpolation(size, out, method, mode)) for size, out in mixing)
+    return sum(not fits_fp16(interpolation(size, out, method, mode)) for size, out in mixing)
 
 
 def _kernel_type(kernel: Weight) -> TensorType:
@@ -127,11 +95,6 @@ def _channel_wise(kernel: Weight, strides: tuple[int, ...], pads: tuple[int, ...
 # Transpose and convolution: one axis at a time lies on the channels, where a matrix mixes it.
 
 
-def passes_through(size: int, out: int, mode: str) -> bool:
-    """Whether every output along an axis is the input at the same place."""
-    return size == out and mode != "OffsetCorners"
-
-
 def mixed(walk: Relayer, op: Op) -> Op:
     """The interpolation matrix of each axis as the kernel of a 1 x 1 convolution."""
     value = op.operands[0]
@@ -141,8 +104,7 @@ def mixed(walk: Relayer, op: Op) -> Op:
         if passes_through(size, out, mode):
             continue
         turned = _exchanged(walk, op, value, axis)
-        make = partial(interpolation, size, out, method, mode)
-        kernel = derived_weight(f"resize {size} to {out}, {method}, {mode}", (), (out, size, 1, 1), make)
+        kernel = interpolation_kernel(size, out, method, mode)
         weight = walk.stored(kernel, _kernel_type(kernel), op.sources)
         attrs = {**_PLAIN, "strides": (1, 1, 1), "groups": 1, "explicit_padding": (0,) * 6, "kernel_sizes": (1, 1, 1)}
         type_ = with_extents(typed(turned), {_CHANNELS: out})
@@ -157,21 +119,3 @@ def _exchanged(walk: Relayer, op: Op, x: Op, axis: int) -> Op:
     order[_CHANNELS], order[axis] = axis, _CHANNELS
     type_ = with_extents(typed(x), {_CHANNELS: x.shape[axis], axis: x.shape[_CHANNELS]})
     return walk.layer("transpose", [x], type_, {"transpose_list": pairs_of(tuple(order))}, op.sources)
-
-
-def interpolation(size: int, out: int, method: str, mode: str) -> np.ndarray:
-    """What each output takes of each input along one axis, for the sampling grids of enums.json."""
-    from aneforge.anec.interpret_spatial import sample_positions  # few models need it, and every check imports this
-
-    places = sample_positions(size, out, mode)
-    matrix = np.zeros((out, size))
-    rows = np.arange(out)
-    if method == "NearestNeighbor":  # the default grid rounds down, the others to the nearest
-        nearest = np.floor(places + (0.0 if mode == "Default" else 0.5)).astype(int)
-        matrix[rows, np.minimum(nearest, size - 1)] = 1.0
-        return matrix
-    low = np.floor(places).astype(int)
-    part = places - low
-    matrix[rows, low] += 1 - part
-    matrix[rows, np.minimum(low + 1, size - 1)] += part
-    return matrix

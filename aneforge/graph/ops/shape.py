@@ -274,18 +274,20 @@ class PAD:
 
     @staticmethod
     def reference(x, widths, mode, value):
-        return np.pad(x, widths, constant_values=value) if mode == "constant" else _repeated(x, widths, mode)
+        return np.pad(x, widths, constant_values=value) if mode == "constant" else repeated(x, widths, mode)
 
     @staticmethod
     def derivative(g, y, x, widths, mode, value):
         if mode == "constant":
             return [g.slice_by_size([before for before, _ in widths], x.shape)]
-        sources = [_repeated(np.arange(n), [w], mode).tolist() for n, w in zip(x.shape, widths, strict=True)]
+        sources = [repeated(np.arange(n), [w], mode).tolist() for n, w in zip(x.shape, widths, strict=True)]
         return composed(lambda x: picked(x, sources))(g, y, x)
 
 
-def _repeated(x, widths, mode):
-    return np.pad(x, widths, mode="edge" if mode == "replicate" else mode)
+def repeated(x: np.ndarray, widths: Sequence[Sequence[int]], mode: str) -> np.ndarray:
+    """An array between repetitions of its own elements: its edge, or a mirror of it."""
+    numpys: Any = "edge" if mode == "replicate" else mode
+    return np.pad(x, widths, mode=numpys)
 
 
 @op("crop", "x", "top bottom left right", dtypes="same")

@@ -28,7 +28,7 @@ def _pool_shape(x, kernel, stride, pad, ceil_mode, **_):
     return (x[0], x[1], *spatial)
 
 
-def _pool_pads(shape, kernel, stride, pad, ceil_mode):
+def window_pads(shape, kernel, stride, pad, ceil_mode):
     """The padding; in ceil mode the map is extended so that the last window fits."""
     extra = []
     for i in range(2):
@@ -40,12 +40,12 @@ def _pool_pads(shape, kernel, stride, pad, ceil_mode):
 
 def _pool_windows(x, kernel, stride, pad, ceil_mode, fill):
     """Windows of the padded map."""
-    return _patches(x, kernel, stride, _pool_pads(x.shape, kernel, stride, pad, ceil_mode), (1, 1), fill)
+    return _patches(x, kernel, stride, window_pads(x.shape, kernel, stride, pad, ceil_mode), (1, 1), fill)
 
 
 def _pool_counts(shape, kernel, stride, pad, ceil_mode, exclude_pad):
     """Elements that each window averages: padding counts unless excluded, what ceil mode adds never does."""
-    wide = _pool_pads(shape, kernel, stride, pad, ceil_mode)
+    wide = window_pads(shape, kernel, stride, pad, ceil_mode)
     added = [after - before for before, after in zip(pad, wide, strict=True)]
     ones = np.pad(np.ones((1, 1, *shape[2:])), ((0, 0), (0, 0), pad[:2], pad[2:]), constant_values=not exclude_pad)
     return _patches(ones, kernel, stride, tuple(added), (1, 1)).sum(axis=(4, 5))
@@ -65,7 +65,7 @@ class MAX_POOL:
     def derivative(g, y, x, kernel, stride, pad, ceil_mode):
         if stride != kernel or any(pad) or any(s % k for s, k in zip(x.shape[2:], kernel, strict=True)):
             return [
-                _overlapping_gradient(g, y, x, kernel, stride, _pool_pads(x.shape, kernel, stride, pad, ceil_mode))
+                _overlapping_gradient(g, y, x, kernel, stride, window_pads(x.shape, kernel, stride, pad, ceil_mode))
             ]
         spread = upsample(y, kernel)
         mask = x.equal(spread).cast()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.graph.tensor import Tensor
 
@@ -29,3 +31,7 @@ class Context:
     """Makes an input that the host must supply (see :mod:`aneforge.compiler.legal.rewrites.host`)."""
     native: Callable[[str], bool]
     """Whether the chip has a graph op, for rewrites with a shorter form on newer chips."""
+    chip: Facts
+    """The facts that the rows of the pass declare."""
+    limit: Callable[[str], Any]
+    """The limit of a rule for the node; None where the rule has none on this chip."""

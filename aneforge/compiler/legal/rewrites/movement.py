@@ -11,6 +11,7 @@ from aneforge.compiler.legal.rewrites.context import Context
 from aneforge.compiler.legal.rewrites.pieces import Cut, joined
 from aneforge.graph.ops.elementwise import select
 from aneforge.graph.ops.leaf import const
+from aneforge.graph.ops.shape import repeated
 from aneforge.graph.tensor import Tensor
 
 
@@ -136,3 +137,41 @@ def band_part(context: Context) -> Tensor:
     if kept.all():
         return x
     return select(const(kept.astype(np.float16)).greater(0.5), x, 0.0)
+
+
+def _before_views(x: Tensor) -> Tensor:
+    """The tensor of which another is the same elements in the same order."""
+    while x.op in ("reshape", "expand_dims", "squeeze") or (x.op == "transpose" and _keeps_order(x)):
+        x = x.inputs[0]
+    return x
+
+
+def _keeps_order(node: Tensor) -> bool:
+    """Whether a transpose moves axes of one element only."""
+    moved = [axis for axis in node.attrs["perm"] if node.inputs[0].shape[axis] > 1]
+    return moved == sorted(moved)
+
+
+def reads_views(context: Context) -> bool:
+    """Whether the operand of a reshape is a reshape itself; what both leave out may be too large for the chip."""
+    return _before_views(context.inputs[0]) is not context.inputs[0]
+
+
+def reshaped_once(context: Context) -> Tensor:
+    """One reshape of the tensor that the first of several reshapes reads."""
+    source = _before_views(context.inputs[0])
+    return source if source.shape == context.node.shape else source.reshape(*context.node.shape)
+
+
+def repeats_elements(context: Context) -> bool:
+    """Whether a pad repeats elements of the map; of constants there is nothing to slice."""
+    return context.node.attrs["mode"] != "constant"
+
+
+def pad_by_slices(context: Context) -> Tensor:
+    """The tensor between slices of itself, forwards or backwards."""
+    x, attrs = context.inputs[0], context.node.attrs
+    for axis, widths in enumerate(attrs["widths"]):
+        if any(widths):
+            x = take(x, repeated(np.arange(x.shape[axis]), [widths], attrs["mode"]).tolist(), axis)
+    return x

@@ -158,13 +158,15 @@ def pattern_rules() -> frozenset[str]:
 
 
 @cache
-def rule_reads() -> tuple[str, ...]:
-    """Every fact of a chip that the rules may read."""
-    records = [record for records in rule_records().values() for record in records]
+def rule_reads(names: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """Every fact of a chip that the rules may read, or some of them."""
+    chosen = {name: records for name, records in rule_records().items() if names is None or name in names}
+    records = [record for records in chosen.values() for record in records]
     limits = [f"cap:{record['limit']}" for record in records if "limit" in record]
     fields = [record["fact"] for record in records if "fact" in record]
-    extra = [key for rule_ in RULES.values() for key in rule_.reads]
-    return tuple(dict.fromkeys(("tier", "generation", "constructible", *limits, *fields, *extra)))
+    extra = [key for rule_ in RULES.values() if names is None or rule_.id in names for key in rule_.reads]
+    by = ["tier", *(["generation"] if any("generations" in record for record in records) else [])]
+    return tuple(dict.fromkeys((*by, *(["constructible"] if names is None else []), *limits, *fields, *extra)))
 
 
 def matches(record: Mapping[str, Any], op: str, chip: Facts, route: str) -> bool:

@@ -143,7 +143,7 @@ def kernel_exceeds_input(query: Query, limit: Limit) -> Any:
     return Over(span, room) if span[0] > room[0] or span[1] > room[1] else None
 
 
-@rule("max-pool-width", "max_pool", "Pooling", "Pool", oversize=True)
+@rule("max-pool-width", "max_pool", "Pooling", "Pool", oversize=True, elsewhere="rewrites")
 def max_pool_width(query: Query, limit: Limit) -> Any:
     """{op}: the window is {extent} columns wide and {chip} takes at most {limit} by this route (rows may be more)."""
     window = _window(query)
