@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,51 +121,6 @@ def calibrate(
                 _widen(seen, node, numbers)
                 lost |= set() if np.isfinite(numbers).all() else {node}
     return {name: _with_margin(*ends, margin) for name, ends in seen.items() if name not in lost}
-
-
-def _runner(graph: Graph, chip: Target) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, np.ndarray]]]:
-    """What runs a sample on a chip and gives the values of nodes; of a split model, those of its engine regions."""
-    try:
-        model = build(graph, chip)
-    except CompileError:
-        return _split_runner(graph, chip)
-
-    def run(sample: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
-        values = NodeValues(model.program, model.run(dict(sample), trace=True))
-        return ((node, values[node]) for node in values)
-
-    return run
-
-
-def _split_runner(graph: Graph, chip: Target) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, np.ndarray]]]:
-    from aneforge.regions.partition import partition_for  # here, because regions are made of compiled models
-
-    split = partition_for(graph, chip)
-    nodes: dict[Op, list[str]] = {}
-    for model in split.models.values():
-        for name, standing in model.program.module.lineage.items():
-            if standing.op is not None:
-                nodes.setdefault(standing.op, []).append(name)
-
-    def run(sample: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
-        ends: list[tuple[str, np.ndarray]] = []
-
-        def watch(op: Op, value: np.ndarray, read: Sequence[np.ndarray]) -> None:
-            ends.extend((name, _ends(value)) for name in nodes.get(op, ()))
-            for operand, array in zip(op.operands, read, strict=False):
-                if operand.is_a(Trait.INPUT):  # what comes from the host, or from another region
-                    ends.append((str(operand.attrs["name"]), _ends(array)))
-
-        with watching(watch):
-            split.run(sample)
-        return ends
-
-    return run
-
-
-def _ends(value: np.ndarray) -> np.ndarray:
-    """The smallest and the largest number, which is all that is kept of a value; a number that is not finite stays."""
-    return np.array([value.min(), value.max()]).astype(np.float64)
 
 
 def _widen(seen: dict[str, tuple[float, float]], name: str, numbers: np.ndarray) -> None:

@@ -103,7 +103,8 @@ def _cut_before_turn(node: Tensor, scene: Scene) -> Tensor | None:
 
 
 def _cut_before_view(node: Tensor, scene: Scene) -> Tensor | None:
-    """A slice of a reshaped tensor along one axis is a reshaped slice, where its elements lie side by side."""
+    """A slice of a reshaped tensor along one axis is a reshaped slice, where its elements lie side by side. It never
+    becomes a slice of the last axis, which some chips read through a path that cuts magnitudes off (N20)."""
     view = node.inputs[0]
     if view.op != "reshape" or not scene.is_read_by(view, _CUTS):
         return None
@@ -115,6 +116,8 @@ def _cut_before_view(node: Tensor, scene: Scene) -> Tensor | None:
     if found is None:
         return None
     source, inner = found
+    if source == x.ndim - 1 and axis != view.ndim - 1:
+        return None
     begin, size = [0] * x.ndim, list(x.shape)
     begin[source] = node.attrs["begin"][axis] * inner
     size[source] = node.attrs["size"][axis] * inner
