@@ -39,13 +39,13 @@ def folder(tmp_path, monkeypatch):
 def imports(monkeypatch):
     """The files that readers were asked for."""
     read = []
-    original = frontends.Format._reader
+    original = frontends.Format._read
 
-    def counted(self):
-        reader = original(self)
-        return lambda file, **options: read.append(file.name) or reader(file, **options)
+    def counted(self, file, options):
+        read.append(file.name)
+        return original(self, file, options)
 
-    monkeypatch.setattr(frontends.Format, "_reader", counted)
+    monkeypatch.setattr(frontends.Format, "_read", counted)
     return read
 
 

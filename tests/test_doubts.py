@@ -117,7 +117,7 @@ def test_check_names_fits_and_long_sums_of_squares():
     out = [x.silu().named("act"), x.sum_square((1, 2, 3)).named("energy"), x.l2_norm(1).named("unit")]
     report = af.check(out, "m1,m5")
     text = str(report)
-    assert "doubtful: 1 silu node: the table is a fit (U41 on m1; N59 on m5)" in text
+    assert "doubtful: 1 silu node: the table is a fit (U41 on M1; N59 on M5)" in text
     assert "energy: sum_square adds 65,536 squares, which pass 65504 from a root mean square of 1 on" in text
     assert "unit" not in " ".join(report.doubts)
     assert report.to_json()["doubts"] == report.doubts

@@ -56,6 +56,19 @@ def test_the_same_numbers_with_few_axes(name):
     np.testing.assert_allclose(af.evaluate(graph.outputs[0], [data]), want, rtol=1e-12, atol=1e-12)
 
 
+def test_axes_move_block_by_block():
+    for _ in range(40):
+        extents = [int(extent) for extent in RNG.integers(1, 4, RNG.integers(6, 9))]
+        first, second = ([int(axis) for axis in RNG.permutation(len(extents))] for _ in range(2))
+        numbers = RNG.standard_normal(extents)
+        with many_axes():
+            moved = af.input([numbers.size]).reshape(*extents).transpose(first).transpose(second)
+            graph = with_few_axes(af.Graph([moved.reshape(numbers.size)]), "model")
+        wanted = numbers.transpose(first).transpose(second).reshape(-1)
+        assert np.array_equal(af.evaluate(graph.outputs[0], [numbers.reshape(-1)]), wanted)
+        assert all(node.ndim <= MAX_RANK for node in graph.nodes)
+
+
 def test_without_an_import_the_limit_holds():
     with pytest.raises(af.GraphError, match="has rank 6; no engine takes more than 5"):
         af.input((6, 40)).reshape(*SHAPE)

@@ -278,19 +278,6 @@ def test_pads_wider_than_the_tensor(tmp_path, mode):
     same(tmp_path, node, feeds, {"p": np.array(wide).reshape(-1)}, reference=[wanted])
 
 
-def test_axes_beyond_the_engines_move_block_by_block():
-    rng = np.random.default_rng(15)
-    for _ in range(40):
-        extents = [int(each) for each in rng.integers(1, 4, rng.integers(6, 9))]
-        first, second = ([int(each) for each in rng.permutation(len(extents))] for _ in range(2))
-        numbers = rng.standard_normal(extents)
-        x = af.input([numbers.size])
-        found = forms.reshaped(forms.transposed(forms.transposed(forms.reshaped(x, extents), first), second), [-1])
-        wanted = numbers.transpose(first).transpose(second).reshape(-1)
-        assert np.array_equal(af.evaluate(found, [numbers.reshape(-1)]), wanted)
-        assert all(node.ndim <= 5 for node in af.Graph([found]).nodes)
-
-
 def test_windows_of_a_picture_and_back(tmp_path):
     """[N, H/w, w, W/w, w, C] with the windows in front, as shifted-window models have it."""
     rng = np.random.default_rng(16)

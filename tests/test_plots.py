@@ -466,7 +466,7 @@ def test_the_command_prints_and_tells_refusals_apart(capsys):
     plot.run(str(EXAMPLES / "vit.py"), "chips", None, "coreml_call", "-")
     told = capsys.readouterr()
     picture = check_words(told.out)
-    assert "partly on the host with M1," in told.err
+    assert "partly on the host with A12 Bionic," in told.err
     split = picture.marks("host")
     assert split
     assert all("on the host: " in hover(each) for each in split)

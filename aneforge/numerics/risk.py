@@ -171,9 +171,10 @@ def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target,
     graph, chip = Graph.of(out), resolve_target(target)
     split = partition_for(graph, chip)
     split.require_engine()
-    parts: list[tuple[Program, Graph, Ranges]] = [(split.programs[0], graph, ranges)]
-    if not split.cut.untouched:
-        parts = [(split.programs[region.number], part, known) for region, part, known in region_graphs(split, ranges)]
+    parts: list[tuple[Program, Graph, Ranges]] = [
+        (split.programs[region.number], part, known)
+        for region, part, known in ([] if split.cut.untouched else region_graphs(split, ranges))
+    ] or [(split.programs[0], graph, ranges)]
     listed: list[Risk] = []
     coverage = Coverage(0, 0)
     for program, part, known in parts:
