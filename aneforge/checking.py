@@ -34,7 +34,7 @@ Paint = Callable[[str], str]
 def check(
     model: Source,
     target: Chips = None,
-    route: str = "conversion",
+    route: str | None = None,
     fail_on: str = "reject,oversize",
     *,
     dims: Mapping[str, int] | None = None,
@@ -43,8 +43,8 @@ def check(
     """Check what each chip will do with a model: native, decomposed, rejected, too large, numerically risky, and why.
 
     ``target`` is m1..m6 where it is left out. ``route`` is how the program reaches a chip: ``conversion``, or
-    ``direct`` (authored layers; the only one below A13). ``fail_on`` names the outcomes that make ``.ok`` false:
-    some of reject, oversize, risk and decompose, separated by commas, or none. A chip that runs the model in part
+    ``direct`` (authored layers; the only one below A13); left out, it is the one that ``af.compile`` takes.
+    ``fail_on`` names the outcomes that make ``.ok`` false: some of reject, oversize, risk and decompose, separated by commas, or none. A chip that runs the model in part
     refuses some of it, so it fails by default; ``.verdicts`` says how much runs. ``print`` shows the whole report;
     ``check(...)["m1"]`` is the report of one chip (:class:`Preflight`).
     """
@@ -58,11 +58,11 @@ class Check(ByChip[Preflight]):
     """The report of each chip on one model. ``ok`` is False where a chip does worse than allowed."""
 
     def __init__(
-        self, graph: Graph, results: Mapping[str, Preflight], route: str, grades: Sequence[str], name: str
+        self, graph: Graph, results: Mapping[str, Preflight], route: str | None, grades: Sequence[str], name: str
     ) -> None:
         super().__init__(results)
         self.graph = graph
-        self.route = route
+        self._asked_route = route
         self.fail_on = tuple(grades)
         self.model = name
 
@@ -88,13 +88,19 @@ class Check(ByChip[Preflight]):
         operations = self._operations
         targets = {result.target.name: result for result in refusing.values()}
         refused = {name: refused_nodes(operations, result.refusals, result.target) for name, result in targets.items()}
-        splits = split_for(operations, [result.target for result in targets.values()], refused, route=self.route)
+        splits = split_for(operations, [result.target for result in targets.values()], refused, route=self._asked_route)
         return {name: splits[result.target.name] for name, result in refusing.items()}
 
     @property
     def verdicts(self) -> dict[str, str]:
         """For each chip ``yes``, ``in part: 416 of 417 ops on the engine``, or ``no`` where nothing useful runs."""
         return {name: "yes" if result.ok else self.partitions[name].verdict for name, result in self.items()}
+
+    @property
+    def route(self) -> str | None:
+        """How the programs reach the chips; None where they differ."""
+        routes = {result.route for result in self.values()}
+        return routes.pop() if len(routes) == 1 else None
 
     @property
     def doubts(self) -> list[str]:

@@ -142,7 +142,7 @@ def model(tmp_path):
     ("name", "chips", "fail_on", "code"),
     [
         ("out", "m1..m6,macs", "reject,oversize", 0),
-        ("out", "all", "reject,oversize", 1),
+        ("out", "all", "reject,oversize", 0),
         ("", "m1", "reject", 0),
         ("wave", "m1", "reject", 0),
         ("wave", "m1", "decompose", 1),

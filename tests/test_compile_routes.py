@@ -109,14 +109,15 @@ def test_the_command_line_says_the_route(tmp_path):
             [sys.executable, "-m", "aneforge", *words], capture_output=True, text=True, check=False, cwd=tmp_path
         )
 
-    checked = run("check", "net.py", "--target", "h12")
+    checked = run("check", "net.py", "--target", "h12", "--route", "conversion")
     assert checked.returncode == 1
     assert "by the conversion route" in checked.stdout
     assert "MIL is only supported for H13+" in checked.stdout
-    direct = run("check", "net.py", "--target", "h12", "--route", "direct")
-    assert direct.returncode == 0
-    assert "by the direct route" in direct.stdout
-    assert json.loads(run("check", "net.py", "--target", "h12", "--json").stdout)["route"] == "conversion"
+    for asked in ((), ("--route", "direct")):  # what compile takes by itself
+        direct = run("check", "net.py", "--target", "h12", *asked)
+        assert direct.returncode == 0
+        assert "by the direct route" in direct.stdout
+    assert json.loads(run("check", "net.py", "--target", "h12", "--json").stdout)["route"] == "direct"
     built = run("compile", "net.py", "--target", "h12")
     assert built.returncode == 0
     assert "built by the direct route" in built.stdout

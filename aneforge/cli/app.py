@@ -234,8 +234,11 @@ def check(
         str, typer.Option(help="Exit with 1 on these: reject, oversize, risk, decompose, or none.")
     ] = "reject,oversize",
     route: Annotated[
-        str, typer.Option(help="How the program reaches a chip: conversion, or direct (authored layers; below A13).")
-    ] = "conversion",
+        str | None,
+        typer.Option(
+            help="How the program reaches a chip: conversion, or direct (default: the one that compile takes)."
+        ),
+    ] = None,
     everything: Everything = False,
     as_json: AsJson = False,
     dim: Dims = None,

@@ -15,7 +15,7 @@ def run(
     chips: str,
     fail_on: str,
     as_json: bool,
-    route: str = "conversion",
+    route: str | None = None,
     everything: bool = False,
 ) -> int:
     """Print the report; 1 if a chip that was asked for does worse than allowed."""
