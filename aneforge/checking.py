@@ -88,7 +88,9 @@ class Check(ByChip[Preflight]):
         operations = self._operations
         targets = {result.target.name: result for result in refusing.values()}
         refused = {name: refused_nodes(operations, result.refusals, result.target) for name, result in targets.items()}
-        splits = split_for(operations, [result.target for result in targets.values()], refused, route=self._asked_route)
+        splits = split_for(
+            operations, [result.target for result in targets.values()], refused, route=self._asked_route
+        )
         return {name: splits[result.target.name] for name, result in refusing.items()}
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.frontends import LoadError, forms
+from aneforge.frontends import LoadError
 from aneforge.frontends.onnx import attention, contrib
 from aneforge.frontends.onnx import tables as onnx_tables
 from aneforge.frontends.onnx.node import Node

@@ -29,12 +29,12 @@ _CASTS = frozenset(("cast", "to", "to_copy", "convert_element_type", "int", "lon
 
 def moves_only(node: Tensor) -> bool:
     """Whether an op hands on the numbers that it reads, in another order, shape or type."""
-    return plain_name(node) in _MOVES or plain_name(node) in _CASTS
+    return _is_move(node) or plain_name(node) in _CASTS
 
 
 def hands_on(node: Tensor) -> bool:
     """Whether every number that an op gives is one that it reads."""
-    return plain_name(node) in _MOVES or plain_name(node) in _PICKS
+    return _is_move(node) or plain_name(node) in _PICKS
 
 
 def is_integer_view(node: Tensor) -> bool:
@@ -42,8 +42,13 @@ def is_integer_view(node: Tensor) -> bool:
     is computed."""
     if not node.inputs or node.inputs[0].dtype != "int32":
         return False
+    return (_is_move(node) and node.dtype == "int32") or plain_name(node) in _CASTS
+
+
+def _is_move(node: Tensor) -> bool:
+    """PyTorch's select takes one place of an axis; that of other languages chooses between two tensors."""
     name = plain_name(node)
-    return (name in _MOVES and node.dtype == "int32") or name in _CASTS
+    return name in _MOVES and (name != "select" or len(node.inputs) == 1)
 
 
 def plain_name(node: Tensor) -> str:

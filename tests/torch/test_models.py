@@ -235,3 +235,29 @@ def test_a_decoder_in_parts_step_by_step(target: str) -> None:
         assert (
             far(next(value for name, value in outputs.items() if name not in graph.states.values()), wanted) < ENGINE
         )
+
+
+class Experts(nn.Module):
+    """Rows in groups with a matrix each, as transformers writes mixtures of experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 8, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ends = torch.tensor([2, 3, 6], dtype=torch.int32) + (x.sum() > 1e9).to(torch.int32)
+        return torch.ops.transformers.grouped_mm_fallback(x.relu(), self.weight, ends).sigmoid()
+
+
+def test_a_grouped_product_is_the_hosts_and_runs(tmp_path):
+    from aneforge.frontends.pytorch.grouped import declare_grouped_product
+
+    declare_grouped_product()
+    module, x = settled(Experts()), torch.randn(6, 8).half().float()
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "experts.pt2")
+    split = af.partition(af.load(tmp_path / "experts.pt2"), "m1").only
+    assert any("groups that the data decide" in why for why in split.reasons.values())
+    (found,) = split.run({str(split.graph.inputs[0].name): x.numpy()}).values()
+    rows = x.relu() @ module.weight[0], x.relu() @ module.weight[1], x.relu() @ module.weight[2]
+    wanted = torch.cat([rows[0][:2], rows[1][2:3], rows[2][3:]]).sigmoid().detach().numpy()
+    np.testing.assert_allclose(found, wanted, atol=4e-3)

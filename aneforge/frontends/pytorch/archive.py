@@ -45,6 +45,8 @@ _EXPRESSION = re.compile(
 
 _MOST_EXPRESSION = 2000
 _IMPORTS = ("__enum__", "default_factory", "\\u")
+GROUPED_PRODUCT = "torch.ops.transformers.grouped_mm_fallback.default"
+"""The one op that is not PyTorch's own: see ``grouped.py``."""
 _FORBIDDEN = frozenset(("torch.ops.aten.from_file.default", "_operator.methodcaller", "_operator.attrgetter"))
 
 
@@ -151,7 +153,8 @@ def _check_program(file: Path, program: Any) -> None:
 
 def _check_text(file: Path, record: dict[str, Any], key: str, value: str) -> None:
     if (key == "target" and "inputs" in record) or key == "as_operator":
-        if value in _FORBIDDEN or not (_CALLS.fullmatch(value) or _WRAPPERS.fullmatch(value)):
+        allowed = _CALLS.fullmatch(value) or _WRAPPERS.fullmatch(value) or value == GROUPED_PRODUCT
+        if value in _FORBIDDEN or not allowed:
             raise LoadError(
                 f"{file.name}: {record.get('name') or 'a node'} ({value}): not an ATen op; only ATen ops are allowed"
             )
@@ -229,6 +232,9 @@ def _deserialise(file: Path, text: bytes, weights: dict[str, Any], constants: di
     from torch._export.serde import schema
     from torch._export.serde.serialize import ExportedProgramDeserializer, _bytes_to_dataclass
 
+    from aneforge.frontends.pytorch.grouped import declare_grouped_product
+
+    declare_grouped_product()
     try:
         program = _bytes_to_dataclass(schema.ExportedProgram, text)
         return ExportedProgramDeserializer().deserialize(program, weights, constants, None)

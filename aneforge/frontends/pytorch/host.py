@@ -15,7 +15,7 @@ from aneforge.errors import GraphError, install_hint
 
 __all__ = ["body_of", "evaluate", "inlined"]
 
-_NAMESPACES = ("aten", "quantized_decomposed")
+_NAMESPACES = ("aten", "quantized_decomposed", "transformers")
 
 
 def evaluate(kind: str, body: str, operands: list[np.ndarray], output: int) -> np.ndarray:
@@ -67,7 +67,11 @@ def _op(kind: str) -> Any:
     name, _, overload = qualified.rpartition(".")
     if space not in _NAMESPACES or not (base in HOSTED or base in RULES or full in RULES):
         raise GraphError(f"{kind!r} is not an op that the host computes; the graph must name an op of the reader")
-    if space != "aten":
+    if space == "transformers":
+        from aneforge.frontends.pytorch.grouped import declare_grouped_product
+
+        declare_grouped_product()
+    if space == "quantized_decomposed":
         import torch.ao.quantization.fx._decomposed  # type: ignore[import-not-found]
     packet = getattr(getattr(torch.ops, space), name)
     return getattr(packet, overload)

@@ -8,12 +8,14 @@ __all__ = ["HOSTED", "RANDOM", "REFUSED"]
 
 _INDEX = "it picks elements by a computed index; the engine takes fixed indices only (C42)"
 _SPECIAL = "no engine has this function, and no short combination of other ops gives it"
+_GROUPS = "its rows belong to groups that the data decide; the engine needs a fixed program"
 _RUNNING = "it finds the running maximum or minimum along an axis, step by step; the engine has no op for it"
 _ALGEBRA = "it is linear algebra whose steps depend on the data; the engine needs a fixed program"
 
 HOSTED: dict[str, str] = {
     "_embedding_bag": _INDEX,
     "_embedding_bag_forward_only": _INDEX,
+    "_grouped_mm": _GROUPS,
     "_pdist_forward": "it gives the distance of each pair of rows once; the engine has no op for it",
     "bincount": INTEGERS,
     "bitwise_left_shift": INTEGERS,
@@ -53,6 +55,7 @@ HOSTED: dict[str, str] = {
     "special_log_ndtr": _SPECIAL,
     "special_ndtri": _SPECIAL,
     "special_zeta": _SPECIAL,
+    "transformers.grouped_mm_fallback": _GROUPS,
     "tril_indices": INTEGERS,
     "triu_indices": INTEGERS,
 }
