@@ -44,9 +44,10 @@ def check(
 
     ``target`` is m1..m6 where it is left out. ``route`` is how the program reaches a chip: ``conversion``, or
     ``direct`` (authored layers; the only one below A13); left out, it is the one that ``af.compile`` takes.
-    ``fail_on`` names the outcomes that make ``.ok`` false: some of reject, oversize, risk and decompose, separated by commas, or none. A chip that runs the model in part
-    refuses some of it, so it fails by default; ``.verdicts`` says how much runs. ``print`` shows the whole report;
-    ``check(...)["m1"]`` is the report of one chip (:class:`Preflight`).
+    ``fail_on`` names the outcomes that make ``.ok`` false: some of reject, oversize, risk and decompose, separated by
+    commas, or none. A chip that runs the model in part refuses some of it, so it fails by default; ``.verdicts`` says
+    how much runs. ``print`` shows the whole report; ``check(...)["m1"]`` is the report of one chip
+    (:class:`Preflight`).
     """
     grades = _grades(fail_on)
     graph = graph_of(model, dims, function)
