@@ -6,6 +6,7 @@ catalogue, ``ANEFORGE_SNAPSHOT=write`` records regions and estimates anew.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -96,9 +97,12 @@ def test_one_answer_for_one_network(name: str, snapshot: dict[str, Any]) -> None
 
 def _compare(name: str, answer: dict[str, Any], snapshot: dict[str, Any]) -> None:
     if os.environ.get("ANEFORGE_SNAPSHOT") == "write":
-        recorded = json.loads(SNAPSHOT.read_text()) if SNAPSHOT.exists() else {}
-        recorded[name] = answer
-        SNAPSHOT.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
+        with SNAPSHOT.open("a+") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)  # several workers record
+            stream.seek(0)
+            recorded = {**json.loads(stream.read() or "{}"), name: answer}
+            stream.truncate(0)
+            stream.write(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
         return
     assert name in snapshot, "record it: ANEFORGE_SNAPSHOT=write make test-models"
     assert answer == snapshot[name]
