@@ -728,3 +728,18 @@ def test_a_huge_resize_is_refused_before_its_weights_are_made(tmp_path):
     graph = loaded(tmp_path, model_of(node, feeds, {"s": np.array([1, 1, 2, 30000])}), on_engine=False)
     (host,) = [each for each in graph.nodes if each.op == "host"]
     assert "600,000,000 weights" in host.attrs["reason"]
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_the_host_samples_at_computed_places(tmp_path, mode, padding):
+    """The evaluator's own GridSample takes minutes for a detector, and does not know these names of the modes."""
+    rng = np.random.default_rng(36)
+    feeds = {"x": half(rng, 1, 2, 5, 6), "g": half(rng, 1, 3, 4, 2)}
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], mode=mode, padding_mode=padding, align_corners=1)
+    model = model_of(node, feeds, {}, opset=16)
+    graph = loaded(tmp_path, model, on_engine=False)
+    assert "host" in {each.op for each in graph.nodes}
+    (found,) = af.evaluate(graph, list(feeds.values()))
+    np.testing.assert_allclose(found, by_runtime(model, feeds)[0], rtol=2e-5, atol=2e-5)
+    same(tmp_path, node, {"x": feeds["x"]}, {"g": feeds["g"]}, opset=16)  # known places: a product on the engine

@@ -15,7 +15,7 @@ from aneforge.frontends.values import NoForm, along_axis
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Sampling", "affine_grid", "grid_sample", "resampled", "resize_weights", "roi_align"]
+__all__ = ["Sampling", "affine_grid", "grid_sample", "resampled", "resize_weights", "roi_align", "sampled_numbers"]
 
 Array = np.ndarray
 
@@ -203,6 +203,20 @@ def grid_sample(x: Tensor, grid: Array, mode: str, padding: str, align_corners: 
     return result.reshape(*x.shape[:2], *grid.shape[1:-1])
 
 
+def sampled_numbers(x: Array, grid: Array, mode: str, padding: str, align_corners: bool) -> Array:
+    """The same on numbers, for a grid that is computed: one product along each axis in turn."""
+    samples, channels, *extents = x.shape
+    points = np.asarray(grid, np.float64).reshape(samples, -1, len(extents))[:, :, ::-1]
+    results = []
+    for image, places in zip(np.asarray(x, np.float64), points, strict=True):
+        value = np.broadcast_to(image, (1, *image.shape))  # [places or 1, channels, axes that are left]
+        for axis, extent in enumerate(extents):
+            weights = _axis_weights(places[:, axis], extent, mode, padding, align_corners)
+            value = np.einsum("pe,qce...->pc..." if len(value) == 1 else "pe,pce...->pc...", weights, value)
+        results.append(value.T)
+    return np.stack(results).reshape(samples, channels, *grid.shape[1:-1])
+
+
 def _grid_weights(points: Array, extents: Sequence[int], mode: str, padding: str, corners: bool) -> Array:
     """Weights [places, elements]: the product of the weights along each axis."""
     total = np.ones((len(points), 1))
@@ -216,7 +230,8 @@ def _axis_weights(points: Array, extent: int, mode: str, padding: str, corners: 
     positions = (points + 1) / 2 * (extent - 1) if corners else ((points + 1) * extent - 1) / 2
     low, high = (0.0, extent - 1.0) if corners else (-0.5, extent - 0.5)
     positions = np.rint(positions) if mode == "nearest" else positions
-    positions = _bring_inside(positions, extent, low, high, padding)
+    if mode != "cubic":  # each of its four taps is brought inside by itself
+        positions = _bring_inside(positions, extent, low, high, padding)
     weights = np.zeros((len(positions), extent))
     rows = np.arange(len(positions))
     first = np.floor(positions).astype(int)

@@ -118,8 +118,11 @@ def _session(body: str) -> tuple[Any, list[tuple[str, Any, tuple[int, ...]]]]:
 
 @lru_cache(maxsize=1)
 def _corrected_ops() -> list[Any]:
-    """Ops that the reference evaluator gets wrong: its GatherElements fails on indices whose first extent is 1."""
+    """Ops that the reference evaluator gets wrong or takes minutes for: its GatherElements fails on indices whose
+    first extent is 1; its GridSample is a loop over places, and knows modes only by their names since opset 20."""
     from onnx.reference.op_run import OpRun
+
+    from aneforge.frontends.forms.resampling import sampled_numbers
 
     class GatherElements(OpRun):
         op_domain = ""
@@ -127,18 +130,27 @@ def _corrected_ops() -> list[Any]:
         def _run(self, data: np.ndarray, indices: np.ndarray, axis: int = 0) -> tuple[np.ndarray]:
             return (np.take_along_axis(data, np.where(indices < 0, indices + data.shape[axis], indices), axis),)
 
-    return [GatherElements]
+    class GridSample(OpRun):
+        op_domain = ""
+
+        def _run(
+            self,
+            x: np.ndarray,
+            grid: np.ndarray,
+            align_corners: int = 0,
+            mode: str = "linear",
+            padding_mode: str = "zeros",
+        ) -> tuple[np.ndarray]:
+            named = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+            return (sampled_numbers(x, grid, named, padding_mode, bool(align_corners)).astype(x.dtype),)
+
+    return [GatherElements, GridSample]
 
 
 def evaluator(model: Any) -> Any:
-    """The reference evaluator for a model, with the ops that it gets wrong corrected: it knows the modes of GridSample
-    only by their names since opset 20."""
+    """The reference evaluator for a model, with some ops of our own."""
     from onnx.reference import ReferenceEvaluator
 
-    for node in model.graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "GridSample" and attribute.name == "mode":
-                attribute.s = {b"bilinear": b"linear", b"bicubic": b"cubic"}.get(attribute.s, attribute.s)
     return ReferenceEvaluator(model, new_ops=_corrected_ops())
 
 
