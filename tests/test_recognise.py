@@ -244,3 +244,18 @@ def test_every_rule_is_named_once_and_explains_itself():
     names = [rule.name for rule in ALL_RULES]
     assert len(set(names)) == len(names)
     assert all(rule.doc.endswith(".") for rule in ALL_RULES)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_windows_that_are_gathered_are_one_convolution(padding):
+    """As the newer ONNX exporter writes ``unfold``: rows by index, columns by index, a transpose."""
+    x = af.input((1, 4, 9, 9))
+    source = x.pad([(0, 0), (0, 0), (padding, padding), (padding, padding)]) if padding else x
+    places = (source.shape[2] - 3) // 2 + 1
+    index = [offset + 2 * place for offset in range(3) for place in range(places)]
+    rows = af.gather(source, index, axis=2).reshape(1, 4, 3, places, source.shape[3])
+    columns = af.gather(rows, index, axis=4).reshape(12, places, 3, places)
+    before = columns.transpose([0, 2, 1, 3]).reshape(1, 36, places * places)
+    graph = settled(before)
+    assert ops(graph) == ["conv", "reshape"]
+    same_numbers(before, graph)

@@ -457,3 +457,17 @@ def test_differences_are_grouped(large):
     lines = lines_of("diverges", large, "--target", "m1,m5", "--max-abs", "4")
     assert max(map(len, lines)) <= 100
     assert len(lines) < 40
+
+
+def test_few_numbers_between_ops_of_the_host_stay_there():
+    """A mask that is computed from token ids for a look-up: a start of the engine takes longer than it."""
+    x = af.input((1, 64, 8, 8), name="x")
+    large = x.relu().named("large")
+    found = af.topk(large.reshape(64, 64), 4)
+    small = (found * 0.5).sigmoid().named("small")
+    again = af.topk(small, 2).named("again")
+    split = af.partition([again, large], "m1").only
+    names = {name: split.device_of[uid] for uid, name in split.names.items() if uid in split.device_of}
+    assert names["small"] == names["again"] == "host"
+    assert names["large"] == "engine"
+    assert "few numbers between ops of the host" in " ".join(split.reasons.values())

@@ -11,10 +11,11 @@ from aneforge.recognise.movement import MOVEMENT
 from aneforge.recognise.norms import NORMS
 from aneforge.recognise.products import PRODUCTS
 from aneforge.recognise.rule import Rule
+from aneforge.recognise.windows import WINDOWS
 
 __all__ = ["ALL_RULES", "RULES"]
 
-ALL_RULES: tuple[Rule, ...] = (*MOVEMENT, *LOOPS, *PRODUCTS, *ACTIVATIONS, *NORMS, *ATTENTION)
+ALL_RULES: tuple[Rule, ...] = (*WINDOWS, *MOVEMENT, *LOOPS, *PRODUCTS, *ACTIVATIONS, *NORMS, *ATTENTION)
 
 
 def _by_end() -> dict[str, tuple[Rule, ...]]:

@@ -27,6 +27,9 @@ Refusals = dict[int, Refusal]
 
 IDLE = "moves-only"
 _IDLE_REASON = "it only moves numbers between ops of the host, which is not worth a start of the engine"
+_FEW_REASON = "it computes few numbers between ops of the host, which is not worth a start of the engine"
+_FEW = 1 << 14  # numbers that a region computes: microseconds on the host, and a start of the engine takes more
+_PRODUCTS = frozenset(("conv", "conv_transpose", "linear", "matmul", "einsum", "dynamic_conv", "sdpa"))
 
 
 def sentence(refusal: Refusal) -> str:
@@ -85,12 +88,28 @@ def refused_in_regions(
 
 
 def idle_regions(cut: Cut) -> Refusals:
-    """The nodes of engine regions that compute nothing, where the host computes what is around them."""
+    """The nodes of engine regions that compute no numbers, or few of them from the host and for the host alone."""
     if len(cut.regions) < 2:
         return {}
     return {
-        node.uid: Refusal(cut.names[node.uid], IDLE, _IDLE_REASON)
+        node.uid: Refusal(cut.names[node.uid], IDLE, reason)
         for region in cut.on_engine
-        if all(moves_only(node) for node in region.nodes)
+        if (reason := _why_idle(cut, region)) is not None
         for node in region.nodes
     }
+
+
+def _why_idle(cut: Cut, region: Region) -> str | None:
+    if all(moves_only(node) or node.dtype == "bool" for node in region.nodes):
+        return _IDLE_REASON
+    if sum(node.size for node in region.nodes) > _FEW or any(node.op in _PRODUCTS for node in region.nodes):
+        return None
+    made_by = {crossing.tensor.uid: crossing.source for crossing in cut.crossings}
+    read_by = {crossing.tensor.uid: crossing.readers for crossing in cut.crossings}
+    handed_out = {output.uid for output in cut.graph.outputs}
+    from_host = all(port.uid in made_by and made_by[port.uid].device != ENGINE for port in region.inputs)
+    for_host = all(
+        output.uid not in handed_out and all(reader.device != ENGINE for reader in read_by.get(output.uid, ()))
+        for output in region.outputs
+    )
+    return _FEW_REASON if from_host and for_host else None

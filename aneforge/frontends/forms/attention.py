@@ -76,8 +76,8 @@ def attention(
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     samples, key_heads, places, features = x.shape
-    if heads in (key_heads, 1):
-        return x
+    if heads in (key_heads, 1) or key_heads == 1:
+        return x  # the product itself repeats a single head
     if heads % key_heads:
         raise LoadError(
             f"the queries have {heads} heads; they must be a multiple of the {key_heads} heads of the keys"
