@@ -67,7 +67,7 @@ def _error(split: Any, graph: af.Graph, example: Any) -> float | None:
 
 def _apart(found: Any, wanted: Any) -> float:
     one, two = (np.asarray(array, np.float64).reshape(-1) for array in (found, wanted))
-    return float(np.linalg.norm(one - two) / np.linalg.norm(two))
+    return float(np.linalg.norm(one - two) / (np.linalg.norm(two) or 1.0))
 
 
 def half_error(folder: Path) -> float | None:
@@ -146,14 +146,18 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="one record a line")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--kept", type=Path, help="records of an earlier run (--json), which are not measured again")
     chosen = parser.parse_args(arguments)
     folders = sorted(path.parent for path in chosen.folder.glob("*/example.npz"))
-    records = []
+    lines = chosen.kept.read_text().splitlines() if chosen.kept else []
+    kept = {record["name"]: record for record in map(json.loads, lines)}
+    left = [folder for folder in folders if folder.name not in kept]
     with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
-        for number, record in enumerate(pool.map(measured, folders), 1):
-            records.append(record)
-            print(f"\r{number} of {len(folders)} {record['name']:40}", end="", file=sys.stderr)
+        for number, record in enumerate(pool.map(measured, left), 1):
+            kept[record["name"]] = record
+            print(f"\r{number} of {len(left)} {record['name']:40}", end="", file=sys.stderr)
     print(file=sys.stderr)
+    records = [kept[folder.name] for folder in folders]
     halves = [half_error(folder) for folder in folders]
     if chosen.json:
         print("\n".join(json.dumps(record) for record in records))
