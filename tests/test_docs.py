@@ -13,7 +13,10 @@ import aneforge as af
 
 DOCS = write_docs.DOCS
 INDEX = DOCS / "index.md"
-BY_SCRIPT = {"reference/cost-accuracy.md": "python bench/cost.py FOLDER --markdown"}
+BY_SCRIPT = {
+    "reference/cost-accuracy.md": "python bench/cost.py FOLDER --markdown",
+    "reference/networks.md": "python bench/models.py FOLDER --markdown",
+}
 """Reference pages that need measurements which are not in the repository."""
 REFERENCE = [*write_docs.PAGES, *write_docs.MODEL_PAGES, *BY_SCRIPT]
 EVERY = sorted({*written.pages(), *DOCS.rglob("*.md"), write_docs.ROOT / "CHANGELOG.md"})

@@ -88,7 +88,8 @@ def refused_in_regions(
 
 
 def idle_regions(cut: Cut) -> Refusals:
-    """The nodes of engine regions that compute no numbers, or few of them from the host and for the host alone."""
+    """The nodes of engine regions that compute no numbers, or few of them from truth values of the host and for the
+    host alone, as masks of token ids are."""
     if len(cut.regions) < 2:
         return {}
     return {
@@ -107,7 +108,9 @@ def _why_idle(cut: Cut, region: Region) -> str | None:
     made_by = {crossing.tensor.uid: crossing.source for crossing in cut.crossings}
     read_by = {crossing.tensor.uid: crossing.readers for crossing in cut.crossings}
     handed_out = {output.uid for output in cut.graph.outputs}
-    from_host = all(port.uid in made_by and made_by[port.uid].device != ENGINE for port in region.inputs)
+    from_host = all(
+        port.dtype != "fp16" and port.uid in made_by and made_by[port.uid].device != ENGINE for port in region.inputs
+    )
     for_host = all(
         output.uid not in handed_out and all(reader.device != ENGINE for reader in read_by.get(output.uid, ()))
         for output in region.outputs
