@@ -73,3 +73,9 @@ def test_stages_must_fit(tmp_path):
     path = pipeline(tmp_path, stage(tmp_path, mb.relu, "image", "middle"), wrong)
     with pytest.raises(LoadError, match="'middle' leaves one stage as"):
         af.load(path)
+
+
+def test_sizes_and_values_that_no_stage_has_are_refused(tmp_path):
+    path = two_stages(tmp_path)
+    with pytest.raises(LoadError, match="no stage of the pipeline has an input for 'nothing'"):
+        af.load(path, fixed={"nothing": np.zeros(1)})

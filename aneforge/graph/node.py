@@ -48,6 +48,7 @@ __all__ = [
     "make",
     "many_axes",
     "op",
+    "remade",
 ]
 
 Shape = tuple[int, ...]
@@ -281,6 +282,13 @@ def make(
             if operand.where is None:
                 operand.where = where
     return factory.tensor(signature, tuple(inputs), name, weight, where)
+
+
+def remade(node: Tensor, operands: Sequence[Tensor], name: str | None) -> Tensor:
+    """The same op on other operands, with the user's line of the node."""
+    copied = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
+    copied.where = node.where
+    return copied
 
 
 def _not_a_tensor(declared: OpDef, inputs: Sequence[Any]) -> GraphError:

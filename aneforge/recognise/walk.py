@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import make
+from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
@@ -62,7 +62,7 @@ class _Walk:
         operands = [self._now[operand.uid] for operand in node.inputs]
         if all(new is old for new, old in zip(operands, node.inputs, strict=True)):
             return node
-        return self.scene.stand(_copy(node, operands, node.name), node)
+        return self.scene.stand(remade(node, operands, node.name), node)
 
     def _settled(self, node: Tensor, current: Tensor) -> Tensor:
         """What stands for a node: the rules are applied to it, and to every node that they make on the way, operands
@@ -90,7 +90,7 @@ class _Walk:
             made.where = node.where
             operands = [settled.get(operand.uid, operand) for operand in made.inputs]
             changed = any(new is not old for new, old in zip(operands, made.inputs, strict=True))
-            inner = _copy(made, operands, None) if changed else made
+            inner = remade(made, operands, None) if changed else made
             if made is result:
                 inner.name = made.name or node.name
                 return inner
@@ -117,7 +117,13 @@ def _is_fixed(node: Tensor) -> bool:
     """Whether a node computes the same numbers in every run, and few enough to keep them."""
     if node.definition.leaf or node.dtype != "fp16" or node.op in _NEVER_SHARED or node.size > _MOST_FIXED:
         return False
-    return all(operand.op == "const" and operand.size <= _MOST_FIXED for operand in node.inputs)
+    return all(_is_small_constant(operand) for operand in node.inputs)
+
+
+def _is_small_constant(node: Tensor) -> bool:
+    """A weight in a compressed form stays as it is: its numbers would be a dense constant."""
+    plain = node.op == "const" and node.weight is not None and node.weight.encoded is None
+    return plain and node.size <= _MOST_FIXED
 
 
 def _constant(node: Tensor) -> Tensor:
@@ -137,19 +143,13 @@ def _made_since(before: Tensor, result: Tensor) -> list[Tensor]:
     return [seen[uid] for uid in sorted(seen) if uid > before.uid]
 
 
-def _copy(node: Tensor, operands: Sequence[Tensor], name: str | None) -> Tensor:
-    copied = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
-    copied.where = node.where
-    return copied
-
-
 def _as_output(tensor: Tensor, name: str, others: Sequence[Tensor]) -> Tensor:
     """An output under its own name: callers ask for it. A node that gives two outputs is there twice."""
     if tensor.name == name and all(tensor is not other for other in others):
         return tensor
     if tensor.definition.leaf:
         return tensor.reshape(*tensor.shape).named(name)
-    return _copy(tensor, tensor.inputs, name)
+    return remade(tensor, tensor.inputs, name)
 
 
 def _in_order(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -172,4 +172,4 @@ def _in_order(outputs: Sequence[Tensor]) -> list[Tensor]:
 def _placed(node: Tensor, placed: Mapping[int, Tensor]) -> Tensor:
     if node.definition.leaf and node.op != "const":
         return node  # ports keep their order
-    return _copy(node, [placed[operand.uid] for operand in node.inputs], node.name)
+    return remade(node, [placed[operand.uid] for operand in node.inputs], node.name)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import DTYPES, make
+from aneforge.graph.node import DTYPES, remade
 from aneforge.graph.ops.leaf import cast
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
@@ -37,8 +37,7 @@ class Region:
         for node in self.nodes:
             operands = [copies.get(operand.uid, operand) for operand in node.inputs]
             name = None if node.uid in cast_outputs else names[node.uid]  # the cast that hands it out has its name
-            copies[node.uid] = make(node.definition, operands, node.attrs, name=name, weight=node.weight)
-            copies[node.uid].where = node.where
+            copies[node.uid] = remade(node, operands, name)
         return Graph([_handed_on(copies[output.uid], names[output.uid]) for output in self.outputs])
 
     def to_json(self, names: Mapping[int, str]) -> dict[str, Any]:

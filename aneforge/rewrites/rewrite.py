@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import make
+from aneforge.graph.node import remade
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.assumed import compile_fact
@@ -86,7 +86,7 @@ def applied(graph: Graph, sites: Sequence[Site]) -> Graph:
             operands = tuple(rebuilt.get(operand.uid, operand) for operand in site.operands)
             rebuilt[node.uid] = _signed(node, names[node.uid], site.build(*operands), operands)
         elif any(operand.uid in rebuilt for operand in node.inputs):
-            rebuilt[node.uid] = _copy(node, [rebuilt.get(operand.uid, operand) for operand in node.inputs], node.name)
+            rebuilt[node.uid] = remade(node, [rebuilt.get(operand.uid, operand) for operand in node.inputs], node.name)
     outputs = []
     for node in graph.outputs:
         rebuilt[node.uid] = _as_output(rebuilt.get(node.uid, node), names[node.uid])
@@ -98,13 +98,7 @@ def _as_output(node: Tensor, name: str) -> Tensor:
     """An output under its own name, because callers use the name, which must not depend on other nodes."""
     if node.name == name or node.definition.leaf:
         return node
-    return _copy(node, node.inputs, name)
-
-
-def _copy(node: Tensor, inputs: Sequence[Tensor], name: str | None) -> Tensor:
-    copied = make(node.definition, inputs, node.attrs, name=name, weight=node.weight)
-    copied.where = node.where
-    return copied
+    return remade(node, node.inputs, name)
 
 
 def _signed(node: Tensor, name: str, result: Tensor, operands: Sequence[Tensor]) -> Tensor:
@@ -152,7 +146,7 @@ def alone(site: Site) -> tuple[Graph, Graph, tuple[Any, ...]] | None:
     copies = dict(ports)
     for node in inside:
         if not node.definition.leaf:
-            copies[node.uid] = _copy(node, [copies.get(operand.uid, operand) for operand in node.inputs], None)
+            copies[node.uid] = remade(node, [copies.get(operand.uid, operand) for operand in node.inputs], None)
     after = site.build(*(ports[operand.uid] for operand in site.operands))
     return Graph([copies[site.node.uid]]), Graph([after]), _key(site, inside)
 

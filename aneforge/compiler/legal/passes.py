@@ -22,7 +22,7 @@ from aneforge.compiler.passes import PASSES, graph_pass
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal, RefusedNodes
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import Shape, definition, make
+from aneforge.graph.node import Shape, definition, remade
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
@@ -175,9 +175,7 @@ class _Walk:
 
     def _copy(self, node: Tensor) -> None:
         """The same op on the new operands, with the node's own name and line."""
-        copied = make(node.definition, self._inputs(node), node.attrs, name=node.name, weight=node.weight)
-        copied.where = node.where
-        self._stand(node, copied)
+        self._stand(node, remade(node, self._inputs(node), node.name))
 
     def _stand(self, node: Tensor, value: Tensor) -> None:
         """Let a node's value be another node's from now on."""

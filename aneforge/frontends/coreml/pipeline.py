@@ -7,7 +7,7 @@ from typing import Any
 
 from aneforge.errors import LoadError
 from aneforge.graph.graph import Graph
-from aneforge.graph.node import make
+from aneforge.graph.node import remade
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["read_pipeline"]
@@ -66,6 +66,4 @@ def _on_operands(node: Tensor, made: dict[int, Tensor]) -> Tensor:
     operands = [made[operand.uid] for operand in node.inputs]
     if all(new is old for new, old in zip(operands, node.inputs, strict=True)):
         return node
-    copied = make(node.definition, operands, node.attrs, name=node.name, weight=node.weight)
-    copied.where = node.where
-    return copied
+    return remade(node, operands, node.name)

@@ -49,6 +49,10 @@ def _read_parsed(
         from aneforge.frontends.coreml.pipeline import read_pipeline
 
         pipeline = model.pipeline if kind == "pipeline" else getattr(model, kind).pipeline
+        taken = {name for stage in pipeline.models for name in (*_dims_of(stage, dims), *_fixed_of(stage, fixed))}
+        unused = [name for name in (*dims, *fixed) if name not in taken]
+        if unused:
+            raise LoadError(f"{file.name}: no stage of the pipeline has an input for {unused[0]!r}; leave it out")
         return read_pipeline(
             file.name,
             pipeline,
