@@ -32,6 +32,9 @@ FORMATS = {
     "coreml": "coreml.mlpackage",
 }
 
+LEAST_SPREAD = 1e-6
+"""Parameters that vary less are placeholders for trained ones: zeros, and the 1e-10 of Segment Anything."""
+
 
 def declare_vision_ops() -> None:
     """torchvision registers shapes for ops that only its compiled part defines; without that part, define them."""
@@ -71,8 +74,20 @@ def settle(module: nn.Module) -> nn.Module:
                 mean.copy_(torch.randn(mean.shape, generator=drawn) * 0.1)
                 variance.copy_(torch.rand(variance.shape, generator=drawn) + 0.5)
         for parameter in module.parameters():
-            if parameter.ndim > 1 and float(parameter.std()) == 0:
+            if parameter.ndim > 1 and float(parameter.std()) < LEAST_SPREAD:
                 parameter.copy_(torch.randn(parameter.shape, generator=drawn) / math.sqrt(parameter[0].numel()))
+    return module.half().float().eval()
+
+
+def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> nn.Module:
+    """Batch norms with the statistics of this input, for networks whose drawn weights explode in half precision."""
+    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean of what was seen, which is one input
+        norm.train()
+    with torch.no_grad():
+        module(*inputs)
     return module.half().float().eval()
 
 
@@ -107,9 +122,11 @@ def write_all(name: str, folder: Path, wanted: tuple[str, ...] = tuple(FORMATS))
     for parameter in module.parameters():
         parameter.requires_grad_(False)
     inputs = tuple(x.half().float() if x.is_floating_point() else x for x in inputs)
+    halves = _in_half(module, inputs)
+    if halves and not all(part.isfinite().all() for part in halves):
+        halves = _in_half(normalise(module, inputs), inputs)
     with torch.no_grad():
         outputs = _flat(module(*inputs))
-    halves = _in_half(module, inputs)
     arrays = {f"input{number}": x.numpy() for number, x in enumerate(inputs)}
     arrays |= {f"output{number}": x.numpy() for number, x in enumerate(outputs)}
     arrays |= {f"half{number}": x.numpy() for number, x in enumerate(halves or ())}
