@@ -1,9 +1,11 @@
 # pyright: reportMissingImports=false
-"""Fit the constants of the cost model: ``python tools/fit_cost.py SILICON_FOLDER``; needs SciPy, as nothing else does.
+"""Fit the cost model: ``python tools/fit_cost.py FACTS SKETCHES``; needs SciPy, as nothing else does.
 
-Reads ``train.json``, fits one set of constants for each measured target and one that all share (least squares on the
-logarithm of the times, a soft loss against outliers, and a pull towards plausible starting values that decides where
-nothing was measured), validates by leaving parts out, and writes ``cost_fit.json``. Seal it afterwards with
+FACTS holds ``silicon/train.json``, ``second/latency.json`` (layers) and ``silicon/models_train.json`` (whole networks);
+SKETCHES the networks as ``bench/models.py`` builds them. One set of coefficients is fitted for all chips, and factors
+of its own for each measured chip (least squares on the logarithm of the times, a soft loss against outliers, and a pull
+towards plausible values that decides where nothing was measured). Then whole families of networks, sources and chips are
+left out in turn, and ``cost_fit.json`` is written with the intervals that those errors give. Seal it afterwards with
 ``python tools/import_facts.py --seal``.
 """
 
@@ -16,156 +18,114 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cost_starts import CHIP, ENGINES, EXTRAPOLATION, NEAREST, POWER, PUBLISHED, SHARED, STATED, TARGETS, TIES
+from cost_starts import COEFFICIENTS, GATES, OWN, POWER, STATED
 from scipy.optimize import least_squares
 
-from aneforge.cost.device import Constants
-from aneforge.cost.evaluate import NOT_FITTED, predict_with, read_rows
-from aneforge.cost.work import work_of_row
 from aneforge.targets import store
-from aneforge.targets.assumed import compile_fact
-from aneforge.targets.names import target as find_target
 
-DATA = Path(__file__).resolve().parent.parent / "aneforge" / "targets" / "data" / "cost_fit.json"
-TIE, SHARED_PULL = 0.3, 0.12
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+
+import cost_samples as samples  # noqa: E402
+from cost_samples import Sample, Timed  # noqa: E402
+
+DATA = ROOT / "aneforge" / "targets" / "data" / "cost_fit.json"
 STEP = 1e-5
 TELLS = 0.05  # a row tells a constant if one per cent of it moves the row's time by so much of one per cent
-FEW = 20  # rows below which a chip's spread is that of the chip it leans on, too
-
-FIRST = np.log(
-    [*(start[0][i] for start in CHIP.values() for i in range(len(TARGETS))), *(start for start, _ in SHARED.values())]
-)
-OWN = len(CHIP) * len(TARGETS)
-FIXED = {name: float(record["v"]) for name, record in STATED.items()}
-
-
-def place(name: str, target: str) -> int:
-    return list(CHIP).index(name) * len(TARGETS) + TARGETS.index(target)
-
-
-def constants(x: np.ndarray, target: str, attention: tuple[float, float] = (8.0, 160e3)) -> Constants:
-    values = np.exp(x)
-    chip = {name: float(values[place(name, target)]) for name in CHIP}
-    shared = {name: float(values[OWN + i]) for i, name in enumerate(SHARED)}
-    shared |= FIXED | {"attention_head": attention[0], "attention_macs": attention[1]}
-    winograd = bool(compile_fact(find_target(target), "winograd").value)
-    return Constants(chip, shared, ENGINES.get(target, 1), winograd)
-
-
-def _pull() -> np.ndarray:
-    """One row for each constant towards its start, and one for each constant of chips that lean on another."""
-    own = [strength for _, strength, _ in CHIP.values() for _ in TARGETS]
-    rows = [np.diag([*own, *(SHARED_PULL for _ in SHARED)])]
-    for one, other in TIES.items():
-        tied = np.zeros((len(CHIP), len(FIRST)))
-        for i, name in enumerate(CHIP):
-            tied[i, place(name, one)], tied[i, place(name, other)] = TIE, -TIE
-        rows.append(tied)
-    return np.vstack(rows)
+FEW = 20  # rows below which a chip's interval is that of all chips
+SOFT = 0.12
+WEIGHT = {"A": 1.0, "B": 0.8}  # of a network by the quality of its figure; a layer counts 1
 
 
 class Fit:
-    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
-        self.rows = [(row, work_of_row(row)) for row in rows]
-        self.measured = np.log([row["latency_us"] for row in rows])
-        self.owner = np.array([TARGETS.index(row["target"]) for row in rows], int)
+    """Times of some samples as a function of the logarithms of all coefficients and factors."""
 
-    def residuals(self, x: np.ndarray) -> np.ndarray:
-        known = {target: constants(x, target) for target in TARGETS}
-        return np.log([predict_with(row, work, known[row["target"]]) for row, work in self.rows]) - self.measured
+    def __init__(self, rows: Sequence[Sample], chips: Sequence[str]) -> None:
+        self.rows, self.chips = rows, list(chips)
+        self.timed = Timed(rows, self.chips)
+        self.measured = np.log([row.us for row in rows])
+        self.weight = np.array([WEIGHT.get(row.quality, 1.0) for row in rows])
+        self.owner = np.array([self.chips.index(row.chip) for row in rows], int)
+        starts = [start for start, _, _ in COEFFICIENTS.values()]
+        self.first = np.concatenate([np.log(starts), np.zeros(len(OWN) * len(self.chips))])
+        pulls = [pull for _, pull, _ in COEFFICIENTS.values()]
+        self.pull = np.concatenate([pulls, np.repeat(list(OWN.values()), len(self.chips))])
+
+    def constants(self, x: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """The coefficients, and for each constant the factor of every chip."""
+        values, count = np.exp(x), len(COEFFICIENTS)
+        own = values[count:].reshape(len(OWN), len(self.chips))
+        return dict(zip(COEFFICIENTS, values[:count].tolist(), strict=True)), dict(zip(OWN, own, strict=True))
+
+    def errors(self, x: np.ndarray) -> np.ndarray:
+        """The logarithm of predicted over measured."""
+        return np.log(self.timed.us(*self.constants(x))) - self.measured
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
-        """By differences. A row depends on one chip's constants, so one step serves all chips."""
-        base, found = self.residuals(x), np.zeros((len(self.rows), len(x)))
-        for i in range(len(CHIP)):
-            moved = x.copy()
-            moved[i * len(TARGETS) : (i + 1) * len(TARGETS)] += STEP
-            found[np.arange(len(base)), i * len(TARGETS) + self.owner] = (self.residuals(moved) - base) / STEP
-        for i in range(OWN, len(x)):
+        """By differences. A row depends on one chip's factors, so one step serves all chips."""
+        base, count, chips = self.errors(x), len(COEFFICIENTS), len(self.chips)
+        found = np.zeros((len(base), len(x)))
+        for i in range(count):
             moved = x.copy()
             moved[i] += STEP
-            found[:, i] = (self.residuals(moved) - base) / STEP
+            found[:, i] = (self.errors(moved) - base) / STEP
+        for i in range(len(OWN)):
+            place = count + i * chips
+            moved = x.copy()
+            moved[place : place + chips] += STEP
+            found[np.arange(len(base)), place + self.owner] = (self.errors(moved) - base) / STEP
         return found
 
-    def solved(self, start: np.ndarray, most: int) -> np.ndarray:
-        pull = _pull()
+    def solved(self, start: np.ndarray | None = None, kept: np.ndarray | None = None, most: int = 30) -> np.ndarray:
+        rows = np.ones(len(self.rows), bool) if kept is None else kept
 
         def cost(x: np.ndarray) -> np.ndarray:
-            return np.concatenate([self.residuals(x), pull @ (x - FIRST)])
+            return np.concatenate([(self.errors(x) * self.weight)[rows], self.pull * (x - self.first)])
 
         def slopes(x: np.ndarray) -> np.ndarray:
-            return np.vstack([self.slopes(x), pull])
+            return np.vstack([(self.slopes(x) * self.weight[:, None])[rows], np.diag(self.pull)])
 
         method: Any = slopes  # SciPy's stubs know only the names of its own
-        return least_squares(cost, start, method, loss="soft_l1", f_scale=0.12, max_nfev=most).x
+        first = self.first if start is None else start
+        return least_squares(cost, first, method, loss="soft_l1", f_scale=SOFT, max_nfev=most).x
+
+    def without(self, keys: Sequence[str], x: np.ndarray, of: np.ndarray) -> np.ndarray:
+        """The error of every row among ``of`` when all rows of its key are left out of the fit."""
+        owned, found = np.array(keys), np.full(len(self.rows), np.nan)
+        for key in sorted(set(owned[of])):
+            out = owned == key
+            found[out] = self.errors(self.solved(x, ~out, 6))[out]
+        return found
+
+    def without_chips(self, x: np.ndarray) -> np.ndarray:
+        """The error of every row when its chip is left out and takes its neighbour's factors."""
+        products, count = store.load("products")["products"], len(COEFFICIENTS)
+        found = np.full(len(self.rows), np.nan)
+        for number, chip in enumerate(self.chips):
+            out, like = self.owner == number, products[chip]["like"]
+            while like not in self.chips or like == chip:
+                like = products[like]["like"]
+            fitted = self.solved(x, ~out, 6)
+            own = fitted[count:].reshape(len(OWN), -1)  # a view: the neighbour's factors go to this chip
+            own[:, number] = own[:, self.chips.index(like)]
+            found[out] = self.errors(fitted)[out]
+        return found
 
     def informed(self, x: np.ndarray) -> np.ndarray:
         """How many rows tell each constant."""
         return (np.abs(self.slopes(x)) > TELLS).sum(axis=0)
 
 
-def is_fitted(row: dict[str, Any]) -> bool:
-    """Rows of the engine at speed. The native attention's are told by published figures of its own."""
-    return row["quality"] not in NOT_FITTED and not row["workload"].startswith("native sdpa")
-
-
-def left_out(rows: Sequence[dict[str, Any]], keys: Sequence[Any], start: np.ndarray, most: int = 8) -> np.ndarray:
-    """The residual of every row when all rows of its key are left out of the fit."""
-    found = np.zeros(len(rows))
-    for key in sorted(set(keys), key=str):
-        kept = [row for row, own in zip(rows, keys, strict=True) if own != key and is_fitted(row)]
-        out = [i for i, own in enumerate(keys) if own == key]
-        found[out] = Fit([rows[i] for i in out]).residuals(Fit(kept).solved(start, most))
-    return found
-
-
-def folds(rows: Sequence[dict[str, Any]]) -> list[int]:
-    return [sum(map(ord, row["id"])) % 5 for row in rows]
-
-
-def unseen(rows: Sequence[dict[str, Any]], start: np.ndarray, published: bool) -> np.ndarray:
-    """The residual of every row when its chip is left out of the fit and gets its neighbour's constants, with what is
-    published of the chip itself if so asked."""
-    found = np.zeros(len(rows))
-    for target, other in NEAREST.items():
-        x = Fit([row for row in rows if row["target"] != target and is_fitted(row)]).solved(start, 8)
-        lent, own = constants(x, other), PUBLISHED.get(target, {}) if published else {}
-        chip = {**lent.chip, **{name: each["v"] for name, each in own.items()}}
-        known = Constants(chip, lent.shared, ENGINES.get(target, 1), constants(x, target).winograd)
-        for i, row in enumerate(rows):
-            if row["target"] == target:
-                found[i] = np.log(predict_with(row, work_of_row(row), known) / row["latency_us"])
-    return found
-
-
-def native_attention(known: Constants) -> tuple[float, float]:
-    """Microseconds for a head, and multiply-adds per microsecond: a line through the published native calls."""
-    left, right = [], []
-    for name, record in store.load("cost_model")["m5pro_fits"]["bridge"].items():
-        if not name.startswith("sdpa"):
-            continue
-        heads, places, width = (int(word.split("=")[1]) for word in name.split()[1:])
-        size = 2.0 * heads * places * width
-        call = known.chip["host_call"] + 3 * size / known.chip["host_in"] + size / known.chip["host_out"]
-        left.append([1.0, 2.0 * places * places * width])
-        right.append((record["min_us"] - call) / heads)
-    head, slope = np.linalg.lstsq(np.array(left), np.array(right), rcond=None)[0]
-    return float(head), float(1 / slope)
-
-
-def watts(rows: Sequence[dict[str, Any]], target: str) -> dict[str, Any] | None:
-    """The most that the engine of a chip was seen to take."""
+def watts(rows: Sequence[Sample], target: str) -> dict[str, Any] | None:
+    """The most that the engine of a target was seen to take."""
     if target in POWER:
         return POWER[target]
-    most = max(
-        (row for row in rows if row["target"] == target and row.get("ane_w")),
-        key=lambda row: row["ane_w"],
-        default=None,
-    )
-    if most is None:
+    told = [row for row in rows if row.target == target and row.watts]
+    if not told:
         return None
-    note = f"the most of {target}'s rows: {most['workload']}, {most['chip']}"
-    return {"v": round(most["ane_w"], 1), "src": ["silicon"], "conf": "measured", "note": note}
+    most = max(told, key=lambda row: row.watts)
+    note = f"the most of {target}'s rows: {most.name}, {most.chip}"
+    return {"v": round(most.watts, 1), "src": ["silicon"], "conf": "measured", "note": note}
 
 
 def spread(errors: np.ndarray) -> list[float]:
@@ -173,89 +133,103 @@ def spread(errors: np.ndarray) -> list[float]:
     return [round(float(each), 3) for each in np.quantile(np.exp(-errors), (0.1, 0.9))]
 
 
-def written(rows: Sequence[dict[str, Any]], x: np.ndarray, parts: dict[str, np.ndarray]) -> dict[str, Any]:
-    fitted = [row for row in rows if is_fitted(row)]
-    informed = Fit(fitted).informed(x)
-    head, rate = native_attention(constants(x, "h17s"))
-    native = {
-        "src": ["AF.costjson"],
-        "conf": "inferred",
-        "note": "a line through four native attention calls of an M5 Pro",
-    }
-    owners = np.array([row["target"] for row in rows])
+def native_attention(fit: Fit, x: np.ndarray) -> tuple[float, float]:
+    """Microseconds for a head, and multiply-adds per microsecond: a line through the published native calls."""
+    chip = fit.timed.chip_constants(*fit.constants(x), "M5 Pro")
+    left, right = [], []
+    for name, record in store.load("cost_model")["m5pro_fits"]["bridge"].items():
+        if not name.startswith("sdpa"):
+            continue
+        heads, places, width = (int(word.split("=")[1]) for word in name.split()[1:])
+        size = 2.0 * heads * places * width
+        call = chip["host_call"] + 3 * size / chip["host_in"] + size / chip["host_out"]
+        left.append([1.0, 2.0 * places * places * width])
+        right.append((record["min_us"] - call) / heads)
+    head, slope = np.linalg.lstsq(np.array(left), np.array(right), rcond=None)[0]
+    return float(head), float(1 / slope)
 
-    def chip(target: str) -> dict[str, Any]:
-        own = [row for row in fitted if row["target"] == target]
-        leaning = [target, TIES[target]] if len(own) < FEW and target in TIES else [target]
+
+def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[str, Any]:
+    rows, count = fit.rows, len(COEFFICIENTS)
+    shared, own = fit.constants(x)
+    informed = fit.informed(x)
+    head, rate = native_attention(fit, x)
+    native = {"src": ["AF.costjson"], "conf": "inferred", "note": "a line through four native calls of an M5 Pro"}
+    families, sources = left_out["families"], left_out["sources"]
+    errors = np.where(np.isnan(families), sources, families)
+
+    def chip(number: int, name: str) -> dict[str, Any]:
+        mine = fit.owner == number
+        told = informed[count:].reshape(len(OWN), -1)[:, number]
         return {
-            "constants": {name: _plain(each) for name, each in constants(x, target).chip.items()},
-            "informed": {name: int(informed[place(name, target)]) for name in CHIP},
-            "engines": ENGINES.get(target, 1),
-            "rows": len(own),
-            "spread": spread(parts["five folds"][np.isin(owners, leaning)]),
-            "sources": sorted({row["source"] for row in own}),
+            "own": {key: _plain(own[key][number]) for key in OWN},
+            "informed": {key: int(told[i]) for i, key in enumerate(OWN)},
+            "rows": int(mine.sum()),
+            "networks": int(sum(row.network for row, is_mine in zip(rows, mine, strict=True) if is_mine)),
+            "spread": spread(errors[mine] if mine.sum() >= FEW else errors),
+            "sources": sorted({row.source for row, is_mine in zip(rows, mine, strict=True) if is_mine}),
         }
 
     return {
         "meta": {
             "title": "Constants of the cost model",
-            "note": "fitted by tools/fit_cost.py to the public measurements of silicon/train.json",
+            "note": "fitted by tools/fit_cost.py to the public measurements of layers and of whole networks",
             "units": "calls and layer in us; rates per us: bytes, multiply-adds, elements; factors are plain",
-            "rows": len(fitted),
+            "rows": len(rows),
         },
         "evidence": [],
-        "starts": {name: why for name, (*_, why) in (*CHIP.items(), *SHARED.items())},
-        "spread": {"extrapolated": spread(parts["chips"])},
+        "starts": {name: why for name, (*_, why) in COEFFICIENTS.items()},
+        "spread": {"extrapolated": spread(left_out["chips"])},
         "shared": {
-            "constants": {name: _plain(np.exp(x[OWN + i])) for i, name in enumerate(SHARED)},
-            "informed": {name: int(informed[OWN + i]) for i, name in enumerate(SHARED)},
+            "constants": {name: _plain(value) for name, value in shared.items()},
+            "informed": {name: int(informed[i]) for i, name in enumerate(COEFFICIENTS)},
         },
         "stated": {
             **STATED,
             "attention_head": {"v": _plain(head), **native},
             "attention_macs": {"v": _plain(rate), **native},
         },
-        "power": {target: record for target in TARGETS if (record := watts(rows, target))},
-        "chips": {target: chip(target) for target in TARGETS},
-        "extrapolation": EXTRAPOLATION,
-    }  # fmt: skip
+        "gates": GATES,
+        "power": {target: found for target in sorted({row.target for row in rows}) if (found := watts(rows, target))},
+        "chips": {name: chip(number, name) for number, name in enumerate(fit.chips)},
+    }
 
 
-def validated(rows: Sequence[dict[str, Any]], x: np.ndarray) -> dict[str, np.ndarray]:
+def validated(fit: Fit, x: np.ndarray) -> dict[str, np.ndarray]:
     """Errors of rows that the fit did not see, by what was left out."""
+    network = np.array([row.network for row in fit.rows])
     ways: dict[str, Callable[[], np.ndarray]] = {
-        "five folds": lambda: left_out(rows, folds(rows), x),
-        "sources": lambda: left_out(rows, [row["source"] for row in rows], x),
-        "chips": lambda: unseen(rows, x, published=True),
-        "chips, nothing published": lambda: unseen(rows, x, published=False),
+        "families": lambda: fit.without([row.family for row in fit.rows], x, network),
+        "sources": lambda: fit.without([row.source for row in fit.rows], x, np.ones(len(network), bool)),
+        "chips": lambda: fit.without_chips(x),
     }
     found = {}
     for way, errors in ways.items():
         found[way] = errors()
-        print(f"{way} left out: {told(found[way])}", file=sys.stderr)
+        for kind, mine in (("layers", ~network), ("networks", network)):
+            known = found[way][mine & ~np.isnan(found[way])]
+            if len(known):
+                print(f"{way} left out, {kind}: {told(known)}", file=sys.stderr)
     return found
 
 
 def told(errors: np.ndarray) -> str:
     sizes = 100 * np.abs(np.expm1(errors))
-    return (
-        f"median {np.median(sizes):.1f} %, mean {sizes.mean():.1f} %, 90th percentile {np.quantile(sizes, 0.9):.1f} %"
-    )
-
-
-def measured_rows(folder: Path) -> list[dict[str, Any]]:
-    return [row for row in read_rows(folder / "train.json") if row["quality"] not in NOT_FITTED]
+    return f"median {np.median(sizes):.1f} %, typically a factor of {np.exp(np.abs(errors).mean()):.3f}"
 
 
 def main() -> int:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
-    if folder is None or not (folder / "train.json").is_file():
-        print("say: python tools/fit_cost.py FOLDER, the one that holds train.json", file=sys.stderr)
+    if len(sys.argv) != 3 or not (Path(sys.argv[1]) / "silicon" / "train.json").is_file():
+        print("say: python tools/fit_cost.py FACTS SKETCHES, FACTS with silicon/train.json in it", file=sys.stderr)
         return 2
-    rows = measured_rows(folder)
-    x = Fit([row for row in rows if is_fitted(row)]).solved(FIRST, 30)
-    print(f"fitted: {told(Fit(rows).residuals(x))}", file=sys.stderr)
-    DATA.write_text(_lines(written(rows, x, validated(rows, x))), encoding="utf-8")
+    facts, sketches = Path(sys.argv[1]), Path(sys.argv[2])
+    rows = [*samples.layers(facts), *(each for each in samples.networks(facts, sketches) if each.fitted)]
+    fit = Fit(rows, [name for name in store.load("products")["products"] if any(row.chip == name for row in rows)])
+    x = fit.solved()
+    print(f"fitted to {len(rows)} rows: {told(fit.errors(x))}", file=sys.stderr)
+    left_out = validated(fit, x)
+    samples.write_errors(sketches / "left_out.json", rows, left_out)
+    DATA.write_text(_lines(written(fit, x, left_out)), encoding="utf-8")
     return 0
 
 
@@ -267,12 +241,9 @@ def _lines(document: dict[str, Any]) -> str:
     """One record on one line, as the other data files are."""
     parts = []
     for key, value in document.items():
-        if key in ("chips", "power", "stated"):
+        if key in ("chips", "power", "stated", "gates"):
             inner = ",\n".join(f'"{name}":{json.dumps(each, separators=(",", ":"))}' for name, each in value.items())
             parts.append(f'"{key}":{{\n{inner}}}')
-        elif isinstance(value, list) and value:
-            inner = ",\n".join(json.dumps(each, separators=(",", ":")) for each in value)
-            parts.append(f'"{key}":[\n{inner}]')
         else:
             parts.append(f'"{key}":{json.dumps(value, separators=(",", ":"))}')
     return "{" + ",\n".join(parts) + "}\n"

@@ -1,38 +1,43 @@
-"""Which constants a target's times are made of: its own where it was measured, else another's by a stated rule."""
+"""Which constants a chip's times are made of: coefficients that all chips share, what is published of the chip, and its
+own measured factors or those of a named neighbour."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from aneforge.cost.device import Constants
+from aneforge.cost.laws import Physique, constants_by_law
+from aneforge.cost.rates import Constants
 from aneforge.errors import AneforgeError
 from aneforge.targets import store
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
-from aneforge.targets.names import target as find_target
+from aneforge.targets.names import resolve
 
-__all__ = ["Basis", "basis_of"]
+__all__ = ["Basis", "basis_of", "physique_of", "traits_of"]
 
 _SOURCE = ("silicon",)  # the public measurements that the fit reads
 
 
 @dataclass(frozen=True)
 class Basis:
-    """The constants of one target and where they come from."""
+    """The constants of one chip and where they come from."""
 
+    chip: str
+    """The product that the times are those of."""
     target: Target
     constants: Constants
     measured: bool
-    """Rows of this very target are among those that were fitted."""
+    """Rows of this very product are among those that were fitted."""
     taken_from: str
+    """Whose measured factors these are: its own, or a neighbour's."""
     rule: str
     rows: int
     spread: tuple[float, float]
-    """Measured over predicted, its 10th and 90th percentile in validation."""
+    """Measured over predicted, its 10th and 90th percentile among what was left out of the fit."""
     evidence: Mapping[str, Fact[float]]
     """Where each constant comes from, by name: the chip's own and the shared ones."""
     watts: Fact[Any]
@@ -40,6 +45,7 @@ class Basis:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "chip": self.chip,
             "target": self.target.name,
             "measured": self.measured,
             "taken_from": self.taken_from,
@@ -52,66 +58,108 @@ class Basis:
 
 
 def basis_of(chip: str | Target) -> Basis:
-    """The basis of a chip's estimates, by any of its names."""
-    target = chip if isinstance(chip, Target) else find_target(chip)
-    return _basis(target.name)
+    """The basis of a chip's estimates, by any of its names.
+
+    A compiler target that several products carry stands for the one with most measurements: h13 is an A14 Bionic here,
+    and an M1 only by that name.
+    """
+    if isinstance(chip, Target):
+        return _basis(chip.name, None)
+    found = resolve(chip)
+    return _basis(found.target.name, found.name if found.kind == "product" else None)
 
 
 @cache
-def _basis(name: str) -> Basis:
-    document, target = store.load("cost_fit"), find_target(name)
-    own = name in document["chips"]
-    rule: dict[str, Any] = {"from": name, "rule": "fitted to its own measurements"}
-    if not own:
-        rule = _rule(document, target)
-    source = document["chips"][rule["from"]]
-    chip = {key: _fitted(document, rule["from"], key) for key in source["constants"]}
-    for key, other in rule.get("taken", {}).items():
-        chip[key] = _fitted(document, other, key)
-    if own:
-        chip = {key: replace(fact, taken_from=None) for key, fact in chip.items()}
-    chip |= {key: _scaled(chip[key], factor) for key, factor in rule.get("scaled", {}).items()}
-    chip |= {key: _stated(document, key, row) for key, row in rule.get("constants", {}).items()}
-    shared = {key: _fitted(document, None, key) for key in document["shared"]["constants"]}
-    shared |= {key: _stated(document, key, row) for key, row in document["stated"].items()}
+def _basis(target_name: str, product: str | None) -> Basis:
+    document, target = store.load("cost_fit"), resolve(f"compiler:{target_name}").target
+    name, share = (product, 1.0) if product else _representative(target)
+    source = _measured_like(name)
+    record, own = document["chips"][source], source == name and share == 1.0
+    physique = physique_of(name, share)
+    shared = {key: value for key, value in document["shared"]["constants"].items()}
+    chip = constants_by_law(shared, physique, record["own"])
+    stated = {key: _stated(document, key, row) for key, row in document["stated"].items()}
     known = Constants(
-        {key: fact.value for key, fact in chip.items()},
-        {key: fact.value for key, fact in shared.items()},
-        int(source["engines"]) if own else 1,
-        bool(compile_fact(target, "winograd").value),
+        {key: float(value) for key, value in chip.items()},
+        {**shared, **{key: each.value for key, each in stated.items()}},
+        **traits_of(target, name),
     )
-    spread = tuple(source["spread"]) if own else tuple(document["spread"]["extrapolated"])
-    rows = source["rows"] if own else 0
-    watts = fact(document["power"].get(name, {}), document["evidence"], about=f"watts of {name}'s engine")
-    low, high = spread
-    return Basis(target, known, own, rule["from"], rule["rule"], rows, (low, high), {**chip, **shared}, watts)
+    evidence = {
+        **{key: _by_law(document, key, value, name, source) for key, value in known.chip.items()},
+        **{key: _shared(document, key) for key in shared},
+        **stated,
+    }
+    spread = record["spread"] if own else document["spread"]["extrapolated"]
+    watts = fact(document["power"].get(target.name, {}), document["evidence"], about=f"watts of {target.name}'s engine")
+    rows = record["rows"] if own else 0
+    rule = _rule(name, source, share, rows)
+    return Basis(name, target, known, own, source, rule, rows, (spread[0], spread[1]), evidence, watts)
 
 
-def _fitted(document: dict[str, Any], owner: str | None, key: str) -> Fact[float]:
-    """A constant of the fit: how many rows determine it; without any it is the value that the fit started from."""
-    record = document["chips"][owner] if owner else document["shared"]
-    informed, about = record["informed"][key], f"{key} of {owner or 'all chips'}"
-    value, start = record["constants"][key], document["starts"][key]
+def physique_of(product: str, share: float = 1.0) -> Physique:
+    """What is published of a product's engine and memory; ``share`` of it for an engine of fewer cores."""
+    record = store.load("products")["products"][product]
+    macs, memory = record["tops"] * 1e6 / 2, record["memory"] * 1e3
+    return Physique(macs * share, memory * share, record["class"] == "phone", record["year"])
+
+
+def traits_of(target: Target, product: str) -> dict[str, Any]:
+    """What an engine can do that the times depend on."""
+    gates = store.load("cost_fit")["gates"]
+    can = {name: target.td_generation in gate["generations"] for name, gate in gates.items()}
+    engines = int(store.load("products")["products"][product].get("engines", 1))
+    return {"engines": engines, "winograd": bool(compile_fact(target, "winograd").value), **can}
+
+
+def _representative(target: Target) -> tuple[str, float]:
+    """The product that a compiler target stands for, and the share of its engine."""
+    chips = store.load("cost_fit")["chips"]
+    if target.chips:
+        return max(target.chips, key=lambda name: chips[name]["rows"] if name in chips else 0), 1.0
+    stand_in = store.load("products")["stand_ins"].get(target.name)
+    if stand_in is None:
+        raise AneforgeError(
+            f"{target.name}: nobody measured this chip, and nothing is published of its speed. Choose another chip."
+        )
+    return stand_in["product"], stand_in.get("share", 1.0)
+
+
+def _measured_like(product: str) -> str:
+    """The product itself where it was measured, else the first neighbour that was."""
+    chips, products = store.load("cost_fit")["chips"], store.load("products")["products"]
+    while product not in chips:
+        product = products[product]["like"]
+    return product
+
+
+def _rule(product: str, source: str, share: float, rows: int) -> str:
+    record = store.load("products")["products"][product]
+    published = f"{record['tops']:g} TOPS and {record['memory']:g} GB/s of memory"
+    if share != 1.0:
+        return f"an engine of one core, {share:g} of the {product}'s (U59): {published} by the common laws"
+    if rows:
+        return f"{product}: {published} by the common laws, and factors fitted to its {rows} measurements"
+    return f"{product}: {published} by the common laws, with the measured factors of the {source}"
+
+
+def _by_law(document: dict[str, Any], key: str, value: float, product: str, source: str) -> Fact[float]:
+    record = document["chips"][source]
+    informed = record["informed"].get(key, 0)
+    note = "by the common law from what is published of the chip"
+    if informed:
+        whose = "its own" if source == product else f"the {source}'s"
+        note = f"{note}, with {whose} factor {record['own'].get(key, 1.0):.2f} from {informed} measurements"
+    return Fact(value, _SOURCE, "inferred", f"{key} of {product}", note, taken_from=None if source == product else source)
+
+
+def _shared(document: dict[str, Any], key: str) -> Fact[float]:
+    informed, value = document["shared"]["informed"][key], document["shared"]["constants"][key]
     if not informed:
-        return Fact(value, (), "inferred", about, f"no measurement determines it: {start}", taken_from=owner)
-    return Fact(value, _SOURCE, "inferred", about, f"fitted to {informed} measurements", taken_from=owner)
-
-
-def _scaled(lent: Fact[float], factor: dict[str, Any]) -> Fact[float]:
-    value, source = lent.value * factor["v"], (*lent.source, *factor["src"])
-    return replace(lent, value=value, source=source, note=f"times {factor['v']} {factor['note']}")
+        start = document["starts"][key]
+        return Fact(value, (), "inferred", f"{key} of all chips", f"no measurement determines it: {start}")
+    return Fact(value, _SOURCE, "inferred", f"{key} of all chips", f"fitted to {informed} measurements")
 
 
 def _stated(document: dict[str, Any], key: str, record: dict[str, Any]) -> Fact[float]:
     """A constant that is published, or follows from what is."""
     return fact(record, document["evidence"], about=key)
-
-
-def _rule(document: dict[str, Any], target: Target) -> dict[str, Any]:
-    """The first rule of the data for a target: by name, or by descriptor generation."""
-    for rule in document["extrapolation"]:
-        if target.name in rule.get("targets", ()) or target.td_generation in rule.get("generations", ()):
-            return rule
-    raise AneforgeError(
-        f"{target.name}: this chip was never measured, and no rule says whose constants to take. Choose another chip."
-    )

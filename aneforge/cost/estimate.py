@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from aneforge.arguments import chip_of
-from aneforge.compiler.program import Program, ProgramLayer
+from aneforge.compiler.program import Program
+from aneforge.cost.calls import SCOPES, Ports, call_us
+from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.device import SCOPES, Ports, Roof, Setting, call_us, layer_us
-from aneforge.cost.program import is_resident, work_of_layer, work_of_program
-from aneforge.cost.work import Work
+from aneforge.cost.layers import Surroundings, times_of
+from aneforge.cost.program import is_resident, work_of_program
+from aneforge.cost.rates import Roof
 from aneforge.errors import ArgumentError
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
@@ -171,14 +175,13 @@ def check_scope(scope: str) -> None:
         raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
 
 
-def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
+def estimate_program(program: Program, scope: str = DEFAULT_SCOPE, chip: str | None = None) -> Estimate:
+    """``chip`` names the product where several carry the program's target."""
     check_scope(scope)
-    basis = basis_of(program.target)
-    works = work_of_program(program)
-    alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
-    layers = _side_by_side(alone, program.steps)
+    basis = basis_of(chip or program.target)
+    layers = _side_by_side(_layers(program, basis), program.steps)
     calls = max(1, len(program.segments))
-    us = call_us(scope, [layer.us for layer in layers], _ports(program), basis.constants, calls)
+    us = float(call_us(scope, sum(layer.us for layer in layers), _ports(program), basis.constants, calls))
     low, high = basis.spread
     return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
 
@@ -187,9 +190,16 @@ def _ports(program: Program) -> Ports:
     return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
 
 
-def _layer(layer: ProgramLayer, work: Work, program: Program, basis: Basis) -> LayerEstimate:
-    time = layer_us(work, basis.constants, Setting(resident=is_resident(layer, program)))
-    return LayerEstimate(layer.number, layer.op, layer.sources, time.us, time.bound, work.flops, work.traffic)
+def _layers(program: Program, basis: Basis) -> list[LayerEstimate]:
+    """Every layer alone."""
+    works = work_of_program(program)
+    resident = np.array([is_resident(layer, program) for layer in program.layers], bool)
+    times = times_of(columns_of(works), basis.constants, Surroundings(resident))
+    bounds, us = times.bounds(), times.us.tolist()
+    return [
+        LayerEstimate(layer.number, layer.op, layer.sources, us[place], bounds[place], work.flops, work.traffic)
+        for place, (layer, work) in enumerate(zip(program.layers, works, strict=True))
+    ]
 
 
 def _side_by_side(layers: Sequence[LayerEstimate], steps: Sequence[Sequence[int]]) -> tuple[LayerEstimate, ...]:
@@ -208,24 +218,7 @@ class DispatchFloorWarning(UserWarning):
 
 
 def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
-    """A warning where nearly all of a call would be the starting of it; whether there was one.
-
-    The answer is that of :func:`estimate` and cheaper: layers are timed, at least and at most, until they are worth a
-    call, and a whole estimate is made only where that leaves the question open.
-    """
-    basis = basis_of(program.target)
-    fixed = call_us(DEFAULT_SCOPE, [], _ports(program), basis.constants, max(1, len(program.segments)))
-    enough = 2 * _FLOOR * fixed / (1 - _FLOOR)  # twice, since a layer may hide behind another
-    stored = {weight.key: weight for weight in program.weights}
-    least = most = 0.0
-    for layer in program.layers:
-        work = work_of_layer(layer, stored)
-        least += layer_us(work, basis.constants, Setting(resident=True)).us
-        if least > enough:
-            return False
-        most += layer_us(work, basis.constants, Setting(resident=False)).us
-    if most < _FLOOR * (fixed + most):
-        return warn_if_at_floor(program, most, fixed + most, stacklevel + 1)
+    """A warning where nearly all of a call would be the starting of it; whether there was one."""
     whole = estimate_program(program)
     return warn_if_at_floor(program, whole.engine_us, whole.us, stacklevel + 1)
 
@@ -245,4 +238,4 @@ def warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: 
 
 def estimate_provenance(target: str | int | Target) -> dict[str, Any]:
     """What a target's estimates rest on: each constant with its evidence, whose they are and by which rule."""
-    return basis_of(chip_of(target)).to_json()
+    return basis_of(target if isinstance(target, str) else chip_of(target)).to_json()

@@ -10,12 +10,28 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.device import SCOPES, Constants, Ports, Setting, call_us, layer_us, short_rows
+from aneforge.cost.calls import SCOPES, Ports, call_us, short_rows
+from aneforge.cost.columns import columns_of
+from aneforge.cost.layers import Surroundings, times_of
 from aneforge.cost.work import RowError, Work, work_of_row
+from aneforge.targets import store
 from aneforge.errors import AneforgeError
 
-__all__ = ["NOT_FITTED", "Figures", "by", "equal_flop_pairs", "figures", "predict", "predict_with", "read_rows"]
+__all__ = [
+    "NOT_FITTED",
+    "Figures",
+    "by",
+    "equal_flop_pairs",
+    "figures",
+    "ports_of",
+    "predict",
+    "read_rows",
+    "scope_of",
+    "surroundings_of",
+]
 
 NOT_FITTED = frozenset(
     ("host_limited", "slow_stream", "cold_clock", "host_mixed", "noisy", "cpu_tail", "cpu_fallback?")
@@ -27,27 +43,47 @@ _APART = 1.1
 def predict(row: Mapping[str, Any]) -> float:
     """Microseconds for a row: a function of chip, layers, encodings, inputs, outputs and scope, and of nothing that
     was measured. An application's loop (scope ``app``) is taken as a host call."""
-    return predict_with(row, work_of_row(row), _basis(row).constants)
+    return _predicted(row, work_of_row(row), _basis(row))
 
 
 def _basis(row: Mapping[str, Any]) -> Basis:
-    name = row.get("target") or row.get("chip")
+    chip, target = row.get("chip"), row.get("target")
+    if isinstance(chip, str) and chip in store.load("products")["products"]:
+        return basis_of(chip)
+    name = target or chip
     if not isinstance(name, str):
-        raise RowError("row: it needs its target (h17s) or its chip (M5 Pro).")
+        raise RowError("row: it needs its chip (M5 Pro) or its target (h17s).")
     return basis_of(name)
 
 
-def predict_with(row: Mapping[str, Any], layers: Sequence[Work], known: Constants) -> float:
+def _predicted(row: Mapping[str, Any], layers: Sequence[Work], basis: Basis) -> float:
+    scope = scope_of(row)
+    times = times_of(columns_of(layers), basis.constants, surroundings_of(row, layers, scope))
+    return float(call_us(scope, times.us.sum(), ports_of(row), basis.constants, int(row.get("dispatches") or 1)))
+
+
+def scope_of(row: Mapping[str, Any]) -> str:
+    """What a row's time covers; the schema tells Core AI's calls by their runtime."""
     scope = row.get("scope", "host_call")
-    scope = "host_call" if scope == "app" else scope
+    if scope == "app":
+        return "host_call"
+    if scope == "coreml_call" and "Core AI" in str((row.get("host") or {}).get("runtime", "")):
+        return "coreai_call"
     if scope not in SCOPES:
         raise RowError(f"scope: {scope!r} is not a scope; choose one: {', '.join(SCOPES)}, app.")
-    engines, marginal = row.get("engines_used"), scope == "slope"
-    inside = scope == "host_call"  # a call's own copies hide the way of single planar ops
-    times = [layer_us(work, known, Setting(engines, inside and not work.macs, marginal)).us for work in layers]
+    return scope
+
+
+def surroundings_of(row: Mapping[str, Any], layers: Sequence[Work], scope: str) -> Surroundings:
+    """A call's own copies hide the way of single planar ops."""
+    resident = np.array([scope == "host_call" and not work.macs for work in layers], bool)
+    return Surroundings(resident, np.array(scope == "slope"), np.array(int(row.get("engines_used") or 0)))
+
+
+def ports_of(row: Mapping[str, Any]) -> Ports:
     read, written = (_bytes(row, key, side) for key, side in (("in_bytes", "inputs"), ("out_bytes", "outputs")))
-    rows = short_rows(shape for side in ("inputs", "outputs") for shape in row.get(side) or () if shape)
-    return call_us(scope, times, Ports(read, written, *rows), known, int(row.get("dispatches") or 1))
+    shapes = (shape for side in ("inputs", "outputs") for shape in row.get(side) or () if shape)
+    return Ports(read, written, *short_rows(shapes))
 
 
 def _bytes(row: Mapping[str, Any], key: str, side: str) -> float:

@@ -8,11 +8,12 @@ from math import prod
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.program import Program, ProgramLayer, ProgramWeight
-from aneforge.cost.work import Work
+from aneforge.cost.work import Work, in_lines
 
 __all__ = ["is_resident", "work_of_layer", "work_of_program"]
 
-_NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "layer_norm", "l2norm_pool": "l2_norm"}
+_NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "group_norm", "l2norm_pool": "l2_norm"}
+_WIDTH = 4
 _COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes
 _FORMS = {"int8": "int8", "int4": "int8", "blockwise": "int8", "sparse": "sparse"}
 _CODES = ("si8", "ui8")
@@ -98,7 +99,7 @@ def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
         bytes_out=2.0 * prod(op.shape),
         contraction=inner * prod(area),
         channels=(inner, outputs),
-        grouped=groups > 1,
+        groups=groups,
         positions=positions,
         kernel=(int(area[0]), int(area[1])),
         unit_steps=steps,
@@ -142,8 +143,12 @@ def _planar(op: Op) -> Work:
     computed = [operand for operand in op.operands if operand.kind != "const_in"]
     elements = max((prod(operand.shape) for operand in computed), default=prod(op.shape))
     kind = _NORMS.get(op.kind, op.kind)
-    if op.is_a(Trait.REDUCTION):
+    if op.kind == "layer_norm" and tuple(op.attrs.get("axes", ())) != (_WIDTH,):
+        kind = "group_norm"  # over channels or maps, which the engine sums as it goes; along the width it turns them
+    elif op.is_a(Trait.REDUCTION):
         kind = "reduce_sum"
+    elif op.kind == "reshape":
+        kind = "reshape"
     elif op.is_a(Trait.VIEW) or op.kind in _COPIES:
         kind = "concat"
     elif op.attrs.get("type") == "TopK":
@@ -154,6 +159,7 @@ def _planar(op: Op) -> Work:
         kind,
         bytes_in=2.0 * sum(prod(operand.shape) for operand in computed),
         bytes_out=2.0 * prod(op.shape),
+        lines=sum(in_lines(operand.shape) for operand in computed) + in_lines(op.shape),
         elements=elements,
         rows=max(1, elements // op.shape[4]),
         operands=max(1, len(computed)),

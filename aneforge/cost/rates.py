@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Constants", "Roof"]
 
@@ -27,12 +28,19 @@ class Roof:
 
 @dataclass(frozen=True)
 class Constants:
-    """One chip, and what all chips share. Rates are per microsecond: bytes, multiply-adds, elements."""
+    """One chip, and what all chips share. Rates are per microsecond: bytes, multiply-adds, elements.
 
-    chip: Mapping[str, float]
-    shared: Mapping[str, float]
-    engines: int = 1
-    winograd: bool = False
+    The fit times layers of many chips at once: then a constant of the chip is an array, one number for each layer.
+    """
+
+    chip: Mapping[str, Any]
+    shared: Mapping[str, Any]
+    engines: Any = 1
+    winograd: Any = False
+    skips_zeros: Any = False
+    """Exact zeros in plain weights are skipped (C54)."""
+    narrow_kernels: Any = False
+    """int8 weights take one byte in the kernel memory too (C59)."""
 
     @property
     def roof(self) -> Roof:

@@ -9,14 +9,19 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["CONTRACTIONS", "FREE", "NORMS", "RowError", "Work", "work_of_row"]
+__all__ = ["CONTRACTIONS", "FREE", "RowError", "Work", "in_lines", "work_of_row"]
 
 CONTRACTIONS = ("conv", "linear", "bmm")
 FREE = ("view", "absorbed")  # nothing to do, or done on the way out of another layer
-NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
-_PALETTES = {"int4lut": 4, "lut2": 2, "lut3": 3, "lut4": 4, "lut6": 6}
-_BYTES = {"fp16": 2.0, "int8": 1.0, "w8a8": 1.0, **{name: bits / 8 for name, bits in _PALETTES.items()}}
-_FORMS = {"int8": "int8", **dict.fromkeys(_PALETTES, "palette")}
+_PALETTES = {
+    "int4lut": 4, "int4": 4, "a8w4": 4, "lut1": 1, "lut2": 2, "lut3": 3, "lut4": 4, "lut4s": 4, "lut6": 6, "lut8": 8,
+    "fp16lut4": 4, "vq2x64": 3, "vq4x64": 1.5, "vq8x16": 0.5,
+}  # fmt: skip
+"""Bits for each weight; a table of vectors has one code for several of them."""
+_BYTES = {"fp16": 2.0, "int8": 1.0, "w8a8": 1.0, "fp8": 1.0, **{name: bits / 8 for name, bits in _PALETTES.items()}}
+_FORMS = {"int8": "int8", "fp8": "int8", "w8a8": "int8", **dict.fromkeys(_PALETTES, "palette")}
+_INTEGERS = ("w8a8", "a8w4")
+_LINE = 32  # fp16 numbers in a line of 64 bytes
 _ANY, _MANY = (16, 16), 4096  # channels and places that no granularity meets
 _KEPT_ZEROS = 0.63  # of a sparse weight whose share of zeros a row does not say: the one that sources used (G07)
 
@@ -44,11 +49,13 @@ class Work:
     """int8 on both sides."""
     bytes_in: float = 0.0
     bytes_out: float = 0.0
+    lines: float = 0.0
+    """Bytes in and out where every row takes whole lines of 64 bytes: what a copy moves."""
     contraction: int = 1
     channels: tuple[int, int] = (1, 1)
     """Of the input (within a group) and of the output."""
-    grouped: bool = False
-    """An output sees some of the input's channels only."""
+    groups: int = 1
+    """An output sees one group of the input's channels only."""
     positions: int = 1
     """Places of the output that share the weights."""
     kernel: tuple[int, int] = (1, 1)
@@ -68,6 +75,12 @@ class Work:
     def traffic(self) -> float:
         """Bytes that pass the engine once: weights as they are stored, activations in and out."""
         return self.weight_bytes + self.bytes_in + self.bytes_out
+
+
+def in_lines(shape: Sequence[int]) -> float:
+    """Bytes of an fp16 tensor whose rows take whole lines of 64 bytes. Rows of one number lie side by side."""
+    extents = [extent for extent in shape if extent > 1] or [1]
+    return 2.0 * prod(extents[:-1]) * (-(-extents[-1] // _LINE) * _LINE)
 
 
 def work_of_row(row: Mapping[str, Any]) -> list[Work]:
@@ -124,7 +137,7 @@ def _stored(layer: Mapping[str, Any], row: Mapping[str, Any], count: int) -> dic
         "shared": bool(layer.get("shared")),
         "form": "sparse" if sparse else _FORMS.get(encoding, "fp16"),
         "zeros": float(layer.get("sparsity") or 0.0),
-        "integers": encoding == "w8a8",
+        "integers": encoding in _INTEGERS,
     }
 
 
@@ -155,7 +168,7 @@ def _conv(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
         bytes_out=2.0 * positions * outputs,
         contraction=inner * prod(kernel),
         channels=(inner, outputs),
-        grouped=groups > 1,
+        groups=groups,
         positions=positions,
         kernel=kernel,
         unit_steps=stride == dilation == (1, 1),
@@ -200,6 +213,7 @@ def _planar(layer: Mapping[str, Any], row: Mapping[str, Any]) -> Work:
         _repeat(layer),
         bytes_in=2.0 * elements * operands,
         bytes_out=2.0 * prod(out_shape),
+        lines=operands * in_lines(shape) + in_lines(out_shape),
         elements=elements,
         rows=elements // shape[-1],
         operands=operands,

@@ -184,10 +184,11 @@ class Partition:
         """How often the device changes from one region to the next."""
         return sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
 
-    def estimate(self, scope: str = DEFAULT_SCOPE) -> Estimate:
-        """How long a call takes: the regions of the engine, what crosses between them, and the host's part."""
+    def estimate(self, scope: str = DEFAULT_SCOPE, chip: str | None = None) -> Estimate:
+        """How long a call takes: the regions of the engine, what crosses between them, and the host's part. ``chip``
+        names the product where several carry the target."""
         if self.cut.untouched:
-            return estimate_program(self.programs[0], scope)
+            return estimate_program(self.programs[0], scope, chip)
         costs, evidence = fixed_costs()
         crossing = Crossings(
             changes=self.changes,
@@ -203,7 +204,7 @@ class Partition:
             else HostPart(region.number, region.nodes)
             for region in self.regions
         ]
-        return estimate_parts(parts, crossing, self.target, scope)
+        return estimate_parts(parts, crossing, self.target, scope, chip)
 
     # Running.
 

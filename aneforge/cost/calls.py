@@ -1,0 +1,65 @@
+"""What a call costs around the engine, by what its scope covers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aneforge.cost.rates import Constants
+
+__all__ = ["SCOPES", "Ports", "call_us", "short_rows"]
+
+_LINE = 64
+SCOPES = ("host_call", "coreml_call", "coreai_call", "app_call", "direct_call", "device_task", "slope")
+"""``coreml_call`` and ``coreai_call`` are one synchronous prediction of these runtimes, ``app_call`` one round of an
+application with its copies, ``host_call`` a call from Python with arrays, ``direct_call`` the private call on bound
+surfaces, ``device_task`` the engine alone, ``slope`` one more layer of a chain."""
+
+
+class Ports(NamedTuple):
+    """What one call brings in and takes out."""
+
+    read: Any
+    written: Any
+    """Bytes."""
+    rows: Any = 0.0
+    """How many rows end inside a line of 64 bytes: those are copied one by one."""
+    row_bytes: Any = 0.0
+    """The bytes of these rows."""
+
+    @staticmethod
+    def of(inputs: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> Ports:
+        """Of fp16 tensors of these shapes."""
+        read, written = (float(sum(2 * math.prod(shape) for shape in shapes)) for shapes in (inputs, outputs))
+        return Ports(read, written, *short_rows((*inputs, *outputs)))
+
+
+def short_rows(shapes: Iterable[Sequence[int]]) -> tuple[float, float]:
+    """Rows of fp16 tensors that are not whole lines of 64 bytes, and their bytes. One row alone needs no care."""
+    short = [shape for shape in shapes if math.prod(shape[:-1]) > 1 and 2 * shape[-1] % _LINE]
+    return float(sum(math.prod(shape[:-1]) for shape in short)), float(sum(2 * math.prod(shape) for shape in short))
+
+
+def call_us(scope: Any, engine_us: Any, io: Ports, known: Constants, calls: Any = 1) -> Any:
+    """A whole call: what its scope covers around the engine's time. Of many calls at once, arrays.
+
+    ``calls`` is the number of programs: each is started, only the first one and the last one exchange data with the
+    caller.
+    """
+    chip, scope = known.chip, np.asarray(scope)
+    moved, again = (io.read + io.written) / chip["coreml_io"], chip["direct_call"] * (calls - 1)
+    by_row = known.shared["host_row"] * io.rows + known.shared["host_row_byte"] * io.row_bytes
+    copies = io.read / chip["host_in"] + io.written / chip["host_out"]
+    around = {
+        "host_call": chip["host_call"] * (calls + by_row) + copies,
+        "coreml_call": chip["coreml_call"] + again + moved,
+        "coreai_call": chip["coreai_call"] + again + moved,
+        "app_call": chip["coreml_call"] + chip["app_call"] + again + moved,
+        "direct_call": chip["direct_call"] * calls,
+        "device_task": chip["device_task"] * calls + known.shared["device_io"] * moved,
+        "slope": 0.0,
+    }
+    return engine_us + np.select([scope == name for name in around], list(around.values()))

@@ -1,0 +1,154 @@
+"""The time of each layer on a chip: one formula for all of them, over columns.
+
+A contraction takes as long as its multiply-adds, the reading of its weights or the passes over its input, whichever is
+longest; everything else goes element by element through the planar engine, and what only moves numbers is a copy of
+whole lines of 64 bytes. What does not fit beside itself on the chip goes out and in again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from aneforge.cost.columns import Columns
+from aneforge.cost.rates import Constants
+
+__all__ = ["BOUNDS", "Surroundings", "Times", "engines_of", "passes_of", "times_of"]
+
+BOUNDS = ("compute", "weights", "activations", "dispatch")
+_NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
+_LEAST_KEPT = 0.05  # of the multiply-adds, however many zeros a weight has
+
+
+class Surroundings(NamedTuple):
+    """What is known of the layers' surroundings, one number each or one for all."""
+
+    resident: np.ndarray | bool = False
+    """Its tensors never leave the chip's memory, or their way is part of the call."""
+    marginal: np.ndarray | bool = False
+    """One more layer of a long chain: what is started once is not counted."""
+    engines: np.ndarray | int = 0
+    """How many engines the program uses, where somebody says; 0 where nobody does."""
+
+
+class Times(NamedTuple):
+    """Microseconds of each layer, all its repeats, and the share of each bound in one repeat."""
+
+    us: np.ndarray
+    parts: np.ndarray
+    """A row for each of :data:`BOUNDS`."""
+
+    def bounds(self) -> list[str]:
+        """What each layer takes longest for."""
+        return [BOUNDS[place] for place in np.argmax(self.parts, axis=0).tolist()]
+
+
+def times_of(work: Columns, known: Constants, around: Surroundings = Surroundings()) -> Times:
+    product, free = work.is_a("conv", "linear", "bmm"), work.is_a("view", "absorbed")
+    engines = engines_of(work, known, around.engines)
+    compute = np.where(product, compute_us(work, known, engines), planar_us(work, known))
+    weights = weights_us(work, known, around.marginal)
+    passes = reread_us(work, known, engines)
+    moved = on_chip_us(work, known) + np.where(around.resident, 0.0, spilled_us(work, known))
+    start = np.where(around.marginal, 0.0, known.chip["layer"])
+    one = np.maximum(np.maximum(compute, weights), passes) + moved + start
+    parts = np.stack([compute, weights, np.maximum(passes, moved), start * np.ones(len(work))])
+    return Times(np.where(free, 0.0, work.repeat * one), parts)
+
+
+def engines_of(work: Columns, known: Constants, used: np.ndarray | int = 0) -> np.ndarray:
+    """How many engines share a layer: those that are said, or all from so many places on. Computed operands stay on
+    one."""
+    by_size = np.where(work.positions >= known.shared["shared_positions"], known.engines, 1)
+    return np.where(work.is_a("bmm") | (np.asarray(known.engines) == 1), 1, np.where(used, used, by_size))
+
+
+def compute_us(work: Columns, known: Constants, engines: np.ndarray) -> np.ndarray:
+    """The multiply-adds of contractions."""
+    chip, shared = known.chip, known.shared
+    conv, lanes = work.is_a("conv"), shared["lanes"]
+    grouped = conv & (work.groups > 1)
+    # An image of one channel is laid out another way; a group's few channels leave most of an engine idle.
+    inner = np.where(work.inner > 1, _rounded_up(work.inner, lanes) / work.inner, 1.0)
+    dense = inner * _rounded_up(work.outer, lanes) / np.maximum(work.outer, 1)
+    macs = work.macs * np.where(grouped, np.maximum(1.0, shared["group_lanes"] / work.inner), np.where(conv, dense, 1))
+    places = np.maximum(work.positions, 1)
+    taken = places / engines
+    wide = conv & ~grouped & (work.kernel_width >= shared["wide_kernel"])
+    taken = np.where(wide, np.maximum(taken, shared["wide_positions"]), taken)
+    rate = chip["macs"] * np.where(
+        work.is_a("linear"), chip["linear"], np.where(work.is_a("bmm"), shared["computed_operand"], 1.0)
+    )
+    rate = rate * np.where(known.winograd & _has_winograd_form(work), shared["winograd"], 1.0)
+    rate = rate * np.where(work.integers > 0, chip["integers"], 1.0)
+    zeros = np.where(known.skips_zeros | (work.form == 3), work.zeros, 0.0)
+    return macs / places * taken / rate * np.maximum(1 - zeros * shared["skipped_zeros"], _LEAST_KEPT)
+
+
+def _rounded_up(count: np.ndarray, lanes: float) -> np.ndarray:
+    return np.ceil(count / lanes) * lanes
+
+
+def _has_winograd_form(work: Columns) -> np.ndarray:
+    """Three wide, in unit steps, and dense: what is skipped as zero cannot be transformed."""
+    square = (work.kernel_width == 3) & ((work.kernel_height == 1) | (work.kernel_height == 3))
+    return work.is_a("conv") & (work.groups == 1) & (work.unit_steps > 0) & square & (work.form != 3)
+
+
+def weights_us(work: Columns, known: Constants, marginal: np.ndarray | bool = False) -> np.ndarray:
+    """Reading the weights once. Those that every repeat shares stay, as long as the kernel memory holds them."""
+    chip = known.chip
+    factors = (1.0, chip["int8_bytes"], chip["palette_bytes"], chip["sparse_bytes"])
+    read = work.weight_bytes * np.select([work.form == number for number in range(4)], factors) / chip["weights"]
+    stays = (work.shared > 0) & (work.weight_bytes <= known.shared["kernel_memory"])
+    return np.where(stays, np.where(marginal, 0.0, read / work.repeat), read)
+
+
+def passes_of(work: Columns, known: Constants) -> np.ndarray:
+    """How often the input passes the engine: once for each group of output channels that the kernel memory holds. A
+    longer contraction leaves room for fewer of them; this is what makes large products slow."""
+    lanes = known.shared["lanes"]
+    each = np.where((work.form == 1) & known.narrow_kernels, 1, 2)  # bytes of a weight in the kernel memory
+    columns = known.shared["kernel_memory"] / (each * np.maximum(work.contraction, 1))
+    group = np.where(columns >= lanes, 2.0 ** np.floor(np.log2(np.maximum(columns, 1))), lanes)
+    return np.ceil(work.outer / group)
+
+
+def reread_us(work: Columns, known: Constants, engines: np.ndarray) -> np.ndarray:
+    """The passes over an input that is too large to stay on the chip."""
+    count = passes_of(work, known)
+    stays = ~work.is_a("conv", "linear") | (work.bytes_in <= known.shared["resident_input"]) | (count <= 1)
+    return np.where(stays, 0.0, count * work.bytes_in / known.chip["reread"] / engines)
+
+
+def planar_us(work: Columns, known: Constants) -> np.ndarray:
+    """What goes element by element, what only moves, and native layers that the engine takes whole."""
+    chip, shared = known.chip, known.shared
+    alone = (np.asarray(known.engines) > 1) & (work.elements < shared["shared_elements"])
+    factor = np.where(work.is_a("combine"), shared["second_operand"] * np.where(alone, known.engines, 1), 1.0)
+    time = work.elements * factor / chip["planar"]
+    full = work.elements / (work.elements + shared["small_norm"])  # small ones are all but free
+    for norm in _NORMS:
+        each = shared["reduce_sum" if norm == "l2_norm" else norm]
+        time = np.where(work.is_a(norm), work.elements * full * each / chip["norms"], time)
+    time = np.where(work.is_a("copy"), work.lines / chip["copy"], time)
+    time = np.where(work.is_a("argmax"), shared["ranked_start"], time)
+    ranked = shared["ranked_start"] + np.maximum(work.rows - 1, 0) * shared["ranked_row"]
+    time = np.where(work.is_a("topk"), ranked, time)
+    # The native attention layer goes head by head, at a rate of its own (four published calls of one chip).
+    attention = work.rows * shared["attention_head"] + work.macs / shared["attention_macs"]
+    return np.where(work.is_a("sdpa"), attention, time)
+
+
+def on_chip_us(work: Columns, known: Constants) -> np.ndarray:
+    """The part of a product's way from and to the chip's own memory that computing does not hide; what goes element by
+    element is timed with its way."""
+    return np.where(work.is_a("conv", "linear", "bmm"), (work.bytes_in + work.bytes_out) / known.chip["l2"], 0.0)
+
+
+def spilled_us(work: Columns, known: Constants) -> np.ndarray:
+    """What does not fit beside itself in the working set goes out and in again, partly behind the computing."""
+    beyond = np.maximum(0.0, work.bytes_in + work.bytes_out - known.shared["working_set"])
+    product = work.is_a("conv", "linear", "bmm")
+    return beyond * np.where(product, known.shared["spilled_product"], known.shared["spilled_planar"]) / known.chip["spill"]

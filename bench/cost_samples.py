@@ -1,0 +1,216 @@
+"""The measurements that the cost model is fitted to and judged by, as samples that are timed all at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sketches
+
+import aneforge as af
+from aneforge.cost.calls import Ports, call_us
+from aneforge.cost.columns import columns_of
+from aneforge.cost.constants import physique_of, traits_of
+from aneforge.cost.evaluate import NOT_FITTED, ports_of, read_rows, scope_of, surroundings_of
+from aneforge.cost.laws import Physique, constants_by_law
+from aneforge.cost.layers import Surroundings, times_of
+from aneforge.cost.program import is_resident, work_of_program
+from aneforge.cost.rates import Constants
+from aneforge.cost.work import Work, work_of_row
+from aneforge.errors import AneforgeError
+from aneforge.targets import store
+from aneforge.targets.names import target as find_target
+
+BITS = {"lut2": 2, "lut4": 4, "lut6": 6, "lut8": 8, "int8": 8, "lut mixed 4.04 bit": 4.04, "sparse50": 9, "sparse75": 5}
+"""Of a weight of a network whose weights are stored in fewer than 16."""
+ENCODED = ("conv", "linear")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measurement and the work behind it."""
+
+    id: str
+    name: str
+    chip: str
+    target: str
+    us: float
+    family: str
+    """Of a network its family, of a layer its kind of work."""
+    source: str
+    quality: str
+    network: bool
+    scope: str
+    works: Sequence[Work] = field(repr=False)
+    around: Surroundings = field(repr=False)
+    steps: Sequence[int] = field(repr=False)
+    """Layers of one step run side by side, and only the longest counts."""
+    ports: Ports
+    calls: int = 1
+    host_us: float = 0.0
+    """What is not on the engine: the middle of the host's band, and crossings."""
+    regions: int = 1
+    watts: float = 0.0
+    row: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the figure is certain enough, and the engine's alone."""
+        return self.regions == 1 and self.quality != "C"
+
+
+def layers(facts: Path) -> list[Sample]:
+    """Single layers and short chains, of both collections."""
+    found = []
+    for file in (facts / "silicon" / "train.json", facts / "second" / "latency.json"):
+        for row in read_rows(file):
+            if row["quality"] in NOT_FITTED or row["workload"].startswith("native sdpa"):
+                continue  # not the engine at speed; the native attention has published figures of its own
+            works, scope = work_of_row(row), scope_of(row)
+            found.append(
+                Sample(
+                    row["id"], row["workload"], row["chip"], row["target"], row["latency_us"], row["op_class"],
+                    row["source"], row["quality"], False, scope, works, surroundings_of(row, works, scope),
+                    range(len(works)), ports_of(row), int(row.get("dispatches") or 1),
+                    watts=float(row.get("ane_w") or 0.0), row=row,
+                )
+            )  # fmt: skip
+    return found
+
+
+def key_of(row: Mapping[str, Any]) -> str:
+    """The file name of a network: its constructor and the shapes of its inputs."""
+    return hashlib.sha256(f"{row['constructor']} {json.dumps(row['inputs'])}".encode()).hexdigest()[:12]
+
+
+def network_rows(facts: Path) -> list[dict[str, Any]]:
+    return json.loads((facts / "silicon" / "models_train.json").read_text(encoding="utf-8"))["rows"]
+
+
+def networks(facts: Path, folder: Path) -> Iterator[Sample]:
+    """Whole networks that have been built: each is compiled once for all targets that somebody measured it on."""
+    by_key: dict[str, list[dict[str, Any]]] = {}
+    for row in network_rows(facts):
+        if "pipeline" not in row["task"]:  # several networks and a scheduler
+            by_key.setdefault(key_of(row), []).append(row)
+    for key, rows in by_key.items():
+        path = folder / f"{key}.sketch"
+        if path.exists():
+            yield from _of_network(sketches.read(path), rows)
+
+
+def _of_network(graph: af.Graph, rows: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        splits = af.partition(graph, sorted({row["target"] for row in rows}))
+    for row in rows:
+        try:
+            yield _sample(splits[row["target"]], row)
+        except AneforgeError as error:
+            print(f"{row['model']} on {row['chip']}: {str(error).splitlines()[0]}")
+
+
+def _sample(split: Any, row: Mapping[str, Any]) -> Sample:
+    works: list[Work] = []
+    resident: list[bool] = []
+    steps: list[int] = []
+    ports, calls = [], 0
+    for program in split.programs.values():
+        first = len(works)
+        works += [_encoded(work, row) for work in work_of_program(program)]
+        resident += [is_resident(layer, program) for layer in program.layers]
+        numbers = {place: first + step[0] for step in program.steps for place in step}
+        steps += [numbers.get(place, first + place) for place in range(len(program.layers))]
+        ports.append(
+            Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
+        )
+        calls += max(1, len(program.segments))
+    estimate = split.estimate("coreml_call")
+    low, high = estimate.host_us
+    return Sample(
+        row["id"], row["model"], row["chip"], row["target"], 1000 * row["latency_ms"], row["family"], row["source"],
+        row["quality"], True, "app_call" if row["scope"] == "app" else "coreml_call", works,
+        Surroundings(np.array(resident, bool), np.array(False), np.array(0)), steps,
+        Ports(*(sum(column) for column in zip(*ports, strict=True))), calls,
+        math.sqrt(low * high) + estimate.crossings_us, len(split.regions), row=row,
+    )  # fmt: skip
+
+
+def _encoded(work: Work, row: Mapping[str, Any]) -> Work:
+    """A layer with its weights stored as the row says."""
+    bits = BITS.get(row["weight_enc"])
+    if bits is None or work.kind not in ENCODED or not work.weight_bytes:
+        return work
+    name = row["weight_enc"]
+    form = "int8" if name == "int8" else "sparse" if name.startswith("sparse") else "palette"
+    integers = form == "int8" and str(row.get("act_dtype")).startswith("int8")
+    return replace(work, weight_bytes=work.weight_bytes * bits / 16, form=form, integers=integers)
+
+
+class Timed:
+    """Samples as columns: one evaluation times all of them, on all of their chips."""
+
+    def __init__(self, rows: Sequence[Sample], chips: Sequence[str]) -> None:
+        self.chips = list(chips)
+        self.work = columns_of([work for row in rows for work in row.works])
+        counts = [len(row.works) for row in rows]
+        row_of = np.repeat(np.arange(len(rows)), counts)
+        self.chip_of_row = np.array([self.chips.index(row.chip) for row in rows], int)
+        self.chip_of_layer = self.chip_of_row[row_of]
+        self.around = Surroundings(
+            *(
+                np.concatenate([np.broadcast_to(row.around[i], len(row.works)) for row in rows]) if rows else np.zeros(0)
+                for i in range(3)
+            )
+        )
+        steps = np.concatenate([np.asarray(row.steps, int) for row in rows]) if rows else np.zeros(0, int)
+        self.order = np.lexsort((steps, row_of))
+        ordered = np.stack([row_of[self.order], steps[self.order]])
+        self.first = np.flatnonzero(np.r_[True, (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)])
+        self.row_of_step = ordered[0, self.first]
+        self.scope = np.array([row.scope for row in rows])
+        self.ports = Ports(*(np.array([row.ports[i] for row in rows], float) for i in range(4)))
+        self.calls = np.array([row.calls for row in rows])
+        self.host_us = np.array([row.host_us for row in rows])
+        self.physique = _stacked([physique_of(chip) for chip in self.chips])
+        targets = [store.load("names")["products"][chip]["target"] for chip in self.chips]
+        traits = [traits_of(find_target(target), chip) for target, chip in zip(targets, self.chips, strict=True)]
+        self.traits = {name: np.array([each[name] for each in traits]) for name in traits[0]}
+
+    def us(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
+        by_chip = constants_by_law(coefficients, self.physique, own)
+        shared = {**coefficients, **{name: record["v"] for name, record in store.load("cost_fit")["stated"].items()}}
+        layer, row = self.chip_of_layer, self.chip_of_row
+        traits = {name: values[layer] for name, values in self.traits.items()}
+        known = Constants({name: values[layer] for name, values in by_chip.items()}, shared, **traits)
+        times = times_of(self.work, known, self.around).us
+        steps = np.maximum.reduceat(times[self.order], self.first)
+        engine = np.bincount(self.row_of_step, steps, minlength=len(row))
+        around = Constants({name: values[row] for name, values in by_chip.items()}, shared)
+        return call_us(self.scope, engine, self.ports, around, self.calls) + self.host_us
+
+    def chip_constants(
+        self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray], chip: str
+    ) -> dict[str, float]:
+        place = self.chips.index(chip)
+        return {name: float(each[place]) for name, each in constants_by_law(coefficients, self.physique, own).items()}
+
+
+def _stacked(each: Sequence[Physique]) -> Physique:
+    return Physique(*(np.array([getattr(one, name) for one in each]) for name in ("macs", "memory", "phone", "year")))
+
+
+def write_errors(path: Path, rows: Sequence[Sample], left_out: Mapping[str, np.ndarray]) -> None:
+    """What was left out of the fit, row by row, for the page of accuracies."""
+    records = []
+    for place, row in enumerate(rows):
+        errors = {way: float(found[place]) for way, found in left_out.items() if not np.isnan(found[place])}
+        records.append({"id": row.id, "errors": errors})
+    path.write_text(json.dumps(records), encoding="utf-8")
