@@ -44,7 +44,7 @@ def estimate(
     named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
     split = partition_for(graph_of(out, dims, function), chip_of(named, out))
     split.require_engine()
-    result = split.estimate(scope)
+    result = split.estimate(scope, named if isinstance(named, str) else getattr(out, "chip", None))
     if split.cut.untouched:
         warn_if_at_floor(split.programs[0], result.engine_us, result.us, stacklevel=3)
     return result.us
@@ -70,7 +70,7 @@ def estimate_all(
     splits = partitions_for(graph_of(model, dims, function), chips)
     refused = {name: split.nothing_runs() for name, split in splits.items() if not split.runs}
     running = {name: split for name, split in splits.items() if name not in refused}
-    estimates = {name: split.estimate(scope) for name, split in running.items()}
+    estimates = {name: split.estimate(scope, name) for name, split in running.items()}
     return Estimates(tuple(chips), estimates, refused, _vendor_us(running) if vendor else None)
 
 
@@ -154,8 +154,8 @@ def _row(name: str, estimate: Estimate) -> tuple[object, ...]:
     numbers = (estimate.us, *estimate.interval, estimate.engine_us)
     energy = "?" if estimate.energy_mj is None else f"{estimate.energy_mj:.2f}"
     basis = estimate.basis
-    source = f"fitted to {basis.rows} rows" if basis.measured else f"extrapolated from {chip_label(basis.taken_from)}"
-    return chip_label(name), *map(_whole, numbers), energy, next(iter(estimate.bounds()), "-"), source
+    source = f"fitted to {basis.rows} rows" if basis.measured else f"by law, factors of {basis.taken_from}"
+    return basis.chip, *map(_whole, numbers), energy, next(iter(estimate.bounds()), "-"), source
 
 
 def _whole(us: float | None) -> str:

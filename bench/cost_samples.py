@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,16 +18,27 @@ from aneforge.cost.calls import Ports, call_us
 from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import physique_of, traits_of
 from aneforge.cost.evaluate import NOT_FITTED, ports_of, read_rows, scope_of, surroundings_of
+from aneforge.cost.host import host_band
 from aneforge.cost.laws import Physique, constants_by_law
 from aneforge.cost.layers import Surroundings, times_of
 from aneforge.cost.program import is_resident, work_of_program
 from aneforge.cost.rates import Constants
 from aneforge.cost.work import Work, work_of_row
 from aneforge.errors import AneforgeError
+from aneforge.regions.placement import fixed_costs
 from aneforge.targets import store
 from aneforge.targets.names import target as find_target
 
-BITS = {"lut2": 2, "lut4": 4, "lut6": 6, "lut8": 8, "int8": 8, "lut mixed 4.04 bit": 4.04, "sparse50": 9, "sparse75": 5}
+BITS = {
+    "lut2": 2,
+    "lut4": 4,
+    "lut6": 6,
+    "lut8": 8,
+    "int8": 8,
+    "lut mixed 4.04 bit": 4.04,
+    "sparse50": 9,
+    "sparse75": 5,
+}
 """Of a weight of a network whose weights are stored in fewer than 16."""
 ENCODED = ("conv", "linear")
 
@@ -62,8 +72,8 @@ class Sample:
 
     @property
     def fitted(self) -> bool:
-        """Whether the figure is certain enough, and the engine's alone."""
-        return self.regions == 1 and self.quality != "C"
+        """Whether the figure is certain enough, of the whole network, and the engine's alone."""
+        return self.regions == 1 and self.quality != "C" and "chunk" not in self.name
 
 
 def layers(facts: Path) -> list[Sample]:
@@ -132,15 +142,19 @@ def _sample(split: Any, row: Mapping[str, Any]) -> Sample:
             Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
         )
         calls += max(1, len(program.segments))
-    estimate = split.estimate("coreml_call")
-    low, high = estimate.host_us
     return Sample(
         row["id"], row["model"], row["chip"], row["target"], 1000 * row["latency_ms"], row["family"], row["source"],
         row["quality"], True, "app_call" if row["scope"] == "app" else "coreml_call", works,
-        Surroundings(np.array(resident, bool), np.array(False), np.array(0)), steps,
+        Surroundings(np.array(resident, bool), np.array(False), np.array(0), np.array(True)), steps,
         Ports(*(sum(column) for column in zip(*ports, strict=True))), calls,
-        math.sqrt(low * high) + estimate.crossings_us, len(split.regions), row=row,
+        _off_the_engine(split), len(split.regions), row=row,
     )  # fmt: skip
+
+
+def _off_the_engine(split: Any) -> float:
+    """The host's part, the middle of its band, and the changes of device."""
+    host = sum(host_band(region.nodes).middle for region in split.regions if region.device == "host")
+    return host + split.changes * fixed_costs()[0]["switch"]
 
 
 def _encoded(work: Work, row: Mapping[str, Any]) -> Work:
@@ -157,8 +171,8 @@ def _encoded(work: Work, row: Mapping[str, Any]) -> Work:
 class Timed:
     """Samples as columns: one evaluation times all of them, on all of their chips."""
 
-    def __init__(self, rows: Sequence[Sample], chips: Sequence[str]) -> None:
-        self.chips = list(chips)
+    def __init__(self, rows: Sequence[Sample], chips: Sequence[str], stated: Mapping[str, float]) -> None:
+        self.chips, self.stated = list(chips), dict(stated)
         self.work = columns_of([work for row in rows for work in row.works])
         counts = [len(row.works) for row in rows]
         row_of = np.repeat(np.arange(len(rows)), counts)
@@ -166,8 +180,10 @@ class Timed:
         self.chip_of_layer = self.chip_of_row[row_of]
         self.around = Surroundings(
             *(
-                np.concatenate([np.broadcast_to(row.around[i], len(row.works)) for row in rows]) if rows else np.zeros(0)
-                for i in range(3)
+                np.concatenate([np.broadcast_to(row.around[i], len(row.works)) for row in rows])
+                if rows
+                else np.zeros(0)
+                for i in range(4)
             )
         )
         steps = np.concatenate([np.asarray(row.steps, int) for row in rows]) if rows else np.zeros(0, int)
@@ -185,15 +201,23 @@ class Timed:
         self.traits = {name: np.array([each[name] for each in traits]) for name in traits[0]}
 
     def us(self, coefficients: Mapping[str, float], own: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Microseconds of every sample, with factors of every chip."""
         by_chip = constants_by_law(coefficients, self.physique, own)
-        shared = {**coefficients, **{name: record["v"] for name, record in store.load("cost_fit")["stated"].items()}}
+        shared = {**coefficients, **self.stated}
         layer, row = self.chip_of_layer, self.chip_of_row
         traits = {name: values[layer] for name, values in self.traits.items()}
         known = Constants({name: values[layer] for name, values in by_chip.items()}, shared, **traits)
+        around = Constants({name: values[row] for name, values in by_chip.items()}, shared)
+        return self._calls(known, around)
+
+    def shipped(self, known: Constants) -> np.ndarray:
+        """The same for samples of one chip with constants that are known."""
+        return self._calls(known, known)
+
+    def _calls(self, known: Constants, around: Constants) -> np.ndarray:
         times = times_of(self.work, known, self.around).us
         steps = np.maximum.reduceat(times[self.order], self.first)
-        engine = np.bincount(self.row_of_step, steps, minlength=len(row))
-        around = Constants({name: values[row] for name, values in by_chip.items()}, shared)
+        engine = np.bincount(self.row_of_step, steps, minlength=len(self.scope))
         return call_us(self.scope, engine, self.ports, around, self.calls) + self.host_us
 
     def chip_constants(
@@ -204,13 +228,22 @@ class Timed:
 
 
 def _stacked(each: Sequence[Physique]) -> Physique:
-    return Physique(*(np.array([getattr(one, name) for one in each]) for name in ("macs", "memory", "phone", "year")))
+    names = ("macs", "memory", "phone", "year", "stream")
+    return Physique(*(np.array([getattr(one, name) for one in each]) for name in names))
 
 
-def write_errors(path: Path, rows: Sequence[Sample], left_out: Mapping[str, np.ndarray]) -> None:
-    """What was left out of the fit, row by row, for the page of accuracies."""
-    records = []
+LEFT_OUT = Path(__file__).resolve().parent / "left_out.json"
+"""The errors of rows that a fit did not see: what tools/fit_cost.py found, by what was left out."""
+
+
+def write_errors(rows: Sequence[Sample], left_out: Mapping[str, np.ndarray]) -> None:
+    lines = []
     for place, row in enumerate(rows):
-        errors = {way: float(found[place]) for way, found in left_out.items() if not np.isnan(found[place])}
-        records.append({"id": row.id, "errors": errors})
-    path.write_text(json.dumps(records), encoding="utf-8")
+        errors = {way: round(float(found[place]), 4) for way, found in left_out.items() if not np.isnan(found[place])}
+        lines.append(json.dumps({"id": row.id, "errors": errors}, separators=(",", ":")))
+    LEFT_OUT.write_text("[" + ",\n".join(lines) + "]\n", encoding="utf-8")
+
+
+def read_errors() -> dict[str, dict[str, float]]:
+    """The logarithms of estimated over measured by id and by what was left out."""
+    return {record["id"]: record["errors"] for record in json.loads(LEFT_OUT.read_text(encoding="utf-8"))}

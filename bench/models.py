@@ -1,194 +1,166 @@
-"""Networks of other libraries, from every exporter: do they load, where do they run, how long, and how right.
+"""Whole networks: published latencies against estimates, by family and chip.
 
-``python tests/models/exporters.py FOLDER NAME...`` writes files of architectures. ``python bench/models.py FOLDER``
-reads them and prints a line for each architecture: the files that load, the ops that stay on the host and the regions
-of an M1, microseconds on M1 and M5, how far the formats are apart, and the error of a simulated M1 beside that of
-PyTorch's half precision. ``--markdown`` prints docs/reference/networks.md; ``--jobs`` works on several at a time.
+``python bench/models.py FACTS`` builds every network of ``silicon/models_train.json`` whose code is in a library,
+keeps it as a small file (a graph without its large weights, under ``.networks`` or ``--kept FOLDER``), estimates it
+and prints measured against estimated. What is built is not built again, so that a run can be stopped and resumed.
+Building needs the libraries of ``make test-models`` (``--python`` names that environment's Python); everything else does not.
+``--plot FILE.svg`` draws the page's picture, ``--json`` prints every row.
+
+The figures are those of the shipped constants, which were fitted to these rows among others. The column "left out" is
+the factor when all networks of the family were left out of the fit, as ``tools/fit_cost.py`` recorded it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import subprocess
 import sys
-import warnings
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import cost_samples as samples
+from cost_samples import Sample
 
-import aneforge as af
+from aneforge.cost.constants import basis_of
+from aneforge.output import text
+from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, sheet
+from aneforge.output.svg import Log, Spot
 
-FORMATS = {"pt2": "exported.pt2", "script": "script.onnx", "dynamo": "dynamo.onnx", "coreml": "coreml.mlpackage"}
-CHIPS = ("m1", "m5")
-LEAST_ERROR, TIMES_HALF = 0.02, 3.0
-"""An output is right that is within this, or within so many times the error of PyTorch in half precision."""
-
-
-def measured(folder: Path) -> dict[str, Any]:
-    """Everything about the files of one architecture."""
-    warnings.simplefilter("ignore")
-    found: dict[str, Any] = {"name": folder.name, "files": {}}
-    example = np.load(folder / "example.npz")
-    for kind, file in FORMATS.items():
-        if (folder / file).exists():
-            try:
-                found["files"][kind] = _of_file(folder / file, example)
-            except af.AneforgeError as error:
-                found["files"][kind] = {"refused": str(error).splitlines()[0]}
-    return found
+HERE = Path(__file__).resolve().parent
+MOST_MINUTES = 20
+_PHONE, _MAC = "#0072b2", "#d55e00"
 
 
-def _of_file(path: Path, example: Any) -> dict[str, Any]:
-    graph = af.load(path)
-    record: dict[str, Any] = {"nodes": len(graph.nodes)}
-    for chip in CHIPS:
-        split = af.partition(graph, chip).only
-        programs = [model.estimate() for model in split.models.values()]
-        record[chip] = {
-            "regions": len(split.regions),
-            "host": len(split.reasons),
-            "us": sum(estimate.us for estimate in programs),
-        }
-        if chip == "m1":
-            record["error"] = _error(split, graph, example)
-    return record
+def built(facts: Path, kept: Path, python: str) -> Iterator[str]:
+    """Build what is missing, each network in a process of its own; yields a line for each that cannot be built."""
+    rows = {samples.key_of(row): row for row in samples.network_rows(facts)}
+    missing = {key: row for key, row in rows.items() if not (kept / f"{key}.sketch").exists()}
+    for number, (key, row) in enumerate(missing.items(), 1):
+        print(f"\r{number} of {len(missing)}: {row['constructor'][:60]:60}", end="", file=sys.stderr, flush=True)
+        order = json.dumps([row["constructor"], row["inputs"]])
+        command = [python, str(HERE / "published.py"), order, str(kept / f"{key}.sketch")]
+        try:
+            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60 * MOST_MINUTES)  # noqa: S603
+        except subprocess.TimeoutExpired:
+            yield f"{row['constructor']}: not built in {MOST_MINUTES} minutes"
+            continue
+        if done.returncode:
+            yield f"{row['constructor']}: {(done.stderr.strip().splitlines() or ['failed'])[-1][:200]}"
+    if missing:
+        print(file=sys.stderr)
 
 
-def _error(split: Any, graph: af.Graph, example: Any) -> float | None:
-    """The largest relative error of the outputs of a simulated M1, in the fast mode."""
-    feeds = [example[key] for key in example.files if key.startswith("input")]
-    names = [str(port.name) for port in graph.inputs]
-    outputs = split.runner("fast").run(dict(zip(names, feeds, strict=True))).outputs
-    return max(_apart(value, example[f"output{place}"]) for place, value in enumerate(outputs.values()))
+def estimated(sample: Sample) -> float:
+    """Microseconds with the shipped constants."""
+    return float(samples.Timed([sample], [sample.chip], {}).shipped(basis_of(sample.chip).constants)[0])
 
 
-def _apart(found: Any, wanted: Any) -> float:
-    one, two = (np.asarray(array, np.float64).reshape(-1) for array in (found, wanted))
-    return float(np.linalg.norm(one - two) / (np.linalg.norm(two) or 1.0))
+def groups(rows: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return dict(sorted(found.items()))
 
 
-def half_error(folder: Path) -> float | None:
-    """That of PyTorch in half precision on the CPU."""
-    example = np.load(folder / "example.npz")
-    halves = [key for key in example.files if key.startswith("half")]
-    errors = [_apart(example[key], example[key.replace("half", "output")]) for key in halves]
-    return max(errors) if errors and np.isfinite(errors).all() else None
+def typical(rows: Sequence[dict[str, Any]], key: str) -> str:
+    """The typical factor, and whether estimates are too slow or too fast."""
+    logs = [math.log(row[key]) for row in rows if row[key]]
+    if not logs:
+        return "-"
+    middle = math.exp(sum(logs) / len(logs))
+    lean = "" if 0.95 < middle < 1.05 else " slow" if middle > 1 else " fast"
+    return f"{math.exp(sum(map(abs, logs)) / len(logs)):.2f}{lean}"
 
 
-def _times(record: dict[str, Any], chip: str) -> list[float]:
-    return [file[chip]["us"] for file in record["files"].values() if chip in file]
+def picture(rows: Sequence[dict[str, Any]]) -> str:
+    """Measured along, estimated up; a dot for each network whose family was left out of the fit."""
+    drawing, top = sheet("Whole networks: measured and estimated", "Milliseconds of one call on logarithmic axes")
+    top = drawing.legend(top, [(_PHONE, _PHONE, "phones"), (_MAC, _MAC, "Macs and iPads")])
+    left, right, bottom = 80.0, WIDTH - MARGIN, top + 520.0
+    along, up = Log(0.2, 3000.0, left, right), Log(0.2, 3000.0, bottom, top)
+    for scale, is_along in ((along, True), (up, False)):
+        for place, words in scale.ticks():
+            ends = ((place, top), (place, bottom)) if is_along else ((left, place), (right, place))
+            drawing.line(*ends, stroke="#dddddd")
+            spot = Spot(place, bottom + 16, "middle") if is_along else Spot(left - 6, place + 4, "end")
+            drawing.text(spot, words, SMALL)
+    drawing.line((along(0.2), up(0.2)), (along(3000.0), up(3000.0)), stroke=GREY)
+    for row in rows:
+        if row["left_out"]:
+            where = {"cx": along(row["ms"]), "cy": up(row["ms"] * row["left_out"])}
+            fill = _PHONE if row["chip"].startswith("A") else _MAC
+            figures = f"{row['ms']:g} ms measured, {row['ms'] * row['left_out']:.2f} estimated"
+            hover = f"{row['model']} on {row['chip']}: {figures}"
+            drawing.mark("circle", hover, **where, r=3.5, fill=fill, fill_opacity=0.7)
+    words = "Measured ms along, estimated ms up, with all networks of the family left out of the fit."
+    return drawing.svg(drawing.paragraph(bottom + 26, words) + 8)
 
 
-def spread(record: dict[str, Any]) -> float:
-    """The slowest format over the fastest, on the chip where they differ most."""
-    return max(
-        (max(times) / min(times) for chip in CHIPS if (times := _times(record, chip)) and min(times)), default=1
-    )
-
-
-def row(record: dict[str, Any], half: float | None) -> list[str]:
-    files = record["files"]
-    read = [kind for kind, file in files.items() if "refused" not in file]
-    first = files[read[0]] if read else {}
-    errors = [files[kind]["error"] for kind in read]
-    host, regions = (first["m1"]["host"], first["m1"]["regions"]) if first else ("-", "-")
-    return [
-        record["name"],
-        f"{len(read)} of {len(files)}",
-        str(first.get("nodes", "-")),
-        str(host),
-        str(regions),
-        *(f"{min(_times(record, chip)):,.0f}" if read else "-" for chip in CHIPS),
-        f"{spread(record):.2f}",
-        f"{100 * max(errors):.2f} %" if errors and np.isfinite(errors).all() else "not finite",
-        "-" if half is None else f"{100 * half:.2f} %",
-    ]
-
-
-HEADINGS = (
-    "network",
-    "files read",
-    "nodes",
-    "host ops",
-    "regions",
-    "M1 us",
-    "M5 us",
-    "spread",
-    "M1 error",
-    "torch half",
-)
-
-
-def summary(records: list[dict[str, Any]], halves: list[float | None]) -> str:
-    files = [file for record in records for file in record["files"].values()]
-    read = [file for file in files if "refused" not in file]
-    apart = sum(spread(record) > 1.05 for record in records)
-    loud = sum(
-        not max(file["error"] for file in record["files"].values() if "error" in file)
-        <= max(LEAST_ERROR, TIMES_HALF * (half or 0.0))
-        for record, half in zip(records, halves, strict=True)
-        if any("error" in file for file in record["files"].values())
-    )
-    unread = sum(all("refused" in file for file in record["files"].values()) for record in records)
-    return (
-        f"{len(records)} networks in {len(files)} files: {len(read)} files are read; {unread} networks load from no "
-        f"format; {apart} networks have estimates that differ by more than 5 % between formats; "
-        f"{loud} are further than 2 % and three times PyTorch's half precision from float32 on a simulated M1."
-    )
-
-
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one record a line")
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--kept", type=Path, help="records of an earlier run (--json), which are not measured again")
-    chosen = parser.parse_args(arguments)
-    folders = sorted(path.parent for path in chosen.folder.glob("*/example.npz"))
-    lines = chosen.kept.read_text().splitlines() if chosen.kept else []
-    kept = {record["name"]: record for record in map(json.loads, lines)}
-    left = [folder for folder in folders if folder.name not in kept]
-    with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
-        for number, record in enumerate(pool.map(measured, left), 1):
-            kept[record["name"]] = record
-            print(f"\r{number} of {len(left)} {record['name']:40}", end="", file=sys.stderr)
-    print(file=sys.stderr)
-    records = [kept[folder.name] for folder in folders]
-    halves = [half_error(folder) for folder in folders]
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Published latencies of whole networks against estimates.")
+    parser.add_argument("facts", type=Path, help="the folder that holds silicon/models_train.json")
+    parser.add_argument("--kept", type=Path, default=HERE.parent / ".networks", help="where built networks are kept")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has timm, torchvision and the others")
+    parser.add_argument("--no-build", action="store_true", help="take only what is built already")
+    parser.add_argument("--json", action="store_true", help="print every row as JSON")
+    parser.add_argument("--plot", type=Path, help="write the picture of the page to this SVG file")
+    chosen = parser.parse_args()
+    if not (chosen.facts / "silicon" / "models_train.json").is_file():
+        parser.error(f"{chosen.facts}: no silicon/models_train.json in this folder")
+    chosen.kept.mkdir(parents=True, exist_ok=True)
+    refused = [] if chosen.no_build else list(built(chosen.facts, chosen.kept, chosen.python))
+    known = samples.read_errors()
+    rows = []
+    for sample in samples.networks(chosen.facts, chosen.kept):
+        error = known.get(sample.id, {}).get("families")
+        row = {key: getattr(sample, key) for key in ("id", "family", "chip", "source", "quality", "fitted", "regions")}
+        row |= {"model": sample.name, "ms": sample.us / 1000, "factor": estimated(sample) / sample.us}
+        rows.append(row | {"left_out": math.exp(error) if error is not None else None})
     if chosen.json:
-        print("\n".join(json.dumps(record) for record in records))
-        return
-    if chosen.markdown:
-        print(_GENERATED)
-        print("\n# Networks of other libraries\n")
-        print(_INTRODUCTION)
-        print(summary(records, halves) + "\n")
-        print(f"| {' | '.join(HEADINGS)} |\n| {' | '.join('---' for _ in HEADINGS)} |")
-        for record, half in zip(records, halves, strict=True):
-            print(f"| {' | '.join(row(record, half))} |")
-        return
-    widths = (30, 11, 6, 9, 8, 8, 8, 7, 11, 11)
-    for cells in [list(HEADINGS), *(row(record, half) for record, half in zip(records, halves, strict=True))]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
-    for record in records:
-        for kind, file in record["files"].items():
-            if "refused" in file:
-                print(f"{record['name']} from {kind}: {file['refused']}")
-    print(summary(records, halves))
+        print(json.dumps({"rows": rows, "refused": refused}))
+    else:
+        _print(rows, refused)
+    if chosen.plot:
+        chosen.plot.write_text(picture(rows), encoding="utf-8")
+    return 0
 
 
-_GENERATED = "<!-- Generated by `python bench/models.py FOLDER --markdown`: change its source, not this page. -->"
-_INTRODUCTION = """Architectures of timm, torchvision, transformers, diffusers and ultralytics with random weights, as
-PyTorch's export, both of its ONNX exporters and coremltools write them (`tests/models/catalogue.py`; the depth of
-language models is cut). The weights are not trained, so activations are often small, where the engine's tables of
-gelu and silu are worst. Times are those of the engine's parts. `spread` is the slowest format over the fastest, `half`
-the error of PyTorch in half precision.
-"""
+def _print(rows: Sequence[dict[str, Any]], refused: Sequence[str]) -> None:
+    certain = [row for row in rows if row["fitted"]]
+    table = [
+        (family, chip, len(mine), typical(mine, "factor"), typical(mine, "left_out"))
+        for (family, chip), mine in groups(certain, "family", "chip").items()
+    ]
+    print(text.columns(("family", "chip", "rows", "factor", "left out"), table))
+    cells = [cell for cell in groups(certain, "family", "chip").values() if any(row["left_out"] for row in cell)]
+    print(
+        f"\n{len(certain)} rows of {len(rows)} are certain and whole on the engine; the others are listed by --json."
+    )
+    print(
+        f"typical factor with families left out: {_mean(certain):.3f} by row, {_by_cell(cells):.3f} by family and chip"
+    )
+    worst = sorted(by_family(certain).items(), key=lambda item: -item[1])[:5]
+    print("families that are furthest off when left out: " + ", ".join(f"{name} {value:.2f}" for name, value in worst))
+    for line in refused:
+        print(line)
+
+
+def by_family(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The typical factor of each family that was left out, over its chips."""
+    return {name[0]: _by_cell(list(groups(mine, "chip").values())) for name, mine in groups(rows, "family").items()}
+
+
+def _mean(rows: Sequence[dict[str, Any]]) -> float:
+    logs = [abs(math.log(row["left_out"])) for row in rows if row["left_out"]]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def _by_cell(cells: Sequence[Sequence[dict[str, Any]]]) -> float:
+    return math.exp(sum(math.log(_mean(cell)) for cell in cells) / len(cells)) if cells else math.nan
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main())

@@ -4,12 +4,18 @@
 A row of ``models_train.json`` says ``timm:repvit_m1_1 (features_only)`` or ``transformers:WhisperModel(...).encoder``
 and the shapes of its inputs; :func:`build` gives the module and one call's inputs, or says why it cannot. Needs the
 libraries of ``make test-models``. Sizes of published checkpoints that a constructor only names stand in tables here.
+
+``python bench/published.py '["CONSTRUCTOR", SHAPES]' FILE`` writes one network as a sketch; bench/models.py calls it.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +25,7 @@ Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
 Shapes = Sequence[Sequence[int]]
 
 
-class NotBuilt(Exception):
+class NotBuiltError(Exception):
     """No constructor: the code of the network is not in a library that we have, or its inputs are not published."""
 
 
@@ -39,11 +45,11 @@ class Fields(nn.Module):
 def build(constructor: str, shapes: Shapes | None) -> Built:
     """The module of a row, in the form that is converted: branches of training merged, no dropout."""
     if not shapes:
-        raise NotBuilt("the shapes of its inputs are not published")
+        raise NotBuiltError("the shapes of its inputs are not published")
     for pattern, make in _MAKERS.items():
         if found := re.fullmatch(pattern, constructor):
             return make(shapes, *found.groups())
-    raise NotBuilt("its code is in no library that we have")
+    raise NotBuiltError("its code is in no library that we have")
 
 
 def _images(shapes: Shapes) -> tuple[torch.Tensor, ...]:
@@ -65,7 +71,7 @@ def _timm(shapes: Shapes, name: str, arguments: str | None, rest: str) -> Built:
     from timm.utils.model import reparameterize_model
 
     if "neck" in rest:
-        raise NotBuilt("the neck is in no library that we have")
+        raise NotBuiltError("the neck is in no library that we have")
     options, side = _arguments(arguments), shapes[0][-1]
     if "features_only" in rest:
         options["features_only"] = True
@@ -96,7 +102,7 @@ def _torchvision(shapes: Shapes, name: str, arguments: str | None) -> Built:
     import torchvision
 
     if name.startswith("ssd"):
-        raise NotBuilt("its post-processing has no form")
+        raise NotBuiltError("its post-processing has no form")
     return getattr(torchvision.models, name)(**_arguments(arguments)).eval(), _images(shapes)
 
 
@@ -221,7 +227,9 @@ class _Xl(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, x: torch.Tensor, t: torch.Tensor, text: torch.Tensor, times: torch.Tensor, pooled: torch.Tensor):
+    def forward(
+        self, x: torch.Tensor, t: torch.Tensor, text: torch.Tensor, times: torch.Tensor, pooled: torch.Tensor
+    ) -> Any:
         added = {"text_embeds": pooled, "time_ids": times.reshape(2, 6)}
         return self.inner(x, t, text, added_cond_kwargs=added).sample
 
@@ -247,3 +255,30 @@ _MAKERS: dict[str, Callable[..., Built]] = {
     r"transformers:ParakeetEncoder\((\d+) x (\d+)\)": _parakeet,
     r"diffusers:UNet2DConditionModel\(([^)]*)\)": _unet,
 }
+
+
+def main() -> int:
+    warnings.simplefilter("ignore")
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "models"))
+    import exporters
+    import sketches
+
+    import aneforge as af
+
+    exporters.declare_vision_ops()
+    constructor, shapes = json.loads(sys.argv[1])
+    torch.manual_seed(0)
+    try:
+        module, inputs = build(constructor, shapes)
+        if any(parameter.dtype == torch.float16 for parameter in module.parameters()):
+            inputs = tuple(x.half() if x.is_floating_point() else x for x in inputs)
+        with torch.no_grad():
+            sketches.write(af.from_torch(module.requires_grad_(False), inputs), Path(sys.argv[2]))
+    except (NotBuiltError, af.AneforgeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

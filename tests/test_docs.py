@@ -14,8 +14,8 @@ import aneforge as af
 DOCS = write_docs.DOCS
 INDEX = DOCS / "index.md"
 BY_SCRIPT = {
-    "reference/cost-accuracy.md": "python bench/cost.py FOLDER --markdown",
-    "reference/networks.md": "python bench/models.py FOLDER --markdown",
+    "reference/cost-accuracy.md": "python bench/cost.py FACTS --markdown",
+    "reference/networks.md": "python bench/exporters.py FOLDER --markdown",
 }
 """Reference pages that need measurements which are not in the repository."""
 REFERENCE = [*write_docs.PAGES, *write_docs.MODEL_PAGES, *BY_SCRIPT]

@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 # Where each coefficient starts, how strongly it is held there, and why there. Those of the laws of ``cost/laws.py``
-# first (shares of an engine's announced rate or of the memory's bandwidth; us on an engine of the M1's rate), then what
-# every chip shares.
+# first (shares of an engine's announced rate or of the memory's bandwidth; us on an engine of the M1's rate), then
+# what every chip shares.
 COEFFICIENTS: dict[str, tuple[float, float, str]] = {
     "macs": (1.0, 0.5, "the announced rate"),
     "linear": (0.85, 0.3, "large products against convolutions of the same machine"),
     "integers": (1.7, 0.1, "35.1 TOPS over 18.6 TFLOPS on an M4"),
     "weights_memory": (1.0, 0.3, "all of the memory's bandwidth"),
     "weights_engine": (0.015, 0.1, "published streams of 145 and 150 GB/s"),
-    "spill": (0.4, 0.2, "activation streams: 24 GB/s on an M1, 35 to 40 on an M6"),
+    "weights_stream": (1.0, 0.3, "what is published of the stream itself"),
+    "spill": (1.2, 0.2, "four times the activation streams of 24 GB/s on an M1: most of it is hidden"),
     "reread": (0.02, 0.1, "products of 4096 on each machine"),
     "l2": (0.2, 0.3, "chains of wide layers on the M6"),
     "planar": (0.02, 0.3, "the M6's chains"),
@@ -45,10 +46,10 @@ COEFFICIENTS: dict[str, tuple[float, float, str]] = {
     "softmax": (2.0, 0.12, "elements of work for one"),
     "layer_norm": (8.0, 0.12, "elements of work for one"),
     "rms_norm": (15.0, 0.12, "elements of work for one"),
+    "converted_norm": (4.0, 0.12, "elements of work for one"),
     "group_norm": (2.0, 0.12, "elements of work for one"),
     "reduce_sum": (0.3, 0.12, "elements of work for one"),
     "second_operand": (3.0, 0.12, "elements of work for one"),
-    "spilled_planar": (0.5, 0.12, "what computing does not hide of it"),
     "small_norm": (3e4, 0.12, "elements of a norm at which it takes half of its usual time for each"),
     "ranked_start": (9.0, 0.12, "us beyond the smallest calls"),
     "ranked_row": (70.0, 0.12, "us for each row but the first"),
@@ -99,7 +100,6 @@ STATED: dict[str, dict[str, Any]] = {
         "conf": "inferred",
         "note": "elements from which a sum of two tensors runs on both engines of an M6",
     },
-    "spilled_product": {"v": 0.25, "conf": "inferred", "note": "what computing does not hide: the unit of spill"},
     "device_io": {"v": 0.5, "conf": "inferred", "note": "the engine's part of a call's copies"},
 }  # fmt: skip
 

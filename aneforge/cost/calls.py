@@ -10,13 +10,16 @@ import numpy as np
 
 from aneforge.cost.rates import Constants
 
-__all__ = ["SCOPES", "Ports", "call_us", "short_rows"]
+__all__ = ["CONVERTED", "SCOPES", "Ports", "call_us", "short_rows"]
 
 _LINE = 64
 SCOPES = ("host_call", "coreml_call", "coreai_call", "app_call", "direct_call", "device_task", "slope")
 """``coreml_call`` and ``coreai_call`` are one synchronous prediction of these runtimes, ``app_call`` one round of an
 application with its copies, ``host_call`` a call from Python with arrays, ``direct_call`` the private call on bound
 surfaces, ``device_task`` the engine alone, ``slope`` one more layer of a chain."""
+
+CONVERTED = ("coreml_call", "coreai_call", "app_call")
+"""The scopes of programs that a framework converted; the others are those of programs that were authored directly."""
 
 
 class Ports(NamedTuple):

@@ -1,5 +1,5 @@
-"""Which constants a chip's times are made of: coefficients that all chips share, what is published of the chip, and its
-own measured factors or those of a named neighbour."""
+"""Which constants a chip's times are made of: coefficients that all chips share, what is published of the chip, and
+its own measured factors or those of a named neighbour."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from aneforge.cost.calls import CONVERTED
 from aneforge.cost.laws import Physique, constants_by_law
 from aneforge.cost.rates import Constants
 from aneforge.errors import AneforgeError
@@ -36,12 +37,18 @@ class Basis:
     """Whose measured factors these are: its own, or a neighbour's."""
     rule: str
     rows: int
-    spread: tuple[float, float]
-    """Measured over predicted, its 10th and 90th percentile among what was left out of the fit."""
+    spread: Mapping[str, tuple[float, float]]
+    """Measured over predicted, between two ends that hold eight of ten rows that were left out of the fit: of whole
+    networks for ``converted`` programs, of layers for ``direct`` ones."""
     evidence: Mapping[str, Fact[float]]
     """Where each constant comes from, by name: the chip's own and the shared ones."""
     watts: Fact[Any]
     """Of the engine under full load, where somebody has published it."""
+
+    def interval(self, us: float, scope: str) -> tuple[float, float]:
+        """Between which times a call of ``us`` lies, eight times of ten."""
+        low, high = self.spread["converted" if scope in CONVERTED else "direct"]
+        return us * low, us * high
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -51,7 +58,7 @@ class Basis:
             "taken_from": self.taken_from,
             "rule": self.rule,
             "rows": self.rows,
-            "spread": list(self.spread),
+            "spread": {name: list(ends) for name, ends in self.spread.items()},
             "watts": self.watts.to_json(),
             "constants": {name: fact.to_json() for name, fact in self.evidence.items()},
         }
@@ -76,7 +83,7 @@ def _basis(target_name: str, product: str | None) -> Basis:
     source = _measured_like(name)
     record, own = document["chips"][source], source == name and share == 1.0
     physique = physique_of(name, share)
-    shared = {key: value for key, value in document["shared"]["constants"].items()}
+    shared = document["shared"]["constants"]
     chip = constants_by_law(shared, physique, record["own"])
     stated = {key: _stated(document, key, row) for key, row in document["stated"].items()}
     known = Constants(
@@ -86,21 +93,24 @@ def _basis(target_name: str, product: str | None) -> Basis:
     )
     evidence = {
         **{key: _by_law(document, key, value, name, source) for key, value in known.chip.items()},
-        **{key: _shared(document, key) for key in shared},
+        **{f"law of {key}" if key in known.chip else key: _shared(document, key) for key in shared},
         **stated,
     }
     spread = record["spread"] if own else document["spread"]["extrapolated"]
-    watts = fact(document["power"].get(target.name, {}), document["evidence"], about=f"watts of {target.name}'s engine")
+    watts = fact(
+        document["power"].get(target.name, {}), document["evidence"], about=f"watts of {target.name}'s engine"
+    )
     rows = record["rows"] if own else 0
     rule = _rule(name, source, share, rows)
-    return Basis(name, target, known, own, source, rule, rows, (spread[0], spread[1]), evidence, watts)
+    ends = {kind: (low, high) for kind, (low, high) in spread.items()}
+    return Basis(name, target, known, own, source, rule, rows, ends, evidence, watts)
 
 
 def physique_of(product: str, share: float = 1.0) -> Physique:
     """What is published of a product's engine and memory; ``share`` of it for an engine of fewer cores."""
     record = store.load("products")["products"][product]
-    macs, memory = record["tops"] * 1e6 / 2, record["memory"] * 1e3
-    return Physique(macs * share, memory * share, record["class"] == "phone", record["year"])
+    macs, memory, stream = record["tops"] * 1e6 / 2, record["memory"] * 1e3, record.get("stream", 0.0) * 1e3
+    return Physique(macs * share, memory * share, record["class"] == "phone", record["year"], stream * share)
 
 
 def traits_of(target: Target, product: str) -> dict[str, Any]:
@@ -149,7 +159,9 @@ def _by_law(document: dict[str, Any], key: str, value: float, product: str, sour
     if informed:
         whose = "its own" if source == product else f"the {source}'s"
         note = f"{note}, with {whose} factor {record['own'].get(key, 1.0):.2f} from {informed} measurements"
-    return Fact(value, _SOURCE, "inferred", f"{key} of {product}", note, taken_from=None if source == product else source)
+    return Fact(
+        value, _SOURCE, "inferred", f"{key} of {product}", note, taken_from=None if source == product else source
+    )
 
 
 def _shared(document: dict[str, Any], key: str) -> Fact[float]:

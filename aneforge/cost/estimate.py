@@ -11,7 +11,7 @@ import numpy as np
 
 from aneforge.arguments import chip_of
 from aneforge.compiler.program import Program
-from aneforge.cost.calls import SCOPES, Ports, call_us
+from aneforge.cost.calls import CONVERTED, SCOPES, Ports, call_us
 from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, times_of
@@ -179,22 +179,21 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE, chip: str | N
     """``chip`` names the product where several carry the program's target."""
     check_scope(scope)
     basis = basis_of(chip or program.target)
-    layers = _side_by_side(_layers(program, basis), program.steps)
+    layers = _side_by_side(_layers(program, basis, scope in CONVERTED), program.steps)
     calls = max(1, len(program.segments))
     us = float(call_us(scope, sum(layer.us for layer in layers), _ports(program), basis.constants, calls))
-    low, high = basis.spread
-    return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
+    return Estimate(us, basis.interval(us, scope), scope, layers, calls, basis)
 
 
 def _ports(program: Program) -> Ports:
     return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
 
 
-def _layers(program: Program, basis: Basis) -> list[LayerEstimate]:
+def _layers(program: Program, basis: Basis, converted: bool) -> list[LayerEstimate]:
     """Every layer alone."""
     works = work_of_program(program)
     resident = np.array([is_resident(layer, program) for layer in program.layers], bool)
-    times = times_of(columns_of(works), basis.constants, Surroundings(resident))
+    times = times_of(columns_of(works), basis.constants, Surroundings(resident, converted=converted))
     bounds, us = times.bounds(), times.us.tolist()
     return [
         LayerEstimate(layer.number, layer.op, layer.sources, us[place], bounds[place], work.flops, work.traffic)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.cost.constants import Basis, basis_of
-from aneforge.cost.calls import SCOPES, Ports, call_us, short_rows
+from aneforge.cost.calls import CONVERTED, SCOPES, Ports, call_us, short_rows
 from aneforge.cost.columns import columns_of
+from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, times_of
 from aneforge.cost.work import RowError, Work, work_of_row
-from aneforge.targets import store
 from aneforge.errors import AneforgeError
+from aneforge.targets import store
 
 __all__ = [
     "NOT_FITTED",
@@ -77,7 +77,12 @@ def scope_of(row: Mapping[str, Any]) -> str:
 def surroundings_of(row: Mapping[str, Any], layers: Sequence[Work], scope: str) -> Surroundings:
     """A call's own copies hide the way of single planar ops."""
     resident = np.array([scope == "host_call" and not work.macs for work in layers], bool)
-    return Surroundings(resident, np.array(scope == "slope"), np.array(int(row.get("engines_used") or 0)))
+    return Surroundings(
+        resident,
+        np.array(scope == "slope"),
+        np.array(int(row.get("engines_used") or 0)),
+        np.array(scope in CONVERTED),
+    )
 
 
 def ports_of(row: Mapping[str, Any]) -> Ports:

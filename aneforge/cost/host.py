@@ -25,6 +25,8 @@ _PICKS = frozenset(("gather", "gather_nd", "embedding", "index", "index_select",
 _SORTS = frozenset(("sort", "topk", "argsort"))
 _PRODUCTS = frozenset(("matmul", "linear", "mm", "bmm", "addmm", "gemm", "einsum", "baddbmm"))
 _CONVOLUTIONS = frozenset(("conv", "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose", "convtranspose"))
+_BY_MATRIX_UNITS = _PRODUCTS | _CONVOLUTIONS
+"""What a library for linear algebra does with a CPU's matrix units."""
 
 
 class Band(NamedTuple):
@@ -41,14 +43,16 @@ class Band(NamedTuple):
 
 def host_band(nodes: Iterable[Tensor]) -> Band:
     """What the host takes for some ops, one after the other."""
-    bytes_per_us, flops_per_us, start = (
-        constant(name) for name in ("host_bytes_per_us", "host_flops_per_us", "host_op_us")
+    bytes_per_us, flops_per_us, product_flops_per_us, start = (
+        constant(name)
+        for name in ("host_bytes_per_us", "host_flops_per_us", "host_product_flops_per_us", "host_op_us")
     )
     low = high = 0.0
     for node in nodes:
         moved, flops = _bytes(node), _flops(node)
-        low += start[0] + max(moved / bytes_per_us[1], flops / flops_per_us[1])
-        high += start[1] + max(moved / bytes_per_us[0], flops / flops_per_us[0])
+        rates = product_flops_per_us if plain_name(node) in _BY_MATRIX_UNITS else flops_per_us
+        low += start[0] + max(moved / bytes_per_us[1], flops / rates[1])
+        high += start[1] + max(moved / bytes_per_us[0], flops / rates[0])
     return Band(low, high)
 
 

@@ -1,5 +1,5 @@
-"""How the constants of a chip follow from what is published of it: operations per second, memory bandwidth, and whether
-it is in a phone or a Mac.
+"""How the constants of a chip follow from what is published of it: operations per second, memory bandwidth, and
+whether it is in a phone or a Mac.
 
 One set of coefficients serves every chip. A chip that was measured has a factor of its own on some constants; one that
 nobody measured takes the factors of a named neighbour. More operations and more bandwidth never make a chip slower.
@@ -30,6 +30,8 @@ class Physique:
     phone: Any
     year: Any
     """When it was announced: newer phones and systems start a call faster."""
+    stream: Any = 0.0
+    """Bytes per microsecond of weights into the engine, where somebody has published them; else 0."""
 
 
 Law = Callable[[Mapping[str, Any], Physique], Any]
@@ -43,6 +45,11 @@ def _one_behind_the_other(one: Any, other: Any) -> Any:
 def _call(known: Mapping[str, Any], chip: Physique) -> Any:
     phone = known["phone_call"] * known["newer_call"] ** (chip.year - YEAR)
     return np.where(chip.phone, phone, known["mac_call"])
+
+
+def _weights(known: Mapping[str, Any], chip: Physique) -> Any:
+    stages = _one_behind_the_other(known["weights_memory"] * chip.memory, known["weights_engine"] * chip.macs)
+    return np.where(np.asarray(chip.stream) > 0, known["weights_stream"] * chip.stream, stages)
 
 
 def _by_engine(name: str) -> Law:
@@ -59,9 +66,7 @@ def _plain(name: str) -> Law:
 
 LAWS: dict[str, Law] = {
     "macs": _by_engine("macs"),
-    "weights": lambda known, chip: _one_behind_the_other(
-        known["weights_memory"] * chip.memory, known["weights_engine"] * chip.macs
-    ),
+    "weights": _weights,
     "spill": lambda known, chip: known["spill"] * chip.memory,
     "reread": _by_engine("reread"),
     "l2": _by_engine("l2"),

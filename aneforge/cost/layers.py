@@ -18,6 +18,7 @@ __all__ = ["BOUNDS", "Surroundings", "Times", "engines_of", "passes_of", "times_
 
 BOUNDS = ("compute", "weights", "activations", "dispatch")
 _NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
+_ALONG_THE_WIDTH = ("layer_norm", "rms_norm")
 _LEAST_KEPT = 0.05  # of the multiply-adds, however many zeros a weight has
 
 
@@ -30,6 +31,8 @@ class Surroundings(NamedTuple):
     """One more layer of a long chain: what is started once is not counted."""
     engines: np.ndarray | int = 0
     """How many engines the program uses, where somebody says; 0 where nobody does."""
+    converted: np.ndarray | bool = False
+    """The program came through conversion, where a norm along the width is made of other layers."""
 
 
 class Times(NamedTuple):
@@ -44,10 +47,11 @@ class Times(NamedTuple):
         return [BOUNDS[place] for place in np.argmax(self.parts, axis=0).tolist()]
 
 
-def times_of(work: Columns, known: Constants, around: Surroundings = Surroundings()) -> Times:
+def times_of(work: Columns, known: Constants, around: Surroundings | None = None) -> Times:
+    around = around or Surroundings()
     product, free = work.is_a("conv", "linear", "bmm"), work.is_a("view", "absorbed")
     engines = engines_of(work, known, around.engines)
-    compute = np.where(product, compute_us(work, known, engines), planar_us(work, known))
+    compute = np.where(product, compute_us(work, known, engines), planar_us(work, known, around.converted))
     weights = weights_us(work, known, around.marginal)
     passes = reread_us(work, known, engines)
     moved = on_chip_us(work, known) + np.where(around.resident, 0.0, spilled_us(work, known))
@@ -122,7 +126,7 @@ def reread_us(work: Columns, known: Constants, engines: np.ndarray) -> np.ndarra
     return np.where(stays, 0.0, count * work.bytes_in / known.chip["reread"] / engines)
 
 
-def planar_us(work: Columns, known: Constants) -> np.ndarray:
+def planar_us(work: Columns, known: Constants, converted: np.ndarray | bool = False) -> np.ndarray:
     """What goes element by element, what only moves, and native layers that the engine takes whole."""
     chip, shared = known.chip, known.shared
     alone = (np.asarray(known.engines) > 1) & (work.elements < shared["shared_elements"])
@@ -131,6 +135,8 @@ def planar_us(work: Columns, known: Constants) -> np.ndarray:
     full = work.elements / (work.elements + shared["small_norm"])  # small ones are all but free
     for norm in _NORMS:
         each = shared["reduce_sum" if norm == "l2_norm" else norm]
+        if norm in _ALONG_THE_WIDTH:
+            each = np.where(converted, shared["converted_norm"], each)
         time = np.where(work.is_a(norm), work.elements * full * each / chip["norms"], time)
     time = np.where(work.is_a("copy"), work.lines / chip["copy"], time)
     time = np.where(work.is_a("argmax"), shared["ranked_start"], time)
@@ -148,7 +154,6 @@ def on_chip_us(work: Columns, known: Constants) -> np.ndarray:
 
 
 def spilled_us(work: Columns, known: Constants) -> np.ndarray:
-    """What does not fit beside itself in the working set goes out and in again, partly behind the computing."""
+    """What a product reads and makes beyond the working set goes out and in again. Planar layers do not wait."""
     beyond = np.maximum(0.0, work.bytes_in + work.bytes_out - known.shared["working_set"])
-    product = work.is_a("conv", "linear", "bmm")
-    return beyond * np.where(product, known.shared["spilled_product"], known.shared["spilled_planar"]) / known.chip["spill"]
+    return np.where(work.is_a("conv", "linear", "bmm"), beyond / known.chip["spill"], 0.0)

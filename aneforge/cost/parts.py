@@ -77,7 +77,15 @@ def estimate_parts(
     high = sum(part.interval[1] for part in timed) + crossings.us
     us = sum(part.us for part in timed) + crossings.us
     return Estimate(
-        us, (low, high), scope, tuple(layers), calls, basis_of(chip or target), tuple(timed), crossings.us, crossings.changes
+        us,
+        (low, high),
+        scope,
+        tuple(layers),
+        calls,
+        basis_of(chip or target),
+        tuple(timed),
+        crossings.us,
+        crossings.changes,
     )
 
 

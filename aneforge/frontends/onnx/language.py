@@ -183,7 +183,8 @@ class Onnx(Language):
             helper.make_graph([proto], "folded", ports, outputs), opset_imports=self._imports(opsets)
         )
         try:
-            results = iter(evaluator(model).run(None, arrays))
+            with np.errstate(all="ignore"):  # log(0) is minus infinity here as on the engine
+                results = iter(evaluator(model).run(None, arrays))
         except Exception as error:
             raise LoadError(f"a known value could not be computed: {first_line(error)}") from None
         return [np.asarray(next(results)) if name else np.zeros(0) for name in proto.output]

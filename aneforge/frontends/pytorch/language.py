@@ -46,6 +46,8 @@ Operand = tuple[Any, str, tuple[int, ...]]
 
 _LARGE = 1 << 18
 _RUNTIME_CHECKS = ("_assert", "sym_constrain_range")
+_UNSET = ("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided")
+"""Memory whose numbers nobody reads: one zero stands for all of them, however many there are."""
 _READS_NO_ELEMENTS = ("zeros_like", "ones_like", "full_like", "new_", "empty_like", "alias", "clone", "detach")
 _READS_NO_ELEMENTS += ("contiguous", "lift")
 """Ops that read no elements, so they work on integers too."""
@@ -222,6 +224,9 @@ class Torch(Language):
             and (transposed := _transpose_weight(plain_name(str(target))[0], *args)) is not None
         ):
             return [transposed]
+        if plain_name(str(target))[0] in _UNSET:
+            promised = op.fx.meta["val"]
+            return [torch.zeros((), dtype=promised.dtype).expand(promised.shape)]
         self._charge(op.fx)
         positional = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
         positional, keyword_only = tree_map_only(

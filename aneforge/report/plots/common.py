@@ -67,7 +67,7 @@ def hover(layer: LayerEstimate) -> str:
 def basis_text(estimate: Estimate) -> str:
     if estimate.basis.measured:
         return count(estimate.basis.rows, "measurement")
-    return f"from {chip_label(estimate.basis.taken_from)}"
+    return f"factors of {estimate.basis.taken_from}"
 
 
 def totals(estimate: Estimate) -> str:
