@@ -9,11 +9,12 @@ comes from.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from aneforge.anec.lineage import Standing, retire
-from aneforge.anec.spec import OpSpec, kinds_with, spec
+from aneforge.anec.spec import OPS, STRUCTURAL, OpSpec, kinds_with, spec
 from aneforge.anec.tensor_type import DTYPES, AnecError, TensorType
 from aneforge.anec.traits import Trait
 from aneforge.graph.weights import Weight
@@ -41,6 +42,18 @@ def rank5(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _numbers = itertools.count()
+_SPELLINGS: dict[str, tuple[str, str]] = {}
+
+
+def _spelling(name: str) -> tuple[str, str]:
+    """A name and its kind as single objects: passes compare and look up kinds all the time, and equal strings that
+    are one object need no comparison."""
+    spelling = sys.intern(name), sys.intern(name[5:])
+    if (
+        name[5:] in OPS or name[5:] in STRUCTURAL
+    ):  # the bound of the table: what text from strangers calls an op does not stay
+        _SPELLINGS[name] = spelling
+    return spelling
 
 
 class Op:
@@ -74,9 +87,8 @@ class Op:
         attrs: Mapping[str, Any] | None = None,
         sources: tuple[str, ...] = (),
     ) -> None:
-        self.name = name
-        self.kind = name[5:]
-        """The name without the dialect: ``convolution``."""
+        self.name, self.kind = _SPELLINGS.get(name) or _spelling(name)
+        """``kind`` is the name without the dialect: ``convolution``."""
         self.operands = list(operands)
         self.type = result
         self.attrs = dict(attrs) if attrs else {}

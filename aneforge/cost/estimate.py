@@ -6,9 +6,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from aneforge.arguments import chip_of
-from aneforge.compiler.program import Program, ProgramLayer
+from aneforge.compiler.program import Program
+from aneforge.compiler.shown import Schedule
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.device import SCOPES, Ports, Roof, Setting, call_us, layer_us
 from aneforge.cost.program import is_resident, work_of_layer, work_of_program
@@ -174,9 +176,7 @@ def check_scope(scope: str) -> None:
 def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     check_scope(scope)
     basis = basis_of(program.target)
-    works = work_of_program(program)
-    alone = [_layer(layer, work, program, basis) for layer, work in zip(program.layers, works, strict=True)]
-    layers = _side_by_side(alone, program.steps)
+    layers = _side_by_side(_alone(program, basis), program.steps)
     calls = max(1, len(program.segments))
     us = call_us(scope, [layer.us for layer in layers], _ports(program), basis.constants, calls)
     low, high = basis.spread
@@ -187,15 +187,42 @@ def _ports(program: Program) -> Ports:
     return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
 
 
-def _layer(layer: ProgramLayer, work: Work, program: Program, basis: Basis) -> LayerEstimate:
-    time = layer_us(work, basis.constants, Setting(resident=is_resident(layer, program)))
-    return LayerEstimate(layer.number, layer.op, layer.sources, time.us, time.bound, work.flops, work.traffic)
+def _alone(program: Program, basis: Basis) -> list[LayerEstimate]:
+    """Every layer by itself. Layers that do the same take the same time, which is worked out once."""
+    kinds, kind_of = _demands(program)
+    times = [layer_us(work, basis.constants, Setting(resident=resident)) for work, resident in kinds]
+    facts = [(time.us, time.bound, work.flops, work.traffic) for (work, _), time in zip(kinds, times, strict=True)]
+    return [
+        LayerEstimate(layer.number, layer.op, layer.sources, *facts[kind])
+        for layer, kind in zip(program.layers, kind_of, strict=True)
+    ]
+
+
+Demand = tuple[Work, bool]
+"""What a layer does, and whether all of its tensors stay on the chip."""
+
+_known_demands: WeakKeyDictionary[Schedule, tuple[list[Demand], list[int]]] = WeakKeyDictionary()
+
+
+def _demands(program: Program) -> tuple[list[Demand], list[int]]:
+    """The different demands of a program's layers, and which of them each layer has. They do not depend on the chip,
+    so programs that share a schedule share them; they go with the schedule."""
+    known = _known_demands.get(program.schedule)
+    if known is None:
+        works = work_of_program(program)
+        resident = [is_resident(layer, program) for layer in program.layers]
+        places: dict[Demand, int] = {}
+        kind_of = [places.setdefault(demand, len(places)) for demand in zip(works, resident, strict=True)]
+        known = _known_demands[program.schedule] = list(places), kind_of
+    return known
 
 
 def _side_by_side(layers: Sequence[LayerEstimate], steps: Sequence[Sequence[int]]) -> tuple[LayerEstimate, ...]:
     """Of layers that the schedule issues together only the longest counts."""
     timed = list(layers)
     for step in steps:
+        if len(step) == 1:
+            continue
         longest = max(step, key=lambda place: layers[place].us)
         for place in step:
             if place != longest:
