@@ -49,9 +49,7 @@ def _spelling(name: str) -> tuple[str, str]:
     """A name and its kind as single objects: passes compare and look up kinds all the time, and equal strings that
     are one object need no comparison."""
     spelling = sys.intern(name), sys.intern(name[5:])
-    if (
-        name[5:] in OPS or name[5:] in STRUCTURAL
-    ):  # the bound of the table: what text from strangers calls an op does not stay
+    if name[5:] in OPS or name[5:] in STRUCTURAL:  # a name that somebody's text made up does not stay
         _SPELLINGS[name] = spelling
     return spelling
 

@@ -25,8 +25,10 @@ __all__ = [
     "LayerEstimate",
     "PartEstimate",
     "check_scope",
+    "demands_of",
     "estimate_program",
     "estimate_provenance",
+    "ports_of",
     "warn_dispatch_floor",
     "warn_if_at_floor",
 ]
@@ -178,18 +180,18 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE) -> Estimate:
     basis = basis_of(program.target)
     layers = _side_by_side(_alone(program, basis), program.steps)
     calls = max(1, len(program.segments))
-    us = call_us(scope, [layer.us for layer in layers], _ports(program), basis.constants, calls)
+    us = call_us(scope, [layer.us for layer in layers], ports_of(program), basis.constants, calls)
     low, high = basis.spread
     return Estimate(us, (us * low, us * high), scope, layers, calls, basis)
 
 
-def _ports(program: Program) -> Ports:
+def ports_of(program: Program) -> Ports:
     return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
 
 
 def _alone(program: Program, basis: Basis) -> list[LayerEstimate]:
     """Every layer by itself. Layers that do the same take the same time, which is worked out once."""
-    kinds, kind_of = _demands(program)
+    kinds, kind_of = demands_of(program)
     times = [layer_us(work, basis.constants, Setting(resident=resident)) for work, resident in kinds]
     facts = [(time.us, time.bound, work.flops, work.traffic) for (work, _), time in zip(kinds, times, strict=True)]
     return [
@@ -204,7 +206,7 @@ Demand = tuple[Work, bool]
 _known_demands: WeakKeyDictionary[Schedule, tuple[list[Demand], list[int]]] = WeakKeyDictionary()
 
 
-def _demands(program: Program) -> tuple[list[Demand], list[int]]:
+def demands_of(program: Program) -> tuple[list[Demand], list[int]]:
     """The different demands of a program's layers, and which of them each layer has. They do not depend on the chip,
     so programs that share a schedule share them; they go with the schedule."""
     known = _known_demands.get(program.schedule)
@@ -241,7 +243,7 @@ def warn_dispatch_floor(program: Program, stacklevel: int = 2) -> bool:
     call, and a whole estimate is made only where that leaves the question open.
     """
     basis = basis_of(program.target)
-    fixed = call_us(DEFAULT_SCOPE, [], _ports(program), basis.constants, max(1, len(program.segments)))
+    fixed = call_us(DEFAULT_SCOPE, [], ports_of(program), basis.constants, max(1, len(program.segments)))
     enough = 2 * _FLOOR * fixed / (1 - _FLOOR)  # twice, since a layer may hide behind another
     stored = {weight.key: weight for weight in program.weights}
     least = most = 0.0
