@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.advice.advise import Advice, advise
 from aneforge.advice.change import LEAST_GAIN, Change
+from aneforge.advice.ranking import Advice, advise
 
 __all__ = ["LEAST_GAIN", "Advice", "Change", "advise"]

@@ -36,18 +36,18 @@ def several_inputs(question: Question) -> Iterator[Proposal]:
     if not most:
         return
     graph = batched(question.graph, _COUNT)
-    compiled = f"the model with a batch of {_COUNT} was compiled and estimated; the time is that of one input"
+    compiled = "the batch was compiled and estimated; the time is that of one input"
     counted = f"by the cost model, each layer counted {_COUNT} times; the time is that of one input"
     yield Proposal(
         family="calls",
         name=f"{_COUNT} inputs in one call",
         cause="calls",
-        what=f"give {_COUNT} inputs to one call (batch {_COUNT}): it is started once for all of them",
+        what=f"give {_COUNT} inputs to one call (batch {_COUNT})",
         nodes=(),
         most=most,
         after=_by_cost_model(question, us) if graph is None else partial(_each_of, question, graph),
         how=counted if graph is None else compiled,
-        numbers="the same",
+        numbers="same results",
     )
 
 
@@ -75,17 +75,17 @@ def aligned_ports(question: Question) -> Iterator[Proposal]:
         return _padded_us(question, name, estimate, basis)
 
     program = question.splits[next(iter(most))].programs[0]
-    ports = [port.name for port in (*program.inputs, *program.outputs) if port.user_shape and port.user_shape[-1] % _LINE]
+    ports = [port for port in (*program.inputs, *program.outputs) if _padded(port.user_shape) != port.user_shape]
     yield Proposal(
         family="ports",
         name="rows of whole lines",
         cause="calls",
         what=f"pad the last axis of the inputs and outputs to a multiple of {_LINE}",
-        nodes=tuple(ports),
+        nodes=tuple(port.name for port in ports),
         most=most,
         after=_by_cost_model(question, us),
         how="by the cost model, with the padded bytes",
-        numbers="the same",
+        numbers="same results",
     )
 
 

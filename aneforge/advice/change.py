@@ -19,7 +19,7 @@ __all__ = ["COMPILED", "LEAST_GAIN", "Change", "Proposal", "Question", "estimate
 
 LEAST_GAIN = 0.02
 """The share of a call that a change must save; less is no advice."""
-COMPILED = "the changed model was compiled and estimated"
+COMPILED = "compiled and estimated"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +92,13 @@ class Proposal:
     after: Callable[[Sequence[str]], Mapping[str, Figure]]
     """The call after the change, for some of the chips; a chip that it is nothing for is left out."""
     how: str = COMPILED
-    numbers: str = "the same up to rounding"
+    numbers: str = "same results up to rounding"
 
 
 def estimated_graph(question: Question, make: Callable[[], Graph]) -> Callable[[Sequence[str]], dict[str, Figure]]:
     """Compile a changed graph for the chips that ask, and estimate it. A change that a chip refuses, that sends more
     of the model to the host, or whose numbers are known to be wrong there is nothing for that chip."""
+
     def after(chips: Sequence[str]) -> dict[str, Figure]:
         try:
             graph = make()

@@ -11,6 +11,7 @@ from aneforge.cost.device import Ports, call_us
 from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.views import plain_name
 from aneforge.regions.cut import Operations
 from aneforge.regions.partition import Partition, split_for
 from aneforge.regions.split import ENGINE
@@ -20,8 +21,8 @@ from aneforge.tuning.records import Figure
 __all__ = ["native_layers_on_host", "native_nodes", "small_regions_on_host"]
 
 _RULE = "advice"
-_HOW = "the model was cut there, compiled and estimated; the host's rates are assumed (U75)"
-_NUMBERS = "computed in float32 there"
+_HOW = "cut there, compiled and estimated, the host at assumed rates (U75)"
+_NUMBERS = "the host computes in float32"
 
 
 def native_layers_on_host(question: Question) -> Iterator[Proposal]:
@@ -40,7 +41,7 @@ def native_layers_on_host(question: Question) -> Iterator[Proposal]:
         most = layers + start * (estimate.calls - programs) - host_band(nodes).low
         wanted.setdefault(tuple(node.uid for node in nodes), (nodes, {}))[1][name] = most
     for nodes, most in wanted.values():
-        ops = ", ".join(dict.fromkeys(node.op for node in nodes))
+        ops = ", ".join(dict.fromkeys(plain_name(node) for node in nodes))
         yield _on_host(question, "native layers", "native layers on the host", "calls", nodes, most,
                        f"compute {ops} on the host: as a native layer it cuts the program into parts")  # fmt: skip
 

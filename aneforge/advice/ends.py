@@ -6,7 +6,7 @@ comes before it, or all that comes behind it, is little work, the app can do tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from aneforge.advice.change import Proposal, Question
@@ -15,14 +15,16 @@ from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.graph.views import plain_name
 from aneforge.regions.partition import Partition, partitions_for
 from aneforge.regions.split import ENGINE, HOST, region_of
 from aneforge.tuning.records import Figure
 
 __all__ = ["ends_outside"]
 
+Follow = Callable[[Tensor], Iterable[Tensor]]
 _LITTLE = 0.25  # of a call: an end of the model that takes longer than this on the host stays in the model
-_HOW = "the rest of the model was compiled and estimated; what is left out is added at the host's assumed rates (U75)"
+_HOW = "the rest compiled and estimated, what is left out at the host's assumed rates (U75)"
 
 
 def ends_outside(question: Question) -> Iterator[Proposal]:
@@ -37,18 +39,19 @@ def ends_outside(question: Question) -> Iterator[Proposal]:
             wanted.setdefault(frozenset(outside), {})[name] = most
     for uids, most in wanted.items():
         nodes = [node for node in question.graph.nodes if node.uid in uids]
-        cutting = dict.fromkeys(node.op for node in nodes if _cuts(node, [question.splits[name] for name in most]))
+        cutting = {node.uid for name in most for node in _cutting(question.splits[name])}
+        ops = dict.fromkeys(plain_name(node) for node in nodes if node.uid in cutting)
         yield Proposal(
             family="ends",
             name="ends of the model outside the call",
             cause="crossings",
-            what=f"compute {len(nodes)} op{'' if len(nodes) == 1 else 's'} before or after the call, because "
-            f"{', '.join(cutting)} would cut the model",
+            what=f"compute {len(nodes)} op{'' if len(nodes) == 1 else 's'} before or after the call: "
+            f"{', '.join(ops)} in it cut{'s' if len(ops) == 1 else ''} the model",
             nodes=tuple(question.names[node.uid] for node in nodes),
             most=most,
             after=partial(_without, question, nodes),
             how=_HOW,
-            numbers="what is left out is computed in the caller's precision",
+            numbers="the caller computes what is left out",
         )
 
 
@@ -66,10 +69,6 @@ def _cutting(split: Partition) -> list[Tensor]:
     return [*on_host, *native_nodes(split)]
 
 
-def _cuts(node: Tensor, splits: Iterable[Partition]) -> bool:
-    return any(node is cutting for split in splits for cutting in _cutting(split))
-
-
 def _ends(split: Partition, readers: dict[int, list[Tensor]], most_us: float) -> set[int]:
     """The nodes to leave out: for each that cuts, it and all before it or all behind it, whichever is less work."""
     placed = {node.uid: node for node in split.cut.operations.placed}
@@ -77,17 +76,15 @@ def _ends(split: Partition, readers: dict[int, list[Tensor]], most_us: float) ->
     for node in _cutting(split):
         if node.uid in outside:
             continue
-        sides = []
-        for follow in (lambda one: one.inputs, lambda one: readers.get(one.uid, ())):
-            side = _closure(node, follow, placed, most_us)
-            if side is not None:
-                sides.append(side)
+        before = _closure(node, lambda one: one.inputs, placed, most_us)
+        behind = _closure(node, lambda one: readers.get(one.uid, ()), placed, most_us)
+        sides = [side for side in (before, behind) if side is not None]
         if sides:
             outside |= min(sides, key=len)
     return outside
 
 
-def _closure(node: Tensor, follow, placed: dict[int, Tensor], most_us: float) -> set[int] | None:
+def _closure(node: Tensor, follow: Follow, placed: dict[int, Tensor], most_us: float) -> set[int] | None:
     """A node and all on one side of it; None where that is more than a little work on the host."""
     seen, stack, us = {node.uid}, [node], 0.0
     while stack:

@@ -68,7 +68,7 @@ def other_forms(question: Question) -> Iterator[Proposal]:
             nodes=nodes,
             most=most,
             after=estimated_graph(question, partial(_applied, question.graph, sites)),
-            numbers="the same up to rounding; 'aneforge tune' builds it and checks the results",
+            numbers="same results up to rounding (aneforge tune builds it and checks them)",
         )
 
 

@@ -27,7 +27,7 @@ __all__ = ["stored_weights"]
 
 _BYTES = {"int8": 1.0, "blockwise": 1.0 + 2 / 32, "lut8": 1.0, "lut6": 0.75, "lut4": 0.5}
 """Of one number in each form."""
-_NUMBERS = "the weights are rounded; 'aneforge tune --target-error 0.01' encodes them and checks the results"
+_NUMBERS = "rounds the weights (aneforge tune --target-error 0.01 encodes them and checks the results)"
 
 Layers = Mapping[str, tuple[Tensor, Dense | Kernel]]
 
@@ -60,7 +60,7 @@ def stored_weights(question: Question) -> Iterator[Proposal]:
             family=f"{'palette' if encoder.bits else 'int8'} weights",
             name=f"weights as {form}",
             cause="weights",
-            what=f"store the weights of {count} as {form}, which the chip reads as they are",
+            what=f"store the weights of {count} as {form}",
             nodes=tuple(chosen),
             most=most,
             after=estimated_graph(question, partial(_encoded, question.graph, encoder, chosen)),

@@ -17,6 +17,7 @@ from aneforge.cost.program import is_resident, work_of_layer, work_of_program
 from aneforge.cost.work import Work
 from aneforge.errors import ArgumentError
 from aneforge.targets.chip import Target
+from aneforge.targets.lifecycle import watts_by_data
 from aneforge.targets.names import chip_label
 
 __all__ = [
@@ -144,6 +145,24 @@ class Estimate:
             shares[layer.bound] = shares.get(layer.bound, 0.0) + layer.us
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
+    def shares(self) -> dict[str, float]:
+        """Where the time of a call goes, in microseconds, the largest part first: the engine's by what bounds it,
+        ``call`` (starting programs and copying), ``crossings`` and ``host``."""
+        host = sum(part.us for part in self.parts if part.device == "host")
+        around = {"host": host, "crossings": self.crossings_us}
+        around["call"] = self.us - self.engine_us - sum(around.values())
+        parts = {name: us for name, us in {**self.bounds(), **around}.items() if us > 0}
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+    @property
+    def energy_by_data_mj(self) -> tuple[float, float] | None:
+        """Millijoules of the engine at most, if all it computes on were zeros and with random numbers, where both
+        were measured."""
+        watts = watts_by_data(self.basis.target)
+        if not watts.known:
+            return None
+        return watts.value.zeros * self.engine_us / 1000, watts.value.random * self.engine_us / 1000
+
     def to_json(self) -> dict[str, Any]:
         return {
             "us": self.us,
@@ -152,6 +171,8 @@ class Estimate:
             "calls": self.calls,
             "engine_us": self.engine_us,
             "energy_mj": self.energy_mj,
+            "energy_by_data_mj": self.energy_by_data_mj,
+            "shares": self.shares(),
             "bounds": self.bounds(),
             "host_us": list(self.host_us),
             "crossings_us": self.crossings_us,
