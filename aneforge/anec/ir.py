@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 from aneforge.anec.lineage import Standing, retire
@@ -42,6 +43,8 @@ def rank5(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _numbers = itertools.count()
+_kind = attrgetter("kind")
+_ENDS = ("anec.live_out", "anec.live_in")
 _SPELLINGS: dict[str, tuple[str, str]] = {}
 
 
@@ -207,7 +210,7 @@ class Module:
         """The kinds of ops that occur; collected again when the list of ops or its length has changed."""
         listed, length, kinds = self._kinds
         if listed is not self.ops or length != len(self.ops):
-            kinds = {op.kind for op in self.ops}
+            kinds = set(map(_kind, self.ops))
             self._kinds = self.ops, len(self.ops), kinds
         return kinds
 
@@ -230,18 +233,21 @@ class Module:
         return outputs[0]
 
     def sweep(self) -> int:
-        """Drop ops that nothing reads, last first; returns how many were dropped."""
-        remaining, dropped = [], 0
-        for op in reversed(self.ops):
-            if op.users or op.name in ("anec.live_out", "anec.live_in"):
-                remaining.append(op)
-            else:
-                retire(op, self.losing)
-                op.drop()
-                dropped += 1
-        remaining.reverse()
-        self.ops = remaining
-        return dropped
+        """Drop ops that nothing reads, each after its readers; returns how many were dropped."""
+        unread = [op for op in self.ops if not op.users and op.name not in _ENDS]
+        gone: set[Op] = set()
+        while unread:
+            op = unread.pop()
+            if op in gone:
+                continue
+            gone.add(op)
+            retire(op, self.losing)
+            operands = op.operands
+            op.drop()
+            unread += [operand for operand in operands if not operand.users and operand.name not in _ENDS]
+        if gone:
+            self.ops = [op for op in self.ops if op not in gone]
+        return len(gone)
 
     def clone(self) -> Module:
         """A copy that shares only the constants."""

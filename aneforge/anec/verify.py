@@ -35,6 +35,7 @@ def problems(module: Module) -> list[str]:
     check = _Check(module)
     for number, op in enumerate(module.ops):
         wrong = check(op)
+        users = op.users
         for operand in op.operands:
             place = position.get(operand)
             if place is None:
@@ -43,7 +44,7 @@ def problems(module: Module) -> list[str]:
                 wrong.append(f"reads op {place} ({operand.name}), which comes after it")
             if op not in operand.users:
                 wrong.append(f"is not in the use list of {operand.name}")
-        for user in op.users:
+        for user in () if users.keys() <= position.keys() else users:
             if user not in position:
                 wrong.append(f"is used by {user.name}, which is not in the module")
         if wrong:

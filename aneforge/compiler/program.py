@@ -79,7 +79,7 @@ class Program:
         """The plan with each layer by its place. Programs of one module share it."""
         return Schedule.of(self.module, self.plan)
 
-    @property
+    @cached_property
     def layers(self) -> tuple[ProgramLayer, ...]:
         """Every layer in the order of the schedule."""
         return self.schedule.layers
@@ -120,7 +120,7 @@ class Program:
 
     def buffer_of(self, place: int) -> Buffer:
         """The buffer that holds the result of a layer."""
-        return self.schedule.buffer_of(place)
+        return self.schedule.buffers_by_name[place]
 
     @property
     def weights(self) -> tuple[StoredWeight, ...]:

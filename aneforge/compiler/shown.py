@@ -120,7 +120,8 @@ class ProgramLayer:
     @property
     def inputs(self) -> tuple[int | str, ...]:
         """What it reads: earlier layers by number, the program's inputs by name."""
-        return tuple(self._schedule.name_of(value) for value in self._layer.inputs)
+        name_of = self._schedule.name_of
+        return tuple([name_of(value) for value in self._layer.inputs])
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:
@@ -133,7 +134,7 @@ class ProgramLayer:
 
     @property
     def buffer(self) -> Buffer:
-        return self._schedule.buffer_of(self.number)
+        return self._schedule.buffers_by_name[self.number]
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {
@@ -209,12 +210,9 @@ class Schedule:
         return tuple(buffer.at_places(self.places) for buffer in self._plan.buffers or ())
 
     @cached_property
-    def _buffers_by_name(self) -> dict[Name, Buffer]:
+    def buffers_by_name(self) -> dict[Name, Buffer]:
+        """The buffer that holds the result of each layer, by its place, and each port, by its name."""
         return {name: buffer for buffer in self.buffers for name in buffer.values}
-
-    def buffer_of(self, place: int) -> Buffer:
-        """The buffer that holds the result of a layer."""
-        return self._buffers_by_name[place]
 
 
 def _plain(attrs: dict[str, Any]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from aneforge.anec.ir import AnecError, Module, Op
+from aneforge.anec.spec import spec
 from aneforge.anec.traits import Trait
 from aneforge.compiler.plan import Name, Segment, plan_of
 from aneforge.targets import store
@@ -21,9 +22,12 @@ def _engines() -> dict[str, str]:
 
 def engine_class(op: Op) -> str:
     """NE (multiply-accumulate), PE (planar), TE (texture) or DMA, from the op's engine in the data (U27)."""
-    if op.labels.get("data_path") == "dma":
-        return "DMA"
-    engine = op.spec.engine
+    return "DMA" if op.labels.get("data_path") == "dma" else _class_of(op.name)
+
+
+@lru_cache(maxsize=512)
+def _class_of(name: str) -> str:
+    engine = spec(name).engine
     if engine is None:  # the select and the native layers without a backend op are planar work
         return "PE"
     return _engines()[engine.value]
