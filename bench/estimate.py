@@ -1,7 +1,7 @@
 """Speed of estimates, as printed figures; and whether they are those of the compiled programs.
 
-``python bench/estimate.py [--before CHECKOUT]`` estimates a transformer of about 10,000 nodes on one chip, and networks
-of about 1,000 nodes on all 28 targets, each on a new graph and with everything loaded; the best of several runs. With
+``python bench/estimate.py [--before CHECKOUT]`` estimates a transformer of 10,000 nodes on one chip, and networks of
+about 1,000 nodes on all 28 targets, each on a new graph and with everything loaded; the best of several runs. With
 ``--before``, another checkout of this repository, the same work runs there too, in turns with this one, and the ratio
 is printed.
 
