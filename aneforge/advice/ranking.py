@@ -45,11 +45,12 @@ class Advice:
     weighed: int
     """Changes that apply to the model there."""
     worked_out: int
-    """Those of them that were compiled and estimated; the others cannot save enough, or less than those."""
+    """Those of them that were compiled and estimated."""
+    left_out: int = 0
+    """Those that could save enough and were not worked out, because the model is large. The rest cannot."""
 
     def to_json(self) -> dict[str, Any]:
-        changes = [change.to_json() for change in self.changes]
-        return {"changes": changes, "weighed": self.weighed, "worked_out": self.worked_out}
+        return {**self.__dict__, "changes": [change.to_json() for change in self.changes]}
 
 
 def advise(
@@ -65,12 +66,12 @@ def advise(
     question = Question(first.graph, first.names, {name: splits[name] for name in estimates}, estimates, scope)
     with quiet_collector():
         proposals = [proposal for source in SOURCES for proposal in source(question)]
-        tried = _worth_trying(question, proposals)
+        able = _worth_trying(question, proposals)
+        tried = able[: _how_many(question)]
         changes: dict[str, dict[str, Change]] = {name: {} for name in estimates}
         worked_out = dict.fromkeys(estimates, 0)
         for proposal in tried:
-            chips = [name for name, us in proposal.most.items() if us >= LEAST_GAIN * estimates[name].us]
-            for name, figure in proposal.after(chips).items():
+            for name, figure in proposal.after(_chips_helped(question, proposal)).items():
                 worked_out[name] += 1
                 change = _change(proposal, estimates[name], figure.us, figure.interval)
                 known = changes[name].get(proposal.family)
@@ -80,19 +81,29 @@ def advise(
     for name, by_family in changes.items():
         best = sorted(by_family.values(), key=lambda change: change.us)[:count]
         weighed = sum(name in proposal.most for proposal in proposals)
-        advice[name] = Advice(tuple(best), weighed, worked_out[name])
+        left_out = sum(name in _chips_helped(question, proposal) for proposal in able[len(tried) :])
+        advice[name] = Advice(tuple(best), weighed, worked_out[name], left_out)
     return advice
 
 
 def _worth_trying(question: Question, proposals: list[Proposal]) -> list[Proposal]:
-    """What can save enough on some chip, the largest share first, as many as the size of the model allows."""
+    """What can save enough on some chip, the largest share first."""
 
     def share(proposal: Proposal) -> float:
         return max((us / question.estimates[name].us for name, us in proposal.most.items()), default=0.0)
 
-    able = sorted((proposal for proposal in proposals if share(proposal) >= LEAST_GAIN), key=lambda each: -share(each))
-    most = min(_MOST_WORKED_OUT, max(_FEWEST_WORKED_OUT, _NODES // max(1, len(question.graph.nodes))))
-    return able[:most]
+    able = [proposal for proposal in proposals if _chips_helped(question, proposal)]
+    return sorted(able, key=lambda proposal: -share(proposal))
+
+
+def _chips_helped(question: Question, proposal: Proposal) -> list[str]:
+    """The chips on which a proposal can save enough."""
+    return [name for name, us in proposal.most.items() if us >= LEAST_GAIN * question.estimates[name].us]
+
+
+def _how_many(question: Question) -> int:
+    """How many changes are worked out: as many as the size of the model allows."""
+    return min(_MOST_WORKED_OUT, max(_FEWEST_WORKED_OUT, _NODES // max(1, len(question.graph.nodes))))
 
 
 def _change(proposal: Proposal, before: Estimate, us: float, interval: tuple[float, float]) -> Change:

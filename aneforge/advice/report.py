@@ -7,23 +7,13 @@ from typing import Any
 
 from aneforge.advice.change import LEAST_GAIN, Change
 from aneforge.advice.ranking import Advice
-from aneforge.cost.estimate import Estimate
+from aneforge.cost.estimate import PARTS, Estimate
 from aneforge.output.grouped import WIDTH, grouped, short, some, wrapped
 from aneforge.targets.evidence import Fact
 from aneforge.targets.lifecycle import first_load_of, wake_of, watts_by_data
 from aneforge.targets.names import chip_label
 
 __all__ = ["changes_text", "first_call_json", "first_call_texts", "time_text"]
-
-_PARTS = {
-    "call": "starting calls and copying data",
-    "compute": "computing",
-    "weights": "reading weights",
-    "activations": "moving activations",
-    "dispatch": "starting layers",
-    "crossings": "changing devices",
-    "host": "the host (assumed rates, U75)",
-}
 
 
 _CAUSES = {
@@ -38,13 +28,13 @@ def time_text(estimates: Mapping[str, Estimate]) -> str:
     """Where the time goes: of one chip in full, of several by what takes most."""
     if len(estimates) == 1:
         ((name, estimate),) = estimates.items()
-        parts = [f"{us / estimate.us:.0%} {_PARTS[part]}" for part, us in estimate.shares().items()]
+        parts = [f"{us / estimate.us:.0%} {PARTS[part]}" for part, us in estimate.shares().items()]
         shown = [part for part in parts if not part.startswith("0%")]
         return wrapped(f"where the time goes on {chip_label(name)}: {', '.join(shown)}{_longest(estimate)}")
     lines = ["what takes most of the time:"]
     for part, names in grouped(estimates, lambda name: next(iter(estimates[name].shares()))).items():
         chips = [f"{chip_label(name)} {estimates[name].shares()[part] / estimates[name].us:.0%}" for name in names]
-        lines.append(wrapped(f"{_PARTS[part]}: {', '.join(chips)}", "  "))
+        lines.append(wrapped(f"{PARTS[part]}: {', '.join(chips)}", "  "))
     return "\n".join(lines)
 
 
@@ -83,7 +73,9 @@ def _change_lines(pairs: Sequence[tuple[str, Change]]) -> list[str]:
     same = all(change.what == first.what for _, change in pairs)
     places = f" ({some([short(node) for node in first.nodes], 2)})" if first.nodes and same else ""
     head = wrapped(f"{first.what if same else first.name}{places}", "    ")
-    return [head, *_packed([_figures(name, change, not same) for name, change in pairs], "      ")]
+    by_figures = grouped(pairs, lambda pair: _figures(pair[1], not same))  # chips that share constants say the same
+    items = [f"{', '.join(chip_label(name) for name, _ in alike)} {figures}" for figures, alike in by_figures.items()]
+    return [head, *_packed(items, "      ")]
 
 
 def _packed(items: Sequence[str], indent: str) -> list[str]:
@@ -99,16 +91,19 @@ def _packed(items: Sequence[str], indent: str) -> list[str]:
 
 def _nothing(advice: Mapping[str, Advice]) -> str:
     weighed = max(one.weighed for one in advice.values())
+    left_out = max(one.left_out for one in advice.values())
     if not weighed:
         return "no change that is known here applies"
-    some_were = "the change that applies" if weighed == 1 else f"any of {weighed} changes that apply"
-    return f"nothing; {some_were} saves less than {LEAST_GAIN:.0%}"
+    count = weighed - left_out
+    none = "the change that applies does not save" if count == 1 else f"none of {count} changes that apply saves"
+    more = f"; {left_out} more were not worked out, because the model is large" if left_out else ""
+    return f"nothing; {none} {LEAST_GAIN:.0%} or more{more}"
 
 
-def _figures(name: str, change: Change, count: bool) -> str:
+def _figures(change: Change, count: bool) -> str:
     low, high = change.interval
     places = f" at {len(change.nodes)} node{'' if len(change.nodes) == 1 else 's'}" if count else ""
-    return f"{chip_label(name)} {change.before_us:,.0f} -> {change.us:,.0f} us ({low:,.0f} to {high:,.0f}){places}"
+    return f"{change.before_us:,.0f} -> {change.us:,.0f} us ({low:,.0f} to {high:,.0f}){places}"
 
 
 def first_call_texts(estimates: Mapping[str, tuple[Estimate, float | None]]) -> Iterator[str]:

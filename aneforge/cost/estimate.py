@@ -21,6 +21,7 @@ from aneforge.targets.lifecycle import watts_by_data
 from aneforge.targets.names import chip_label
 
 __all__ = [
+    "PARTS",
     "DispatchFloorWarning",
     "Estimate",
     "LayerEstimate",
@@ -35,6 +36,16 @@ __all__ = [
 ]
 
 DEFAULT_SCOPE = "host_call"
+PARTS = {
+    "call": "starting calls and copying data",
+    "compute": "computing",
+    "weights": "reading weights",
+    "activations": "moving activations",
+    "dispatch": "starting layers",
+    "crossings": "changing devices",
+    "host": "the host (assumed rates, U75)",
+}
+"""The parts of a call in words (:meth:`Estimate.shares`)."""
 _FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
 
 
@@ -185,7 +196,8 @@ class Estimate:
     def __str__(self) -> str:
         low, high = self.interval
         label = "fitted" if self.basis.measured else "extrapolated"
-        words = f"; {self.in_words()}" if self.parts else ""
+        part, us = next(iter(self.shares().items()), ("call", self.us))
+        words = f"; {us / self.us:.0%} {PARTS[part]}" + (f"; {self.in_words()}" if self.parts else "")
         return f"{self.us:,.0f} us ({low:,.0f} to {high:,.0f}), {self.scope}, {label}: {self.basis.rule}{words}"
 
 
