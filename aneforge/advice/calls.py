@@ -7,7 +7,7 @@ from functools import partial
 from math import ceil
 
 from aneforge.advice.batch import batched
-from aneforge.advice.change import Proposal, Question, estimated_graph
+from aneforge.advice.change import LEAST_GAIN, Proposal, Question, estimated_graph
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.device import Ports, call_us
 from aneforge.cost.estimate import Estimate, ports_of
@@ -35,7 +35,8 @@ def several_inputs(question: Question) -> Iterator[Proposal]:
 
     if not most:
         return
-    graph = batched(question.graph, _COUNT)
+    able = any(us >= LEAST_GAIN * whole[name].us for name, us in most.items())
+    graph = batched(question.graph, _COUNT) if able else None
     compiled = "the batch was compiled and estimated; the time is that of one input"
     counted = f"by the cost model, each layer counted {_COUNT} times; the time is that of one input"
     yield Proposal(

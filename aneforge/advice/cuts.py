@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from aneforge.advice.change import Proposal, Question
@@ -96,14 +96,10 @@ def _on_host(
         what=what,
         nodes=tuple(question.names[node.uid] for node in nodes),
         most=most,
-        after=_cut_there(question, nodes),
+        after=partial(_estimates_with, question, nodes),
         how=_HOW,
         numbers=_NUMBERS,
     )
-
-
-def _cut_there(question: Question, nodes: Sequence[Tensor]) -> Callable[[Sequence[str]], dict[str, Figure]]:
-    return partial(_estimates_with, question, nodes)
 
 
 def _estimates_with(question: Question, nodes: Sequence[Tensor], chips: Sequence[str]) -> dict[str, Figure]:

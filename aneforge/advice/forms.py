@@ -15,7 +15,6 @@ from aneforge.compiler.compile import programs_for
 from aneforge.cost.estimate import estimate_program
 from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError
-from aneforge.graph.graph import Graph
 from aneforge.regions.split import HOST
 from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Site, alone, applied, covered, likeness, scene_of
@@ -67,13 +66,9 @@ def other_forms(question: Question) -> Iterator[Proposal]:
             what=f"{doc[0].lower()}{doc[1:]}, at {len(sites)} place{'' if len(sites) == 1 else 's'}",
             nodes=nodes,
             most=most,
-            after=estimated_graph(question, partial(_applied, question.graph, sites)),
+            after=estimated_graph(question, partial(applied, question.graph, sites)),
             numbers="same results up to rounding (aneforge tune builds it and checks them)",
         )
-
-
-def _applied(graph: Graph, sites: Sequence[Site]) -> Graph:
-    return applied(graph, sites)
 
 
 def _apart(sites: Sequence[Site]) -> list[Site]:

@@ -77,7 +77,7 @@ class Program:
     @cached_property
     def schedule(self) -> Schedule:
         """The plan with each layer by its place. Programs of one module share it."""
-        return Schedule.of(self.module, self.plan)
+        return Schedule.of(self.module, lambda: self.plan)
 
     @cached_property
     def layers(self) -> tuple[ProgramLayer, ...]:

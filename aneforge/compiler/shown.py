@@ -6,6 +6,7 @@ from its layers can be worked out once for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import isinf
@@ -14,7 +15,7 @@ from typing import Any
 from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.passes import merged_sources
-from aneforge.compiler.plan import Buffer, Name, Plan, Segment, TaskGroup
+from aneforge.compiler.plan import Buffer, Name, Plan, Segment, TaskGroup, plan_of
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 
 __all__ = ["ProgramLayer", "Schedule", "Slot"]
@@ -172,17 +173,24 @@ class Schedule:
     """Layers, segments, task groups, steps and buffers of one module, in the order they run."""
 
     @staticmethod
-    def of(module: Module, plan: Plan) -> Schedule:
-        """The schedule of a plan; created once for as long as the plan's layers are those of the module."""
-        graph = LayerGraph.of_module(module)
-        if not isinstance(plan.shown, Schedule) or plan.shown.graph is not graph:
-            plan.shown = Schedule(graph, plan)
-        return plan.shown
+    def of(module: Module, plan: Callable[[], Plan]) -> Schedule:
+        """The schedule of a module: the one that its complete plan carries, for all programs, or one of its own for
+        code that came without a plan. Layers and their places need no plan, so ``plan`` is asked for the rest only."""
+        graph, carried = LayerGraph.of_module(module), plan_of(module)
+        if not carried.is_complete(module):
+            return Schedule(graph, plan)
+        if carried.shown is None or carried.shown.graph is not graph:
+            carried.shown = Schedule(graph, lambda: carried)
+        return carried.shown
 
-    def __init__(self, graph: LayerGraph, plan: Plan) -> None:
-        self.graph, self._plan = graph, plan
+    def __init__(self, graph: LayerGraph, plan: Callable[[], Plan]) -> None:
+        self.graph, self._decided = graph, plan
         self.places = {layer.number: place for place, layer in enumerate(graph.layers)}
         """The place of each layer by the number that its ops carry."""
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return self._decided()
 
     @cached_property
     def layers(self) -> tuple[ProgramLayer, ...]:
