@@ -91,6 +91,9 @@ def split(graph: Graph, device_of: Mapping[int, str]) -> list[Region]:
     """Regions in the order they run. A node's level is how often the device changes on the way to it at most; nodes of
     one level and device are a region, so no region waits for itself."""
     computed = [node for node in graph.nodes if node.uid in device_of]
+    devices = set(device_of.values())
+    if len(devices) == 1:
+        return [region_of(graph, computed, devices.pop())] if computed else []
     levels = _as_late_as_possible(computed, device_of, _as_early_as_possible(computed, device_of))
     members: dict[tuple[int, str], list[Tensor]] = {}
     for node in computed:
@@ -118,7 +121,7 @@ def region_of(graph: Graph, nodes: Sequence[Tensor], device: str, number: int = 
     inside = {node.uid for node in nodes}
     read_outside = {output.uid for output in graph.outputs}
     for node in graph.nodes:
-        if node.uid not in inside:
+        if node.inputs and node.uid not in inside:
             read_outside |= {operand.uid for operand in node.inputs}
     inputs = {
         operand.uid: operand
