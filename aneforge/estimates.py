@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
+from aneforge.advice import Advice, advise
+from aneforge.advice.report import changes_text, first_call_json, first_call_texts, time_text
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
 from aneforge.cost.estimate import DEFAULT_SCOPE, Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.defaults import DEFAULT_CHIPS
-from aneforge.errors import AneforgeError, UnavailableError
+from aneforge.errors import AneforgeError, ArgumentError, UnavailableError
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.output.grouped import first_of, more, short, some, wrapped
+from aneforge.process import quiet_collector
 from aneforge.regions.partition import Partition, partition_for, partitions_for
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
@@ -20,6 +24,7 @@ __all__ = ["Estimates", "estimate", "estimate_all"]
 
 _LAYERS = 20
 SEED_PAGE_CHIP = "h17s"
+DEFAULT_CHANGES = 3
 
 
 def estimate(
@@ -42,9 +47,11 @@ def estimate(
     if int8:
         raise UnavailableError("int8: estimate has no weight encoder. Encode the weights (af.Encoded) instead.")
     named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
-    split = partition_for(graph_of(out, dims, function), chip_of(named, out))
-    split.require_engine()
-    result = split.estimate(scope, named if isinstance(named, str) else getattr(out, "chip", None))
+    graph = graph_of(out, dims, function)
+    with quiet_collector():
+        split = partition_for(graph, chip_of(named, out))
+        split.require_engine()
+        result = split.estimate(scope, named if isinstance(named, str) else getattr(out, "chip", None))
     if split.cut.untouched:
         warn_if_at_floor(split.programs[0], result.engine_us, result.us, stacklevel=3)
     return result.us
@@ -55,6 +62,7 @@ def estimate_all(
     target: Chips = None,
     scope: str = "coreml_call",
     vendor: bool = False,
+    changes: int = DEFAULT_CHANGES,
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
@@ -64,14 +72,20 @@ def estimate_all(
     ``target`` is m1..m6 where it is left out. ``scope`` is what a call covers: ``coreml_call`` (a call in an app),
     ``host_call``, ``direct_call`` or ``device_task``. ``vendor`` adds the time by the compiler's own published model.
     A model that is not on the engine whole is timed in parts, which ``.parts`` of an estimate lists. A chip whose
-    engine would compute nothing of it is in ``.refused`` with the reason.
+    engine would compute nothing of it is in ``.refused`` with the reason. ``changes`` is how many changes that would
+    help ``.advice`` has for each chip; they are worked out when it is first asked for, which printing does.
     """
+    if isinstance(changes, bool) or not isinstance(changes, int) or changes < 0:
+        raise ArgumentError("changes", f"{changes!r} is not a number of changes. Give 0 or more.")
     chips = chips_of(target, DEFAULT_CHIPS["estimate"])
-    splits = partitions_for(graph_of(model, dims, function), chips)
-    refused = {name: split.nothing_runs() for name, split in splits.items() if not split.runs}
-    running = {name: split for name, split in splits.items() if name not in refused}
-    estimates = {name: split.estimate(scope, name) for name, split in running.items()}
-    return Estimates(tuple(chips), estimates, refused, _vendor_us(running) if vendor else None)
+    graph = graph_of(model, dims, function)
+    with quiet_collector():
+        splits = partitions_for(graph, chips)
+        refused = {name: split.nothing_runs() for name, split in splits.items() if not split.runs}
+        running = {name: split for name, split in splits.items() if name not in refused}
+        estimates = {name: split.estimate(scope, name) for name, split in running.items()}
+        vendor_us = _vendor_us(running) if vendor else None
+    return Estimates(tuple(chips), estimates, refused, vendor_us, running, changes)
 
 
 def _vendor_us(splits: Mapping[str, Partition]) -> dict[str, float | None]:
@@ -95,12 +109,22 @@ class Estimates(ByChip[Estimate]):
         estimates: Mapping[str, Estimate],
         refused: Mapping[str, AneforgeError],
         vendor_us: Mapping[str, float | None] | None = None,
+        splits: Mapping[str, Partition] | None = None,
+        changes: int = 0,
     ) -> None:
         super().__init__(estimates)
         self.asked = asked
         self.refused = dict(refused)
         self.vendor_us = vendor_us
         """Microseconds by the compiler's own published model, where they were asked for."""
+        self._splits, self._changes = splits or {}, changes
+
+    @cached_property
+    def advice(self) -> dict[str, Advice]:
+        """The changes that would help most on each chip, each with its own estimate; empty where none were asked."""
+        if not self._splits:
+            return {}
+        return advise(self._splits, dict(self), next(iter(self.values())).scope, self._changes)
 
     def in_order(self) -> dict[str, Estimate | AneforgeError]:
         """Every chip that was asked for: its estimate, or why there is none."""
@@ -116,6 +140,10 @@ class Estimates(ByChip[Estimate]):
         record: dict[str, Any] = {
             "estimates": {name: estimate.to_json() for name, estimate in self.items()},
             "refused": {name: str(error) for name, error in self.refused.items()},
+            "advice": {name: advice.to_json() for name, advice in self.advice.items()},
+            "first_call": {
+                name: first_call_json(estimate, self._weight_bytes(name)) for name, estimate in self.items()
+            },
         }
         return record if self.vendor_us is None else {**record, "vendor_us": dict(self.vendor_us)}
 
@@ -134,11 +162,23 @@ class Estimates(ByChip[Estimate]):
             yield "\n".join([*split, "aneforge partition lists the regions"])
         for name, error in self.refused.items():
             yield wrapped(f"{chip_label(name)}: {error}")
+        if len(self):
+            yield time_text(dict(self))
+        if self.advice:
+            yield changes_text(self.advice)
+        if len(self):
+            yield from first_call_texts({name: (one, self._weight_bytes(name)) for name, one in self.items()})
         for name, estimate in self.items():
             if basis:
                 yield _basis_text(name, estimate)
             if layers or everything:
                 yield _layers_text(name, estimate, everything)
+
+    def _weight_bytes(self, name: str) -> float | None:
+        """What is loaded with the model's programs, as it is stored; None where the programs are not at hand."""
+        if name not in self._splits:
+            return None
+        return float(sum(program.stats["kernel_bytes"] for program in self._splits[name].programs.values()))
 
     def _table(self) -> str:
         headers = ("chip", "us", "from", "to", "on the engine", "mJ", "mostly", "basis")

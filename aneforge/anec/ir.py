@@ -9,11 +9,13 @@ comes from.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 from aneforge.anec.lineage import Standing, retire
-from aneforge.anec.spec import OpSpec, kinds_with, spec
+from aneforge.anec.spec import OPS, STRUCTURAL, OpSpec, kinds_with, spec
 from aneforge.anec.tensor_type import DTYPES, AnecError, TensorType
 from aneforge.anec.traits import Trait
 from aneforge.graph.weights import Weight
@@ -41,6 +43,18 @@ def rank5(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _numbers = itertools.count()
+_kind = attrgetter("kind")
+_ENDS = ("anec.live_out", "anec.live_in")
+_SPELLINGS: dict[str, tuple[str, str]] = {}
+
+
+def _spelling(name: str) -> tuple[str, str]:
+    """A name and its kind as single objects: passes compare and look up kinds all the time, and equal strings that
+    are one object need no comparison."""
+    spelling = sys.intern(name), sys.intern(name[5:])
+    if name[5:] in OPS or name[5:] in STRUCTURAL:  # a name that somebody's text made up does not stay
+        _SPELLINGS[name] = spelling
+    return spelling
 
 
 class Op:
@@ -74,9 +88,8 @@ class Op:
         attrs: Mapping[str, Any] | None = None,
         sources: tuple[str, ...] = (),
     ) -> None:
-        self.name = name
-        self.kind = name[5:]
-        """The name without the dialect: ``convolution``."""
+        self.name, self.kind = _SPELLINGS.get(name) or _spelling(name)
+        """``kind`` is the name without the dialect: ``convolution``."""
         self.operands = list(operands)
         self.type = result
         self.attrs = dict(attrs) if attrs else {}
@@ -197,7 +210,7 @@ class Module:
         """The kinds of ops that occur; collected again when the list of ops or its length has changed."""
         listed, length, kinds = self._kinds
         if listed is not self.ops or length != len(self.ops):
-            kinds = {op.kind for op in self.ops}
+            kinds = set(map(_kind, self.ops))
             self._kinds = self.ops, len(self.ops), kinds
         return kinds
 
@@ -220,18 +233,21 @@ class Module:
         return outputs[0]
 
     def sweep(self) -> int:
-        """Drop ops that nothing reads, last first; returns how many were dropped."""
-        remaining, dropped = [], 0
-        for op in reversed(self.ops):
-            if op.users or op.name in ("anec.live_out", "anec.live_in"):
-                remaining.append(op)
-            else:
-                retire(op, self.losing)
-                op.drop()
-                dropped += 1
-        remaining.reverse()
-        self.ops = remaining
-        return dropped
+        """Drop ops that nothing reads, each after its readers; returns how many were dropped."""
+        unread = [op for op in self.ops if not op.users and op.name not in _ENDS]
+        gone: set[Op] = set()
+        while unread:
+            op = unread.pop()
+            if op in gone:
+                continue
+            gone.add(op)
+            retire(op, self.losing)
+            operands = op.operands
+            op.drop()
+            unread += [operand for operand in operands if not operand.users and operand.name not in _ENDS]
+        if gone:
+            self.ops = [op for op in self.ops if op not in gone]
+        return len(gone)
 
     def clone(self) -> Module:
         """A copy that shares only the constants."""

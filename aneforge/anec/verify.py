@@ -29,22 +29,23 @@ def verify(module: Module, after: str | None = None) -> Module:
 def problems(module: Module) -> list[str]:
     """Every broken rule, in order."""
     broken: list[str] = []
-    position = {op.uid: number for number, op in enumerate(module.ops)}
+    position = {op: number for number, op in enumerate(module.ops)}
     if len(position) != len(module.ops):
         broken.append("an op is in the list twice")
     check = _Check(module)
     for number, op in enumerate(module.ops):
         wrong = check(op)
+        users = op.users
         for operand in op.operands:
-            place = position.get(operand.uid)
+            place = position.get(operand)
             if place is None:
                 wrong.append(f"reads {operand.name}, which is not in the module")
             elif place >= number:
                 wrong.append(f"reads op {place} ({operand.name}), which comes after it")
             if op not in operand.users:
                 wrong.append(f"is not in the use list of {operand.name}")
-        for user in op.users:
-            if user.uid not in position:
+        for user in () if users.keys() <= position.keys() else users:
+            if user not in position:
                 wrong.append(f"is used by {user.name}, which is not in the module")
         if wrong:
             source = f" of {op.sources[-1]!r}" if op.sources else ""

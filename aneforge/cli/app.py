@@ -515,20 +515,25 @@ def estimate(
     layers: Annotated[bool, typer.Option(help="Also show the slowest layers, and what bounds them.")] = False,
     basis: Annotated[bool, typer.Option(help="Also show the constants behind the figures, with evidence.")] = False,
     vendor: Annotated[bool, typer.Option(help="Also show the time by the compiler's own published model.")] = False,
+    changes: Annotated[
+        int, typer.Option(help="Work out this many changes that would help on each chip; 0 leaves them out.")
+    ] = 3,
     everything: Annotated[bool, typer.Option("--all", help="Also show every layer.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Estimate how long a model takes on each chip, with the interval and the basis of every figure.
+    """Estimate how long a model takes on each chip, where the time goes, and which changes would help most.
 
-    A model that is not on the engine whole is timed in parts: regions of the engine, crossings, the host as a band.
+    Every figure has an interval and a basis. The changes are compiled and estimated as the model is. A model that is
+    not on the engine whole is timed in parts: regions of the engine, crossings, the host as a band.
     Examples:  aneforge estimate model.onnx --target all   |   aneforge estimate net.py --target m1 --layers
     """
     from aneforge.cli import estimate as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), target, scope, layers, basis, vendor, as_json, everything)
+    file = ModelFile(model, dim or (), function)
+    command.run(file, target, scope, layers, basis, vendor, as_json, everything, changes)
 
 
 @_command(MEASURE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile
-from aneforge.estimates import estimate_all
+from aneforge.estimates import DEFAULT_CHANGES, estimate_all
 from aneforge.output import text
 
 
@@ -16,9 +16,10 @@ def run(
     vendor: bool,
     as_json: bool,
     everything: bool = False,
+    changes: int = DEFAULT_CHANGES,
 ) -> None:
     file = ModelFile.of(model)
-    estimates = estimate_all(file.path, chips, scope, vendor, **file.options)
+    estimates = estimate_all(file.path, chips, scope, vendor, changes, **file.options)
     if as_json:
         print(text.as_json(estimates.to_json()))
         return

@@ -23,7 +23,8 @@ class Footprint:
 
     def row_stride(self, value: Op) -> int:
         """Bytes from one row to the next, chosen so that neighbouring rows lie in different banks."""
-        type_ = _type(value)
+        type_ = value.type
+        assert type_ is not None
         stride = self._strides.get(type_)
         if stride is None:
             n, d, c, h, w = type_.shape
@@ -34,7 +35,8 @@ class Footprint:
 
     def bytes(self, value: Op) -> int:
         """What a value takes. Memory has the strides of L2, so moving a tensor is one straight copy."""
-        type_ = _type(value)
+        type_ = value.type
+        assert type_ is not None
         size = self._sizes.get(type_)
         if size is None:
             n, d, c, h, _ = type_.shape

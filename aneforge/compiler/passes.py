@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.anec.lineage import retire
@@ -85,9 +85,8 @@ class Pass:
         return bool(self.only) and self.only.isdisjoint(kinds)
 
 
-@dataclass(frozen=True)
-class PassLog:
-    """What one pass did to one module."""
+class PassLog(NamedTuple):
+    """What one pass did to one module. (A tuple, because a model in many regions has tens of thousands.)"""
 
     name: str
     phase: int
@@ -212,10 +211,13 @@ def run_draft(draft: Draft, target: Target, step: Pass) -> PassLog:
 
 def run_pass(module: Module, target: Target, step: Pass, check: bool = True) -> PassLog:
     """Run one pass; a refusal names it, and so does code that it has broken."""
-    before, start = len(module), time.perf_counter()
+    before = len(module)
+    if step.is_idle(module.kinds):
+        return PassLog(step.name, step.phase, 0, before, before, 0.0)
+    start = time.perf_counter()
     module.losing = step.loses or f"replaced in pass {step.name}"
     try:
-        changes = 0 if step.is_idle(module.kinds) else step.apply(module, facts_of(target, step.reads))
+        changes = step.apply(module, facts_of(target, step.reads))
     except Refused as refused:
         raise CompileError(target.name, step.name, [_refusal(module, refused)]) from None
     except RefusedOps as error:
@@ -318,17 +320,21 @@ def rewrite_by_kind(module: Module, patterns: Mapping[str, Pattern]) -> int:
     The list is built anew from the first op that a pattern replaces or emits on; without one it stays as it is.
     """
     walk = Rewriter(module)
-    rebuilding = False
+    rebuilding, keep = False, walk.ops.append
     for place, op in enumerate(module.ops):
         pattern = patterns.get(op.kind)
-        value = None if pattern is None else pattern(walk, op)
+        if pattern is None:
+            if rebuilding:
+                keep(op)
+            continue
+        value = pattern(walk, op)
         if not rebuilding and (value is not None or walk.ops):
             rebuilding = True
             walk.ops[:0] = module.ops[:place]
         if value is not None:
             walk.replace(op, value)
         elif rebuilding:
-            walk.keep(op)
+            keep(op)
     return walk.finish() if rebuilding else 0
 
 

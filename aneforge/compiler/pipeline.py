@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import attrgetter
 
 from aneforge.anec.ir import Module
 from aneforge.anec.verify import problems, verify
@@ -20,7 +22,7 @@ from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.passes import PASSES, Pass, PassLog, checked_order, run_draft
 from aneforge.compiler.refusal import CompileError
 from aneforge.compiler.schedule import SCHEDULE
-from aneforge.targets.chip import Target
+from aneforge.targets.chip import Target, compiler_target
 
 __all__ = ["CODE_PASSES", "OVERLAP", "PHASES", "PIPELINE", "Branch", "Watcher", "run_pipeline"]
 
@@ -149,16 +151,27 @@ def _indistinguishable_groups(branch: Branch, step: Pass) -> list[list[Target]]:
     targets, draft = branch.targets, branch.draft
     if len(targets) == 1 or not step.reads or step.is_idle(draft.module.kinds if draft.module else draft.graph.kinds):
         return [targets]
-    groups: dict[tuple[str, ...], list[Target]] = {}
-    for target in targets:
-        groups.setdefault(facts_of(target, step.reads).signature, []).append(target)
+    groups = [[targets[place] for place in places] for places in _alike(tuple(map(_name, targets)), step.reads)]
     if step.has_work is None or len(groups) == 1:
-        return list(groups.values())
+        return groups
     merged: list[list[Target]] = []
     untouched: list[Target] = []
-    for group in groups.values():
+    for group in groups:
         if step.has_work(draft, facts_of(group[0], step.reads)):
             merged.append(group)
         else:
             untouched += group
     return [*merged, untouched] if untouched else merged
+
+
+_name = attrgetter("name")
+
+
+@lru_cache(maxsize=4096)
+def _alike(names: tuple[str, ...], reads: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """The places of targets whose declared facts agree, in groups. The same targets meet the same passes in every
+    region of a model."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, name in enumerate(names):
+        groups.setdefault(facts_of(compiler_target(name), reads).signature, []).append(place)
+    return tuple(map(tuple, groups.values()))

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aneforge.anec.ir import Module
 
 if TYPE_CHECKING:
     from aneforge.compiler.memory.liveness import Liveness
     from aneforge.compiler.schedule.layers import LayerGraph
+    from aneforge.compiler.shown import Schedule
 
 __all__ = ["Buffer", "Plan", "Segment", "StoredWeight", "TaskGroup", "plan_of", "with_peaks"]
 
@@ -70,10 +71,9 @@ class TaskGroup:
         return replace(self, layers=tuple(places[number] for number in self.layers))
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """One stretch of memory: where it lies, how its rows are spaced, and from which step to which it is needed.
-    The pass ``lay-out-buffers`` decides it."""
+    The pass ``lay-out-buffers`` decides it. (A tuple, because nearly every layer of a program has one.)"""
 
     number: int
     space: str
@@ -88,15 +88,14 @@ class Buffer:
     """The layers whose results lie in it, and the program's inputs by name."""
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "live": list(self.live), "values": list(self.values)}
+        return {**self._asdict(), "live": list(self.live), "values": list(self.values)}
 
     def at_places(self, places: Mapping[int, int]) -> Buffer:
         """The same with each layer by its place in the schedule."""
-        return replace(self, values=tuple(_placed(name, places) for name in self.values))
+        return Buffer(*self[:-1], tuple([_placed(name, places) for name in self.values]))
 
 
-@dataclass(frozen=True)
-class StoredWeight:
+class StoredWeight(NamedTuple):
     """One stored constant: which layers read it, how large it is, and how it reaches the engine. The pass
     ``pack-kernels`` decides it."""
 
@@ -114,13 +113,13 @@ class StoredWeight:
     """``per core``: each core builds the part of its own output channels; or ``shared`` (listing 35.2)."""
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "sources": list(self.sources), "shape": list(self.shape)}
+        return {**self._asdict(), "sources": list(self.sources), "shape": list(self.shape)}
 
 
 class Plan:
     """All that is decided about one module so far; None where no pass has decided it yet."""
 
-    __slots__ = ("buffers", "graph", "live", "segments", "steps", "task_groups", "weights")
+    __slots__ = ("buffers", "graph", "live", "segments", "shown", "steps", "task_groups", "weights")
 
     def __init__(self) -> None:
         self.graph: LayerGraph | None = None
@@ -128,6 +127,8 @@ class Plan:
         self.live: Liveness | None = None
         """When each buffer is needed. The first pass of phase 4 that asks creates it; it is dropped once all are
         placed."""
+        self.shown: Schedule | None = None
+        """The same as programs show it; created by the first that asks."""
         self.segments: tuple[Segment, ...] | None = None
         self.steps: tuple[tuple[int, ...], ...] | None = None
         """The schedule as steps: one layer, or two that are issued together."""
@@ -146,11 +147,11 @@ class Plan:
 
     def forget_order(self) -> None:
         """Drop what was decided along the old order of layers, because the order has changed."""
-        self.steps = self.task_groups = self.buffers = self.live = None
+        self.steps = self.task_groups = self.buffers = self.live = self.shown = None
 
     def drop_layers(self, numbers: set[int]) -> None:
         """Remove these layers, and drop the layer objects and the layout, which no longer fit."""
-        self.graph = self.live = self.buffers = None
+        self.graph = self.live = self.buffers = self.shown = None
         if self.segments is not None:
             self.segments = tuple(replace(old, layers=_without(old.layers, numbers)) for old in self.segments)
         if self.task_groups is not None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from math import isinf
 from typing import Any
 
-from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.anec.ir import Module
 from aneforge.anec.lineage import Standing
 from aneforge.anec.text import write
 from aneforge.compiler.draft import Draft
@@ -19,160 +17,15 @@ from aneforge.compiler.labels import plan_from_labels
 from aneforge.compiler.legal.check import check_reads, program_route
 from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.lower import Port
-from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.passes import PASSES, PassLog
-from aneforge.compiler.plan import Buffer, Name, Plan, Segment, StoredWeight, TaskGroup, plan_of
+from aneforge.compiler.plan import Buffer, Plan, Segment, StoredWeight, TaskGroup, plan_of
 from aneforge.compiler.record import Record
-from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.task_groups import budget
+from aneforge.compiler.shown import ProgramLayer, Schedule, Slot
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 
 __all__ = ["Program", "ProgramBuffer", "ProgramLayer", "ProgramSegment", "ProgramTaskGroup", "ProgramWeight", "Slot"]
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One op that an engine layer has absorbed."""
-
-    name: str
-    op: str
-    attrs: dict[str, Any]
-    sources: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.op}"
-
-
-class ProgramLayer:
-    """One engine layer of the schedule. ``number`` is its place in the schedule."""
-
-    def __init__(self, program: Program, number: int, layer: Layer) -> None:
-        self._program = program
-        self._layer = layer
-        self.number = number
-
-    @property
-    def op(self) -> str:
-        """The backend op that the layer is built around: ``convolution``."""
-        return self._layer.primary.kind
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        return self._layer.primary.attrs
-
-    @property
-    def ops(self) -> list[Op]:
-        """The op itself and those in its slots, in the order in which they act."""
-        return self._layer.ops
-
-    @property
-    def engine(self) -> str:
-        """NE, PE, TE, DMA, or view where nothing has to be done."""
-        return self._layer.engine
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """What it has absorbed, in slot order (listing 22.3)."""
-        return tuple(Slot(op.slot or "", op.kind, op.attrs, op.sources) for op in self._layer.ops[1:])
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The user's nodes behind it, each once."""
-        return tuple(dict.fromkeys(source for op in self._layer.ops for source in op.sources))
-
-    @property
-    def labels(self) -> dict[str, Any]:
-        """Everything that phases 2 to 4 wrote beside it."""
-        return self._layer.primary.labels
-
-    @property
-    def segment(self) -> int:
-        return self._layer.segment
-
-    @property
-    def task_group(self) -> int:
-        return self.labels["task_group"]
-
-    @property
-    def allocation(self) -> Allocation:
-        """The state of its result (table 22.2)."""
-        return Allocation(self.labels["allocation"])
-
-    @property
-    def chained(self) -> bool:
-        """Whether its result feeds the next layer inside L2."""
-        return "chained" in self.labels
-
-    @property
-    def passes(self) -> int:
-        """How often its input passes the engine, since kernel memory holds a part of its outputs at a time."""
-        return self.labels.get("passes", 1)
-
-    @property
-    def co_issue(self) -> int | None:
-        """The layer of the other engine that runs beside it."""
-        partner = self.labels.get("co_issue")
-        return None if partner is None else self._program.place_of(partner)
-
-    @property
-    def type(self) -> TensorType:
-        """Its result, NDCHW."""
-        assert self._layer.result.type is not None
-        return self._layer.result.type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.type.shape
-
-    @property
-    def inputs(self) -> tuple[int | str, ...]:
-        """What it reads: earlier layers by number, the program's inputs by name."""
-        return tuple(self._program.name_of(value) for value in self._layer.inputs)
-
-    @property
-    def input_types(self) -> tuple[TensorType, ...]:
-        return tuple(value.type for value in self._layer.inputs if value.type is not None)
-
-    @property
-    def weights(self) -> tuple[str, ...]:
-        """Keys of the stored constants it reads."""
-        return tuple(dict.fromkeys(op.attrs["weight"] for op in self._layer.weights))
-
-    @property
-    def buffer(self) -> Buffer:
-        return self._program.buffer_of(self.number)
-
-    def to_json(self) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "number": self.number,
-            "op": self.op,
-            "engine": self.engine,
-            "segment": self.segment,
-            "task_group": self.task_group,
-            "allocation": int(self.allocation),
-            "inputs": list(self.inputs),
-            "result": {"shape": list(self.shape), "dtype": self.type.dtype},
-            "buffer": self.buffer.number,
-            "sources": list(self.sources),
-            "attrs": _plain(self.attrs),
-        }
-        if self.slots:
-            record["slots"] = [{"slot": slot.name, "op": slot.op, "attrs": _plain(slot.attrs)} for slot in self.slots]
-        if self.weights:
-            record["weights"] = list(self.weights)
-        extra = ("data_path", "storage", "large_kernel", "piece", "passes", "chained", "buffer_offset")
-        record |= {name: self.labels[name] for name in extra if name in self.labels}
-        if self.co_issue is not None:
-            record["co_issue"] = self.co_issue
-        return record
-
-    def __str__(self) -> str:
-        absorbed = "".join(f" + {slot.op}" for slot in self.slots)
-        return f"{self.number} {self.engine} {self.op}{absorbed}"
-
-    def __repr__(self) -> str:
-        return f"<layer {self}>"
 
 
 # The objects of the plan as a program shows them: each layer by its place in the schedule.
@@ -222,26 +75,18 @@ class Program:
         return self.module.lineage
 
     @cached_property
-    def _graph(self) -> LayerGraph:
-        return LayerGraph.of_module(self.module)
+    def schedule(self) -> Schedule:
+        """The plan with each layer by its place. Programs of one module share it."""
+        return Schedule.of(self.module, lambda: self.plan)
 
     @cached_property
     def layers(self) -> tuple[ProgramLayer, ...]:
         """Every layer in the order of the schedule."""
-        return tuple(ProgramLayer(self, place, layer) for place, layer in enumerate(self._graph.layers))
-
-    @cached_property
-    def _places(self) -> dict[int, int]:
-        return {layer.number: place for place, layer in enumerate(self._graph.layers)}
+        return self.schedule.layers
 
     def place_of(self, layer_number: int) -> int:
         """The place in the schedule of a layer by the number that its ops carry."""
-        return self._places[layer_number]
-
-    def name_of(self, value: Op) -> int | str:
-        """A value as listings name it: the layer that makes it, or the port."""
-        layer = self._graph.of.get(value)
-        return value.attrs["name"] if layer is None else self._places[layer.number]
+        return self.schedule.places[layer_number]
 
     @cached_property
     def plan(self) -> Plan:
@@ -253,33 +98,29 @@ class Program:
             self.module, budget(facts_of(self.target, ("max_operand_bytes",))["max_operand_bytes"])
         )
 
-    @cached_property
+    @property
     def segments(self) -> tuple[Segment, ...]:
         """Dispatches in order."""
-        return tuple(segment.at_places(self._places) for segment in self.plan.segments or ())
+        return self.schedule.segments
 
-    @cached_property
+    @property
     def task_groups(self) -> tuple[TaskGroup, ...]:
         """What runs between two times that the on-chip memory is emptied, in order."""
-        return tuple(task_group.at_places(self._places) for task_group in self.plan.task_groups or ())
+        return self.schedule.task_groups
 
-    @cached_property
+    @property
     def steps(self) -> tuple[tuple[int, ...], ...]:
         """The schedule as steps: one layer, or two that are issued together."""
-        return tuple(tuple(self._places[number] for number in step) for step in self.plan.steps or ())
+        return self.schedule.steps
 
-    @cached_property
+    @property
     def buffers(self) -> tuple[Buffer, ...]:
         """Every buffer: those of ports first, then in the order of the schedule."""
-        return tuple(buffer.at_places(self._places) for buffer in self.plan.buffers or ())
-
-    @cached_property
-    def _buffer_of(self) -> dict[Name, Buffer]:
-        return {name: buffer for buffer in self.buffers for name in buffer.values}
+        return self.schedule.buffers
 
     def buffer_of(self, place: int) -> Buffer:
         """The buffer that holds the result of a layer."""
-        return self._buffer_of[place]
+        return self.schedule.buffers_by_name[place]
 
     @property
     def weights(self) -> tuple[StoredWeight, ...]:
@@ -377,11 +218,6 @@ class Program:
     def __repr__(self) -> str:
         stats = self.stats
         return f"<program for {self.target.name}: {stats['layers']} layers, {stats['task_groups']} task groups>"
-
-
-def _plain(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON has them: JSON has no infinite number, so an open bound is written as text."""
-    return {name: str(value) if isinstance(value, float) and isinf(value) else value for name, value in attrs.items()}
 
 
 def _port(port: Port) -> dict[str, Any]:

@@ -6,34 +6,51 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from aneforge.arguments import chip_of
 from aneforge.compiler.program import Program
+from aneforge.compiler.shown import Schedule
 from aneforge.cost.calls import CONVERTED, SCOPES, Ports, call_us
 from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis, basis_of
 from aneforge.cost.layers import Surroundings, times_of
 from aneforge.cost.program import is_resident, work_of_program
 from aneforge.cost.rates import Roof
+from aneforge.cost.work import Work
 from aneforge.errors import ArgumentError
 from aneforge.targets.chip import Target
+from aneforge.targets.lifecycle import watts_by_data
 from aneforge.targets.names import chip_label
 
 __all__ = [
+    "PARTS",
     "DispatchFloorWarning",
     "Estimate",
     "LayerEstimate",
     "PartEstimate",
     "check_scope",
+    "demands_of",
     "estimate_program",
     "estimate_provenance",
+    "ports_of",
     "warn_dispatch_floor",
     "warn_if_at_floor",
 ]
 
 DEFAULT_SCOPE = "host_call"
+PARTS = {
+    "call": "starting calls and copying data",
+    "compute": "computing",
+    "weights": "reading weights",
+    "activations": "moving activations",
+    "dispatch": "starting layers",
+    "crossings": "changing devices",
+    "host": "the host (assumed rates, U75)",
+}
+"""The parts of a call in words (:meth:`Estimate.shares`)."""
 _FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
 
 
@@ -144,6 +161,24 @@ class Estimate:
             shares[layer.bound] = shares.get(layer.bound, 0.0) + layer.us
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
+    def shares(self) -> dict[str, float]:
+        """Where the time of a call goes, in microseconds, the largest part first: the engine's by what bounds it,
+        ``call`` (starting programs and copying), ``crossings`` and ``host``."""
+        host = sum(part.us for part in self.parts if part.device == "host")
+        around = {"host": host, "crossings": self.crossings_us}
+        around["call"] = self.us - self.engine_us - sum(around.values())
+        parts = {name: us for name, us in {**self.bounds(), **around}.items() if us > 0}
+        return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+    @property
+    def energy_by_data_mj(self) -> tuple[float, float] | None:
+        """Millijoules of the engine at most, if all it computes on were zeros and with random numbers, where both
+        were measured."""
+        watts = watts_by_data(self.basis.target)
+        if not watts.known:
+            return None
+        return watts.value.zeros * self.engine_us / 1000, watts.value.random * self.engine_us / 1000
+
     def to_json(self) -> dict[str, Any]:
         return {
             "us": self.us,
@@ -152,6 +187,8 @@ class Estimate:
             "calls": self.calls,
             "engine_us": self.engine_us,
             "energy_mj": self.energy_mj,
+            "energy_by_data_mj": self.energy_by_data_mj,
+            "shares": self.shares(),
             "bounds": self.bounds(),
             "host_us": list(self.host_us),
             "crossings_us": self.crossings_us,
@@ -164,7 +201,8 @@ class Estimate:
     def __str__(self) -> str:
         low, high = self.interval
         label = "fitted" if self.basis.measured else "extrapolated"
-        words = f"; {self.in_words()}" if self.parts else ""
+        part, us = next(iter(self.shares().items()), ("call", self.us))
+        words = f"; {us / self.us:.0%} {PARTS[part]}" + (f"; {self.in_words()}" if self.parts else "")
         return f"{self.us:,.0f} us ({low:,.0f} to {high:,.0f}), {self.scope}, {label}: {self.basis.rule}{words}"
 
 
@@ -179,32 +217,57 @@ def estimate_program(program: Program, scope: str = DEFAULT_SCOPE, chip: str | N
     """``chip`` names the product where several carry the program's target."""
     check_scope(scope)
     basis = basis_of(chip or program.target)
-    layers = _side_by_side(_layers(program, basis, scope in CONVERTED), program.steps)
+    layers = _side_by_side(_alone(program, basis, scope in CONVERTED), program.steps)
     calls = max(1, len(program.segments))
-    us = float(call_us(scope, sum(layer.us for layer in layers), _ports(program), basis.constants, calls))
+    us = float(call_us(scope, sum(layer.us for layer in layers), ports_of(program), basis.constants, calls))
     return Estimate(us, basis.interval(us, scope), scope, layers, calls, basis)
 
 
-def _ports(program: Program) -> Ports:
+def ports_of(program: Program) -> Ports:
     return Ports.of([port.user_shape for port in program.inputs], [port.user_shape for port in program.outputs])
 
 
-def _layers(program: Program, basis: Basis, converted: bool) -> list[LayerEstimate]:
-    """Every layer alone."""
-    works = work_of_program(program)
-    resident = np.array([is_resident(layer, program) for layer in program.layers], bool)
-    times = times_of(columns_of(works), basis.constants, Surroundings(resident, converted=converted))
-    bounds, us = times.bounds(), times.us.tolist()
-    return [
-        LayerEstimate(layer.number, layer.op, layer.sources, us[place], bounds[place], work.flops, work.traffic)
-        for place, (layer, work) in enumerate(zip(program.layers, works, strict=True))
+def _alone(program: Program, basis: Basis, converted: bool) -> list[LayerEstimate]:
+    """Every layer by itself. Layers that do the same take the same time, which is worked out once."""
+    kinds, kind_of = demands_of(program)
+    resident = np.array([stays for _, stays in kinds], bool)
+    around = Surroundings(resident, converted=converted)
+    times = times_of(columns_of([work for work, _ in kinds]), basis.constants, around)
+    facts = [
+        (us, bound, work.flops, work.traffic)
+        for us, bound, (work, _) in zip(times.us.tolist(), times.bounds(), kinds, strict=True)
     ]
+    return [
+        LayerEstimate(layer.number, layer.op, layer.sources, *facts[kind])
+        for layer, kind in zip(program.layers, kind_of, strict=True)
+    ]
+
+
+Demand = tuple[Work, bool]
+"""What a layer does, and whether all of its tensors stay on the chip."""
+
+_known_demands: WeakKeyDictionary[Schedule, tuple[list[Demand], list[int]]] = WeakKeyDictionary()
+
+
+def demands_of(program: Program) -> tuple[list[Demand], list[int]]:
+    """The different demands of a program's layers, and which of them each layer has. They do not depend on the chip,
+    so programs that share a schedule share them; they go with the schedule."""
+    known = _known_demands.get(program.schedule)
+    if known is None:
+        works = work_of_program(program)
+        resident = [is_resident(layer, program) for layer in program.layers]
+        places: dict[Demand, int] = {}
+        kind_of = [places.setdefault(demand, len(places)) for demand in zip(works, resident, strict=True)]
+        known = _known_demands[program.schedule] = list(places), kind_of
+    return known
 
 
 def _side_by_side(layers: Sequence[LayerEstimate], steps: Sequence[Sequence[int]]) -> tuple[LayerEstimate, ...]:
     """Of layers that the schedule issues together only the longest counts."""
     timed = list(layers)
     for step in steps:
+        if len(step) == 1:
+            continue
         longest = max(step, key=lambda place: layers[place].us)
         for place in step:
             if place != longest:

@@ -13,7 +13,7 @@ from aneforge.graph.ops.leaf import cast
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["ENGINE", "HOST", "Crossing", "Region", "crossings", "split"]
+__all__ = ["ENGINE", "HOST", "Crossing", "Region", "crossings", "region_of", "split"]
 
 ENGINE, HOST = "engine", "host"
 _INSIDE = ("const", "random_uniform", "random_normal")  # leaves that no port brings in
@@ -91,6 +91,9 @@ def split(graph: Graph, device_of: Mapping[int, str]) -> list[Region]:
     """Regions in the order they run. A node's level is how often the device changes on the way to it at most; nodes of
     one level and device are a region, so no region waits for itself."""
     computed = [node for node in graph.nodes if node.uid in device_of]
+    devices = set(device_of.values())
+    if len(devices) == 1:
+        return [region_of(graph, computed, devices.pop())] if computed else []
     levels = _as_late_as_possible(computed, device_of, _as_early_as_possible(computed, device_of))
     members: dict[tuple[int, str], list[Tensor]] = {}
     for node in computed:
@@ -111,6 +114,23 @@ def split(graph: Graph, device_of: Mapping[int, str]) -> list[Region]:
         outputs = tuple(node for node in nodes if node.uid in read_outside)
         regions.append(Region(number, key[1], tuple(nodes), tuple(inputs.values()), outputs))
     return regions
+
+
+def region_of(graph: Graph, nodes: Sequence[Tensor], device: str, number: int = 0) -> Region:
+    """Some nodes of a graph as a region: what they read from outside, and what is read outside."""
+    inside = {node.uid for node in nodes}
+    read_outside = {output.uid for output in graph.outputs}
+    for node in graph.nodes:
+        if node.inputs and node.uid not in inside:
+            read_outside |= {operand.uid for operand in node.inputs}
+    inputs = {
+        operand.uid: operand
+        for node in nodes
+        for operand in node.inputs
+        if operand.uid not in inside and operand.op not in _INSIDE
+    }
+    outputs = tuple(node for node in nodes if node.uid in read_outside)
+    return Region(number, device, tuple(nodes), tuple(inputs.values()), outputs)
 
 
 def _as_early_as_possible(computed: Sequence[Tensor], device_of: Mapping[int, str]) -> dict[int, int]:

@@ -14,7 +14,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 
-__all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered", "rebuilt_by", "scene_of"]
+__all__ = ["KINDS", "Rewrite", "Scene", "Site", "alone", "applied", "covered", "likeness", "rebuilt_by", "scene_of"]
 
 KINDS = ("attention", "tiling", "form", "encoding")
 
@@ -149,6 +149,11 @@ def alone(site: Site) -> tuple[Graph, Graph, tuple[Any, ...]] | None:
             copies[node.uid] = remade(node, [copies.get(operand.uid, operand) for operand in node.inputs], None)
     after = site.build(*(ports[operand.uid] for operand in site.operands))
     return Graph([copies[site.node.uid]]), Graph([after]), _key(site, inside)
+
+
+def likeness(site: Site) -> tuple[Any, ...]:
+    """A key that is equal for sites that cost the same, without building anything."""
+    return _key(site, rebuilt_by(site))
 
 
 def _key(site: Site, inside: Sequence[Tensor]) -> tuple[Any, ...]:

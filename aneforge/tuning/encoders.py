@@ -12,12 +12,12 @@ from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 from aneforge.graph.ops.contraction import conv, linear
 from aneforge.graph.tensor import Tensor
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site
-from aneforge.rewrites.stored import Dense, dense_of, kernel_of
+from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.streams import native_streams
 
-__all__ = ["Encoder", "encode", "encoders_for", "encoding_forms"]
+__all__ = ["Encoder", "encode", "encoders_for", "encoding_forms", "is_worth_encoding", "stored_site"]
 
 _LEAST = 1024  # numbers: below that a table and its look-up cost more than they save
 _MOST_KEPT = 0.5  # a sparse form pays from half zeros on (compression.json auto_threshold)
@@ -37,6 +37,9 @@ class Encoder:
     """Whether a weight has what the form needs."""
     bits: int = 0
     """Of a palette's index, which a chip must read too."""
+    stand_in: Callable[[tuple[int, ...]], Encoded] | None = None
+    """A weight of a shape in this form with other numbers, for estimates, which depend on the form only; None where
+    they depend on the numbers."""
 
 
 def _int8(weight: np.ndarray) -> Encoded:
@@ -58,6 +61,20 @@ def _blockwise(weight: np.ndarray) -> Encoded:
     scale = scale.reshape(outputs, inputs // _BLOCK, *(1,) * len(rest))
     spread = np.repeat(scale.astype(np.float64), _BLOCK, axis=1)
     return Encoded.blockwise(np.clip(np.rint(numbers / spread), -127, 127).astype(np.int8), scale)
+
+
+def _int8_stand_in(shape: tuple[int, ...]) -> Encoded:
+    return Encoded.affine(np.ones(shape, np.int8), np.ones(shape[0], np.float16), axis=0)
+
+
+def _blockwise_stand_in(shape: tuple[int, ...]) -> Encoded:
+    outputs, inputs, *rest = shape
+    scale = np.ones((outputs, inputs // _BLOCK, *(1,) * len(rest)), np.float16)
+    return Encoded.blockwise(np.ones(shape, np.int8), scale)
+
+
+def _palette_stand_in(bits: int) -> Callable[[tuple[int, ...]], Encoded]:
+    return lambda shape: Encoded.palette(np.ones(shape, np.uint8), np.arange(1 << bits, dtype=np.float16), bits)
 
 
 def _palette(bits: int) -> Callable[[np.ndarray], Encoded]:
@@ -114,11 +131,11 @@ def _mostly_zeros(weight: np.ndarray) -> bool:
 
 
 _ENCODERS = (
-    Encoder("int8", "int8", _int8),
-    Encoder("lut8", "int4", _palette(8), bits=8),
-    Encoder("lut6", "int4", _palette(6), bits=6),
-    Encoder("lut4", "int4", _palette(4), bits=4),
-    Encoder("blockwise", "blockwise", _blockwise, _in_blocks),
+    Encoder("int8", "int8", _int8, stand_in=_int8_stand_in),
+    Encoder("lut8", "int4", _palette(8), bits=8, stand_in=_palette_stand_in(8)),
+    Encoder("lut6", "int4", _palette(6), bits=6, stand_in=_palette_stand_in(6)),
+    Encoder("lut4", "int4", _palette(4), bits=4, stand_in=_palette_stand_in(4)),
+    Encoder("blockwise", "blockwise", _blockwise, _in_blocks, stand_in=_blockwise_stand_in),
     Encoder("sparse", "sparse", _sparse, _mostly_zeros),
 )
 
@@ -150,12 +167,25 @@ def _form(encoder: Encoder) -> Rewrite:
             return None
         stored = cache(lambda: encoder.write(layer.weight))  # a weight is written when somebody tries it, and once
 
-        def build(x: Tensor) -> Tensor:
-            if isinstance(layer, Dense):
-                return linear(x, stored(), layer.bias)
-            return conv(x, stored(), layer.stride, layer.pad, layer.dilation, layer.groups, layer.bias)
-
         kept = np.count_nonzero(layer.weight) if encoder.name == "sparse" else 0
-        return Site(node, (layer.x,), build, traits=kept)
+        return stored_site(node, layer, stored, traits=kept)
 
     return Rewrite("encoding", encoder.name, f"The weights of a layer stored as {encoder.name}.", find)
+
+
+def stored_site(
+    node: Tensor, layer: Dense | Kernel, stored: Callable[[], Encoded | Tensor], traits: object = None
+) -> Site:
+    """A layer with its weight in another form, which is made when the layer is built."""
+
+    def build(x: Tensor) -> Tensor:
+        if isinstance(layer, Dense):
+            return linear(x, stored(), layer.bias)
+        return conv(x, stored(), layer.stride, layer.pad, layer.dilation, layer.groups, layer.bias)
+
+    return Site(node, (layer.x,), build, traits=traits)
+
+
+def is_worth_encoding(weight: np.ndarray) -> bool:
+    """Whether a weight has enough numbers for a compressed form."""
+    return weight.size >= _LEAST

@@ -31,6 +31,7 @@ def check_extents(module: Module, chip: Facts) -> int:
     """
     narrow = tuple(chip[name] for name in _CAPS)
     wide = (chip[_WIDE],) * len(AXES)
+    most = chip[_CONTRACTED]
     sound: set[tuple[tuple[int, ...], bool]] = set()  # few shapes, seen again and again
     refused: list[Refused] = []
     for op in module.ops:
@@ -38,7 +39,7 @@ def check_extents(module: Module, chip: Facts) -> int:
             # A kernel's outputs lie on N and are not a batch; a program's results are checked where they are made.
             continue
         turned = _turns(op)
-        for tensor in _tensors(op):
+        for tensor in _tensors(op, turned):
             if (tensor.shape, turned) not in sound:
                 problem = _problem(op, tensor, wide if turned else narrow)
                 if problem is None:
@@ -46,8 +47,8 @@ def check_extents(module: Module, chip: Facts) -> int:
                 else:
                     refused.append(problem)
         for extent in _contracted(op):
-            if extent > chip[_CONTRACTED]:
-                reason = f"{op.name} has a contraction or output extent of {extent}; the limit is {chip[_CONTRACTED]}"
+            if extent > most:
+                reason = f"{op.name} has a contraction or output extent of {extent}; the limit is {most}"
                 refused.append(Refused(op, "contraction-extent", reason, oversize=True))
     if refused:
         raise RefusedOps(refused)
@@ -62,11 +63,13 @@ def _turns(op: Op) -> bool:
     return op.kind == "transpose"
 
 
-def _tensors(op: Op) -> Iterator[Op]:
+def _tensors(op: Op, turned: bool) -> Iterator[Op]:
     """The tensors that an op reads and gives. A result that only transposes read is checked with them, and an input's
     shape is checked with its readers."""
-    yield from (operand for operand in op.operands if operand.kind != "const_in")
-    if op.kind != "live_in" and (_turns(op) or not op.users or not all(map(_turns, op.users))):
+    for operand in op.operands:
+        if operand.kind != "const_in":
+            yield operand
+    if op.kind != "live_in" and (turned or not op.users or not all(map(_turns, op.users))):
         yield op
 
 

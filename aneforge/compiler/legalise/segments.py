@@ -37,7 +37,10 @@ def cut_segments(module: Module, chip: Facts) -> int:
         if op.layer is None:
             continue
         opens.setdefault(op.layer, op)
-        depth = max((depths[operand] for operand in op.operands if operand in depths), default=0)
+        depth = 0
+        for operand in op.operands:
+            above = depths.get(operand, 0)
+            depth = max(depth, above)
         if is_bridge(op):
             depth += 1 + depth % 2
             bridges[op] = depth

@@ -43,15 +43,14 @@ def pack_kernels(module: Module, chip: Facts) -> int:
     their form where the target streams it.
     """
     flows: dict[Op, str] = {}
+    can_stream, working_set = kernel_cap(chip, True) != kernel_cap(chip, False), chip["max_operand_bytes"]
     for op in module.ops:
         kernel = kernel_of(op)
         if kernel is not None:
             encoding = _encoding(module, op, kernel, chip)
             if encoding != "fp16":
                 kernel.labels["encoding"] = encoding
-            streams = is_streamable(op, chip["max_operand_bytes"]) and kernel_cap(chip, True) != kernel_cap(
-                chip, False
-            )
+            streams = can_stream and is_streamable(op, working_set)
             flows[kernel] = "stream" if streams and flows.get(kernel) != "fold" else "fold"
     address = 0
     weights: list[StoredWeight] = []

@@ -112,6 +112,7 @@ def lay_out_buffers(module: Module, chip: Facts) -> int:
             _evict(graph.of[value])
     plan.task_groups = with_peaks(plan.task_groups or (), plan.buffers)
     plan.segments = graph.with_borders(plan.segments or ())
+    plan.shown = None
     plan.live = None  # every buffer has its place; a pass that changes that starts again
     return len(spilled)
 

@@ -30,6 +30,12 @@ class LiveBuffer:
         self.port = owner.kind == "live_in"
         self.size = 0
 
+    def need(self, step: int, task_group: int) -> None:
+        """A layer of a task group makes or reads it at a step."""
+        self.first = min(self.first, step)
+        self.last = max(self.last, step)
+        self.touch(task_group)
+
     def touch(self, task_group: int) -> None:
         """A layer of a task group makes or reads it."""
         if self.task_group is None:
@@ -97,20 +103,18 @@ class Liveness:
             if source is not None:
                 buffer = self._buffer(source)
                 buffer.values.append(result)
+        step = self.step[layer]
         if buffer is None:
-            buffer = LiveBuffer(result, self.step[layer])
+            buffer = LiveBuffer(result, step)
             buffer.size = self.footprint.bytes(result)
         self.of[result] = buffer
         buffer.port |= layer.primary.kind == "state"  # it outlives the run, so the caller owns it
-        buffer.first = min(buffer.first, self.step[layer])
-        buffer.last = max(buffer.last, self.step[layer])
-        buffer.touch(layer.primary.labels["task_group"])
+        buffer.need(step, layer.primary.labels["task_group"])
 
     def _read(self, layer: Layer) -> None:
+        step, task_group = self.step[layer], layer.primary.labels["task_group"]
         for value in layer.inputs:
-            buffer = self._buffer(value)
-            buffer.last = max(buffer.last, self.step[layer])
-            buffer.touch(layer.primary.labels["task_group"])
+            self._buffer(value).need(step, task_group)
 
     def _buffer(self, value: Op) -> LiveBuffer:
         buffer = self.of.get(value)

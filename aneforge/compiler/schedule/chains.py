@@ -19,9 +19,10 @@ _COMPUTE = ("NE", "PE")
 def discover_chains(module: Module, chip: Facts) -> int:
     """IsChainable: mark the producer of every pair of neighbours that meets all conditions (allocation type 2)."""
     layers = LayerGraph.of_module(module).layers
+    enabled, working_set = bool(chip["chaining_enable"]), chip["max_operand_bytes"]
     chained = 0
     for producer, consumer in pairwise(layers):
-        if chain_obstacle(producer, consumer, bool(chip["chaining_enable"]), chip["max_operand_bytes"]) is None:
+        if chain_obstacle(producer, consumer, enabled, working_set) is None:
             producer.primary.labels["chained"] = True
             chained += 1
     return chained

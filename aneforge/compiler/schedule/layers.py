@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from aneforge.anec.ir import AnecError, Module, Op
+from aneforge.anec.spec import spec
 from aneforge.anec.traits import Trait
 from aneforge.compiler.plan import Name, Segment, plan_of
 from aneforge.targets import store
@@ -21,9 +22,12 @@ def _engines() -> dict[str, str]:
 
 def engine_class(op: Op) -> str:
     """NE (multiply-accumulate), PE (planar), TE (texture) or DMA, from the op's engine in the data (U27)."""
-    if op.labels.get("data_path") == "dma":
-        return "DMA"
-    engine = op.spec.engine
+    return "DMA" if op.labels.get("data_path") == "dma" else _class_of(op.name)
+
+
+@lru_cache(maxsize=512)
+def _class_of(name: str) -> str:
+    engine = spec(name).engine
     if engine is None:  # the select and the native layers without a backend op are planar work
         return "PE"
     return _engines()[engine.value]
@@ -142,10 +146,23 @@ class LayerGraph:
         """Whether a module still has the list of ops that these layers were made from."""
         return self._listed is module.ops
 
+    def leaving(self) -> set[Layer]:
+        """The layers whose results leave the program, or the segment that makes them."""
+        leave = {layer for layer in self.layers if layer.is_output}
+        segment_of = {layer: layer.segment for layer in self.layers}
+        if len(set(segment_of.values())) > 1:  # most programs are one segment, which nothing leaves on the way
+            leave |= {
+                layer
+                for layer, segment in segment_of.items()
+                if any(segment_of[consumer] != segment for consumer in layer.consumers)
+            }
+        return leave
+
     def with_borders(self, segments: Iterable[Segment]) -> tuple[Segment, ...]:
         """The segments with what each reads from outside and what it gives, in the order of the schedule."""
         inputs: dict[int, dict[Name, None]] = {}
         outputs: dict[int, list[int]] = {}
+        leave = self.leaving()
         for layer in self.layers:
             number = layer.segment
             reads = inputs.setdefault(number, {})
@@ -153,9 +170,9 @@ class LayerGraph:
                 producer = self.of.get(value)
                 if producer is None:
                     reads[value.attrs["name"]] = None
-                elif producer.segment != number:
+                elif producer in leave and producer.segment != number:
                     reads[producer.number] = None
-            if layer.is_output or any(consumer.segment != number for consumer in layer.consumers):
+            if layer in leave:
                 outputs.setdefault(number, []).append(layer.number)
         return tuple(
             replace(

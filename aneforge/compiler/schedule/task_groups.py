@@ -66,7 +66,11 @@ class _Pressure:
     """The bytes that are live on chip while the schedule is walked."""
 
     def __init__(self, graph: LayerGraph, footprint: Footprint, most: int) -> None:
-        self.graph, self.footprint, self.most = graph, footprint, most
+        self.most = most
+        leave = graph.leaving()
+        self.size = {layer: 0 if layer in leave else footprint.bytes(layer.result) for layer in graph.layers}
+        """The bytes of a result on chip; 0 if it leaves the program or the segment, since it is in memory from the
+        start."""
         self.live: dict[Op, int] = {}
         self.total = 0
         self.readers: dict[Op, int] = {}
@@ -85,14 +89,14 @@ class _Pressure:
         ]
 
     def take(self, step: list[Layer]) -> None:
-        sizes = [self._size(layer) for layer in step if layer.engine != "view"]
-        growth = sum(size for size in sizes if size <= self.most)
+        sizes = [self.size[layer] for layer in step if layer.engine != "view"]
+        alone = max(sizes, default=0) > self.most
+        growth = sum(size for size in sizes if size <= self.most) if alone else sum(sizes)
         if growth > self.most:  # the results of two layers issued together do not fit: one after the other
             for layer in step:
                 del layer.primary.labels["co_issue"]
                 self.take([layer])
             return
-        alone = any(size > self.most for size in sizes)
         fresh = self.task_group < 0 or step[0].segment != self.segment
         if fresh or alone or self.streaming or self.total + growth > self.most:
             self._close(step[0].segment)
@@ -107,20 +111,13 @@ class _Pressure:
         for layer in step:
             self._release(layer)
 
-    def _size(self, layer: Layer) -> int:
-        """The bytes of a result on chip; 0 if it leaves the program or the segment, since it is in memory from the
-        start."""
-        if layer.is_output or any(consumer.segment != layer.segment for consumer in layer.consumers):
-            return 0
-        return self.footprint.bytes(layer.result)
-
     def _make(self, layer: Layer) -> None:
         result = layer.result
         source = next(iter(layer.inputs), None)
         view = layer.engine == "view" and source is not None
         root = self.root[result] = self.root.get(source, source) if view and source is not None else result
         self.readers[root] = self.readers.get(root, 0) + len(layer.consumers)
-        size = self._size(layer)
+        size = self.size[layer]
         if root is result and 0 < size <= self.most:
             self.live[result] = size
             self.total += size

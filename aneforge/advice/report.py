@@ -1,0 +1,159 @@
+"""What estimates say besides the table: where the time goes, what would help, and the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aneforge.advice.change import LEAST_GAIN, Change
+from aneforge.advice.ranking import Advice
+from aneforge.cost.estimate import PARTS, Estimate
+from aneforge.output.grouped import WIDTH, grouped, short, some, wrapped
+from aneforge.targets.evidence import Fact
+from aneforge.targets.lifecycle import first_load_of, wake_of, watts_by_data
+from aneforge.targets.names import chip_label
+
+__all__ = ["changes_text", "first_call_json", "first_call_texts", "time_text"]
+
+
+_CAUSES = {
+    "weights": "against reading weights:",
+    "calls": "against starting calls:",
+    "crossings": "against cuts and changes of device:",
+    "layers": "against the time of layers:",
+}
+
+
+def time_text(estimates: Mapping[str, Estimate]) -> str:
+    """Where the time goes: of one chip in full, of several by what takes most."""
+    if len(estimates) == 1:
+        ((name, estimate),) = estimates.items()
+        parts = [f"{us / estimate.us:.0%} {PARTS[part]}" for part, us in estimate.shares().items()]
+        shown = [part for part in parts if not part.startswith("0%")]
+        return wrapped(f"where the time goes on {chip_label(name)}: {', '.join(shown)}{_longest(estimate)}")
+    lines = ["what takes most of the time:"]
+    for part, names in grouped(estimates, lambda name: next(iter(estimates[name].shares()))).items():
+        chips = [f"{chip_label(name)} {estimates[name].shares()[part] / estimates[name].us:.0%}" for name in names]
+        lines.append(wrapped(f"{PARTS[part]}: {', '.join(chips)}", "  "))
+    return "\n".join(lines)
+
+
+def _longest(estimate: Estimate) -> str:
+    """The layer that takes longest, if it takes a good part of the engine's time."""
+    layer = max(estimate.layers, key=lambda one: one.us, default=None)
+    if layer is None or layer.us < 0.1 * estimate.engine_us:
+        return ""
+    return f"; longest layer: {layer.op} of {some([short(name) for name in layer.sources], 2)}, {layer.us:,.1f} us"
+
+
+def changes_text(advice: Mapping[str, Advice]) -> str:
+    """The changes that help by what they work against, each once with the chips that it helps."""
+    told = [(name, change) for name, one in advice.items() for change in one.changes]
+    if not told:
+        return wrapped(f"what would help: {_nothing(advice)}")
+    lines = ["what would help (the whole call before and after, by estimate):"]
+    by_cause = grouped(sorted(told, key=lambda pair: -pair[1].saved), lambda pair: pair[1].cause)
+    for cause, pairs in by_cause.items():
+        lines.append(f"  {_CAUSES[cause]}")
+        note = ""
+        for alike in grouped(pairs, lambda pair: pair[1].name).values():
+            before, note = note, f"{alike[0][1].how}; {alike[0][1].numbers}"
+            lines += _change_lines(sorted(alike, key=lambda pair: list(advice).index(pair[0])))
+            lines += [wrapped(note, "      ")] if note != before else []
+    helped = {name for name, _ in told}
+    left = {name: one for name, one in advice.items() if name not in helped}
+    if left:
+        lines.append(wrapped(f"{', '.join(map(chip_label, left))}: {_nothing(left)}", "  "))
+    return "\n".join(lines)
+
+
+def _change_lines(pairs: Sequence[tuple[str, Change]]) -> list[str]:
+    """One change on the chips that it helps. Where it is about other places on each, the chips say how many."""
+    first = pairs[0][1]
+    same = all(change.what == first.what for _, change in pairs)
+    places = f" ({some([short(node) for node in first.nodes], 2)})" if first.nodes and same else ""
+    head = wrapped(f"{first.what if same else first.name}{places}", "    ")
+    by_figures = grouped(pairs, lambda pair: _figures(pair[1], not same))  # chips that share constants say the same
+    items = [f"{', '.join(chip_label(name) for name, _ in alike)} {figures}" for figures, alike in by_figures.items()]
+    return [head, *_packed(items, "      ")]
+
+
+def _packed(items: Sequence[str], indent: str) -> list[str]:
+    """Items in as few lines as hold them, none of them broken."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + 2 + len(item) <= WIDTH:
+            lines[-1] += f"; {item}"
+        else:
+            lines.append(indent + item)
+    return lines
+
+
+def _nothing(advice: Mapping[str, Advice]) -> str:
+    weighed = max(one.weighed for one in advice.values())
+    left_out = max(one.left_out for one in advice.values())
+    if not weighed:
+        return "no change that is known here applies"
+    count = weighed - left_out
+    none = "the change that applies does not save" if count == 1 else f"none of {count} changes that apply saves"
+    more = f"; {left_out} more were not worked out, because the model is large" if left_out else ""
+    return f"nothing; {none} {LEAST_GAIN:.0%} or more{more}"
+
+
+def _figures(change: Change, count: bool) -> str:
+    low, high = change.interval
+    places = f" at {len(change.nodes)} node{'' if len(change.nodes) == 1 else 's'}" if count else ""
+    return f"{change.before_us:,.0f} -> {change.us:,.0f} us ({low:,.0f} to {high:,.0f}){places}"
+
+
+def first_call_texts(estimates: Mapping[str, tuple[Estimate, float | None]]) -> Iterator[str]:
+    """The first call after a pause and after a first load, and energy by data, for the chips where they are known."""
+    lines: list[str] = []
+    unknown: list[str] = []
+    for name, (estimate, weight_bytes) in estimates.items():
+        sentences = [*_wake(wake_of(estimate.basis.target))]
+        if weight_bytes is not None:
+            sentences += _first_load(first_load_of(estimate.basis.target, weight_bytes))
+        lines += [wrapped(f"{chip_label(name)}: {sentence}", "  ") for sentence in sentences]
+        if not sentences:
+            unknown.append(chip_label(name))
+    if lines:
+        more = [wrapped(f"{', '.join(unknown)}: ? (nothing is published)", "  ")] if unknown else []
+        yield "\n".join(["the first call:", *lines, *more])
+    energy = [sentence for name, (estimate, _) in estimates.items() for sentence in _energy(name, estimate)]
+    if energy:
+        yield "\n".join(["energy of the engine by data:", *energy])
+
+
+def _wake(wake: Fact[Any]) -> Iterator[str]:
+    if wake.known:
+        ramp = f", and full speed {wake.value.ramp_s:g} s later" if wake.value.ramp_s else ""
+        yield f"after {wake.value.idle_s:g} s without a call: +{wake.value.extra_ms:g} ms{ramp} {wake.label()}"
+
+
+def _first_load(load: Fact[Any]) -> Iterator[str]:
+    if load.known:
+        low, high = load.value.seconds
+        took = f"{low:.2g} s" if low == high else f"{low:.2g} to {high:.2g} s"
+        megabytes, chip = load.value.megabytes, load.value.measured_on
+        size = "a small program" if megabytes is None else f"a layer with {megabytes:g} MB of weights"
+        yield f"at the first load: compiling took {took} for {size} on {chip} {load.label()}"
+
+
+def _energy(name: str, estimate: Estimate) -> Iterator[str]:
+    by_data, watts = estimate.energy_by_data_mj, watts_by_data(estimate.basis.target)
+    if by_data is not None:
+        zeros, random = by_data
+        range_mj = f"{zeros:.2f} mJ if all were zeros, {random:.2f} mJ with random numbers"
+        rates = f"at the {watts.value.zeros:g} and {watts.value.random:g} W of an int8 convolution"
+        yield wrapped(f"{chip_label(name)}: {range_mj}, {rates} {watts.label()}", "  ")
+
+
+def first_call_json(estimate: Estimate, weight_bytes: float | None) -> dict[str, Any]:
+    """The facts of the first call with their evidence; unknown ones have no value."""
+    wake = wake_of(estimate.basis.target)
+    record = {"wake": {**wake.to_json(), "value": wake.value._asdict() if wake.known else None}}
+    if weight_bytes is not None:
+        load = first_load_of(estimate.basis.target, weight_bytes)
+        record["first_load"] = {**load.to_json(), "value": load.value._asdict() if load.known else None}
+    return record
