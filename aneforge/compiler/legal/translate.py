@@ -22,7 +22,7 @@ def route_of(signature: Signature) -> str:
     return "direct" if signature.op.native_layer else "conversion"
 
 
-def query_of(signature: Signature, max_abs: float | None = None) -> Query:
+def query_of(signature: Signature, max_abs: float | None = None, runtime: str = "direct") -> Query:
     """The query for one node; ``max_abs`` is a bound on its first operand, where one is known."""
     operands = [name.strip("?*") for name in signature.op.operands]
     if signature.op.variadic:
@@ -43,6 +43,7 @@ def query_of(signature: Signature, max_abs: float | None = None) -> Query:
         dtype=_dtype(signature),
         weights=_weight_properties(operands, signature),
         values={} if max_abs is None else {"max_abs": max_abs},
+        runtime=runtime,
     )
 
 

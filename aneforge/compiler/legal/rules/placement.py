@@ -46,6 +46,8 @@ def _example_and_work(query: Query) -> tuple[str, float]:
         step = prod(strides) if isinstance(strides, (list, tuple)) else strides**2
         example = "conv1x1" if prod(weight[2:]) == 1 else "conv3x3 64->64 32x32"
         return example, prod(weight) * prod(shape[2:]) * shape[0] / max(step, 1)
+    if query.is_chain and (kernels := [kernel for kernel in query.const.values() if len(kernel) == 4]):
+        return "conv1x1", float(sum(prod(kernel) for kernel in kernels) * prod(shape[2:]) * shape[0])
     if base in MATMULS and (sizes := contraction(query)) is not None:
         return "matmul 128x256x128", float(prod(shape) * sizes[1])
     if base in ("scaled_dot_product_attention", "SDPA", "sdpa") and len(query.known_shapes) > 1:

@@ -1,0 +1,71 @@
+"""Whole programs: how many weights and layers one holds, caches that it writes, steps of few positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aneforge.compiler.legal.query import Query
+from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
+
+_GB = 1e9
+
+
+@rule("program-size", ANY, oversize=True, every_record=True)
+def program_size(query: Query, limit: Limit) -> Any:
+    """{op}: the weights of one program take {extent} GB; {limit} GB is the most that was seen to run for {what} on any
+    chip (C52)."""
+    size = query.attrs.get("weight_bytes")
+    kinds = limit.record.get("kinds")
+    if not isinstance(size, (int, float)) or (kinds is not None and query.attrs.get("kind") not in kinds):
+        return None
+    return Over(f"{size / _GB:.2f}", f"{limit.value / _GB:.2f}") if size > limit.value else None
+
+
+@rule("decode-layers", ANY, oversize=True)
+def decode_layers(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} attention layers of one position in one program; more than {limit} fail when they run
+    ("{string}")."""
+    layers = query.attrs.get("decode_layers")
+    return layers if isinstance(layers, int) and layers > limit.value else None
+
+
+@rule("indexed-write", ANY)
+def indexed_write(query: Query, limit: Limit) -> Any:
+    """{op}: a write at {extent}, such as a row of a cache, does not compile on any route of {chip}; only {limit} do
+    ("{string}")."""
+    return query.attrs.get("writes")
+
+
+@rule("cache-rank", "kv_cache", elsewhere="whole models")
+def cache_rank(query: Query, limit: Limit) -> Any:
+    """{op}: cache tensors of rank {extent}; rank {limit} compiles ("{string}")."""
+    shape = query.shape()
+    rank = query.attrs.get("cache_rank", len(shape) if shape else 0)
+    return rank if isinstance(rank, int) and rank > limit.value else None
+
+
+@rule("short-step", "decoder_step", elsewhere="whole models")
+def short_step(query: Query, limit: Limit) -> Any:
+    """{op}: a step of {extent} positions; fewer than {limit} fail when the program runs ({string})."""
+    shape = query.shape()
+    positions = query.attrs.get("query_positions", shape[-1] if shape else limit.value)
+    return positions if isinstance(positions, int) and positions < limit.value else None
+
+
+@rule("few-queries", ANY)
+def few_queries(query: Query, limit: Limit) -> Any:
+    """{op}: attention of {extent} queries; with fewer than {limit} the program failed when it ran on {chip}
+    ({string})."""
+    shape = query.shape()
+    if limit.pattern not in query.patterns or not shape or len(shape) < 2:
+        return None
+    return shape[-2] if shape[-2] < limit.value else None
+
+
+@rule("argmax-classes", "reduce_argmax", "ArgMinMax", effect="wrong_result", chains=False)
+def argmax_classes(query: Query, limit: Limit) -> Any:
+    """{op}: positions of the largest of {extent} channels came back wrong on {chip}, although the channels were
+    right."""
+    shape = query.shape()
+    along_channels = query.attrs.get("axis") == 1 or query.attrs.get("Mode") == limit.value
+    return shape[1] if along_channels and shape and len(shape) == 4 else None
