@@ -115,7 +115,7 @@ def forgotten(keys: frozenset[str]) -> Iterator[int]:
         document[section] = [record for record in records if not witnesses(record) <= keys]
         count += len(records) - len(document[section])
     sweeps = {"_sweep": "AF.sweep", "_segmenter": "M6.disp"}
-    patches = [mock.patch.object(status, name, lambda *_: None) for name, key in sweeps.items() if key in keys]
+    patches = [mock.patch.object(status, name, return_value=None) for name, key in sweeps.items() if key in keys]
     try:
         for patch in patches:
             patch.start()

@@ -141,6 +141,8 @@ def _patterns(op: str, attrs: Mapping[str, Any], weights: Mapping[str, Any]) -> 
         told.add("fp32-before-a-compressed-convolution")
     if attrs.get("io") == "fp32" and attrs.get("precision") != "fp32":
         told.add("cast-behind-an-fp32-input")  # fp32 surfaces around fp16 arithmetic
+    if op == "reduce_argmax" and attrs.get("axis") == 1:
+        told.add("argmax-of-channels")
     return frozenset(told)
 
 

@@ -251,7 +251,8 @@ class Preflight:
             name = draft.names[judgement.node.uid]
             if judgement.ruling.status == "risk" and name not in self._outcome.refusals:
                 findings = tuple(finding.on(self.target.name) for finding in judgement.ruling.findings)
-                (placed if judgement.by_place else own).setdefault(name, findings)
+                table = placed if judgement.by_place else own
+                table[name] = (*table.get(name, ()), *findings)
         return own, placed
 
     @property

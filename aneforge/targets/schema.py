@@ -180,7 +180,7 @@ def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
                 if unknown:
                     yield f"{section}, {name}: {key} {', '.join(sorted(unknown))} is not known"
             if section == "rules" and not {"v", "limit", "global", "fact", "constant", "pattern"} & set(record):
-                yield f"rules, {name}: needs a value 'v', a 'limit', a 'global' limit, a 'fact', a 'constant' or a 'pattern'"
+                yield f"rules, {name}: needs a 'v', 'limit', 'global' limit, 'fact', 'constant' or 'pattern'"
 
 
 _CHECKS = {

@@ -159,8 +159,8 @@ _WRITES = ("scatter", "index_put", "index_copy", "index_add", "slice_update", "s
 
 def _write_findings(signature: Signature, chip: Facts) -> tuple[Finding, ...]:
     """What is known of an op of the host that writes into a tensor at computed places, such as a row of a cache."""
-    kind = str(dict(signature.attrs).get("kind", "")).lower()
-    if not any(word in kind for word in _WRITES):
+    kind = str(dict(signature.attrs).get("kind", ""))
+    if not any(word in kind.lower() for word in _WRITES):
         return ()
     query = Query(kind, attrs={"writes": "computed places"}, runtime=ALL_RUNTIMES)
     return judged(query, chip, "conversion", by_name=False).findings

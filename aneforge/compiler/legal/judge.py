@@ -207,7 +207,7 @@ def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str, r
     message = rule_.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
     effect = _by_route(record.get("effect", rule_.effect), route, record, query.is_chain)
     runtimes = tuple(record.get("runtimes", ()))
-    if runtimes:
+    if runtimes and "direct" not in runtimes:
         names = " and ".join(RUNTIMES[name] for name in runtimes)
         message = f"{message.rstrip('.')} (by {names})."
     if effect == "reject" and is_elsewhere(record, runtime):

@@ -21,7 +21,6 @@ from aneforge.graph.tensor import Tensor
 
 __all__ = [
     "PATTERNS",
-    "SCALES_ALONG_THE_INPUT",
     "Match",
     "Pattern",
     "attention_extents",
@@ -203,7 +202,6 @@ def _attention_of_few_queries(node: Tensor) -> Tensor | None:
     return node if extents is not None and extents[0] < extents[1] else None
 
 
-SCALES_ALONG_THE_INPUT = "scales-along-the-input"
 _WEIGHTED = ("conv", "conv_transpose", "linear", "matmul")
 _OUTPUT_AXES = {"conv": 0, "conv_transpose": 1, "linear": 0, "matmul": -1}
 
@@ -226,7 +224,7 @@ def _has_grouped_scale(encoded: Encoded, node: Tensor) -> bool:
     return encoded.scale is not None and _varies_along_the_input(encoded.scale.shape, node)
 
 
-@_pattern(SCALES_ALONG_THE_INPUT, *_WEIGHTED)
+@_pattern("scales-along-the-input", *_WEIGHTED)
 def _scales_along_the_input(node: Tensor) -> Tensor | None:
     """A weight with several scales for one output, or with a table for each group of channels."""
     encoded = _compressed(node)
@@ -269,6 +267,17 @@ def _linear_before_hard_swish(node: Tensor) -> Tensor | None:
             is_linear = layer.op in ("linear", "matmul") and bool(layer.signature.inputs[1][2])
             return node if is_linear and len(layer.shape) == 2 else None
     return None
+
+
+@_pattern("argmax-of-channels", "argmax")
+def _argmax_of_channels(node: Tensor) -> Tensor | None:
+    """The position of the largest channel at each place of a map: along the first axis, or behind a transpose."""
+    if node.attrs["axis"] == 0:
+        return node
+    before = node.inputs[0]
+    while before.op == "reshape":
+        before = before.inputs[0]
+    return node if before.op == "transpose" else None
 
 
 @_pattern("test-for-nan", "not_equal")

@@ -11,8 +11,8 @@ from aneforge.errors import AneforgeError
 __all__ = ["ALL_RUNTIMES", "CHAIN", "ROUTES", "RUNTIMES", "SYMBOLIC", "Query", "QueryError"]
 
 ROUTES = ("conversion", "direct", "coreml_placement")
-RUNTIMES = {"direct": "a program of its own", "coreml": "Core ML", "coreai": "Core AI"}
-"""Who hands a program to the engine, and what people call it. Core ML and Core AI choose the device for themselves, and
+RUNTIMES = {"direct": "the compiled program itself", "coreml": "Core ML", "coreai": "Core AI"}
+"""Who hands a program to the engine, and what people call it. Core ML and Core AI choose the device themselves, and
 their converters have limits and defects that the chip does not have."""
 ALL_RUNTIMES = "*"
 """The question about a user's graph: what this compiler builds, and what the other runtimes would do with it."""

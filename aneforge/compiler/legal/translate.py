@@ -27,7 +27,7 @@ def query_of(signature: Signature, max_abs: float | None = None, runtime: str = 
     operands = [name.strip("?*") for name in signature.op.operands]
     if signature.op.variadic:
         operands = [operands[-1]] * len(signature.inputs)
-    runtime = [shape for shape, _, stored in signature.inputs if not stored]
+    computed = [shape for shape, _, stored in signature.inputs if not stored]
     const = {
         _CONST_NAMES.get((signature.op.gate_name, name), name): shape
         for name, (shape, _, stored) in zip(operands, signature.inputs, strict=False)
@@ -37,7 +37,7 @@ def query_of(signature: Signature, max_abs: float | None = None, runtime: str = 
     spell = _SPELLINGS.get(signature.op.name)
     return Query(
         op=_op_name(signature),
-        shapes=tuple(runtime),
+        shapes=tuple(computed),
         const=const,
         attrs={**(spell(attrs, signature) if spell else attrs), "interior": True},
         dtype=_dtype(signature),

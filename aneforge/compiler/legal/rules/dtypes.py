@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from aneforge.compiler.legal.patterns import SCALES_ALONG_THE_INPUT
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, rule
 
@@ -54,19 +53,20 @@ _GROUPED = ("blockwise", "int4_grouped")
 
 @rule("grouped-scales", ANY)
 def grouped_scales(query: Query, limit: Limit) -> Any:
-    """{op}: {extent} along the input axis or for each group of channels do not run on the engine of {chip}, which takes
-    {limit} ("{string}")."""
-    if SCALES_ALONG_THE_INPUT in query.patterns:
+    """{op}: {extent} along the input channels, or one for each group of channels, keep the op off the engine of
+    {chip}, which takes {limit} ("{string}")."""
+    if limit.pattern in query.patterns:
         return "weight scales or tables"
-    if query.weights.get("encoding") in _GROUPED:
+    # A node of a graph shows its scales, by the pattern; elsewhere the name of the encoding has to do.
+    if query.weights.get("encoding") in _GROUPED and not query.attrs.get("interior"):
         return "weight scales"
     return "tables" if query.weights.get("palette_per_group") else None
 
 
 @rule("vector-palette", ANY, elsewhere="Core ML placement")
 def vector_palette(query: Query, limit: Limit) -> Any:
-    """{op}: a palette of vectors along the {extent} channels stays off the engine of {chip}; along the {limit} channels
-    it runs."""
+    """{op}: a palette of vectors along the {extent} channels stays off the engine of {chip}; along the {limit}
+    channels it runs."""
     return "input" if query.weights.get("vectors_along") == "input" else None
 
 

@@ -54,18 +54,9 @@ def short_step(query: Query, limit: Limit) -> Any:
 
 @rule("few-queries", ANY)
 def few_queries(query: Query, limit: Limit) -> Any:
-    """{op}: attention of {extent} queries; with fewer than {limit} the program failed when it ran on {chip}
-    ({string})."""
+    """{op}: attention with {extent} query positions; with fewer than {limit} a program failed when it ran on
+    {chip} ({string})."""
     shape = query.shape()
     if limit.pattern not in query.patterns or not shape or len(shape) < 2:
         return None
     return shape[-2] if shape[-2] < limit.value else None
-
-
-@rule("argmax-classes", "reduce_argmax", "ArgMinMax", effect="wrong_result", chains=False)
-def argmax_classes(query: Query, limit: Limit) -> Any:
-    """{op}: positions of the largest of {extent} channels came back wrong on {chip}, although the channels were
-    right."""
-    shape = query.shape()
-    along_channels = query.attrs.get("axis") == 1 or query.attrs.get("Mode") == limit.value
-    return shape[1] if along_channels and shape and len(shape) == 4 else None
