@@ -460,6 +460,11 @@ BOUNDARIES = [
         chain("kv", cache_rank=4, writes="computed places"),
     ),
     (
+        "state-update | M4 | coreml_placement | reject | CT.2553",
+        layer("write_state", (1, 8, 128, 64)),
+        layer("write_state", (1, 8, 128, 64), updates="a state"),
+    ),
+    (
         "few-queries | M5 Pro | conversion | reject | LA.qwen",
         Query("chain:softmax", ((8, 4, 128),), patterns=FEW, runtime="coreai"),
         Query("chain:softmax", ((8, 2, 128),), patterns=FEW, runtime="coreai"),
@@ -657,7 +662,7 @@ def test_bad_questions_are_errors_of_this_package():
 
 
 def test_what_only_another_runtime_refuses_is_no_refusal_of_the_program():
-    """A user's graph is asked about for all runtimes: this compiler's program runs, and the message names who fails."""
+    """A user's graph is asked about for all runtimes: its own program runs, and the message names who fails."""
     query = Query("chain:layer", weights={"encoding": "int4_grouped"}, runtime=ALL_RUNTIMES)
     (finding,) = judge(query, target("M5 Pro")).findings
     assert (finding.effect, finding.runtimes) == ("cpu", ("coreml", "coreai"))

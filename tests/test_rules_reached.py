@@ -117,6 +117,12 @@ def cache_write(kind):
     return host(operands, language="onnx", kind=kind, body="", shape=(1, 8, 64), reason="its indices are computed")
 
 
+def stateful(written):
+    """A running sum, as a state of the program or as an input and an output."""
+    total = (x(4, 8, name="total") + x(4, 8)).named("next")
+    return Graph([total], states={"total": "next"}) if written else Graph([total])
+
+
 def compared(other):
     tensor = x(4, 8)
     return tensor.not_equal(x(4, 8) if other else tensor)
@@ -230,6 +236,7 @@ REACHED = [
     # With the ceilings of the fixture below: thousandths of the published ones.
     ("program-size", lambda n: af.conv(x(1, 1000, 1, 1), weight(n, 1000, 1, 1)), (1501, "m5"), (1500, "m5")),
     ("program-size", lambda n: attending(n, 1000), (355, "m5"), (354, "m5")),
+    ("state-update", stateful, (True, "m5"), (False, "m5")),
     ("indexed-write", cache_write, ("ScatterND", "m5"), ("Det", "m5")),
     ("indexed-write", cache_write, ("index_copy", "m1"), ("index_select", "m1")),
     ("value-cliff", lambda bound: x(4, 8, max_abs=bound).reshape(8, 4).square(), (256, "m5"), (255, "m5")),

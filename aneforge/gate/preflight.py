@@ -247,7 +247,8 @@ class Preflight:
         draft = self._outcome.draft
         if draft is None:
             return own, placed
-        for judgement in judgements(draft.graph, facts_of(self.target, check_reads()), draft.route):
+        chip = facts_of(self.target, check_reads())
+        for judgement in judgements(draft.graph, chip, draft.route, self.graph.states):
             name = draft.names[judgement.node.uid]
             if judgement.ruling.status == "risk" and name not in self._outcome.refusals:
                 findings = tuple(finding.on(self.target.name) for finding in judgement.ruling.findings)

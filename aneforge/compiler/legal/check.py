@@ -6,7 +6,7 @@ so each rule runs once for each distinct pair. What depends on a node's place in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import inf
@@ -76,8 +76,11 @@ def program_route(chip: Facts, requested: str | None) -> str:
     return requested or ("direct" if chip.get("tier") == "OLDER" else "conversion")
 
 
-def judgements(graph: Graph, chip: Facts, requested: str | None = None) -> list[Judgement]:
-    """Everything that a chip refuses or may compute wrongly, in the order of the graph."""
+def judgements(
+    graph: Graph, chip: Facts, requested: str | None = None, states: Container[str] = ()
+) -> list[Judgement]:
+    """Everything that a chip refuses or may compute wrongly, in the order of the graph. ``states`` names the inputs
+    that live on from run to run."""
     route = program_route(chip, requested)
     unknown = _unknown_table(chip)
     results: list[Judgement] = []
@@ -94,6 +97,7 @@ def judgements(graph: Graph, chip: Facts, requested: str | None = None) -> list[
         results += _sequences(graph, chip)
         results += _depths(graph, chip)
         results += _programs(graph, chip)
+        results += _states(graph, chip, states)
         results += _promised_values(graph, chip)
         results += _results(graph, chip, refused)
     results.sort(key=lambda judgement: judgement.node.uid)
@@ -235,6 +239,16 @@ def _programs(graph: Graph, chip: Facts) -> Iterator[Judgement]:
         theirs = tuple(finding for finding in ruled.findings if finding.effect == "cpu")
         if theirs:
             yield Judgement(program.node, Ruling("risk", theirs), True)
+
+
+def _states(graph: Graph, chip: Facts, states: Container[str]) -> Iterator[Judgement]:
+    """States that the program itself gives a new value."""
+    for node in graph.inputs:
+        if node.name is not None and node.name in states:
+            query = Query("write_state", (node.shape,), attrs={"updates": "a state"}, runtime=ALL_RUNTIMES)
+            ruled = _place_ruling(query, chip, frozenset(("state-update",)))
+            if ruled.status != "native":
+                yield Judgement(node, ruled, True)
 
 
 def _depths(graph: Graph, chip: Facts) -> Iterator[Judgement]:

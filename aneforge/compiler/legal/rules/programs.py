@@ -36,6 +36,12 @@ def indexed_write(query: Query, limit: Limit) -> Any:
     return query.attrs.get("writes")
 
 
+@rule("state-update", "write_state")
+def state_update(query: Query, limit: Limit) -> Any:
+    """{op}: the program gives {extent} a new value; such models failed to load, and {limit} did ("{string}")."""
+    return query.attrs.get("updates")
+
+
 @rule("cache-rank", "kv_cache", elsewhere="whole models")
 def cache_rank(query: Query, limit: Limit) -> Any:
     """{op}: cache tensors of rank {extent}; rank {limit} compiles ("{string}")."""
@@ -54,8 +60,8 @@ def short_step(query: Query, limit: Limit) -> Any:
 
 @rule("few-queries", ANY)
 def few_queries(query: Query, limit: Limit) -> Any:
-    """{op}: attention with {extent} query positions; with fewer than {limit} a program failed when it ran on
-    {chip} ({string})."""
+    """{op}: attention with a query length of {extent}; below {limit} a program failed when it ran on {chip}
+    ({string})."""
     shape = query.shape()
     if limit.pattern not in query.patterns or not shape or len(shape) < 2:
         return None
