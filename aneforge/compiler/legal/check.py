@@ -11,11 +11,18 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import inf
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.judge import Finding, Verdict, judged, legality_reads
-from aneforge.compiler.legal.patterns import convolution_runs, has_width_offset, matched_patterns, pattern_query
-from aneforge.compiler.legal.programs import decode_layers, program_of
+from aneforge.compiler.legal.patterns import (
+    Match,
+    convolution_runs,
+    has_width_offset,
+    matched_patterns,
+    pattern_query,
+)
+from aneforge.compiler.legal.programs import ProgramWeights, decode_layers, program_of
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
 from aneforge.compiler.legal.rules.base import RULES, Limit, limits_for, pattern_rules
 from aneforge.compiler.legal.translate import query_of, route_of
@@ -190,6 +197,24 @@ def _host_finding(signature: Signature) -> Finding:
 # What depends on a node's place.
 
 
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What a graph shows whatever the chip; chips ask for it in turn."""
+
+    matches: tuple[Match, ...]
+    program: ProgramWeights | None
+
+
+_found: WeakKeyDictionary[Graph, _Found] = WeakKeyDictionary()
+
+
+def _found_in(graph: Graph) -> _Found:
+    found = _found.get(graph)
+    if found is None:
+        found = _found[graph] = _Found(tuple(matched_patterns(graph)), program_of(graph))
+    return found
+
+
 def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement]:
     """A tensor is checked where it is read; what only the caller reads is checked here. A transpose may give more than
     other ops take (limits.json ``preflight_axis_rule``)."""
@@ -204,7 +229,7 @@ def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement
 
 def _sequences(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     """Short sequences that were seen to fail although each op alone runs."""
-    for node, pattern, subject in matched_patterns(graph):
+    for node, pattern, subject in _found_in(graph).matches:
         ruled = _sequence_ruling(node.op, pattern, subject.signature, chip)
         if ruled.status != "native":
             yield Judgement(node, ruled, True)
@@ -232,7 +257,7 @@ def _programs(graph: Graph, chip: Facts) -> Iterator[Judgement]:
         for node, layers in decode_layers(graph, limit.value):
             query = Query(f"{CHAIN}softmax", attrs={"decode_layers": layers})
             yield Judgement(node, _place_ruling(query, chip, frozenset(("decode-layers",))), True)
-    program = program_of(graph)
+    program = _found_in(graph).program
     if program is not None:
         query = Query(f"{CHAIN}program", attrs=program.attrs, runtime=ALL_RUNTIMES)
         ruled = _place_ruling(query, chip, frozenset(("program-size",)))
