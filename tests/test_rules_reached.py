@@ -440,6 +440,16 @@ def test_a_run_of_convolutions_is_cut_as_often_as_it_must_be():
     assert [entry.extent for entry in long.oversize] == [1000, 1000]
 
 
+def test_a_decoder_is_cut_as_often_as_it_must_be():
+    graph = Graph([decoder(10)])
+    order = [node.uid for node in graph.nodes if node.op == "softmax"]
+    assert [(order.index(node.uid), length) for node, length in programs.decode_layers(graph, 3)] == [(3, 10), (7, 10)]
+    beside = af.concat([decoder(3), decoder(3)], 3)  # two that do not follow one another
+    assert not list(programs.decode_layers(Graph([beside]), 3))
+    cut = af.partition(decoder(62), "m5")
+    assert [len(region.nodes) for region in cut.regions if region.device == "host"] == [1, 1]
+
+
 def test_no_record_is_dead():
     """Some op on some chip by some route is answered by each record of each rule, and by each answer for an op."""
     chips = {facts_of(chip, rule_reads()) for chip in all_targets()}

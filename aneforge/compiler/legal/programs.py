@@ -83,9 +83,15 @@ def _is_head(node: Tensor) -> bool:
 
 
 def decode_layers(graph: Graph, most: int) -> Iterator[tuple[Tensor, int]]:
-    """Every softmax at which a program of attention layers with one query each has to be cut, and the count of such
-    layers. The engine's own layer is no part of this: each has a program of its own."""
-    layers = [node for node in graph.nodes if node.op == "softmax" and (attention_extents(node) or (0, 0))[0] == 1]
-    for number, node in enumerate(layers, 1):
-        if number % (most + 1) == 0:
-            yield node, len(layers)
+    """Every softmax at which a program of attention layers with one query each has to be cut, and how many of them
+    follow one another. The engine's own layer is no part of this: each has a program of its own."""
+    layers = {node.uid for node in graph.nodes if node.op == "softmax" and (attention_extents(node) or (0, 0))[0] == 1}
+    if len(layers) <= most:
+        return
+    depths: dict[int, int] = {}
+    for node in graph.nodes:
+        before = max((depths[operand.uid] for operand in node.inputs), default=0)
+        depths[node.uid] = before + (node.uid in layers)
+    for node in graph.nodes:
+        if node.uid in layers and depths[node.uid] % (most + 1) == 0:
+            yield node, max(depths.values())
