@@ -460,9 +460,24 @@ BOUNDARIES = [
         chain("kv", cache_rank=4, writes="computed places"),
     ),
     (
+        "recurrent-layers | M6 | conversion | reject | FRG",
+        Query("chain:deltanet", attrs={"recurrent_layers": 4}, runtime="coreai"),
+        Query("chain:deltanet", attrs={"recurrent_layers": 8}, runtime="coreai"),
+    ),
+    (
+        "bonded-mode | M5 | conversion | reject | FRG",
+        Query("chain:chunk", attrs={"bonded_mode": 1}, runtime="coreai"),
+        Query("chain:chunk", attrs={"bonded_mode": 2}, runtime="coreai"),
+    ),
+    (
+        "sdpa-value-width | M4 Max | conversion | reject | ZOO",
+        Query("scaled_dot_product_attention", ((1, 8, 128, 64),) * 3, runtime="coreai"),
+        Query("scaled_dot_product_attention", (*((1, 8, 128, 64),) * 2, (1, 8, 128, 32)), runtime="coreai"),
+    ),
+    (
         "state-update | M4 | coreml_placement | reject | CT.2553",
         layer("write_state", (1, 8, 128, 64)),
-        layer("write_state", (1, 8, 128, 64), updates="a state"),
+        layer("write_state", (1, 8, 128, 64), updates="a cache"),
     ),
     (
         "few-queries | M5 Pro | conversion | reject | LA.qwen",

@@ -8,7 +8,6 @@ results announced.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ from typing import Any
 from aneforge.compiler.legal.judge import EFFECTS, Finding, judge, run_time_only
 from aneforge.compiler.legal.query import ROUTES, SYMBOLIC, Query, QueryError
 from aneforge.errors import UnknownNameError
+from aneforge.gate.sentences import Shapes, patterns_of, settings_of, weights_of
 from aneforge.targets import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.targets import target as target_of
 
 __all__ = ["Agreement", "Answer", "evaluate", "query_of", "target_of_row", "verdict"]
 
 VERDICTS = ("accept", *EFFECTS)
-Shapes = tuple[tuple[int, ...] | None, ...] | None
 _RUNS = ("accept", "decompose", "wrong_result")
 
 
@@ -69,11 +68,11 @@ def query_of(row: Mapping[str, Any]) -> Query:
     const = {name: _shape(shape, f"const.{name}") for name, shape in _field(row, "const", Mapping, {}).items()}
     attrs = _field(row, "attrs", Mapping, {})
     shapes = _shapes(row.get("shapes"))
-    weights = _weights(row)
+    weights = weights_of(row.get("weights"), _field(row, "weights_info", Mapping, {}))
     dtype = row.get("dtype") or "fp16"
     if not isinstance(dtype, (str, list, tuple)):
         raise QueryError(f"dtype: expected a type name or a list of them, not {dtype!r}")
-    settings = _structured(op, attrs, shapes)
+    settings = settings_of(op, attrs, shapes)
     return Query(
         op="chain:attention" if "attended_keys" in settings else op,
         shapes=shapes,
@@ -83,114 +82,13 @@ def query_of(row: Mapping[str, Any]) -> Query:
         dtype=dtype if isinstance(dtype, str) else tuple(map(str, dtype)),
         weights=weights,
         values=_field(row, "values", Mapping, {}),
-        patterns=_patterns(op, attrs, weights),
+        patterns=patterns_of(op, attrs, weights),
     )
-
-
-# The rows describe small graphs, lowerings and weights in sentences. These tables are all that reads them; what the
-# rules get is names and numbers.
-
-_SENTENCES: tuple[tuple[str | None, str, str], ...] = (
-    ("chain:concat", r"slic.*(last|width)|(last|width).*slic", "joined-width-slices"),
-    (None, r"reduce_\w+.*mul(tiply|tiplied)? by (a )?(0|zero)", "reduction-times-zero"),
-    ("chain:round", r"round, then mul", "round-then-scale"),
-    ("chain:square", r"square, then", "square-before-a-function"),
-    ("chain:ffn", r"", "gated-feed-forward"),
-    (None, r"quanti[sz]e.*dequanti[sz]e.*mul\w*.*quanti[sz]e", "two-quantise-pairs-around-a-product"),
-    (None, r"^(?!.*topk).*cast", "cast-behind-an-fp32-input"),
-    (None, r"topk, cast", "selection-behind-a-product"),
-    (None, r"fused attention inside", "fused-attention-among-other-layers"),
-    (None, r"linear, hard-swish", "linear-before-hard-swish"),
-    (None, r"isnan", "test-for-nan"),
-)
-"""The op of a row (None: any), the wording of its graph, and the pattern that it describes."""
-
-_FORMS: tuple[tuple[str, str, str], ...] = (
-    ("group_norm", "flatten", "flattened"),
-    ("group_norm", "", "tiled"),
-    ("layer_norm", "rank-4", "rank-4"),
-    ("layer_norm", "", "rank-2"),
-)
-"""An op, a word of its ``lowering`` sentence (the first that occurs counts) and the form that it means."""
-
-
-_GATED = r"convs?, (gelu|silu), mul"
-"""A product of two branches."""
-_WRITE = r"\bscatter(?!-free)|index_copy|index_put"
-_COMPRESSED = ("lut", "int", "uint", "sparse", "vq")
-
-
-def _patterns(op: str, attrs: Mapping[str, Any], weights: Mapping[str, Any]) -> frozenset[str]:
-    """The patterns that a row describes: by the sentence about its graph, and by that sentence and its types."""
-    graph = attrs.get("graph")
-    text = graph if isinstance(graph, str) else ""
-    told = {
-        pattern
-        for described, wording, pattern in _SENTENCES
-        if described in (None, op) and re.search(wording, text, re.IGNORECASE)
-    }
-    encoding = str(weights.get("encoding", ""))
-    int8_activations = encoding.startswith("a8") or encoding == "w8a8"
-    if int8_activations and re.search(_GATED, text):
-        told.add("two-quantise-pairs-around-a-product")  # each branch has a quantiser of its own
-    if "scale_out" in attrs and attrs.get("scale_b") != attrs["scale_out"] and "clamped" not in text:
-        told.add("two-quantise-pairs-around-a-product")
-    if encoding == "a8w4" and weights.get("palette_of_codes") and attrs.get("repeat", 1) > 1:
-        told.add("palettes-of-codes-in-a-row")
-    if re.search(r"fp32 \w+, cast", text) and encoding.startswith(_COMPRESSED):
-        told.add("fp32-before-a-compressed-convolution")
-    if attrs.get("io") == "fp32" and attrs.get("precision") != "fp32":
-        told.add("cast-behind-an-fp32-input")  # fp32 surfaces around fp16 arithmetic
-    if op == "reduce_argmax" and attrs.get("axis") == 1:
-        told.add("argmax-of-channels")
-    return frozenset(told)
-
-
-def _structured(op: str, attrs: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-    """The attributes without sentences: a lowering as a form, a mask as a count of planes."""
-    settings = {key: value for key, value in attrs.items() if key not in ("graph", "lowering", "mask", "program_mb")}
-    lowering, first = attrs.get("lowering"), shapes[0] if shapes else None
-    text = attrs["graph"] if isinstance(attrs.get("graph"), str) else ""
-    if isinstance(attrs.get("program_mb"), (int, float)):
-        settings["weight_bytes"] = attrs["program_mb"] * 1e6
-        settings["kind"] = "convolutions" if "conv_stack" in op else "layers"
-    if op.startswith("chain:decode_") and isinstance(attrs.get("repeat"), int):
-        settings["decode_layers"] = attrs["repeat"]
-    if re.search(_WRITE, text):
-        settings["writes"] = "computed places"
-    if "section has length 0" in text:
-        settings["sections"] = (0,)
-    if "one softmax over" in text and first:
-        settings["attended_keys"] = first[-1]  # the product behind it is contracted over all of them at once
-    if isinstance(lowering, str):
-        settings["form"] = next((form for named, word, form in _FORMS if named == op and word in lowering), None)
-    if attrs.get("mask") == "per head":
-        planes = first[-3] if first and len(first) > 2 else 2  # at least two, where no shape says more
-        settings["mask_planes"] = planes
-    return settings
 
 
 def _runtime(row: Mapping[str, Any]) -> str:
     """Who handed the program to the engine; rows through Core AI say so where they name the system."""
     return "coreai" if "Core AI" in str(row.get("os") or "") else "direct"
-
-
-def _weights(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says about its weights, in fields or in a sentence."""
-    weights = dict(_field(row, "weights_info", Mapping, {}))
-    described = row.get("weights")
-    if isinstance(described, Mapping):
-        return weights | dict(described)
-    text = str(described or "")
-    if "group" in text:
-        weights["palette_per_group"] = True
-    if "palette of int8 values" in text:
-        weights["palette_of_codes"] = True
-    if "vectors along the input" in text:
-        weights["vectors_along"] = "input"
-    if "integer constant" in text:  # codes without a scale, unlike an affine int8 weight
-        weights["encoding"] = "integer"
-    return weights
 
 
 def target_of_row(row: Mapping[str, Any]) -> Target:

@@ -17,6 +17,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.judge import Finding, Verdict, judged, legality_reads
 from aneforge.compiler.legal.patterns import (
     Match,
+    attention_extents,
     convolution_runs,
     has_width_offset,
     matched_patterns,
@@ -267,10 +268,11 @@ def _programs(graph: Graph, chip: Facts) -> Iterator[Judgement]:
 
 
 def _states(graph: Graph, chip: Facts, states: Container[str]) -> Iterator[Judgement]:
-    """States that the program itself gives a new value."""
-    for node in graph.inputs:
-        if node.name is not None and node.name in states:
-            query = Query("write_state", (node.shape,), attrs={"updates": "a state"}, runtime=ALL_RUNTIMES)
+    """Caches of attention that the program itself gives a new value. Other states run (CT.2631)."""
+    written = [node for node in graph.inputs if node.name is not None and node.name in states]
+    if written and any(attention_extents(node) is not None for node in graph.nodes):
+        for node in written:
+            query = Query("write_state", (node.shape,), attrs={"updates": "a cache"}, runtime=ALL_RUNTIMES)
             ruled = _place_ruling(query, chip, frozenset(("state-update",)))
             if ruled.status != "native":
                 yield Judgement(node, ruled, True)

@@ -298,6 +298,7 @@ for _name, _about, _elsewhere in (
         "The engine's attention layer in one program with the rest of a transformer block.",
         "own programs",
     ),
+    ("softmax-in-blocks", "Attention in blocks of keys, joined by a running maximum.", "whole models"),
     (
         "selection-behind-a-product",
         "A product, its largest elements, and a cast of their positions.",

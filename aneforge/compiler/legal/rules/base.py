@@ -55,6 +55,7 @@ UNREACHED = {
     "values": "depends on numbers that come with the query; `aneforge diverges` derives them for a graph",
     "rewrites": "the compiler rewrites it, and `check` names the rewrite instead (see rewrites.md)",
     "whole models": "seen in whole models, and not yet narrowed down to a structure of ops",
+    "build options": "an option of the tool that builds a program, which no graph shows",
     "own programs": "the compiler gives such a layer a program of its own, where it runs",
     "op names": "a name that a user asks about; all graph ops have known names",
     "backend text": "only backend code that is read from text can contain it (`aneforge opt`); no graph lowers to it",

@@ -73,11 +73,13 @@ def vector_palette(query: Query, limit: Limit) -> Any:
 @rule("element-type", ANY, elsewhere="graph language")
 def element_type(query: Query, limit: Limit) -> Any:
     """{op}: {extent} numbers; {chip} reads {limit}."""
-    types = (*query.dtypes, query.weights.get("encoding"))
-    return next((name for name in types if name in _OTHER_TYPES and name not in limit.record["types"]), None)
+    types = (*query.dtypes, str(query.weights.get("encoding", "")))
+    taken = tuple(limit.record["types"])
+    return next((name for name in types if name.startswith(_OTHER_TYPES) and not name.startswith(taken)), None)
 
 
-_OTHER_TYPES = ("bf16", "fp8e4m3", "fp8e5m2")
+_OTHER_TYPES = ("bf16", "bfloat", "fp8", "float8")
+"""How the names of types begin that no chip, or not every chip, has."""
 
 
 @rule("palette-bits", ANY, effect="decompose", elsewhere="rewrites")
