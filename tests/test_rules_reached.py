@@ -90,6 +90,12 @@ def step(queries):
     return scores.softmax(-1) @ x(1, 8, 128, 64)
 
 
+def masked_step():
+    """The same with a mask that is computed, and selects."""
+    scores = x(1, 8, 2, 64) @ x(1, 8, 64, 128)
+    return af.where(x(1, 8, 2, 128).relu().greater(0.0), scores, -1e4).softmax(-1) @ x(1, 8, 128, 64)
+
+
 def decoder(layers, queries=1):
     tensor, keys = x(1, 2, queries, 16), x(1, 2, 16, 32)
     for _ in range(layers):
@@ -395,6 +401,7 @@ def test_the_list_of_raised_rules_is_what_the_code_raises():
         ("scales-along-the-input", lambda: scaled((32, 4))),
         ("palettes-of-codes-in-a-row", lambda: palettes(2.0)),
         ("attention-of-few-queries", lambda: step(2)),
+        ("attention-of-few-queries", masked_step),
         ("attention-of-few-queries", lambda: af.sdpa(x(1, 2, 4, 8), x(1, 2, 16, 8), x(1, 2, 16, 8))),
         ("argmax-of-channels", lambda: classes(1)),
         ("argmax-of-channels", lambda: x(4, 8).argmax(0)),

@@ -191,6 +191,8 @@ class OpReport:
         keys += ("rule", "rewrite", "message", "limit", "extent", "hint")
         record = {key: getattr(self, key) for key in keys}
         bound = None if self.bound is None else str(self.bound)
+        if self.findings and self.findings[0].runtimes:
+            record["runtimes"] = list(self.findings[0].runtimes)
         return {**record, "bound": bound, "shape": list(self.shape), "evidence": self.evidence.to_json()}
 
 

@@ -188,10 +188,11 @@ def attention_extents(node: Tensor) -> tuple[int, int] | None:
     for _ in range(4):
         if before.op == "matmul" and not any(operand.op in ("const", "parameter") for operand in before.inputs):
             return node.shape[-2], node.shape[-1]
-        runtime = [operand for operand in before.inputs if operand.op not in ("const", "input")]
-        if before.op not in _MASKED or not runtime:
+        computed = [value for value in before.inputs if value.op not in ("const", "input") and value.dtype == "fp16"]
+        if before.op not in _MASKED or not computed:
             return None
-        before = runtime[0]
+        # A mask may be computed too, and is often smaller than the scores.
+        before = next((operand for operand in computed if operand.shape == before.shape), computed[0])
     return None
 
 
