@@ -701,6 +701,8 @@ def test_the_cpu_computes_correctly_what_core_ml_leaves_to_it():
     pattern = frozenset(("two-quantise-pairs-around-a-product",))
     small = judge(Query("chain:mul", ((1, 32, 1, 64),) * 2, patterns=pattern), target("M5 Pro"), "coreml_placement")
     assert (small.verdict, small.placed) == ("accept", "cpu")
+    larger = Query("chain:mul", ((1, 1024, 1, 1024),) * 2, patterns=pattern)  # N78: wrong through Core ML too
+    assert judge(larger, target("M5 Pro"), "coreml_placement").verdict == "wrong_result"
     kernels = {"gate": (10240, 2560, 1, 1), "down": (2560, 10240, 1, 1)}
     block = Query("chain:gated_mlp", ((1, 2560, 1, 64),), kernels, patterns=pattern)
     large = judge(block, target("M5 Pro"), "coreml_placement")

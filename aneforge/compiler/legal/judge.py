@@ -11,7 +11,7 @@ from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, ROUTES, RUNTIMES, Query, QueryError
 from aneforge.compiler.legal.rules import Limit, Rule, applicable
 from aneforge.compiler.legal.rules.base import CHIP, Over, is_elsewhere, rule_reads
-from aneforge.compiler.legal.rules.placement import placed
+from aneforge.compiler.legal.rules.placement import is_tiny, placed
 from aneforge.compiler.legal.rules.status import op_answer
 from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
 from aneforge.errors import UnknownNameError, nearest
@@ -136,12 +136,12 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
 
 
 def _placed_verdict(query: Query, findings: list[Finding]) -> Verdict:
-    """Core ML's own choice of device. What it leaves to the CPU for its size, the CPU computes correctly: the engine's
+    """Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the engine's
     wrong results do not occur there (LA.qdq)."""
     if findings and findings[0].effect in ("cpu", "reject"):
         return Verdict(findings[0].effect, tuple(findings), "cpu")
     device = placed(query)
-    if device == "cpu" and query.known_shapes:
+    if device == "cpu" and is_tiny(query):
         findings = [finding for finding in findings if finding.effect != "wrong_result"]
     return Verdict(findings[0].effect if findings else "accept", tuple(findings), device)
 
