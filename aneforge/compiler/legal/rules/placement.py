@@ -84,7 +84,7 @@ def placed(query: Query) -> str:
 
 
 def is_tiny(query: Query) -> bool:
-    """Whether the CPU is done in a tenth of what a start of the engine costs, so that the error of these estimates does
+    """Whether the CPU is done in a tenth of what a start of the engine costs, so that the error of the estimates does
     not matter: 2,048 elements stayed on the CPU and a million did not (N78)."""
     return bool(query.known_shapes) and 10 * estimate_us(query)[1] < _start_us()
 
