@@ -20,6 +20,7 @@ from aneforge.graph.node import Signature
 from aneforge.graph.tensor import Tensor
 
 __all__ = [
+    "OUTPUT_AXES",
     "PATTERNS",
     "Match",
     "Pattern",
@@ -203,8 +204,8 @@ def _attention_of_few_queries(node: Tensor) -> Tensor | None:
     return node if extents is not None and extents[0] < extents[1] else None
 
 
-_WEIGHTED = ("conv", "conv_transpose", "linear", "matmul")
-_OUTPUT_AXES = {"conv": 0, "conv_transpose": 1, "linear": 0, "matmul": -1}
+OUTPUT_AXES = {"conv": 0, "conv_transpose": 1, "linear": 0, "matmul": -1}
+"""Products with a weight, and the axis of the weight along which the outputs lie."""
 
 
 def _compressed(node: Tensor) -> Encoded | None:
@@ -217,7 +218,7 @@ def _compressed(node: Tensor) -> Encoded | None:
 
 def _varies_along_the_input(blocks: tuple[int, ...], node: Tensor) -> bool:
     """Whether there is more than one block along an axis that is not the output's."""
-    output = _OUTPUT_AXES[node.op] % len(blocks)
+    output = OUTPUT_AXES[node.op] % len(blocks)
     return any(count > 1 for axis, count in enumerate(blocks) if axis != output)
 
 
@@ -225,7 +226,7 @@ def _has_grouped_scale(encoded: Encoded, node: Tensor) -> bool:
     return encoded.scale is not None and _varies_along_the_input(encoded.scale.shape, node)
 
 
-@_pattern("scales-along-the-input", *_WEIGHTED)
+@_pattern("scales-along-the-input", *OUTPUT_AXES)
 def _scales_along_the_input(node: Tensor) -> Tensor | None:
     """A weight with several scales for one output, or with a table for each group of channels."""
     encoded = _compressed(node)
@@ -235,7 +236,7 @@ def _scales_along_the_input(node: Tensor) -> Tensor | None:
     return node if grouped_table or _has_grouped_scale(encoded, node) else None
 
 
-@_pattern("palette-with-grouped-scales", *_WEIGHTED)
+@_pattern("palette-with-grouped-scales", *OUTPUT_AXES)
 def _palette_with_grouped_scales(node: Tensor) -> Tensor | None:
     """A palette whose numbers are multiplied by several scales for one output."""
     encoded = _compressed(node)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from aneforge.compiler.legal.patterns import attention_extents
+from aneforge.compiler.legal.patterns import OUTPUT_AXES, attention_extents
 from aneforge.compiler.legal.rules.base import rule_records
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
@@ -15,7 +15,6 @@ from aneforge.targets.assumed import constant
 
 __all__ = ["ProgramWeights", "decode_layers", "program_of"]
 
-_PRODUCTS = frozenset(("conv", "conv_transpose", "linear", "matmul", "einsum"))
 _RECURRENT = frozenset(("rnn", "lstm", "gru"))
 _VOCABULARY = 16384
 """Outputs from which a product at the end of a decoder is a head over a vocabulary."""
@@ -72,14 +71,14 @@ def _kind(graph: Graph) -> str:
     if attends and any(_is_head(node) for node in graph.outputs):
         return "decoder"
     plain = not attends and not any(node.op in _RECURRENT for node in graph.nodes)
-    return "convolutions" if plain and any(node.op in _PRODUCTS for node in graph.nodes) else "layers"
+    return "convolutions" if plain and any(node.op in OUTPUT_AXES for node in graph.nodes) else "layers"
 
 
 def _is_head(node: Tensor) -> bool:
     """Whether an output is a product with as many results as a vocabulary has words, and what only reshapes it."""
     while node.op in ("reshape", "transpose", "squeeze", "expand_dims", "add") and node.inputs:
         node = node.inputs[0]
-    return node.op in _PRODUCTS and max(node.shape) >= _VOCABULARY
+    return node.op in OUTPUT_AXES and node.inputs[1].shape[OUTPUT_AXES[node.op]] >= _VOCABULARY
 
 
 def decode_layers(graph: Graph, most: int) -> Iterator[tuple[Tensor, int]]:
