@@ -382,10 +382,11 @@ def warn_of(model: Model, check_precision: bool = True, stacklevel: int = 4, tim
 
 
 def _warn_risks(program: Program, stacklevel: int) -> None:
-    """What rules know to be wrong on the chip; slices that clamp have a warning of their own."""
+    """What rules know to be wrong in the program; slices that clamp have a warning of their own, and what another
+    runtime would do with the model is for ``check`` to say."""
     by_rule: dict[tuple[str, str], tuple[list[str], Any]] = {}
     for node, finding in program.risks:
-        if finding.rule != "slice-saturation":
+        if finding.rule != "slice-saturation" and "direct" in (finding.runtimes or ("direct",)):
             by_rule.setdefault((finding.rule, finding.message), ([], finding))[0].append(node)
     for nodes, finding in by_rule.values():
         more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""

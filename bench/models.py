@@ -3,7 +3,7 @@
 ``python bench/models.py FACTS`` builds every network of ``silicon/models_train.json`` whose code is in a library,
 keeps it as a small file (a graph without its large weights, under ``.networks`` or ``--kept FOLDER``), estimates it
 and prints measured against estimated. What is built is not built again, so that a run can be stopped and resumed.
-Building needs the libraries of ``make test-models`` (``--python`` names that environment's Python); everything else does not.
+Building needs the libraries of ``make test-models`` (``--python`` names that environment's Python); the rest does not.
 ``--plot FILE.svg`` draws the page's picture, ``--json`` prints every row.
 
 The figures are those of the shipped constants, which were fitted to these rows among others. The column "left out" is

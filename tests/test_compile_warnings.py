@@ -102,6 +102,21 @@ def test_what_a_rule_knows_to_be_wrong_on_silicon():
     assert [entry.name for entry in af.preflight(out, "m5").risk] == ["scaled"]
 
 
+def test_what_only_another_runtime_does_wrong_is_for_check_to_say():
+    """The program of this compiler is right; its risks have the finding all the same."""
+    layer = af.input((1, 16)).linear(np.ones((8, 16)))
+    out = layer * layer.sigmoid_hard(1 / 6, 0.5)
+    assert not precision(out, "m5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", af.DispatchFloorWarning)
+        ((node, finding),) = af.compile(out, target="m5").program.risks
+    assert (node, finding.runtimes, finding.effect) == ("mul_0", ("coreai",), "wrong_result")
+    (entry,) = af.preflight(out, "m5").risk
+    assert (entry.verdict, entry.verdict_words) == ("wrong_result", "runs, but the answer can be wrong")
+    assert entry.to_json()["runtimes"] == ["coreai"]
+    assert "verdict: runs, but the answer can be wrong" in str(af.check(out, "m5"))
+
+
 def test_it_can_be_left_out():
     assert not precision(af.input((1, 4096)).sum(1), _check_precision=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aneforge import target
-from aneforge.compiler.legal.query import SYMBOLIC
+from aneforge.compiler.legal.query import ALL_RUNTIMES, RUNTIMES, SYMBOLIC
 from aneforge.compiler.legal.rules import RULES
 from aneforge.compiler.legal.rules.base import rule_records
 from aneforge.compiler.legal.rules.placement import estimate_us, placed
@@ -49,6 +49,7 @@ def layer(op, *shapes, **attrs):
 
 
 W8 = {"encoding": "int8"}
+FEW = frozenset(("attention-of-few-queries",))
 
 # "rule | chip | route | verdict on the far side | source", a query that passes, a query that does not
 BOUNDARIES = [
@@ -383,19 +384,110 @@ BOUNDARIES = [
         Query("matmul", ((8, 64),), {"y": (64, 8)}, weights={"encoding": "integer"}),
     ),
     (
-        "blockwise-placement | M2 | coreml_placement | cpu | CT.2510",
+        "grouped-scales | M2 | coreml_placement | cpu | CT.2510",
         Query("linear", weights=W8),
         Query("linear", weights={"encoding": "blockwise"}),
     ),
     (
-        "blockwise-program | M4 | conversion | reject | CAZ",
-        Query("chain:text_encoder", weights=W8),
-        Query("chain:text_encoder", weights={"encoding": "blockwise"}),
+        "grouped-scales | M4 | conversion | reject | MON",
+        Query("conv", weights=W8),
+        Query("conv", weights={"encoding": "blockwise"}),
     ),
     (
-        "grouped-palette | M4 | conversion | reject | CAZ",
-        Query("chain:text_encoder", weights={"encoding": "lut6", "palette_per_group": True}),
+        "grouped-scales | M4 | conversion | reject | CAZ",
+        Query("chain:text_encoder", weights={"encoding": "lut4"}),
         Query("chain:text_encoder", weights={"encoding": "lut4", "palette_per_group": True}),
+    ),
+    (
+        "grouped-scales | M5 Pro | conversion | reject | LA.qwen",
+        Query("chain:layer", weights={"encoding": "int4_grouped"}),
+        Query("chain:layer", weights={"encoding": "int4_grouped"}, runtime="coreai"),
+    ),
+    (
+        "vector-palette | M6 | coreml_placement | cpu | FRG",
+        Query("conv", weights={"encoding": "vq"}),
+        Query("conv", weights={"encoding": "vq", "vectors_along": "input"}),
+    ),
+    (
+        "element-type | M4 | conversion | reject | MON",
+        Query("conv", weights=W8),
+        Query("conv", weights={"encoding": "fp8e4m3"}),
+    ),
+    ("element-type | M4 | conversion | reject | GC", Query("relu", MAP), Query("relu", MAP, dtype="bf16")),
+    (
+        "element-type | M6 | conversion | reject | G36",
+        Query("conv", weights={"encoding": "fp8e5m2"}),
+        Query("conv", weights={"encoding": "bf16"}),
+    ),
+    (
+        "program-size | M5 Pro | conversion | reject | AFP.45",
+        chain("transformer_chunk", weight_bytes=1.5e9),
+        chain("transformer_chunk", weight_bytes=3.4e9),
+    ),
+    (
+        "program-size | M4 Max | coreml_placement | cpu | BOOK",
+        chain("layers", weight_bytes=1.9e9, kind="layers"),
+        chain("layers", weight_bytes=2.3e9, kind="layers"),
+    ),
+    (
+        "program-size | M4 Max | coreml_placement | reject | BOOK",
+        chain("model", weight_bytes=0.83e9, kind="decoder"),
+        chain("model", weight_bytes=1.5e9, kind="decoder"),
+    ),
+    (
+        "program-size | M6 | conversion | reject | FRG",
+        Query("chain:stack", attrs={"weight_bytes": 3e9, "kind": "convolutions"}, runtime="coreai"),
+        Query("chain:stack", attrs={"weight_bytes": 4e9, "kind": "convolutions"}, runtime="coreai"),
+    ),
+    (
+        "program-size | M6 | conversion | reject | FRG",
+        Query("chain:stack", attrs={"weight_bytes": 0.72e9, "kind": "layers"}, runtime="coreai"),
+        Query("chain:stack", attrs={"weight_bytes": 1.1e9, "kind": "layers"}, runtime="coreai"),
+    ),
+    (
+        "decode-layers | M5 Pro | conversion | reject | AFP.254",
+        chain("decode", decode_layers=30),
+        chain("decode", decode_layers=32),
+    ),
+    (
+        "indexed-write | M6 | conversion | reject | FRG",
+        chain("kv_new_rows_out"),
+        chain("kv_index_copy", writes="computed places"),
+    ),
+    (
+        "indexed-write | M5 Pro | coreml_placement | reject | MOB.67",
+        chain("kv", cache_rank=4),
+        chain("kv", cache_rank=4, writes="computed places"),
+    ),
+    (
+        "recurrent-layers | M6 | conversion | reject | FRG",
+        Query("chain:deltanet", attrs={"recurrent_layers": 4}, runtime="coreai"),
+        Query("chain:deltanet", attrs={"recurrent_layers": 8}, runtime="coreai"),
+    ),
+    (
+        "bonded-mode | M5 | conversion | reject | FRG",
+        Query("chain:chunk", attrs={"bonded_mode": 1}, runtime="coreai"),
+        Query("chain:chunk", attrs={"bonded_mode": 2}, runtime="coreai"),
+    ),
+    (
+        "sdpa-value-width | M4 Max | conversion | reject | ZOO",
+        Query("scaled_dot_product_attention", ((1, 8, 128, 64),) * 3, runtime="coreai"),
+        Query("scaled_dot_product_attention", (*((1, 8, 128, 64),) * 2, (1, 8, 128, 32)), runtime="coreai"),
+    ),
+    (
+        "state-update | M4 | coreml_placement | reject | CT.2553",
+        layer("write_state", (1, 8, 128, 64)),
+        layer("write_state", (1, 8, 128, 64), updates="a cache"),
+    ),
+    (
+        "few-queries | M5 Pro | conversion | reject | LA.qwen",
+        Query("chain:softmax", ((8, 4, 128),), patterns=FEW, runtime="coreai"),
+        Query("chain:softmax", ((8, 2, 128),), patterns=FEW, runtime="coreai"),
+    ),
+    (
+        "few-queries | M5 Pro | conversion | reject | SCOPE",
+        Query("chain:softmax", ((8, 1, 128),), patterns=FEW),
+        Query("chain:softmax", ((8, 1, 128),), patterns=FEW, runtime="coreai"),
     ),
     (
         "palette-bits | M1 | conversion | decompose | G25",
@@ -578,5 +670,47 @@ def test_estimates_return_the_published_figures():
 def test_bad_questions_are_errors_of_this_package():
     with pytest.raises(AneforgeError, match=r"route 'convertion'.*conversion"):
         judge(Query("relu"), target("M1"), "convertion")
+    with pytest.raises(AneforgeError, match=r"runtime 'metal'.*coreml"):
+        judge(Query("relu", runtime="metal"), target("M1"))
     with pytest.raises(AneforgeError, match="op: expected"):
         judge(Query(""), target("M1"))
+
+
+def test_what_only_another_runtime_refuses_is_no_refusal_of_the_program():
+    """A user's graph is asked about for all runtimes: its own program runs, and the message names who fails."""
+    query = Query("chain:layer", weights={"encoding": "int4_grouped"}, runtime=ALL_RUNTIMES)
+    (finding,) = judge(query, target("M5 Pro")).findings
+    assert (finding.effect, finding.runtimes) == ("cpu", ("coreml", "coreai"))
+    assert finding.message.endswith("(by Core ML and Core AI).")
+    assert finding.to_json()["runtimes"] == ["coreml", "coreai"]
+    assert judge(query, target("M4")).verdict == "reject"  # there its own program does not compile either (MON)
+
+
+def test_what_one_runtime_takes_is_no_licence_for_the_others():
+    """CAI.68: Core AI leaves an empty operand of a concat out."""
+    empty = ((1, 8), (1, 0))
+    answers = [judge(Query("concat", empty, runtime=name), target("M4 Max")).verdict for name in RUNTIMES]
+    assert dict(zip(RUNTIMES, answers, strict=True)) == {"direct": "reject", "coreml": "reject", "coreai": "accept"}
+    assert judge(Query("concat", empty, runtime=ALL_RUNTIMES), target("M4 Max")).verdict == "reject"
+    sections = {"sections": (8, 0)}
+    assert judge(Query("split", ((1, 8),), attrs=sections, runtime="coreai"), target("M4 Max")).verdict == "reject"
+
+
+def test_the_cpu_computes_correctly_what_core_ml_leaves_to_it():
+    """LA.qdq: the product with the wrong scale is right through Core ML where it is too small for the engine."""
+    pattern = frozenset(("two-quantise-pairs-around-a-product",))
+    small = judge(Query("chain:mul", ((1, 32, 1, 64),) * 2, patterns=pattern), target("M5 Pro"), "coreml_placement")
+    assert (small.verdict, small.placed) == ("accept", "cpu")
+    larger = Query("chain:mul", ((1, 1024, 1, 1024),) * 2, patterns=pattern)  # N78: wrong through Core ML too
+    assert judge(larger, target("M5 Pro"), "coreml_placement").verdict == "wrong_result"
+    kernels = {"gate": (10240, 2560, 1, 1), "down": (2560, 10240, 1, 1)}
+    block = Query("chain:gated_mlp", ((1, 2560, 1, 64),), kernels, patterns=pattern)
+    large = judge(block, target("M5 Pro"), "coreml_placement")
+    assert (large.verdict, large.placed) == ("wrong_result", "ane")
+
+
+def test_one_softmax_over_a_long_history_is_one_long_contraction():
+    """M6.disp: two runtime operands are contracted over at most 32768."""
+    assert judge(chain("attention", attended_keys=32768), target("M6")).verdict == "accept"
+    (finding,) = judge(chain("attention", attended_keys=65472), target("M6")).findings
+    assert finding.rule == "matmul-runtime-contraction"

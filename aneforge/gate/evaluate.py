@@ -8,7 +8,6 @@ results announced.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +17,13 @@ from typing import Any
 from aneforge.compiler.legal.judge import EFFECTS, Finding, judge, run_time_only
 from aneforge.compiler.legal.query import ROUTES, SYMBOLIC, Query, QueryError
 from aneforge.errors import UnknownNameError
+from aneforge.gate.sentences import Shapes, patterns_of, settings_of, weights_of
 from aneforge.targets import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.targets import target as target_of
 
 __all__ = ["Agreement", "Answer", "evaluate", "query_of", "target_of_row", "verdict"]
 
 VERDICTS = ("accept", *EFFECTS)
-Shapes = tuple[tuple[int, ...] | None, ...] | None
 _RUNS = ("accept", "decompose", "wrong_result")
 
 
@@ -69,79 +68,27 @@ def query_of(row: Mapping[str, Any]) -> Query:
     const = {name: _shape(shape, f"const.{name}") for name, shape in _field(row, "const", Mapping, {}).items()}
     attrs = _field(row, "attrs", Mapping, {})
     shapes = _shapes(row.get("shapes"))
+    weights = weights_of(row.get("weights"), _field(row, "weights_info", Mapping, {}))
     dtype = row.get("dtype") or "fp16"
     if not isinstance(dtype, (str, list, tuple)):
         raise QueryError(f"dtype: expected a type name or a list of them, not {dtype!r}")
+    settings = settings_of(op, attrs, shapes)
     return Query(
-        op=op,
+        op="chain:attention" if "attended_keys" in settings else op,
         shapes=shapes,
         const={name: shape for name, shape in const.items() if shape is not None},
-        attrs=_structured(op, attrs, shapes),
+        attrs=settings,
+        runtime=_runtime(row),
         dtype=dtype if isinstance(dtype, str) else tuple(map(str, dtype)),
-        weights=_weights(row),
+        weights=weights,
         values=_field(row, "values", Mapping, {}),
-        patterns=_patterns(op, attrs),
+        patterns=patterns_of(op, attrs, weights),
     )
 
 
-# The rows describe small graphs, lowerings and weights in sentences. These tables are all that reads them; what the
-# rules get is names and numbers.
-
-_SENTENCES: tuple[tuple[str | None, str, str], ...] = (
-    ("chain:concat", r"slic.*(last|width)|(last|width).*slic", "joined-width-slices"),
-    (None, r"reduce_\w+.*mul(tiply|tiplied)? by (a )?(0|zero)", "reduction-times-zero"),
-    ("chain:round", r"round, then mul", "round-then-scale"),
-    ("chain:square", r"square, then", "square-before-a-function"),
-    ("chain:ffn", r"", "gated-feed-forward"),
-    (None, r"quanti[sz]e.*dequanti[sz]e.*mul\w*.*quanti[sz]e", "two-quantise-pairs-around-a-product"),
-    (None, r"cast", "cast-behind-an-fp32-input"),
-)
-"""The op of a row (None: any), the wording of its graph, and the pattern that it describes."""
-
-_FORMS: tuple[tuple[str, str, str], ...] = (
-    ("group_norm", "flatten", "flattened"),
-    ("group_norm", "", "tiled"),
-    ("layer_norm", "rank-4", "rank-4"),
-    ("layer_norm", "", "rank-2"),
-)
-"""An op, a word of its ``lowering`` sentence (the first that occurs counts) and the form that it means."""
-
-
-def _patterns(op: str, attrs: Mapping[str, Any]) -> frozenset[str]:
-    """The patterns that the sentence about a row's graph describes."""
-    graph = attrs.get("graph")
-    text = graph if isinstance(graph, str) else ""
-    return frozenset(
-        pattern
-        for described, wording, pattern in _SENTENCES
-        if described in (None, op) and re.search(wording, text, re.IGNORECASE)
-    )
-
-
-def _structured(op: str, attrs: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
-    """The attributes without sentences: a lowering as a form, a mask as a count of planes."""
-    settings = {key: value for key, value in attrs.items() if key not in ("graph", "lowering", "mask")}
-    lowering, first = attrs.get("lowering"), shapes[0] if shapes else None
-    if isinstance(lowering, str):
-        settings["form"] = next((form for named, word, form in _FORMS if named == op and word in lowering), None)
-    if attrs.get("mask") == "per head":
-        planes = first[-3] if first and len(first) > 2 else 2  # at least two, where no shape says more
-        settings["mask_planes"] = planes
-    return settings
-
-
-def _weights(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says about its weights, in fields or in a sentence."""
-    weights = dict(_field(row, "weights_info", Mapping, {}))
-    described = row.get("weights")
-    if isinstance(described, Mapping):
-        return weights | dict(described)
-    text = str(described or "")
-    if "group" in text:
-        weights["palette_per_group"] = True
-    if "integer constant" in text:  # codes without a scale, unlike an affine int8 weight
-        weights["encoding"] = "integer"
-    return weights
+def _runtime(row: Mapping[str, Any]) -> str:
+    """Who handed the program to the engine; rows through Core AI say so where they name the system."""
+    return "coreai" if "Core AI" in str(row.get("os") or "") else "direct"
 
 
 def target_of_row(row: Mapping[str, Any]) -> Target:

@@ -15,6 +15,7 @@ from aneforge.compiler.facts import facts_of
 from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.check import check_reads, judgements, program_route
 from aneforge.compiler.legal.judge import Finding, judge
+from aneforge.compiler.legal.query import RUNTIMES
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal
@@ -45,6 +46,12 @@ __all__ = [
 ]
 
 STATUSES = ("native", "decompose", "reject", "oversize", "risk")
+_VERDICTS = {"native": "accept", "risk": "accept", "decompose": "decompose", "reject": "reject"}
+"""The verdict of a status, where no finding has a word of its own."""
+_VERDICT_WORDS = {
+    "wrong_result": "runs, but the answer can be wrong",
+    "cpu": "runs as a program of its own, but not through {runtimes}",
+}
 _COMPUTED_LEAVES = ("random_uniform", "random_normal")
 _CONVERSION = "conversion"
 
@@ -84,6 +91,23 @@ class OpReport:
         """Only extents are too large: in smaller pieces it would run."""
         refused = [finding for finding in self.findings if finding.effect == "reject"]
         return self.status == "reject" and bool(refused) and all(finding.oversize for finding in refused)
+
+    @property
+    def verdict(self) -> str:
+        """One word for the node: accept, decompose, reject, ``wrong_result`` (it runs, but the answer can be wrong) or
+        ``cpu`` (another runtime keeps it off the engine)."""
+        effects = {finding.effect for finding in self.findings}
+        return next(
+            (word for word in _VERDICT_WORDS if word in effects and self.status == "risk"), _VERDICTS[self.status]
+        )
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict of a risk in words."""
+        names = {
+            RUNTIMES[name]: None for finding in self.findings if finding.effect == "cpu" for name in finding.runtimes
+        }
+        return _VERDICT_WORDS.get(self.verdict, "").format(runtimes=" or ".join(names))
 
     @property
     def rewrite(self) -> str | None:
@@ -163,10 +187,12 @@ class OpReport:
         return f"OpReport({self.op!r}, {list(self.shape)}, {self.status!r})"
 
     def to_json(self) -> dict[str, Any]:
-        keys = ("op", "status", "oversize", "name", "where", "route", "other_route")
+        keys = ("op", "status", "verdict", "oversize", "name", "where", "route", "other_route")
         keys += ("rule", "rewrite", "message", "limit", "extent", "hint")
         record = {key: getattr(self, key) for key in keys}
         bound = None if self.bound is None else str(self.bound)
+        if self.findings and self.findings[0].runtimes:
+            record["runtimes"] = list(self.findings[0].runtimes)
         return {**record, "bound": bound, "shape": list(self.shape), "evidence": self.evidence.to_json()}
 
 
@@ -247,11 +273,13 @@ class Preflight:
         draft = self._outcome.draft
         if draft is None:
             return own, placed
-        for judgement in judgements(draft.graph, facts_of(self.target, check_reads()), draft.route):
+        chip = facts_of(self.target, check_reads())
+        for judgement in judgements(draft.graph, chip, draft.route, self.graph.states):
             name = draft.names[judgement.node.uid]
             if judgement.ruling.status == "risk" and name not in self._outcome.refusals:
                 findings = tuple(finding.on(self.target.name) for finding in judgement.ruling.findings)
-                (placed if judgement.by_place else own).setdefault(name, findings)
+                table = placed if judgement.by_place else own
+                table[name] = (*table.get(name, ()), *findings)
         return own, placed
 
     @property

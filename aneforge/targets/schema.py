@@ -165,17 +165,22 @@ def _vocabulary(document: dict[str, Any]) -> Iterator[str]:
 
 def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
     """Records name known sources, tiers and routes; a rule's limit is stated or looked up."""
-    routes = {"conversion", "direct", "coreml_placement"}
     known = set(store.load("sources")["sources"]) | set(document["sources"]) | set(store.load("choices")["sources"])
+    allowed_values = {
+        "src": known,
+        "tiers": set(Family.__members__),
+        "routes": {"conversion", "direct", "coreml_placement"},
+        "runtimes": {"direct", "coreml", "coreai"},
+    }
     for section in ("ops", "rules"):
         for record in document[section]:
             name = record.get("op") or record.get("rule")
-            for key, allowed in (("src", known), ("tiers", set(Family.__members__)), ("routes", routes)):
+            for key, allowed in allowed_values.items():
                 unknown = set(record.get(key, ())) - allowed
                 if unknown:
                     yield f"{section}, {name}: {key} {', '.join(sorted(unknown))} is not known"
-            if section == "rules" and not {"v", "limit", "global", "fact", "pattern"} & set(record):
-                yield f"rules, {name}: needs a value 'v', a 'limit', a 'global' limit, a 'fact' or a 'pattern'"
+            if section == "rules" and not {"v", "limit", "global", "fact", "constant", "pattern"} & set(record):
+                yield f"rules, {name}: needs a 'v', 'limit', 'global' limit, 'fact', 'constant' or 'pattern'"
 
 
 _CHECKS = {

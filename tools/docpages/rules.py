@@ -23,13 +23,20 @@ def _where(record: Mapping[str, Any]) -> str:
     return ", ".join(record.get("tiers", generations)) or "all"
 
 
+def _how(record: Mapping[str, Any]) -> str:
+    """The routes of a record, and the runtimes where it is about some of them only."""
+    routes = ", ".join(record.get("routes", ["all"]))
+    return f"{routes}; {', '.join(record['runtimes'])} only" if "runtimes" in record else routes
+
+
 def rules() -> str:
     """Every rule that a graph can meet, then what is known about other routes, patterns, and rules of passes."""
     parts = [
         "# The rules of the gate",
         "",
         "Why does a chip refuse an op, or compute it wrongly? Each rule below is one answer, with the sentence that",
-        "`aneforge check` prints. A record applies where its routes and tiers match; the first that matches wins.",
+        "`aneforge check` prints. A record applies where its routes, runtimes (`direct`: a program of its own,",
+        "`coreml`, `coreai`) and tiers match; the first that matches wins.",
         "`limit` names a row of the limits table, a field of the chip's table, or a pattern of ops. Sources are keys:",
         "`aneforge explain KEY`. The rules are in `aneforge/compiler/legal/`, their records in `gate_limits.json`.",
         "",
@@ -85,12 +92,12 @@ def _rule(name: str, rule: Rule) -> list[str]:
     lines = [f"### {name}", "", f"*{kind}* for {ops}.", "", f"> {rule.template}", ""]
     lines += ["| routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- |"]
     for record in rule_records().get(name, ()):
-        looked_up = record.get("limit") or record.get("global") or record.get("fact")
+        looked_up = record.get("limit") or record.get("global") or record.get("fact") or record.get("constant")
         limit = looked_up or _shown(record["v"] if "v" in record else record["pattern"])
         evidence = ", ".join(record.get("src", record.get("basis", ())))
         confidence = record.get("conf", record.get("basis_conf", "see the limits table"))
         cells = [
-            ", ".join(record.get("routes", ["all"])),
+            _how(record),
             _where(record),
             limit,
             record.get("hint", ""),

@@ -6,16 +6,25 @@ so each rule runs once for each distinct pair. What depends on a node's place in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import inf
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.judge import Finding, Verdict, judged, legality_reads
-from aneforge.compiler.legal.patterns import convolution_runs, has_width_offset, matched_patterns, pattern_query
-from aneforge.compiler.legal.query import CHAIN, Query
+from aneforge.compiler.legal.patterns import (
+    Match,
+    attention_extents,
+    convolution_runs,
+    has_width_offset,
+    matched_patterns,
+    pattern_query,
+)
+from aneforge.compiler.legal.programs import ProgramWeights, decode_layers, program_of
+from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
 from aneforge.compiler.legal.rules.base import RULES, Limit, limits_for, pattern_rules
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.graph.graph import Graph
@@ -35,7 +44,8 @@ class Ruling:
     """What the rules say of a signature on the chips with some facts."""
 
     status: str
-    """``native``, ``risk`` (it runs, the numbers may be unusable) or ``reject``."""
+    """``native``, ``risk`` (it runs; the numbers may be unusable, or another runtime keeps it off the engine) or
+    ``reject``."""
     findings: tuple[Finding, ...] = ()
     route: str = "conversion"
 
@@ -74,8 +84,11 @@ def program_route(chip: Facts, requested: str | None) -> str:
     return requested or ("direct" if chip.get("tier") == "OLDER" else "conversion")
 
 
-def judgements(graph: Graph, chip: Facts, requested: str | None = None) -> list[Judgement]:
-    """Everything that a chip refuses or may compute wrongly, in the order of the graph."""
+def judgements(
+    graph: Graph, chip: Facts, requested: str | None = None, states: Container[str] = ()
+) -> list[Judgement]:
+    """Everything that a chip refuses or may compute wrongly, in the order of the graph. ``states`` names the inputs
+    that live on from run to run."""
     route = program_route(chip, requested)
     unknown = _unknown_table(chip)
     results: list[Judgement] = []
@@ -91,6 +104,8 @@ def judgements(graph: Graph, chip: Facts, requested: str | None = None) -> list[
         results += _surfaces(graph, chip)
         results += _sequences(graph, chip)
         results += _depths(graph, chip)
+        results += _programs(graph, chip)
+        results += _states(graph, chip, states)
         results += _promised_values(graph, chip)
         results += _results(graph, chip, refused)
     results.sort(key=lambda judgement: judgement.node.uid)
@@ -116,12 +131,12 @@ def _unknown_table(chip: Facts) -> Ruling | None:
 def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
     """The answer for one signature: the findings of every rule that concerns it."""
     if signature.op.name == "host" or signature.dtype == "int32" or _reads_integers(signature):
-        return Ruling("reject", (_host_finding(signature),))
+        return Ruling("reject", (*_write_findings(signature, chip), _host_finding(signature)))
     # Below the floor nothing is converted, so a layer that could be authored is not reached either.
     route = program if program == "direct" or chip.get("tier") == "OLDER" else route_of(signature)
     # What is authored directly as ordinary layers is gated by the floors of phase 2, not by its name here.
     by_name = program == "conversion" or signature.op.native_layer
-    return _ruling(judged(query_of(signature), chip, route, by_name), route)
+    return _ruling(judged(query_of(signature, runtime=ALL_RUNTIMES), chip, route, by_name), route)
 
 
 @lru_cache(maxsize=65536)
@@ -142,12 +157,25 @@ def limit_of(rule: str, signature: Signature, chip: Facts, requested: str | None
 
 
 def _ruling(verdict: Verdict, route: str) -> Ruling:
-    """The findings that matter to the user: what is refused and what is wrong. How the vendor rewrites an op is left
-    out."""
-    findings = tuple(finding for finding in verdict.findings if finding.effect in ("reject", "wrong_result"))
+    """The findings that matter to the user: what is refused, what is wrong, and what another runtime keeps off the
+    engine. How the vendor rewrites an op is left out."""
+    findings = tuple(finding for finding in verdict.findings if finding.effect != "decompose")
     if not findings:
         return _NATIVE[route]
     return Ruling("reject" if verdict.verdict == "reject" else "risk", findings, route)
+
+
+_WRITES = ("scatter", "index_put", "index_copy", "index_add", "slice_update", "slicescatter")
+"""Parts of the names that model files have for an op that writes at places which it is given."""
+
+
+def _write_findings(signature: Signature, chip: Facts) -> tuple[Finding, ...]:
+    """What is known of an op of the host that writes into a tensor at computed places, such as a row of a cache."""
+    kind = str(dict(signature.attrs).get("kind", ""))
+    if not any(word in kind.lower() for word in _WRITES):
+        return ()
+    query = Query(kind, attrs={"writes": "computed places"}, runtime=ALL_RUNTIMES)
+    return judged(query, chip, "conversion", by_name=False).findings
 
 
 def _reads_integers(signature: Signature) -> bool:
@@ -170,6 +198,24 @@ def _host_finding(signature: Signature) -> Finding:
 # What depends on a node's place.
 
 
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What a graph shows whatever the chip; chips ask for it in turn."""
+
+    matches: tuple[Match, ...]
+    program: ProgramWeights | None
+
+
+_found: WeakKeyDictionary[Graph, _Found] = WeakKeyDictionary()
+
+
+def _found_in(graph: Graph) -> _Found:
+    found = _found.get(graph)
+    if found is None:
+        found = _found[graph] = _Found(tuple(matched_patterns(graph)), program_of(graph))
+    return found
+
+
 def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement]:
     """A tensor is checked where it is read; what only the caller reads is checked here. A transpose may give more than
     other ops take (limits.json ``preflight_axis_rule``)."""
@@ -184,7 +230,7 @@ def _results(graph: Graph, chip: Facts, refused: set[int]) -> Iterator[Judgement
 
 def _sequences(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     """Short sequences that were seen to fail although each op alone runs."""
-    for node, pattern, subject in matched_patterns(graph):
+    for node, pattern, subject in _found_in(graph).matches:
         ruled = _sequence_ruling(node.op, pattern, subject.signature, chip)
         if ruled.status != "native":
             yield Judgement(node, ruled, True)
@@ -203,6 +249,33 @@ def _place_ruling(query: Query, chip: Facts, rules: frozenset[str]) -> Ruling:
     if not findings:
         return _NATIVE["conversion"]
     return Ruling("reject" if any(finding.effect == "reject" for finding in findings) else "risk", findings)
+
+
+def _programs(graph: Graph, chip: Facts) -> Iterator[Judgement]:
+    """How much one program may hold: layers, and weights as the model stores them for the other runtimes. What this
+    compiler's own programs may hold is checked in phase 2, which knows where one ends."""
+    for limit in limits_for("decode-layers", f"{CHAIN}softmax", chip, "conversion")[:1]:
+        for node, layers in decode_layers(graph, limit.value):
+            query = Query(f"{CHAIN}softmax", attrs={"decode_layers": layers})
+            yield Judgement(node, _place_ruling(query, chip, frozenset(("decode-layers",))), True)
+    program = _found_in(graph).program
+    if program is not None:
+        query = Query(f"{CHAIN}program", attrs=program.attrs, runtime=ALL_RUNTIMES)
+        ruled = _place_ruling(query, chip, frozenset(("program-size",)))
+        theirs = tuple(finding for finding in ruled.findings if finding.effect == "cpu")
+        if theirs:
+            yield Judgement(program.node, Ruling("risk", theirs), True)
+
+
+def _states(graph: Graph, chip: Facts, states: Container[str]) -> Iterator[Judgement]:
+    """Caches of attention that the program itself gives a new value. Other states run (CT.2631)."""
+    written = [node for node in graph.inputs if node.name is not None and node.name in states]
+    if written and any(attention_extents(node) is not None for node in graph.nodes):
+        for node in written:
+            query = Query("write_state", (node.shape,), attrs={"updates": "a cache"}, runtime=ALL_RUNTIMES)
+            ruled = _place_ruling(query, chip, frozenset(("state-update",)))
+            if ruled.status != "native":
+                yield Judgement(node, ruled, True)
 
 
 def _depths(graph: Graph, chip: Facts) -> Iterator[Judgement]:
@@ -224,7 +297,7 @@ def _promised_values(graph: Graph, chip: Facts) -> Iterator[Judgement]:
     bounds = _promised_bounds(graph)
     for node in graph.nodes if bounds else ():
         if node.op in _CLIFFS and node.inputs[0].uid in bounds:
-            query = query_of(node.signature, bounds[node.inputs[0].uid])
+            query = query_of(node.signature, bounds[node.inputs[0].uid], ALL_RUNTIMES)
             ruled = _place_ruling(query, chip, _PROMISED)
             if ruled.status != "native":
                 yield Judgement(node, ruled, True)

@@ -8,10 +8,10 @@ from functools import cache, lru_cache
 from typing import Any
 
 from aneforge.compiler.facts import Facts, facts_of
-from aneforge.compiler.legal.query import CHAIN, ROUTES, Query, QueryError
+from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, ROUTES, RUNTIMES, Query, QueryError
 from aneforge.compiler.legal.rules import Limit, Rule, applicable
-from aneforge.compiler.legal.rules.base import CHIP, Over, rule_reads
-from aneforge.compiler.legal.rules.placement import placed
+from aneforge.compiler.legal.rules.base import CHIP, Over, is_elsewhere, rule_reads
+from aneforge.compiler.legal.rules.placement import is_tiny, placed
 from aneforge.compiler.legal.rules.status import op_answer
 from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
 from aneforge.errors import UnknownNameError, nearest
@@ -35,6 +35,8 @@ class Finding:
     evidence: Fact[Any]
     oversize: bool
     hint: str
+    runtimes: tuple[str, ...] = ()
+    """The runtimes that it is about; empty for all. The message names them."""
 
     def on(self, chip: str) -> Finding:
         """The same with the chip's name filled in."""
@@ -53,12 +55,13 @@ class Finding:
             "evidence": self.evidence.to_json(),
             "oversize": self.oversize,
             "hint": self.hint,
+            **({"runtimes": list(self.runtimes)} if self.runtimes else {}),
         }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``accept``, ``decompose``, ``reject``, ``cpu`` or ``wrong_result``, and the findings of every rule that applied.
+    """``accept``, ``decompose``, ``reject``, ``cpu`` (kept off the engine) or ``wrong_result``, and all findings.
 
     ``placed`` is Core ML's likely choice of device, kept apart from eligibility.
     """
@@ -111,28 +114,36 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
 
     Without ``by_name`` only sizes and attributes are judged, and not whether the route has an op of that name.
     """
-    plan = _plan(query.op, chip, route)
+    runtime = query.runtime_of(route)
+    plan = _plan(query.op, chip, route, runtime)
     findings = list(plan.fixed) if by_name else []
     rule_ = None
     try:
         for rule_, limit in plan.rules:
             extent = rule_.check(query, limit)
             if extent is not None:
-                findings.append(_finding(rule_, limit, extent, query, route))
+                findings.append(_finding(rule_, limit, extent, query, route, runtime))
     except (TypeError, ValueError, AttributeError, IndexError) as error:
         name = rule_.id if rule_ is not None else "no rule"
         raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
     fold = fold_finding(query, chip, route, Finding)
     if fold is not None:
         findings.append(fold)
-    if not findings:
-        return _ACCEPT if route != "coreml_placement" else Verdict("accept", (), placed(query))
     findings.sort(key=lambda finding: -EFFECTS.index(finding.effect))
-    worst = findings[0].effect
-    if route != "coreml_placement":
-        return Verdict(worst, tuple(findings))
-    device = "cpu" if worst in ("cpu", "reject") else placed(query)
-    return Verdict(worst, tuple(findings), device)
+    if route == "coreml_placement":
+        return _placed_verdict(query, findings)
+    return Verdict(findings[0].effect, tuple(findings)) if findings else _ACCEPT
+
+
+def _placed_verdict(query: Query, findings: list[Finding]) -> Verdict:
+    """Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the engine's
+    wrong results do not occur there (LA.qdq)."""
+    if findings and findings[0].effect in ("cpu", "reject"):
+        return Verdict(findings[0].effect, tuple(findings), "cpu")
+    device = placed(query)
+    if device == "cpu" and is_tiny(query):
+        findings = [finding for finding in findings if finding.effect != "wrong_result"]
+    return Verdict(findings[0].effect if findings else "accept", tuple(findings), device)
 
 
 def run_time_only(finding: Finding) -> bool:
@@ -144,14 +155,16 @@ def run_time_only(finding: Finding) -> bool:
 
 
 @lru_cache(maxsize=16384)
-def _plan(op: str, chip: Facts, route: str) -> _Plan:
+def _plan(op: str, chip: Facts, route: str, runtime: str) -> _Plan:
     if route not in ROUTES:
         near = ", ".join(nearest(route, ROUTES)) or ", ".join(ROUTES)
         raise UnknownNameError(f"route {route!r} is unknown; choose one: {near}")
+    if runtime != ALL_RUNTIMES and runtime not in RUNTIMES:
+        raise UnknownNameError(f"runtime {runtime!r} is unknown; choose one: {', '.join(RUNTIMES)}")
     if not isinstance(op, str) or not op.removeprefix(CHAIN):
         raise QueryError(f"op: expected the name of an operation, got {op!r}")
-    fixed = [*_constructible(chip, route), *_answered(op, chip, route)]
-    return _Plan(tuple(fixed), applicable(op, chip, route))
+    fixed = [*_constructible(chip, route), *_answered(op, chip, route, runtime)]
+    return _Plan(tuple(fixed), applicable(op, chip, route, runtime))
 
 
 def _constructible(chip: Facts, route: str) -> list[Finding]:
@@ -163,13 +176,13 @@ def _constructible(chip: Facts, route: str) -> list[Finding]:
     return [Finding("target-name", _by_route("reject", route, {}, False), message, True, False, known, False, hint)]
 
 
-def _answered(op: str, chip: Facts, route: str) -> list[Finding]:
+def _answered(op: str, chip: Facts, route: str, runtime: str) -> list[Finding]:
     if op.startswith(CHAIN):  # a chain is judged by its ops; only the floor of the route applies to it by name
         answer = op_answer("relu", chip, "conversion" if route == "direct" else route)
         if answer.rule != "mil-floor":
             return []
     else:
-        answer = op_answer(op, chip, route)
+        answer = op_answer(op, chip, route, runtime)
     if answer.value == "accept":
         return []
     effect = _by_route(answer.value, route, {}, False)
@@ -185,7 +198,7 @@ def _by_route(effect: str, route: str, record: Mapping[str, Any], chain: bool) -
     return record.get("placement_effect", "cpu")
 
 
-def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str) -> Finding:
+def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str, runtime: str) -> Finding:
     record = limit.record
     bound = limit.value
     if isinstance(extent, Over):
@@ -193,7 +206,13 @@ def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str) -
     words = {"op": query.base, "extent": _as_text(extent), "limit": _as_text(bound), "chip": CHIP}
     message = rule_.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
     effect = _by_route(record.get("effect", rule_.effect), route, record, query.is_chain)
-    return Finding(rule_.id, effect, message, bound, extent, limit.evidence, rule_.oversize, limit.hint)
+    runtimes = tuple(record.get("runtimes", ()))
+    if runtimes and "direct" not in runtimes:
+        names = " and ".join(RUNTIMES[name] for name in runtimes)
+        message = f"{message.rstrip('.')} (by {names})."
+    if effect == "reject" and is_elsewhere(record, runtime):
+        effect = "cpu"  # the program of this compiler runs; theirs leaves the engine or fails
+    return Finding(rule_.id, effect, message, bound, extent, limit.evidence, rule_.oversize, limit.hint, runtimes)
 
 
 def _as_text(value: Any) -> str:

@@ -77,7 +77,7 @@ def check_legality(draft: Draft, chip: Facts) -> int:
     """Check every node that is left against every rule, and report all refusals at once."""
     refused: list[Refusal] = []
     risks: list[tuple[str, Finding]] = []
-    for judgement in judgements(draft.graph, chip, draft.route):
+    for judgement in judgements(draft.graph, chip, draft.route, draft.source.states):
         name = draft.names[judgement.node.uid]
         if judgement.ruling.status == "reject":
             refused.append(Refusal.by_rules(name, judgement.node, judgement.ruling))

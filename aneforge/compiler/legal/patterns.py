@@ -11,15 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from aneforge.compiler.legal.query import CHAIN, Query
+import numpy as np
+
+from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
 from aneforge.graph.tensor import Tensor
 
 __all__ = [
+    "OUTPUT_AXES",
     "PATTERNS",
     "Match",
     "Pattern",
+    "attention_extents",
     "convolution_runs",
     "has_width_offset",
     "matched_patterns",
@@ -85,7 +90,7 @@ def pattern_query(op: str, pattern: str, subject: Signature) -> Query:
     """The query for a match that ends in ``op``."""
     weights = [shape for shape, _, storage in subject.inputs if storage]
     const = {"weight": weights[0]} if weights else {}
-    return Query(CHAIN + op, (subject.shape,), const, patterns=frozenset((pattern,)))
+    return Query(CHAIN + op, (subject.shape,), const, patterns=frozenset((pattern,)), runtime=ALL_RUNTIMES)
 
 
 def has_width_offset(signature: Signature) -> bool:
@@ -170,8 +175,137 @@ def _unlike_scales_around_a_product(node: Tensor) -> Tensor | None:
     return product if len(scales) > 1 else None
 
 
+_MASKED = frozenset(("add", "sub", "mul", "real_div", "select", "maximum", "reshape"))
+"""Ops between the product of queries and keys and its softmax: a scale, a mask, another view."""
+
+
+def attention_extents(node: Tensor) -> tuple[int, int] | None:
+    """The queries and keys of an attention, if a node is its softmax or the engine's own layer."""
+    if node.op == "sdpa":
+        return node.shape[-2], node.inputs[1].shape[-2]
+    if node.op != "softmax" or len(node.shape) < 2 or node.attrs["axis"] % len(node.shape) != len(node.shape) - 1:
+        return None
+    before = node.inputs[0]
+    for _ in range(4):
+        if before.op == "matmul" and not any(operand.op in ("const", "parameter") for operand in before.inputs):
+            return node.shape[-2], node.shape[-1]
+        computed = [value for value in before.inputs if value.op not in ("const", "input") and value.dtype == "fp16"]
+        if before.op not in _MASKED or not computed:
+            return None
+        # A mask may be computed too, and is often smaller than the scores.
+        before = next((operand for operand in computed if operand.shape == before.shape), computed[0])
+    return None
+
+
+@_pattern("attention-of-few-queries", "softmax", "sdpa")
+def _attention_of_few_queries(node: Tensor) -> Tensor | None:
+    """Attention with fewer queries than keys, such as a step of a decoder."""
+    extents = attention_extents(node)
+    return node if extents is not None and extents[0] < extents[1] else None
+
+
+OUTPUT_AXES = {"conv": 0, "conv_transpose": 1, "linear": 0, "matmul": -1}
+"""Products with a weight, and the axis of the weight along which the outputs lie."""
+
+
+def _compressed(node: Tensor) -> Encoded | None:
+    """The weight of a product in its stored form, if it has one; other weights are not read."""
+    if len(node.inputs) < 2 or node.signature.inputs[1][2] in ("", "fp16"):
+        return None
+    weight = node.inputs[1].weight
+    return None if weight is None else weight.encoded
+
+
+def _varies_along_the_input(blocks: tuple[int, ...], node: Tensor) -> bool:
+    """Whether there is more than one block along an axis that is not the output's."""
+    output = OUTPUT_AXES[node.op] % len(blocks)
+    return any(count > 1 for axis, count in enumerate(blocks) if axis != output)
+
+
+def _has_grouped_scale(encoded: Encoded, node: Tensor) -> bool:
+    return encoded.scale is not None and _varies_along_the_input(encoded.scale.shape, node)
+
+
+@_pattern("scales-along-the-input", *OUTPUT_AXES)
+def _scales_along_the_input(node: Tensor) -> Tensor | None:
+    """A weight with several scales for one output, or with a table for each group of channels."""
+    encoded = _compressed(node)
+    if encoded is None:
+        return None
+    grouped_table = encoded.table is not None and any(count > 1 for count in encoded.table.shape[:-2])
+    return node if grouped_table or _has_grouped_scale(encoded, node) else None
+
+
+@_pattern("palette-with-grouped-scales", *OUTPUT_AXES)
+def _palette_with_grouped_scales(node: Tensor) -> Tensor | None:
+    """A palette whose numbers are multiplied by several scales for one output."""
+    encoded = _compressed(node)
+    return node if encoded is not None and encoded.form == "palette" and _has_grouped_scale(encoded, node) else None
+
+
+@_pattern("palettes-of-codes-in-a-row", "conv")
+def _palettes_of_codes_in_a_row(node: Tensor) -> Tensor | None:
+    """Two convolutions with palettes of whole numbers, and a quantiser and a dequantiser between them."""
+    between = node.inputs[0]
+    if between.op != "dequantize" or between.inputs[0].op != "quantize":
+        return None
+    before = between.inputs[0].inputs[0]
+    return node if before.op == "conv" and _is_palette_of_codes(before) and _is_palette_of_codes(node) else None
+
+
+def _is_palette_of_codes(conv: Tensor) -> bool:
+    encoded = _compressed(conv)
+    if encoded is None or encoded.table is None:
+        return False
+    return bool((encoded.table == np.round(encoded.table)).all())
+
+
+@_pattern("linear-before-hard-swish", "mul")
+def _linear_before_hard_swish(node: Tensor) -> Tensor | None:
+    """A product of a matrix of rank 2 and a stored weight, then a hard-swish."""
+    for value, gate in (node.inputs, node.inputs[::-1]):
+        if gate.op == "sigmoid_hard" and gate.inputs[0] is value:
+            layer = value.inputs[0] if value.op == "add" else value
+            is_linear = layer.op in ("linear", "matmul") and bool(layer.signature.inputs[1][2])
+            return node if is_linear and len(layer.shape) == 2 else None
+    return None
+
+
+@_pattern("argmax-of-channels", "argmax")
+def _argmax_of_channels(node: Tensor) -> Tensor | None:
+    """The position of the largest channel at each place of a map: along the first axis, or behind a transpose."""
+    if node.attrs["axis"] == 0:
+        return node
+    before = node.inputs[0]
+    while before.op == "reshape":
+        before = before.inputs[0]
+    return node if before.op == "transpose" else None
+
+
+@_pattern("test-for-nan", "not_equal")
+def _test_for_nan(node: Tensor) -> Tensor | None:
+    """A tensor that is compared with itself, which only NaN does not equal."""
+    return node if node.inputs[0] is node.inputs[1] else None
+
+
 for _name, _about, _elsewhere in (
     ("cast-behind-an-fp32-input", "A program input of fp32 that is cast to fp16 at once.", "graph language"),
+    (
+        "fp32-before-a-compressed-convolution",
+        "Arithmetic in fp32, then a convolution with a compressed weight.",
+        "graph language",
+    ),
+    (
+        "fused-attention-among-other-layers",
+        "The engine's attention layer in one program with the rest of a transformer block.",
+        "own programs",
+    ),
+    ("softmax-in-blocks", "Attention in blocks of keys, joined by a running maximum.", "whole models"),
+    (
+        "selection-behind-a-product",
+        "A product, its largest elements, and a cast of their positions.",
+        "Core ML placement",
+    ),
 ):
     PATTERNS[_name] = Pattern(_name, _about, elsewhere=_elsewhere)
 

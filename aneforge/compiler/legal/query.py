@@ -8,9 +8,14 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["CHAIN", "ROUTES", "SYMBOLIC", "Query", "QueryError"]
+__all__ = ["ALL_RUNTIMES", "CHAIN", "ROUTES", "RUNTIMES", "SYMBOLIC", "Query", "QueryError"]
 
 ROUTES = ("conversion", "direct", "coreml_placement")
+RUNTIMES = {"direct": "the compiled program itself", "coreml": "Core ML", "coreai": "Core AI"}
+"""Who hands a program to the engine, and what people call it. Core ML and Core AI choose the device themselves, and
+their converters have limits and defects that the chip does not have."""
+ALL_RUNTIMES = "*"
+"""The question about a user's graph: what this compiler builds, and what the other runtimes would do with it."""
 CHAIN = "chain:"
 SYMBOLIC = -1
 """An extent that is not a number when the program is compiled."""
@@ -38,6 +43,12 @@ class Query:
     weights: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     patterns: frozenset[str] = frozenset()
+    runtime: str = "direct"
+    """One of ``RUNTIMES``, or ``ALL_RUNTIMES``. The route ``coreml_placement`` is always Core ML's."""
+
+    def runtime_of(self, route: str) -> str:
+        """The runtime of the question by a route."""
+        return "coreml" if route == "coreml_placement" else self.runtime
 
     @property
     def is_chain(self) -> bool:
@@ -64,7 +75,7 @@ class Query:
         for name in ("weight", "w", "y"):
             if name in const:
                 return const[name]
-        return self.shape(1) if self.runtime("weight") or len(self.shapes or ()) > 1 else None
+        return self.shape(1) if self.at_run_time("weight") or len(self.shapes or ()) > 1 else None
 
     @property
     def kernel(self) -> Shape | None:
@@ -72,7 +83,7 @@ class Query:
         weight = self.weight_shape
         return weight[2:] if weight is not None and len(weight) > 2 else None
 
-    def runtime(self, attribute: str) -> bool:
+    def at_run_time(self, attribute: str) -> bool:
         """Whether an attribute that is usually constant arrives at run time."""
         value = self.attrs.get(attribute)
         return isinstance(value, str) and value == "runtime"

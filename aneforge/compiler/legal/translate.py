@@ -22,12 +22,12 @@ def route_of(signature: Signature) -> str:
     return "direct" if signature.op.native_layer else "conversion"
 
 
-def query_of(signature: Signature, max_abs: float | None = None) -> Query:
+def query_of(signature: Signature, max_abs: float | None = None, runtime: str = "direct") -> Query:
     """The query for one node; ``max_abs`` is a bound on its first operand, where one is known."""
     operands = [name.strip("?*") for name in signature.op.operands]
     if signature.op.variadic:
         operands = [operands[-1]] * len(signature.inputs)
-    runtime = [shape for shape, _, stored in signature.inputs if not stored]
+    computed = [shape for shape, _, stored in signature.inputs if not stored]
     const = {
         _CONST_NAMES.get((signature.op.gate_name, name), name): shape
         for name, (shape, _, stored) in zip(operands, signature.inputs, strict=False)
@@ -37,12 +37,13 @@ def query_of(signature: Signature, max_abs: float | None = None) -> Query:
     spell = _SPELLINGS.get(signature.op.name)
     return Query(
         op=_op_name(signature),
-        shapes=tuple(runtime),
+        shapes=tuple(computed),
         const=const,
         attrs={**(spell(attrs, signature) if spell else attrs), "interior": True},
         dtype=_dtype(signature),
         weights=_weight_properties(operands, signature),
         values={} if max_abs is None else {"max_abs": max_abs},
+        runtime=runtime,
     )
 
 

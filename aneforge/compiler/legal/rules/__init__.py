@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aneforge.compiler.legal.rules import chains, conv, dtypes, extents, layers, movement, norms, values
+from aneforge.compiler.legal.rules import chains, conv, dtypes, extents, layers, movement, norms, programs, values
 from aneforge.compiler.legal.rules.base import RULES, Limit, Rule, applicable
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "layers",
     "movement",
     "norms",
+    "programs",
     "values",
 ]

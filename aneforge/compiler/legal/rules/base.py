@@ -18,9 +18,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legal.query import CHAIN, Query
+from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
 from aneforge.errors import DataError
 from aneforge.targets import Fact, global_limit, store
+from aneforge.targets.assumed import constant
 from aneforge.targets.evidence import fact
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Over",
     "Rule",
     "applicable",
+    "is_elsewhere",
     "limits_for",
     "matches",
     "pattern_rules",
@@ -47,13 +49,14 @@ CHIP = "{chip}"
 
 UNREACHED = {
     "Core ML placement": "Core ML's planner decides it; ask `judge` with the route `coreml_placement`",
-    "Core AI": "seen in programs that Core AI built",
     "graph language": "no graph can contain it: a constructor refuses it, or the language has no such type or op",
     "model language": "a Core ML program can contain it; our readers give such an op to the host",
     "netplist": "a netplist can contain it; graph ops set these parameters to values that work",
     "values": "depends on numbers that come with the query; `aneforge diverges` derives them for a graph",
     "rewrites": "the compiler rewrites it, and `check` names the rewrite instead (see rewrites.md)",
     "whole models": "seen in whole models, and not yet narrowed down to a structure of ops",
+    "build options": "an option of the tool that builds a program, which no graph shows",
+    "own programs": "the compiler gives such a layer a program of its own, where it runs",
     "op names": "a name that a user asks about; all graph ops have known names",
     "backend text": "only backend code that is read from text can contain it (`aneforge opt`); no graph lowers to it",
 }
@@ -169,20 +172,35 @@ def rule_reads(names: tuple[str, ...] | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*by, *(["constructible"] if names is None else []), *limits, *fields, *extra)))
 
 
-def matches(record: Mapping[str, Any], op: str, chip: Facts, route: str) -> bool:
-    """Whether a record applies to this op on this chip by this route; absent keys match everything."""
+def is_elsewhere(record: Mapping[str, Any], runtime: str) -> bool:
+    """Whether a record is about other runtimes only, while the question is about this compiler's program too."""
+    return runtime == ALL_RUNTIMES and "direct" not in record.get("runtimes", ("direct",))
+
+
+def _of_runtime(record: Mapping[str, Any], runtime: str) -> bool:
+    runtimes = record.get("runtimes")
+    if runtimes is None or runtime in runtimes:
+        return True
+    # What one runtime takes (a limit of None) is no licence for the others.
+    return runtime == ALL_RUNTIMES and ("direct" in runtimes or record.get("v", "stated") is not None)
+
+
+def matches(record: Mapping[str, Any], op: str, chip: Facts, route: str, runtime: str = "direct") -> bool:
+    """Whether a record applies to this op on this chip by this route and runtime; absent keys match everything."""
     tiers, generations = record.get("tiers"), record.get("generations")
     return (
         ("ops" not in record or op in record["ops"])
+        and _of_runtime(record, runtime)
         and ("routes" not in record or route in record["routes"])
         and (tiers is None or chip.get("tier") in tiers)
         and (generations is None or chip.get("generation") in generations)
     )
 
 
-def limits_for(name: str, op: str, chip: Facts, route: str) -> tuple[Limit, ...]:
+def limits_for(name: str, op: str, chip: Facts, route: str, runtime: str = "direct") -> tuple[Limit, ...]:
     """Every record of a rule that applies, most specific first."""
-    return tuple(_limit(record, chip) for record in rule_records().get(name, ()) if matches(record, op, chip, route))
+    records = rule_records().get(name, ())
+    return tuple(_limit(record, chip) for record in records if matches(record, op, chip, route, runtime))
 
 
 def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
@@ -194,7 +212,7 @@ def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
         known = chip.fact(record["fact"])
         return Limit(known.value, known, record, chip)
     if name is None:
-        value = record["v"] if "v" in record else record["pattern"]
+        value = _stated(record)
         return Limit(value, fact({**record, "v": value}, about=f"gate rule {record['rule']}"), record, chip)
     if chip.get("tier") is None:  # records with a limit list their tiers, so a target without one never gets here
         raise DataError(f"gate_limits.json: rule {record['rule']} takes limit {name} but names no tiers")
@@ -204,12 +222,19 @@ def _limit(record: Mapping[str, Any], chip: Facts) -> Limit:
     return Limit(known.value, known, record, chip)
 
 
-def applicable(op: str, chip: Facts, route: str) -> tuple[tuple[Rule, Limit], ...]:
-    """The rules to run for an op on a chip by a route, each with its limit."""
+def _stated(record: Mapping[str, Any]) -> Any:
+    """The limit that a record states itself, or that is one of our choices."""
+    if "constant" in record:
+        return constant(record["constant"])
+    return record["v"] if "v" in record else record["pattern"]
+
+
+def applicable(op: str, chip: Facts, route: str, runtime: str = "direct") -> tuple[tuple[Rule, Limit], ...]:
+    """The rules to run for an op on a chip by a route and runtime, each with its limit."""
     pairs = []
     for rule_ in RULES.values():
         if rule_.concerns(op):
-            limits = limits_for(rule_.id, op, chip, route)
+            limits = limits_for(rule_.id, op, chip, route, runtime)
             if rule_.every_record:
                 pairs += [(rule_, limit) for limit in limits]
             elif limits and limits[0].value is not None:

@@ -34,14 +34,6 @@ def state_width(query: Query, limit: Limit) -> Any:
     return shape[-1] if shape and shape[-1] % limit.value else None
 
 
-@rule("cache-rank", "kv_cache", elsewhere="whole models")
-def cache_rank(query: Query, limit: Limit) -> Any:
-    """{op}: cache tensors of rank {extent}; rank {limit} compiles ("{string}")."""
-    shape = query.shape()
-    rank = query.attrs.get("cache_rank", len(shape) if shape else 0)
-    return rank if isinstance(rank, int) and rank > limit.value else None
-
-
 @rule("square-tiling", ANY)
 def square_tiling(query: Query, limit: Limit) -> Any:
     """{op}: the square before it is {extent} columns wide, which leaves more than 64 over a multiple of 128; such a

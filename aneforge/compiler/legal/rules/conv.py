@@ -97,7 +97,7 @@ def deconv_stride(query: Query, limit: Limit) -> Any:
 
 
 def _runtime_weight(query: Query) -> bool:
-    return query.runtime("weight") or query.base == "dynamic_conv"
+    return query.at_run_time("weight") or query.base == "dynamic_conv"
 
 
 @rule("runtime-weight-batch", "conv", "dynamic_conv", elsewhere="graph language")

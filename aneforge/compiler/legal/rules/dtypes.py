@@ -48,24 +48,38 @@ def integer_weight(query: Query, limit: Limit) -> Any:
     return "integer" if query.weights.get("encoding") == "integer" else None
 
 
-@rule("blockwise-placement", ANY, elsewhere="Core ML placement")
-def blockwise_placement(query: Query, limit: Limit) -> Any:
-    """{op}: {extent} weight scales; Core ML keeps such an op off the engine ("{string}")."""
-    return "block-wise" if query.weights.get("encoding") == "blockwise" else None
+_GROUPED = ("blockwise", "int4_grouped")
 
 
-@rule("blockwise-program", ANY, elsewhere="Core AI")
-def blockwise_program(query: Query, limit: Limit) -> Any:
-    """{op}: {extent} weight scales in a whole program formed no engine region on {chip}; {limit} do."""
-    return "block-wise" if query.is_chain and query.weights.get("encoding") == "blockwise" else None
+@rule("grouped-scales", ANY)
+def grouped_scales(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} along the input channels, or one for each group of channels, keep the op off the engine of
+    {chip}, which takes {limit} ("{string}")."""
+    if limit.pattern in query.patterns:
+        return "weight scales or tables"
+    # A node of a graph shows its scales, by the pattern; elsewhere the name of the encoding has to do.
+    if query.weights.get("encoding") in _GROUPED and not query.attrs.get("interior"):
+        return "weight scales"
+    return "tables" if query.weights.get("palette_per_group") else None
 
 
-@rule("grouped-palette", ANY, elsewhere="Core AI")
-def grouped_palette(query: Query, limit: Limit) -> Any:
-    """{op}: a {extent} palette per channel group formed no engine region on {chip}; {limit} does."""
-    bits = palette_bits(query)
-    grouped = bool(query.weights.get("palette_per_group"))
-    return f"{bits}-bit" if bits is not None and bits <= 4 and grouped else None
+@rule("vector-palette", ANY, elsewhere="Core ML placement")
+def vector_palette(query: Query, limit: Limit) -> Any:
+    """{op}: a palette of vectors along the {extent} channels stays off the engine of {chip}; along the {limit}
+    channels it runs."""
+    return "input" if query.weights.get("vectors_along") == "input" else None
+
+
+@rule("element-type", ANY, elsewhere="graph language")
+def element_type(query: Query, limit: Limit) -> Any:
+    """{op}: {extent} numbers; {chip} reads {limit}."""
+    types = (*query.dtypes, str(query.weights.get("encoding", "")))
+    taken = tuple(limit.record["types"])
+    return next((name for name in types if name.startswith(_OTHER_TYPES) and not name.startswith(taken)), None)
+
+
+_OTHER_TYPES = ("bf16", "bfloat", "fp8", "float8")
+"""How the names of types begin that no chip, or not every chip, has."""
 
 
 @rule("palette-bits", ANY, effect="decompose", elsewhere="rewrites")

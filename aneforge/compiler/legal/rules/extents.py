@@ -59,6 +59,9 @@ def symbolic_dimension(query: Query, limit: Limit) -> Any:
 @rule("zero-size", ANY, elsewhere="graph language")
 def zero_size(query: Query, limit: Limit) -> Any:
     """{op}: a shape of {extent} has an empty axis."""
+    sections = query.attrs.get("sections")
+    if isinstance(sections, (list, tuple)) and 0 in sections:
+        return tuple(sections)
     return next((shape for shape in query.known_shapes if 0 in shape), None)
 
 
@@ -105,9 +108,12 @@ def contraction_extent(query: Query, limit: Limit) -> Any:
     return max(sizes) if sizes is not None and max(sizes) > limit.value else None
 
 
-@rule("matmul-runtime-contraction", "matmul", "bmm", oversize=True)
+@rule("matmul-runtime-contraction", "matmul", "bmm", "attention", oversize=True)
 def matmul_runtime_contraction(query: Query, limit: Limit) -> Any:
     """{op}: two runtime operands contracted over {extent}; {chip} takes at most {limit} by this route."""
+    keys = query.attrs.get("attended_keys")  # the product behind one softmax over all keys
+    if isinstance(keys, int):
+        return keys if keys > limit.value else None
     sizes = contraction(query)
     runtime = len(query.known_shapes) > 1
     return sizes[0] if sizes is not None and runtime and sizes[0] > limit.value else None
@@ -147,11 +153,3 @@ def narrow_surface(query: Query, limit: Limit) -> Any:
         if len(shape) == 4 and shape[2] == 1 and 0 < shape[3] < limit.value:
             return shape[3]
     return None
-
-
-@rule("short-step", "decoder_step", elsewhere="whole models")
-def short_step(query: Query, limit: Limit) -> Any:
-    """{op}: a step of {extent} positions; fewer than {limit} fail when the program runs ({string})."""
-    shape = query.shape()
-    positions = query.attrs.get("query_positions", shape[-1] if shape else limit.value)
-    return positions if isinstance(positions, int) and positions < limit.value else None

@@ -71,6 +71,15 @@ def sdpa_operands(query: Query, limit: Limit) -> Any:
     return Over(keys, values) if keys[:-1] != values[:-1] else None
 
 
+@rule("sdpa-value-width", *_SDPA, elsewhere="graph language")
+def sdpa_value_width(query: Query, limit: Limit) -> Any:
+    """{op}: queries {extent} wide and values {limit} wide; the two must agree ("{string}")."""
+    queries, values = query.shape(), query.shape(2)
+    if not queries or not values:
+        return None
+    return Over(queries[-1], values[-1]) if queries[-1] != values[-1] else None
+
+
 @rule("sdpa-length", *_SDPA, effect="wrong_result")
 def sdpa_length(query: Query, limit: Limit) -> Any:
     """{op}: {extent} queries and keys; with both at {limit} or more the fused layer returns wrong numbers (N50)."""

@@ -28,13 +28,13 @@ def gather_static(query: Query, limit: Limit) -> Any:
 @rule("runtime-indices", "gather", chains=False, elsewhere="model language")
 def runtime_indices(query: Query, limit: Limit) -> Any:
     """{op}: indices that arrive at {extent} keep the op off the engine."""
-    return "run time" if query.runtime("indices") else None
+    return "run time" if query.at_run_time("indices") else None
 
 
 @rule("runtime-begin", "slice_by_size", "slice_by_index", "range_1d", chains=False, elsewhere="model language")
 def runtime_begin(query: Query, limit: Limit) -> Any:
     """{op}: a bound that arrives at {extent} keeps the op off the engine."""
-    return "run time" if any(query.runtime(name) for name in ("begin", "start", "size", "end", "step")) else None
+    return "run time" if any(query.at_run_time(name) for name in ("begin", "start", "size", "end", "step")) else None
 
 
 @rule("argmax-scope", "reduce_argmax", "reduce_argmin", chains=False, elsewhere="model language")

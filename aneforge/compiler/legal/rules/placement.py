@@ -17,7 +17,7 @@ from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.extents import MATMULS, contraction
 from aneforge.targets import store
 
-__all__ = ["estimate_us", "placed"]
+__all__ = ["estimate_us", "is_tiny", "placed"]
 
 # Work of the published examples: multiply-adds, score elements or elements, as the kind counts.
 _EXAMPLE_WORK = {
@@ -46,6 +46,8 @@ def _example_and_work(query: Query) -> tuple[str, float]:
         step = prod(strides) if isinstance(strides, (list, tuple)) else strides**2
         example = "conv1x1" if prod(weight[2:]) == 1 else "conv3x3 64->64 32x32"
         return example, prod(weight) * prod(shape[2:]) * shape[0] / max(step, 1)
+    if query.is_chain and (kernels := [kernel for kernel in query.const.values() if len(kernel) == 4]):
+        return "conv1x1", float(sum(prod(kernel) for kernel in kernels) * prod(shape[2:]) * shape[0])
     if base in MATMULS and (sizes := contraction(query)) is not None:
         return "matmul 128x256x128", float(prod(shape) * sizes[1])
     if base in ("scaled_dot_product_attention", "SDPA", "sdpa") and len(query.known_shapes) > 1:
@@ -77,7 +79,16 @@ def placed(query: Query) -> str:
     """``ane`` or ``cpu`` for a program that holds this op alone."""
     if "fp32" in query.dtypes:
         return "cpu"  # fp32 data stays on the CPU whatever the size (VX)
-    model = _model()
     engine, cpu = estimate_us(query)
-    fixed = 1000 * (model["launch_ane_ms"] + model["output_on_ane_ms"])
-    return "ane" if engine + fixed < cpu else "cpu"
+    return "ane" if engine + _start_us() < cpu else "cpu"
+
+
+def is_tiny(query: Query) -> bool:
+    """Whether the CPU is done in a tenth of what a start of the engine costs, so that the error of the estimates does
+    not matter: 2,048 elements stayed on the CPU and a million did not (N78)."""
+    return bool(query.known_shapes) and 10 * estimate_us(query)[1] < _start_us()
+
+
+def _start_us() -> float:
+    """What it costs to start the engine and to write one result."""
+    return 1000 * (_model()["launch_ane_ms"] + _model()["output_on_ane_ms"])

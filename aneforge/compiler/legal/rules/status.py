@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.legal.query import ALL_RUNTIMES
 from aneforge.compiler.legal.rules.base import CHIP, matches
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import Fact, Family, op_names, op_routes, store
@@ -49,7 +50,7 @@ def known_names() -> frozenset[str]:
     return frozenset((*op_names(), *tags, *swept, *_own()))
 
 
-def op_answer(op: str, chip: Facts, route: str) -> OpAnswer:
+def op_answer(op: str, chip: Facts, route: str, runtime: str = "direct") -> OpAnswer:
     """The answer for the name alone. An unknown name is rejected, never assumed to be native."""
     if op not in known_names():
         near = nearest(op, known_names())
@@ -57,16 +58,14 @@ def op_answer(op: str, chip: Facts, route: str) -> OpAnswer:
         return OpAnswer("reject", "unknown-op", f"{op} is not a known operation", Fact(None), hint)
     if chip.get("tier") == Family.OLDER.name and route == "conversion":
         return _routes("relu", chip, route)  # the floor of the model language comes before every record
-    for find in (_record, _segmenter, _sweep):
-        answer = find(op, chip, route)
-        if answer is not None:
-            return answer
-    return _routes(op, chip, route)
+    answer = _record(op, chip, route, runtime) or _segmenter(op, chip, route) or _sweep(op, chip, route)
+    return _routes(op, chip, route) if answer is None else answer
 
 
-def _record(op: str, chip: Facts, route: str) -> OpAnswer | None:
+def _record(op: str, chip: Facts, route: str, runtime: str) -> OpAnswer | None:
+    named = "direct" if runtime == ALL_RUNTIMES else runtime
     for record in _own().get(op, ()):
-        if matches(record, op, chip, route):
+        if matches(record, op, chip, route, named):
             why = f"{op} is not available on {CHIP} by the {route} route"
             return OpAnswer(
                 record["v"], "op-record", why, fact(record, about=f"gate answer for {op}"), _hint(record, op)
