@@ -51,7 +51,7 @@ def estimate(
     with quiet_collector():
         split = partition_for(graph, chip_of(named, out))
         split.require_engine()
-        result = split.estimate(scope, named if isinstance(named, str) else getattr(out, "chip", None))
+        result = split.estimate(scope)
     if split.cut.untouched:
         warn_if_at_floor(split.programs[0], result.engine_us, result.us, stacklevel=3)
     return result.us
@@ -83,7 +83,7 @@ def estimate_all(
         splits = partitions_for(graph, chips)
         refused = {name: split.nothing_runs() for name, split in splits.items() if not split.runs}
         running = {name: split for name, split in splits.items() if name not in refused}
-        estimates = {name: split.estimate(scope, name) for name, split in running.items()}
+        estimates = {name: split.estimate(scope) for name, split in running.items()}
         vendor_us = _vendor_us(running) if vendor else None
     return Estimates(tuple(chips), estimates, refused, vendor_us, running, changes)
 

@@ -48,7 +48,6 @@ class Model:
         self.program = program
         self.mode = mode
         self.tuning: Any = None  # how it was chosen, where af.tune made it
-        self.chip: str | None = None  # as it was asked for: several products carry one target
         self.released = False
         self._views: dict[tuple[str, str], np.ndarray] = {}
 
@@ -133,7 +132,7 @@ class Model:
         """How long a call takes on the target: microseconds by layer, an interval, and what they rest on."""
         from aneforge.cost.estimate import estimate_program
 
-        return estimate_program(self.program, scope, self.chip)
+        return estimate_program(self.program, scope)
 
     def explain(self, node: str | None = None) -> Any:
         """Why each node became what it is, pass by pass; one node's story by its name."""
@@ -312,7 +311,6 @@ def compile(  # noqa: A001 - the name users call
     """
     refuse_options(int8, compress, compress_atol, block_size)
     model = build(graph_of(out, dims, function), chip_of(target, out), mode, opt, route, validate)
-    model.chip = target if isinstance(target, str) else getattr(out, "chip", None)
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
@@ -348,9 +346,7 @@ def compile_multi(
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
-    several = MultiModel(model.graph, model.program, keys, mode)
-    several.chip = target if isinstance(target, str) else getattr(outs, "chip", None)
-    return several
+    return MultiModel(model.graph, model.program, keys, mode)
 
 
 def build(

@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 """The networks whose latency somebody has published, built from the constructor that their row names.
 
 A row of ``models_train.json`` says ``timm:repvit_m1_1 (features_only)`` or ``transformers:WhisperModel(...).encoder``

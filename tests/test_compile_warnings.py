@@ -144,7 +144,7 @@ def test_healthy_networks_compile_without_a_word(name, chip):
 def test_a_call_that_is_all_dispatch():
     out = af.input((1, 8), name="x").relu().named("y")
     (told,) = caught(lambda: af.compile(out, target="m1"), af.DispatchFloorWarning)
-    assert str(told.message).startswith("y: 99% of a call of ")
+    assert str(told.message).startswith("y: over 99% of a call of ")
     assert "on M1" in str(told.message)
     assert "give it more work, or batch it" in str(told.message)
 

@@ -15,7 +15,8 @@ DOCS = write_docs.DOCS
 INDEX = DOCS / "index.md"
 BY_SCRIPT = {
     "reference/cost-accuracy.md": "python bench/cost.py FACTS --markdown",
-    "reference/networks.md": "python bench/exporters.py FOLDER --markdown",
+    "reference/networks.md": "python bench/exported.py FOLDER --markdown",
+    "reference/pictures/networks.svg": "python bench/models.py FACTS --plot",
 }
 """Reference pages that need measurements which are not in the repository."""
 REFERENCE = [*write_docs.PAGES, *write_docs.MODEL_PAGES, *BY_SCRIPT]

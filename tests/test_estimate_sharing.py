@@ -6,14 +6,15 @@ import gc
 
 import numpy as np
 import pytest
-from aneforge.cost.device import Setting, layer_us
 from split_kit import encoder
 
 import aneforge as af
 from aneforge.compiler.compile import compile_target, programs_for
 from aneforge.compiler.pipeline import _alike
 from aneforge.compiler.shown import Schedule
+from aneforge.cost.columns import columns_of
 from aneforge.cost.estimate import _known_demands, demands_of, estimate_program
+from aneforge.cost.layers import Surroundings, times_of
 from aneforge.cost.program import is_resident, work_of_program
 from aneforge.graph.graph import Graph
 from aneforge.regions.partition import partitions_for
@@ -86,16 +87,20 @@ def test_parts_of_a_split_model_are_those_of_its_programs(tmp_path):
     assert parts == [estimate_program(program, "coreml_call") for program in split.programs.values()]
 
 
+def alone(work, resident, constants):
+    return times_of(columns_of([work]), constants, Surroundings(np.array([resident]))).us[0]
+
+
 @pytest.mark.parametrize("make", GRAPHS)
 def test_layers_that_do_the_same_are_timed_once_and_as_one_by_one(make):
     program = compile_target(make(), target("m5"))
     constants = estimate_program(program).basis.constants
     kinds, kind_of = demands_of(program)
     one_by_one = [
-        layer_us(work, constants, Setting(resident=is_resident(layer, program))).us
+        alone(work, is_resident(layer, program), constants)
         for layer, work in zip(program.layers, work_of_program(program), strict=True)
     ]
-    shared = [layer_us(work, constants, Setting(resident=resident)).us for work, resident in kinds]
+    shared = [alone(work, resident, constants) for work, resident in kinds]
     assert [shared[kind] for kind in kind_of] == one_by_one
     assert len(set(kinds)) == len(kinds) <= len(program.layers)
 

@@ -323,7 +323,7 @@ def test_chips_share_the_time_scale():
 
 def test_bars_and_whiskers_are_the_numbers():
     fitted = replace(basis_of("m1"), measured=True, rows=7)
-    extrapolated = replace(basis_of("m4"), measured=False, taken_from="h13")
+    extrapolated = replace(basis_of("m4"), measured=False, taken_from="M1")
     chips = {
         "m1": replace(made([400.0]), basis=fitted),
         "m4": replace(made([150.0]), basis=extrapolated),
@@ -343,7 +343,7 @@ def test_bars_and_whiskers_are_the_numbers():
     assert picture.words("label") == ["m1", "m4", "m5", "m6"]
     assert bars[0].get("fill") == bars[2].get("fill") != bars[1].get("fill")
     assert [at(bar, "y") for bar in bars] == sorted(at(bar, "y") for bar in bars)
-    assert picture.words("basis") == ["7 measurements", "from M1", "1 measurement"]
+    assert picture.words("basis") == ["7 measurements", "factors of M1", "1 measurement"]
     (refused,) = picture.marks("refused")
     assert (refused.text, hover(refused)) == ("no program", "m6: no")
 

@@ -189,12 +189,13 @@ def test_the_host_is_a_band_of_assumed_rates():
     weight = half(512, 512)
     small, large = host_band([x.relu()]), host_band([x.linear(weight)])
     assert 0 < small.low < small.high
-    assert large.high > 10 * small.high
+    assert large.high > 3 * small.high
     rates = store.load("choices")["constants"]
     start = rates["host_op_us"]["v"]
     assert small.low == pytest.approx(start[0] + 2 * 4 * 512 * 512 / rates["host_bytes_per_us"]["v"][1])
-    assert large.high == pytest.approx(start[1] + 2 * 512**3 / rates["host_flops_per_us"]["v"][0])
-    assert all(rates[name]["choice"] == "U75" for name in ("host_bytes_per_us", "host_flops_per_us", "host_op_us"))
+    assert large.high == pytest.approx(start[1] + 2 * 512**3 / rates["host_product_flops_per_us"]["v"][0])
+    names = ("host_bytes_per_us", "host_flops_per_us", "host_product_flops_per_us", "host_op_us")
+    assert all(rates[name]["choice"] == "U75" for name in names)
     assert "U75" in store.load("choices")["choices"]
 
 

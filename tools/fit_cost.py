@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cost_starts import COEFFICIENTS, GATES, OWN, POWER, STATED
+from cost_starts import COEFFICIENTS, ENGINE, GATES, MACHINE, POWER, STATED
 from scipy.optimize import least_squares
 
 from aneforge.targets import store
+from aneforge.targets.names import target as find_target
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
@@ -38,7 +39,11 @@ WEIGHT = {"A": 1.0, "B": 0.8}  # of a network by the quality of its figure; a la
 
 
 class Fit:
-    """Times of some samples as a function of the logarithms of all coefficients and factors."""
+    """Times of some samples as a function of the logarithms of all coefficients and factors.
+
+    The unknowns are the coefficients, then a factor of every generation for each constant of ``ENGINE``, then one of
+    every product for each of ``MACHINE``.
+    """
 
     def __init__(self, rows: Sequence[Sample], chips: Sequence[str]) -> None:
         self.rows, self.chips = rows, list(chips)
@@ -47,35 +52,48 @@ class Fit:
         self.measured = np.log([row.us for row in rows])
         self.weight = np.array([WEIGHT.get(row.quality, 1.0) for row in rows])
         self.owner = np.array([self.chips.index(row.chip) for row in rows], int)
+        self.generations = sorted({generation_of(chip) for chip in self.chips})
+        self.generation = np.array([self.generations.index(generation_of(chip)) for chip in self.chips], int)
         starts = [start for start, _, _ in COEFFICIENTS.values()]
-        self.first = np.concatenate([np.log(starts), np.zeros(len(OWN) * len(self.chips))])
+        blocks = len(ENGINE) * len(self.generations) + len(MACHINE) * len(self.chips)
+        self.first = np.concatenate([np.log(starts), np.zeros(blocks)])
         pulls = [pull for _, pull, _ in COEFFICIENTS.values()]
-        self.pull = np.concatenate([pulls, np.repeat(list(OWN.values()), len(self.chips))])
+        engine = np.repeat(list(ENGINE.values()), len(self.generations))
+        self.pull = np.concatenate([pulls, engine, np.repeat(list(MACHINE.values()), len(self.chips))])
+
+    def blocks(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Views of the unknowns: coefficients, engines by generation, machines by product."""
+        count, engines = len(COEFFICIENTS), len(ENGINE) * len(self.generations)
+        return (
+            x[:count],
+            x[count : count + engines].reshape(len(ENGINE), -1),
+            x[count + engines :].reshape(len(MACHINE), -1),
+        )
 
     def constants(self, x: np.ndarray) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """The coefficients, and for each constant the factor of every chip."""
-        values, count = np.exp(x), len(COEFFICIENTS)
-        own = values[count:].reshape(len(OWN), len(self.chips))
-        return dict(zip(COEFFICIENTS, values[:count].tolist(), strict=True)), dict(zip(OWN, own, strict=True))
+        coefficients, engines, machines = self.blocks(np.exp(x))
+        own = dict(zip(ENGINE, engines[:, self.generation], strict=True)) | dict(zip(MACHINE, machines, strict=True))
+        return dict(zip(COEFFICIENTS, coefficients.tolist(), strict=True)), own
 
     def errors(self, x: np.ndarray) -> np.ndarray:
         """The logarithm of predicted over measured."""
         return np.log(self.timed.us(*self.constants(x))) - self.measured
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
-        """By differences. A row depends on one chip's factors, so one step serves all chips."""
-        base, count, chips = self.errors(x), len(COEFFICIENTS), len(self.chips)
-        found = np.zeros((len(base), len(x)))
-        for i in range(count):
-            moved = x.copy()
-            moved[i] += STEP
-            found[:, i] = (self.errors(moved) - base) / STEP
-        for i in range(len(OWN)):
-            place = count + i * chips
-            moved = x.copy()
-            moved[place : place + chips] += STEP
-            found[np.arange(len(base)), place + self.owner] = (self.errors(moved) - base) / STEP
+        """By differences. A row depends on the factors of one chip, so one step serves all chips."""
+        base, found = self.errors(x), np.zeros((len(self.rows), len(x)))
+        places = np.arange(len(x))
+        single, engines, machines = self.blocks(places)
+        for place in single:
+            found[:, place] = self._slope(x, places == place, base)
+        for block, of_row in ((engines, self.generation[self.owner]), (machines, self.owner)):
+            for line in block:
+                found[np.arange(len(base)), line[of_row]] = self._slope(x, np.isin(places, line), base)
         return found
+
+    def _slope(self, x: np.ndarray, moved: np.ndarray, base: np.ndarray) -> np.ndarray:
+        return (self.errors(x + STEP * moved) - base) / STEP
 
     def solved(self, start: np.ndarray | None = None, kept: np.ndarray | None = None, most: int = 30) -> np.ndarray:
         rows = np.ones(len(self.rows), bool) if kept is None else kept
@@ -99,22 +117,36 @@ class Fit:
         return found
 
     def without_chips(self, x: np.ndarray) -> np.ndarray:
-        """The error of every row when its chip is left out and takes its neighbour's factors."""
-        products, count = store.load("products")["products"], len(COEFFICIENTS)
+        """The error of every row when its chip is left out and takes its neighbour's factors: those of the machine,
+        and those of the engine where nobody else has its generation."""
         found = np.full(len(self.rows), np.nan)
         for number, chip in enumerate(self.chips):
-            out, like = self.owner == number, products[chip]["like"]
-            while like not in self.chips or like == chip:
-                like = products[like]["like"]
+            out, other = self.owner == number, self.chips.index(self._neighbour(chip))
             fitted = self.solved(x, ~out, 6)
-            own = fitted[count:].reshape(len(OWN), -1)  # a view: the neighbour's factors go to this chip
-            own[:, number] = own[:, self.chips.index(like)]
+            _, engines, machines = self.blocks(fitted)  # views: what is written here changes the unknowns
+            machines[:, number] = machines[:, other]
+            if (self.generation == self.generation[number]).sum() == 1:
+                engines[:, self.generation[number]] = engines[:, self.generation[other]]
             found[out] = self.errors(fitted)[out]
         return found
+
+    def _neighbour(self, chip: str) -> str:
+        products = store.load("products")["products"]
+        like = products[chip]["like"]
+        while like not in self.chips or like == chip:
+            like = products[like]["like"]
+        return like
 
     def informed(self, x: np.ndarray) -> np.ndarray:
         """How many rows tell each constant."""
         return (np.abs(self.slopes(x)) > TELLS).sum(axis=0)
+
+
+def generation_of(chip: str) -> int:
+    """The descriptor generation of a product's engine."""
+    generation = find_target(chip).td_generation
+    assert generation is not None
+    return generation
 
 
 def watts(rows: Sequence[Sample], target: str) -> dict[str, Any] | None:
@@ -131,7 +163,7 @@ def watts(rows: Sequence[Sample], target: str) -> dict[str, Any] | None:
 
 def spread(errors: np.ndarray) -> list[float]:
     """Measured over predicted between two ends that hold eight rows of ten, as many times less as more."""
-    most = float(np.exp(np.quantile(np.abs(errors), 0.8)))
+    most = float(np.exp(np.quantile(np.abs(errors), 0.8, method="higher")))
     return [round(1 / most, 3), round(most, 3)]
 
 
@@ -152,9 +184,8 @@ def native_attention(fit: Fit, x: np.ndarray) -> tuple[float, float]:
 
 
 def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[str, Any]:
-    rows, count = fit.rows, len(COEFFICIENTS)
-    shared, own = fit.constants(x)
-    informed = fit.informed(x)
+    rows, (shared, own) = fit.rows, fit.constants(x)
+    coefficients, engines, machines = fit.blocks(fit.informed(x))
     head, rate = native_attention(fit, x)
     native = {"src": ["AF.costjson"], "conf": "inferred", "note": "a line through four native calls of an M5 Pro"}
     families, sources = left_out["families"], left_out["sources"]
@@ -163,22 +194,29 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[st
     network = np.array([row.network for row in rows])
 
     def spreads(errors: np.ndarray, mine: np.ndarray) -> dict[str, list[float]]:
-        """Of networks and of layers; those of all chips where a chip has few."""
-        kinds = {"converted": network, "direct": ~network}
-        return {
-            kind: spread(errors[of & mine] if (of & mine).sum() >= FEW else errors[of]) for kind, of in kinds.items()
-        }
+        """Of networks and of layers; a chip that has few has the spread of all chips that have few."""
+        found = {}
+        for kind, of in (("converted", network), ("direct", ~network)):
+            few = np.bincount(fit.owner[of], minlength=len(fit.chips))[fit.owner] < FEW
+            found[kind] = spread(errors[of & (mine if (of & mine).sum() >= FEW else few)])
+        return found
 
     def chip(number: int, name: str) -> dict[str, Any]:
         mine = fit.owner == number
-        told = informed[count:].reshape(len(OWN), -1)[:, number]
         return {
-            "own": {key: _plain(own[key][number]) for key in OWN},
-            "informed": {key: int(told[i]) for i, key in enumerate(OWN)},
+            "own": {key: _plain(own[key][number]) for key in MACHINE},
+            "informed": {key: int(machines[i, number]) for i, key in enumerate(MACHINE)},
             "rows": int(mine.sum()),
             "networks": int(sum(row.network for row, is_mine in zip(rows, mine, strict=True) if is_mine)),
             "spread": spreads(errors, mine),
             "sources": sorted({row.source for row, is_mine in zip(rows, mine, strict=True) if is_mine}),
+        }
+
+    def generation(number: int) -> dict[str, Any]:
+        first = int(np.flatnonzero(fit.generation == number)[0])
+        return {
+            "own": {key: _plain(own[key][first]) for key in ENGINE},
+            "informed": {key: int(engines[i, number]) for i, key in enumerate(ENGINE)},
         }
 
     return {
@@ -193,7 +231,7 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[st
         "spread": {"extrapolated": spreads(left_out["chips"], np.ones(len(rows), bool))},
         "shared": {
             "constants": {name: _plain(value) for name, value in shared.items()},
-            "informed": {name: int(informed[i]) for i, name in enumerate(COEFFICIENTS)},
+            "informed": {name: int(coefficients[i]) for i, name in enumerate(COEFFICIENTS)},
         },
         "stated": {
             **STATED,
@@ -202,6 +240,7 @@ def written(fit: Fit, x: np.ndarray, left_out: dict[str, np.ndarray]) -> dict[st
         },
         "gates": GATES,
         "power": {target: found for target in sorted({row.target for row in rows}) if (found := watts(rows, target))},
+        "generations": {str(name): generation(number) for number, name in enumerate(fit.generations)},
         "chips": {name: chip(number, name) for number, name in enumerate(fit.chips)},
     }
 
@@ -254,7 +293,7 @@ def _lines(document: dict[str, Any]) -> str:
     """One record on one line, as the other data files are."""
     parts = []
     for key, value in document.items():
-        if key in ("chips", "power", "stated", "gates"):
+        if key in ("chips", "generations", "power", "stated", "gates"):
             inner = ",\n".join(f'"{name}":{json.dumps(each, separators=(",", ":"))}' for name, each in value.items())
             parts.append(f'"{key}":{{\n{inner}}}')
         else:

@@ -110,7 +110,7 @@ def estimated_graph(question: Question, make: Callable[[], Graph]) -> Callable[[
             was = question.splits[name]
             if split.ops - split.on_engine > was.ops - was.on_engine:
                 continue
-            found[name] = figure(split.estimate(question.scope, name))
+            found[name] = figure(split.estimate(question.scope))
         helped = [name for name, new in found.items() if new.us <= (1 - LEAST_GAIN) * question.estimates[name].us]
         for name in question.new_risks(graph, helped):
             del found[name]

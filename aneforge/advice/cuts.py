@@ -116,5 +116,5 @@ def _estimates_with(question: Question, nodes: Sequence[Tensor], chips: Sequence
         except AneforgeError:
             continue
         if other.runs:
-            found[name] = figure(other.estimate(question.scope, name))
+            found[name] = figure(other.estimate(question.scope))
     return found

@@ -112,7 +112,7 @@ def _without(question: Question, nodes: Sequence[Tensor], chips: Sequence[str]) 
     found: dict[str, Figure] = {}
     for name, split in splits.items():
         if split.runs:
-            estimate = split.estimate(question.scope, name)
+            estimate = split.estimate(question.scope)
             low, high = estimate.interval
             found[name] = Figure(estimate.us + band.middle, (low + band.low, high + band.high))
     return found

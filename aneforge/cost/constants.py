@@ -70,10 +70,8 @@ def basis_of(chip: str | Target) -> Basis:
     A compiler target that several products carry stands for the one with most measurements: h13 is an A14 Bionic here,
     and an M1 only by that name.
     """
-    if isinstance(chip, Target):
-        return _basis(chip.name, None)
-    found = resolve(chip)
-    return _basis(found.target.name, found.name if found.kind == "product" else None)
+    target = chip if isinstance(chip, Target) else resolve(chip).target
+    return _basis(target.name, target.product)
 
 
 @cache
@@ -84,7 +82,8 @@ def _basis(target_name: str, product: str | None) -> Basis:
     record, own = document["chips"][source], source == name and share == 1.0
     physique = physique_of(name, share)
     shared = document["shared"]["constants"]
-    chip = constants_by_law(shared, physique, record["own"])
+    engine = _engine(document, target, source)
+    chip = constants_by_law(shared, physique, {**record["own"], **engine["own"]})
     stated = {key: _stated(document, key, row) for key, row in document["stated"].items()}
     known = Constants(
         {key: float(value) for key, value in chip.items()},
@@ -92,7 +91,7 @@ def _basis(target_name: str, product: str | None) -> Basis:
         **traits_of(target, name),
     )
     evidence = {
-        **{key: _by_law(document, key, value, name, source) for key, value in known.chip.items()},
+        **{key: _by_law(key, value, name, source, record, engine) for key, value in known.chip.items()},
         **{f"law of {key}" if key in known.chip else key: _shared(document, key) for key in shared},
         **stated,
     }
@@ -134,6 +133,13 @@ def _representative(target: Target) -> tuple[str, float]:
     return stand_in["product"], stand_in.get("share", 1.0)
 
 
+def _engine(document: dict[str, Any], target: Target, source: str) -> dict[str, Any]:
+    """The factors of the target's generation, whose products share one engine; else of the neighbour's."""
+    generations = document["generations"]
+    own = str(target.td_generation)
+    return generations[own if own in generations else str(resolve(source).target.td_generation)]
+
+
 def _measured_like(product: str) -> str:
     """The product itself where it was measured, else the first neighbour that was."""
     chips, products = store.load("cost_fit")["chips"], store.load("products")["products"]
@@ -152,16 +158,17 @@ def _rule(product: str, source: str, share: float, rows: int) -> str:
     return f"{product}: {published} by the common laws, with the measured factors of the {source}"
 
 
-def _by_law(document: dict[str, Any], key: str, value: float, product: str, source: str) -> Fact[float]:
-    record = document["chips"][source]
-    informed = record["informed"].get(key, 0)
+def _by_law(
+    key: str, value: float, product: str, source: str, machine: dict[str, Any], engine: dict[str, Any]
+) -> Fact[float]:
+    record = engine if key in engine["own"] else machine
+    informed, factor = record["informed"].get(key, 0), record["own"].get(key, 1.0)
     note = "by the common law from what is published of the chip"
     if informed:
-        whose = "its own" if source == product else f"the {source}'s"
-        note = f"{note}, with {whose} factor {record['own'].get(key, 1.0):.2f} from {informed} measurements"
-    return Fact(
-        value, _SOURCE, "inferred", f"{key} of {product}", note, taken_from=None if source == product else source
-    )
+        whose = "its generation's" if record is engine else "its own" if source == product else f"the {source}'s"
+        note = f"{note}, with {whose} factor {factor:.2f} from {informed} measurements"
+    lent_by = None if source == product else source
+    return Fact(value, _SOURCE, "inferred", f"{key} of {product}", note, taken_from=lent_by)
 
 
 def _shared(document: dict[str, Any], key: str) -> Fact[float]:

@@ -51,6 +51,7 @@ PARTS = {
     "host": "the host (assumed rates, U75)",
 }
 """The parts of a call in words (:meth:`Estimate.shares`)."""
+_NEARLY_ALL = 0.994  # what would be printed as 100 %
 _FLOOR = 0.05  # of a call: less on the engine than this is hardly worth a call
 
 
@@ -213,10 +214,10 @@ def check_scope(scope: str) -> None:
         raise ArgumentError("scope", f"{scope!r} is not a scope; choose one: {known}.")
 
 
-def estimate_program(program: Program, scope: str = DEFAULT_SCOPE, chip: str | None = None) -> Estimate:
-    """``chip`` names the product where several carry the program's target."""
+def estimate_program(program: Program, scope: str = DEFAULT_SCOPE, target: Target | None = None) -> Estimate:
+    """``target`` is the product to time where several share the program."""
     check_scope(scope)
-    basis = basis_of(chip or program.target)
+    basis = basis_of(target or program.target)
     layers = _side_by_side(_alone(program, basis, scope in CONVERTED), program.steps)
     calls = max(1, len(program.segments))
     us = float(call_us(scope, sum(layer.us for layer in layers), ports_of(program), basis.constants, calls))
@@ -290,8 +291,10 @@ def warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: 
     if engine_us >= _FLOOR * us:
         return False
     what = ", ".join(port.name for port in program.outputs[:4])
+    share, target = 1 - engine_us / us, program.target
+    words = "over 99%" if share > _NEARLY_ALL else f"{share:.0%}"
     message = (
-        f"{what}: {1 - engine_us / us:.0%} of a call of {us:.0f} us on {chip_label(program.target.name)} is dispatch "
+        f"{what}: {words} of a call of {us:.0f} us on {chip_label(target.product or target.name)} is dispatch "
         f"and copies, {engine_us:.2g} us the engine's work: give it more work, or batch it"
     )
     warnings.warn(message, DispatchFloorWarning, stacklevel=stacklevel)
@@ -300,4 +303,4 @@ def warn_if_at_floor(program: Program, engine_us: float, us: float, stacklevel: 
 
 def estimate_provenance(target: str | int | Target) -> dict[str, Any]:
     """What a target's estimates rest on: each constant with its evidence, whose they are and by which rule."""
-    return basis_of(target if isinstance(target, str) else chip_of(target)).to_json()
+    return basis_of(chip_of(target)).to_json()

@@ -57,7 +57,7 @@ class Crossings:
 
 
 def estimate_parts(
-    parts: Sequence[EnginePart | HostPart], crossings: Crossings, target: Target, scope: str, chip: str | None = None
+    parts: Sequence[EnginePart | HostPart], crossings: Crossings, target: Target, scope: str
 ) -> Estimate:
     """One call of a model in parts: the sum of its parts and crossings, and of their ends."""
     check_scope(scope)
@@ -69,7 +69,7 @@ def estimate_parts(
             band = host_band(part.nodes)
             timed.append(PartEstimate(part.number, "host", len(part.nodes), band.middle, (band.low, band.high)))
             continue
-        estimate = estimate_program(part.program, scope, chip)
+        estimate = estimate_program(part.program, scope, target)
         timed.append(PartEstimate(part.number, "engine", part.ops, estimate.us, estimate.interval, estimate))
         layers += _numbered_from(len(layers), estimate.layers)
         calls += estimate.calls
@@ -82,7 +82,7 @@ def estimate_parts(
         scope,
         tuple(layers),
         calls,
-        basis_of(chip or target),
+        basis_of(target),
         tuple(timed),
         crossings.us,
         crossings.changes,

@@ -73,6 +73,10 @@ class Partition:
         self.device_of = cut.device_of
         cut.targets[target.name] = target
 
+    def of_product(self, target: Target) -> Partition:
+        """The same partition for another product that carries the target."""
+        return self if target.product == self.target.product else Partition(self.cut, target, self.by, self.refusals)
+
     # What runs where.
 
     @property
@@ -184,11 +188,10 @@ class Partition:
         """How often the device changes from one region to the next."""
         return sum(a.device != b.device for a, b in zip(self.regions, self.regions[1:], strict=False))
 
-    def estimate(self, scope: str = DEFAULT_SCOPE, chip: str | None = None) -> Estimate:
-        """How long a call takes: the regions of the engine, what crosses between them, and the host's part. ``chip``
-        names the product where several carry the target."""
+    def estimate(self, scope: str = DEFAULT_SCOPE) -> Estimate:
+        """How long a call takes: the regions of the engine, what crosses between them, and the host's part."""
         if self.cut.untouched:
-            return estimate_program(self.programs[0], scope, chip)
+            return estimate_program(self.programs[0], scope, self.target)
         costs, evidence = fixed_costs()
         crossing = Crossings(
             changes=self.changes,
@@ -204,7 +207,7 @@ class Partition:
             else HostPart(region.number, region.nodes)
             for region in self.regions
         ]
-        return estimate_parts(parts, crossing, self.target, scope, chip)
+        return estimate_parts(parts, crossing, self.target, scope)
 
     # Running.
 
@@ -299,7 +302,7 @@ def partitions_for(
     left = [target for target in targets if target.name not in by_target]
     if left:
         by_target |= split_for(operations, left, refused_in_whole(operations, left, route), by, route)
-    return {name: by_target[chip.name] for name, chip in chips.items()}
+    return {name: by_target[chip.name].of_product(chip) for name, chip in chips.items()}
 
 
 def partition_for(graph: Graph, chip: Target, by: str = "rules") -> Partition:

@@ -46,10 +46,25 @@ class Target:
     8
     """
 
-    def __init__(self, name: str, record: dict[str, Any], evidence: list[list[Any]]) -> None:
+    def __init__(
+        self, name: str, record: dict[str, Any], evidence: list[list[Any]], product: str | None = None
+    ) -> None:
         self.name = name
+        self.product = product
+        """The product that was named, where one was. Programs are the same for all products of a target; times are
+        not."""
         self._record = record
         self._evidence = evidence
+
+    def of_product(self, product: str) -> Target:
+        """The same target as one product carries it."""
+        return _of_product(self.name, product)
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, Target) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __getitem__(self, field: str) -> Fact[Any]:
         """The fact behind a field, with its sources and the values it beat."""
@@ -183,6 +198,12 @@ def _chips(name: str) -> Fact[tuple[str, ...]]:
 def _targets() -> dict[str, Target]:
     document = store.load("targets")
     return {row["name"]: Target(row["name"], row, document["evidence"]) for row in document["targets"]}
+
+
+@cache
+def _of_product(name: str, product: str) -> Target:
+    plain = compiler_target(name)
+    return Target(name, plain._record, plain._evidence, product)
 
 
 def target_names() -> tuple[str, ...]:

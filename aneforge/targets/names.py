@@ -89,15 +89,20 @@ def resolve(name: str) -> Resolution:
         match = _LOOKUPS[kind](_key(rest))
         if match is None:
             raise _unknown(rest.strip(), _names_of(kind), f"{kind} name")
-        return Resolution(name, kind, *match)
+        return _resolution(name, kind, match)
     key = _key(name)
     for kind in ("compiler", "product", "soc"):
         if kind == "product" and key in _family_labels():
             raise _ambiguous(name, key)
         match = _LOOKUPS[kind](key)
         if match is not None:
-            return Resolution(name, kind, *match)
+            return _resolution(name, kind, match)
     raise _unknown(name, [*_names_of("compiler"), *_names_of("product"), *_names_of("soc")], "chip or target")
+
+
+def _resolution(asked: str, kind: str, match: _Match) -> Resolution:
+    name, found, evidence = match
+    return Resolution(asked, kind, name, found.of_product(name) if kind == "product" else found, evidence)
 
 
 def chip_label(name: str) -> str:
