@@ -300,7 +300,7 @@ def test_every_target_with_a_generation_has_a_basis():
     measured, other = basis_of("M5 Pro"), basis_of("M3 Pro")
     (low, high), (least, most) = (each.interval(1.0, "host_call") for each in (measured, other))
     assert least < low < high < most
-    assert other.rule.endswith("with the measured factors of the M2 Pro")
+    assert other.rule.endswith("with the measured factors of the M2")
 
 
 def test_the_constants_are_plausible():
