@@ -191,7 +191,7 @@ def _runner(model: Source, graph: Graph, chip: Target, mode: str) -> Runner:
     """A compiled model for this chip and mode is run as it is: it may have been compiled with options of its own."""
     if mode not in MODES:
         raise ArgumentError("mode", f"{mode!r} is not a mode; choose one: {', '.join(MODES)}.")
-    if isinstance(model, Model) and model.target is chip and model.mode == mode:
+    if isinstance(model, Model) and model.target == chip and model.mode == mode:
         return Runner.of_model(model)
     runner = partition_for(graph, chip).runner(mode)
     for compiled in runner.models.values():

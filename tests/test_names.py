@@ -39,7 +39,9 @@ NAMES = load("names")
 def test_a_name_means_one_target(name, kind, expected):
     answer = resolve(name)
     assert (answer.kind, answer.target.name) == (kind, expected)
-    assert answer.target is target(name) is target(expected)
+    assert answer.target is target(name)
+    assert answer.target == target(expected)
+    assert answer.target.product == (answer.name if kind == "product" else None)
     assert answer.fact.source
     assert answer.fact.confidence in ("measured", "decoded", "predicted", "inferred")
 

@@ -209,7 +209,7 @@ def _overhead(target: Target) -> Fact[Any]:
     scope = resolve_target(_geometry_row("live M1 compile")["scope"])
     about = f"overhead cycles of a layer on {target.name}"
     own = replace(seen, value=seen.value["layer_overhead_cycles"], about=about)
-    return own if target is scope else replace(own, confidence="inferred", taken_from=scope.name)
+    return own if target == scope else replace(own, confidence="inferred", taken_from=scope.name)
 
 
 def _geometry_row(name: str) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def vendor_rates(target: str | int | Target) -> VendorRates:
     base = resolve_target(anchor.value)
     mine, theirs = cost_curve(chip), cost_curve(base)
     cores, clock, effective = 1.0, 1.0, 1.0
-    if chip is not base:
+    if chip != base:
         # A family with an anchor has a representative, so a curve is there, its own or lent.
         cores = cost_cores(chip).require() / cost_cores(base).require()
         clock = mine.require().operating_mhz / theirs.require().operating_mhz
@@ -295,7 +295,7 @@ def _anchor(chip: Target, document: dict[str, Any]) -> Fact[Any]:
 
 
 def _scaled(known: Fact[Any], by: float, chip: Target, base: Target) -> Fact[Any]:
-    if chip is base:
+    if chip == base:
         return known
     curve, cores = cost_curve(chip), cost_cores(chip)
     return replace(
