@@ -157,7 +157,7 @@ class Estimates(ByChip[Estimate]):
     def _parts(self, layers: bool, basis: bool, everything: bool) -> Iterator[str]:
         if len(self):
             yield self._table()
-        split = [wrapped(f"{chip_label(name)}: {one.in_words()}") for name, one in self.items() if one.parts]
+        split = [wrapped(f"{one.basis.label}: {one.in_words()}") for one in self.values() if one.parts]
         if split:
             yield "\n".join([*split, "aneforge partition lists the regions"])
         for name, error in self.refused.items():
@@ -170,9 +170,9 @@ class Estimates(ByChip[Estimate]):
             yield from first_call_texts({name: (one, self._weight_bytes(name)) for name, one in self.items()})
         for name, estimate in self.items():
             if basis:
-                yield _basis_text(name, estimate)
+                yield _basis_text(estimate)
             if layers or everything:
-                yield _layers_text(name, estimate, everything)
+                yield _layers_text(estimate, everything)
 
     def _weight_bytes(self, name: str) -> float | None:
         """What is loaded with the model's programs, as it is stored; None where the programs are not at hand."""
@@ -182,7 +182,7 @@ class Estimates(ByChip[Estimate]):
 
     def _table(self) -> str:
         headers = ("chip", "us", "from", "to", "on the engine", "mJ", "mostly", "basis")
-        rows = [_row(name, estimate) for name, estimate in self.items()]
+        rows = [_row(estimate) for estimate in self.values()]
         if self.vendor_us is not None:
             headers = (*headers[:-1], "compiler's view", headers[-1])
             views = map(_whole, self.vendor_us.values())
@@ -190,26 +190,26 @@ class Estimates(ByChip[Estimate]):
         return text.columns(headers, rows)
 
 
-def _row(name: str, estimate: Estimate) -> tuple[object, ...]:
+def _row(estimate: Estimate) -> tuple[object, ...]:
     numbers = (estimate.us, *estimate.interval, estimate.engine_us)
     energy = "?" if estimate.energy_mj is None else f"{estimate.energy_mj:.2f}"
     basis = estimate.basis
     source = f"fitted to {basis.rows} rows" if basis.measured else f"by law, factors of {basis.taken_from}"
-    return basis.chip, *map(_whole, numbers), energy, next(iter(estimate.bounds()), "-"), source
+    return basis.label, *map(_whole, numbers), energy, next(iter(estimate.bounds()), "-"), source
 
 
 def _whole(us: float | None) -> str:
     return "?" if us is None else f"{us:.0f}"
 
 
-def _basis_text(name: str, estimate: Estimate) -> str:
+def _basis_text(estimate: Estimate) -> str:
     facts = sorted(estimate.basis.evidence.items())
     rows = [(key, f"{fact.value:g}", fact.label(), fact.note or "published") for key, fact in facts]
     table = text.columns(("constant", "value", "evidence", "why"), rows, fit=True)
-    return "\n".join([wrapped(f"{chip_label(name)}: {estimate.basis.rule}"), table])
+    return "\n".join([wrapped(f"{estimate.basis.label}: {estimate.basis.rule}"), table])
 
 
-def _layers_text(name: str, estimate: Estimate, everything: bool = False) -> str:
+def _layers_text(estimate: Estimate, everything: bool = False) -> str:
     layers = estimate.layers if everything else sorted(estimate.layers, key=lambda layer: -layer.us)
     rows = [
         (one.number, one.op, f"{one.us:.1f}", one.bound, f"{one.rate / 1e6:.2f}", _sources(one))
@@ -217,7 +217,7 @@ def _layers_text(name: str, estimate: Estimate, everything: bool = False) -> str
     ]
     table = text.columns(("layer", "op", "us", "bound", "TFLOP/s", "from"), rows, fit=True)
     head = "all layers" if everything else "the layers that take longest"
-    return "\n".join([f"{chip_label(name)}, {head}:", table, *more(len(layers), _LAYERS, "layers", everything)])
+    return "\n".join([f"{estimate.basis.label}, {head}:", table, *more(len(layers), _LAYERS, "layers", everything)])
 
 
 def _sources(layer: LayerEstimate) -> str:

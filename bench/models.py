@@ -82,7 +82,8 @@ def picture(rows: Sequence[dict[str, Any]]) -> str:
     left, right, bottom = 80.0, WIDTH - MARGIN, top + 520.0
     along, up = Log(0.2, 3000.0, left, right), Log(0.2, 3000.0, bottom, top)
     for scale, is_along in ((along, True), (up, False)):
-        for place, words in scale.ticks():
+        for value, words in scale.ticks():
+            place = scale(value)
             ends = ((place, top), (place, bottom)) if is_along else ((left, place), (right, place))
             drawing.line(*ends, stroke="#dddddd")
             spot = Spot(place, bottom + 16, "middle") if is_along else Spot(left - 6, place + 4, "end")

@@ -7,11 +7,11 @@ from typing import Any
 
 from aneforge.advice.change import LEAST_GAIN, Change
 from aneforge.advice.ranking import Advice
+from aneforge.cost.constants import basis_of
 from aneforge.cost.estimate import PARTS, Estimate
 from aneforge.output.grouped import WIDTH, grouped, short, some, wrapped
 from aneforge.targets.evidence import Fact
 from aneforge.targets.lifecycle import first_load_of, wake_of, watts_by_data
-from aneforge.targets.names import chip_label
 
 __all__ = ["changes_text", "first_call_json", "first_call_texts", "time_text"]
 
@@ -24,16 +24,21 @@ _CAUSES = {
 }
 
 
+def _label(name: str) -> str:
+    """The product whose times a name stands for."""
+    return basis_of(name).label
+
+
 def time_text(estimates: Mapping[str, Estimate]) -> str:
     """Where the time goes: of one chip in full, of several by what takes most."""
     if len(estimates) == 1:
         ((name, estimate),) = estimates.items()
         parts = [f"{us / estimate.us:.0%} {PARTS[part]}" for part, us in estimate.shares().items()]
         shown = [part for part in parts if not part.startswith("0%")]
-        return wrapped(f"where the time goes on {chip_label(name)}: {', '.join(shown)}{_longest(estimate)}")
+        return wrapped(f"where the time goes on {_label(name)}: {', '.join(shown)}{_longest(estimate)}")
     lines = ["what takes most of the time:"]
     for part, names in grouped(estimates, lambda name: next(iter(estimates[name].shares()))).items():
-        chips = [f"{chip_label(name)} {estimates[name].shares()[part] / estimates[name].us:.0%}" for name in names]
+        chips = [f"{_label(name)} {estimates[name].shares()[part] / estimates[name].us:.0%}" for name in names]
         lines.append(wrapped(f"{PARTS[part]}: {', '.join(chips)}", "  "))
     return "\n".join(lines)
 
@@ -63,7 +68,7 @@ def changes_text(advice: Mapping[str, Advice]) -> str:
     helped = {name for name, _ in told}
     left = {name: one for name, one in advice.items() if name not in helped}
     if left:
-        lines.append(wrapped(f"{', '.join(map(chip_label, left))}: {_nothing(left)}", "  "))
+        lines.append(wrapped(f"{', '.join(map(_label, left))}: {_nothing(left)}", "  "))
     return "\n".join(lines)
 
 
@@ -74,7 +79,7 @@ def _change_lines(pairs: Sequence[tuple[str, Change]]) -> list[str]:
     places = f" ({some([short(node) for node in first.nodes], 2)})" if first.nodes and same else ""
     head = wrapped(f"{first.what if same else first.name}{places}", "    ")
     by_figures = grouped(pairs, lambda pair: _figures(pair[1], not same))  # chips that share constants say the same
-    items = [f"{', '.join(chip_label(name) for name, _ in alike)} {figures}" for figures, alike in by_figures.items()]
+    items = [f"{', '.join(_label(name) for name, _ in alike)} {figures}" for figures, alike in by_figures.items()]
     return [head, *_packed(items, "      ")]
 
 
@@ -114,9 +119,9 @@ def first_call_texts(estimates: Mapping[str, tuple[Estimate, float | None]]) -> 
         sentences = [*_wake(wake_of(estimate.basis.target))]
         if weight_bytes is not None:
             sentences += _first_load(first_load_of(estimate.basis.target, weight_bytes))
-        lines += [wrapped(f"{chip_label(name)}: {sentence}", "  ") for sentence in sentences]
+        lines += [wrapped(f"{_label(name)}: {sentence}", "  ") for sentence in sentences]
         if not sentences:
-            unknown.append(chip_label(name))
+            unknown.append(_label(name))
     if lines:
         more = [wrapped(f"{', '.join(unknown)}: ? (nothing is published)", "  ")] if unknown else []
         yield "\n".join(["the first call:", *lines, *more])
@@ -146,7 +151,7 @@ def _energy(name: str, estimate: Estimate) -> Iterator[str]:
         zeros, random = by_data
         range_mj = f"{zeros:.2f} mJ if all were zeros, {random:.2f} mJ with random numbers"
         rates = f"at the {watts.value.zeros:g} and {watts.value.random:g} W of an int8 convolution"
-        yield wrapped(f"{chip_label(name)}: {range_mj}, {rates} {watts.label()}", "  ")
+        yield wrapped(f"{_label(name)}: {range_mj}, {rates} {watts.label()}", "  ")
 
 
 def first_call_json(estimate: Estimate, weight_bytes: float | None) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class Basis:
     watts: Fact[Any]
     """Of the engine under full load, where somebody has published it."""
 
+    @property
+    def label(self) -> str:
+        """What people call the chip whose times these are; a target that no product carries keeps its name."""
+        return self.chip if self.target.chips else self.target.name
+
     def interval(self, us: float, scope: str) -> tuple[float, float]:
         """Between which times a call of ``us`` lies, eight times of ten."""
         low, high = self.spread["converted" if scope in CONVERTED else "direct"]
@@ -102,7 +107,7 @@ def _basis(target_name: str, product: str | None) -> Basis:
     rows = record["rows"] if own else 0
     rule = _rule(name, source, share, rows)
     ends = {kind: (low, high) for kind, (low, high) in spread.items()}
-    return Basis(name, target, known, own, source, rule, rows, ends, evidence, watts)
+    return Basis(name, target.of_product(name), known, own, source, rule, rows, ends, evidence, watts)
 
 
 def physique_of(product: str, share: float = 1.0) -> Physique:
@@ -154,8 +159,8 @@ def _rule(product: str, source: str, share: float, rows: int) -> str:
     if share != 1.0:
         return f"an engine of one core, {share:g} of the {product}'s (U59): {published} by the common laws"
     if rows:
-        return f"{product}: {published} by the common laws, and factors fitted to its {rows} measurements"
-    return f"{product}: {published} by the common laws, with the measured factors of the {source}"
+        return f"{published} by the common laws, and factors fitted to its {rows} measurements"
+    return f"{published} by the common laws, with the measured factors of the {source}"
 
 
 def _by_law(

@@ -111,8 +111,9 @@ def _row(identifier: str) -> tuple[dict[str, Any], Any]:
 
 
 def _is(chip: str, target: Target) -> bool:
-    """Whether a product's engine is this target."""
+    """Whether a measured product is this one, or has this target where no product is named."""
     try:
-        return find_target(chip).name == target.name
+        measured = find_target(chip)
     except UnknownNameError:
         return False
+    return measured == target and (target.product is None or measured.product in (None, target.product))
