@@ -168,7 +168,7 @@ class Estimates(ByChip[Estimate]):
             yield changes_text(self.advice)
         if len(self):
             yield from first_call_texts({name: (one, self._weight_bytes(name)) for name, one in self.items()})
-        for name, estimate in self.items():
+        for estimate in self.values():
             if basis:
                 yield _basis_text(estimate)
             if layers or everything:
