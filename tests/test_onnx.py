@@ -703,3 +703,14 @@ def test_whole_models(name, tmp_path):
     for chip in ("m1", "m5"):
         found = af.compile(graph, target=chip, mode="fast").run(feeds).outputs
         np.testing.assert_allclose(next(iter(found.values())), want, rtol=2e-2, atol=2e-2 * peak)
+
+
+def test_a_known_logarithm_of_zero_is_minus_infinity_without_a_word(tmp_path):
+    """Relative positions of T5 start at zero; pytest makes an error of every warning."""
+    node = helper.make_node
+    nodes = [node("Log", ["zeros"], ["low"]), node("Max", ["low", "floor"], ["known"])]
+    nodes.append(node("Add", ["x", "known"], ["y"]))
+    weights = {"zeros": np.zeros(4, np.float32), "floor": np.full(4, -2.0, np.float32)}
+    graph = af.load(saved(tmp_path, nodes, {"x": [4]}, ["y"], weights))
+    found = af.evaluate(graph, [np.ones(4)])
+    np.testing.assert_array_equal(np.ravel(found), -np.ones(4))

@@ -13,6 +13,7 @@ from torch import nn
 from torch_models import settled
 
 import aneforge as af
+from aneforge import budgets
 from aneforge.frontends.pytorch.adapter import from_torch
 
 MEANING = 1e-4
@@ -261,3 +262,19 @@ def test_a_grouped_product_is_the_hosts_and_runs(tmp_path):
     rows = x.relu() @ module.weight[0], x.relu() @ module.weight[1], x.relu() @ module.weight[2]
     wanted = torch.cat([rows[0][:2], rows[1][2:3], rows[2][3:]]).sigmoid().detach().numpy()
     np.testing.assert_allclose(found, wanted, atol=4e-3)
+
+
+def test_memory_that_nobody_reads_costs_nothing():
+    """Classic attention processors give baddbmm a tensor that is not set, and tell it to take none of it."""
+
+    class Scores(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            unset = torch.empty(q.shape[0], q.shape[1], k.shape[1])
+            return torch.baddbmm(unset, q, k.transpose(1, 2), beta=0, alpha=0.5)
+
+    inputs = torch.randn(2, 48, 8), torch.randn(2, 64, 8)
+    with budgets.allow(folded_bytes=1000):
+        graph = from_torch(Scores(), inputs)
+    assert all(np.prod(weight.shape) == 1 for weight in graph.weights.values()), "the scale alone"
+    found = np.reshape(af.evaluate(graph, [value.numpy() for value in inputs]), (2, 48, 64))
+    np.testing.assert_allclose(found, Scores()(*inputs).numpy(), rtol=1e-4, atol=1e-5)
