@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,13 +38,16 @@ _PHONE, _MAC = "#0072b2", "#d55e00"
 def built(facts: Path, kept: Path, python: str) -> Iterator[str]:
     """Build what is missing, each network in a process of its own; yields a line for each that cannot be built."""
     rows = {samples.key_of(row): row for row in samples.network_rows(facts)}
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}  # that environment need not have this package
     missing = {key: row for key, row in rows.items() if not (kept / f"{key}.sketch").exists()}
     for number, (key, row) in enumerate(missing.items(), 1):
         print(f"\r{number} of {len(missing)}: {row['constructor'][:60]:60}", end="", file=sys.stderr, flush=True)
         order = json.dumps([row["constructor"], row["inputs"]])
         command = [python, str(HERE / "published.py"), order, str(kept / f"{key}.sketch")]
         try:
-            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60 * MOST_MINUTES)  # noqa: S603
+            done = subprocess.run(  # noqa: S603 - this repository's own script
+                command, check=False, capture_output=True, text=True, env=environment, timeout=60 * MOST_MINUTES
+            )
         except subprocess.TimeoutExpired:
             yield f"{row['constructor']}: not built in {MOST_MINUTES} minutes"
             continue
