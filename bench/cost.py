@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -43,10 +44,10 @@ class LeftOut:
         self.errors = np.array([errors[row.id][way] for row in self.rows])
 
     def of(self, wanted: Callable[[Sample], bool]) -> LeftOut:
-        found = LeftOut([], {}, self.way)
+        some = LeftOut([], {}, self.way)
         kept = [place for place, row in enumerate(self.rows) if wanted(row)]
-        found.rows, found.errors = [self.rows[place] for place in kept], self.errors[kept]
-        return found
+        some.rows, some.errors = [self.rows[place] for place in kept], self.errors[kept]
+        return some
 
     def figures(self) -> str:
         sizes = 100 * np.abs(np.expm1(self.errors))
@@ -68,8 +69,8 @@ class LeftOut:
 
     def table(self, title: str, key: Key, least: int = 3) -> list[str]:
         lines = [f"| {title} | {' | '.join(HEAD)} |", "| --- " + "| ---: " * len(HEAD) + "|"]
-        names = sorted({key(row) for row in self.rows}, key=lambda name: -sum(key(row) == name for row in self.rows))
-        for name in names:
+        counts = Counter(map(key, self.rows))
+        for name in sorted(counts, key=lambda name: (-counts[name], name)):
             mine = self.of(lambda row, name=name: key(row) == name)
             if len(mine.rows) >= least:
                 lines.append(f"| {name} | {mine.figures()} |")

@@ -78,13 +78,13 @@ class Sample:
 
 def layers(facts: Path) -> list[Sample]:
     """Single layers and short chains, of both collections."""
-    found = []
+    samples = []
     for file in (facts / "silicon" / "train.json", facts / "second" / "latency.json"):
         for row in read_rows(file):
             if row["quality"] in NOT_FITTED or row["workload"].startswith("native sdpa"):
                 continue  # not the engine at speed; the native attention has published figures of its own
             works, scope = work_of_row(row), scope_of(row)
-            found.append(
+            samples.append(
                 Sample(
                     row["id"], row["workload"], row["chip"], row["target"], row["latency_us"], row["op_class"],
                     row["source"], row["quality"], False, scope, works, surroundings_of(row, works, scope),
@@ -92,7 +92,7 @@ def layers(facts: Path) -> list[Sample]:
                     watts=float(row.get("ane_w") or 0.0), row=row,
                 )
             )  # fmt: skip
-    return found
+    return samples
 
 
 def key_of(row: Mapping[str, Any]) -> str:
@@ -227,9 +227,9 @@ class Timed:
         return {name: float(each[place]) for name, each in constants_by_law(coefficients, self.physique, own).items()}
 
 
-def _stacked(each: Sequence[Physique]) -> Physique:
+def _stacked(chips: Sequence[Physique]) -> Physique:
     names = ("macs", "memory", "phone", "year", "stream")
-    return Physique(*(np.array([getattr(one, name) for one in each]) for name in names))
+    return Physique(*(np.array([getattr(chip, name) for chip in chips]) for name in names))
 
 
 LEFT_OUT = Path(__file__).resolve().parent / "left_out.json"

@@ -44,7 +44,7 @@ def other_forms(question: Question) -> Iterator[Proposal]:
     places = _worth_pricing(question, _places(question))
     targets = question.chips
     for group in places:
-        _price(group, targets)
+        _price(group, targets, question.scope)
     chosen: dict[tuple[str, tuple[int, ...]], tuple[Rewrite, list[Site], dict[str, float]]] = {}
     for chip in question.splits:
         best: dict[str, tuple[float, Rewrite, list[Site]]] = {}
@@ -134,7 +134,7 @@ def _worth_pricing(question: Question, places: list[_Places]) -> list[_Places]:
     return sorted(able, key=lambda group: -share(group))[:_MOST_PRICED]
 
 
-def _price(group: _Places, targets: Mapping[str, Target]) -> None:
+def _price(group: _Places, targets: Mapping[str, Target], scope: str) -> None:
     """What the places gain, by one of them before and after on the engine alone. Where a chip refuses it as it is, it
     is on the host now, and its time there counts."""
     try:
@@ -146,7 +146,12 @@ def _price(group: _Places, targets: Mapping[str, Target]) -> None:
     except AneforgeError:
         return  # a shape that the other form cannot have
     for name, us in group.us.items():
-        target = targets[name].name
-        if target in after:
-            was = estimate_program(before[target]).engine_us if target in before else us / len(group.sites)
-            group.gain[name] = len(group.sites) * (was - estimate_program(after[target]).engine_us)
+        target = targets[name]
+        if target.name not in after:
+            continue
+        was, now = (
+            estimate_program(programs[target.name], scope, target).engine_us if target.name in programs else None
+            for programs in (before, after)
+        )
+        if now is not None:
+            group.gain[name] = len(group.sites) * ((us / len(group.sites) if was is None else was) - now)

@@ -67,10 +67,14 @@ class Columns:
 
     def is_a(self, *kinds: str) -> np.ndarray:
         """Which layers are of one of these kinds."""
-        found = self.kind == _NUMBER[kinds[0]]
+        matches = self.kind == _NUMBER[kinds[0]]
         for kind in kinds[1:]:
-            found = found | (self.kind == _NUMBER[kind])
-        return found
+            matches = matches | (self.kind == _NUMBER[kind])
+        return matches
+
+    def stored_as(self, form: str) -> np.ndarray:
+        """Which layers have weights of this form."""
+        return self.form == FORMS.index(form)
 
 
 def columns_of(works: Sequence[Work]) -> Columns:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aneforge.cost.columns import Columns
+from aneforge.cost.columns import FORMS, Columns
 from aneforge.cost.rates import Constants
 
 __all__ = ["BOUNDS", "Surroundings", "Times", "engines_of", "passes_of", "times_of"]
@@ -86,7 +86,7 @@ def compute_us(work: Columns, known: Constants, engines: np.ndarray) -> np.ndarr
     )
     rate = rate * np.where(known.winograd & _has_winograd_form(work), shared["winograd"], 1.0)
     rate = rate * np.where(work.integers > 0, chip["integers"], 1.0)
-    zeros = np.where(known.skips_zeros | (work.form == 3), work.zeros, 0.0)
+    zeros = np.where(known.skips_zeros | work.stored_as("sparse"), work.zeros, 0.0)
     return macs / places * taken / rate * np.maximum(1 - zeros * shared["skipped_zeros"], _LEAST_KEPT)
 
 
@@ -97,14 +97,15 @@ def _rounded_up(count: np.ndarray, lanes: float) -> np.ndarray:
 def _has_winograd_form(work: Columns) -> np.ndarray:
     """Three wide, in unit steps, and dense: what is skipped as zero cannot be transformed."""
     square = (work.kernel_width == 3) & ((work.kernel_height == 1) | (work.kernel_height == 3))
-    return work.is_a("conv") & (work.groups == 1) & (work.unit_steps > 0) & square & (work.form != 3)
+    return work.is_a("conv") & (work.groups == 1) & (work.unit_steps > 0) & square & ~work.stored_as("sparse")
 
 
 def weights_us(work: Columns, known: Constants, marginal: np.ndarray | bool = False) -> np.ndarray:
     """Reading the weights once. Those that every repeat shares stay, as long as the kernel memory holds them."""
     chip = known.chip
-    factors = (1.0, chip["int8_bytes"], chip["palette_bytes"], chip["sparse_bytes"])
-    read = work.weight_bytes * np.select([work.form == number for number in range(4)], factors) / chip["weights"]
+    factors = {form: chip[f"{form}_bytes"] for form in FORMS if form != "fp16"}
+    factor = np.select([work.stored_as(form) for form in factors], list(factors.values()), 1.0)
+    read = work.weight_bytes * factor / chip["weights"]
     stays = (work.shared > 0) & (work.weight_bytes <= known.shared["kernel_memory"])
     return np.where(stays, np.where(marginal, 0.0, read / work.repeat), read)
 
@@ -113,8 +114,8 @@ def passes_of(work: Columns, known: Constants) -> np.ndarray:
     """How often the input passes the engine: once for each group of output channels that the kernel memory holds. A
     longer contraction leaves room for fewer of them; this is what makes large products slow."""
     lanes = known.shared["lanes"]
-    each = np.where((work.form == 1) & known.narrow_kernels, 1, 2)  # bytes of a weight in the kernel memory
-    columns = known.shared["kernel_memory"] / (each * np.maximum(work.contraction, 1))
+    bytes_of_weight = np.where(work.stored_as("int8") & known.narrow_kernels, 1, 2)  # in the kernel memory
+    columns = known.shared["kernel_memory"] / (bytes_of_weight * np.maximum(work.contraction, 1))
     group = np.where(columns >= lanes, 2.0 ** np.floor(np.log2(np.maximum(columns, 1))), lanes)
     return np.ceil(work.outer / group)
 
@@ -134,10 +135,10 @@ def planar_us(work: Columns, known: Constants, converted: np.ndarray | bool = Fa
     time = work.elements * factor / chip["planar"]
     full = work.elements / (work.elements + shared["small_norm"])  # small ones are all but free
     for norm in _NORMS:
-        each = shared["reduce_sum" if norm == "l2_norm" else norm]
+        factor = shared["reduce_sum" if norm == "l2_norm" else norm]
         if norm in _ALONG_THE_WIDTH:
-            each = np.where(converted, shared["converted_norm"], each)
-        time = np.where(work.is_a(norm), work.elements * full * each / chip["norms"], time)
+            factor = np.where(converted, shared["converted_norm"], factor)
+        time = np.where(work.is_a(norm), work.elements * full * factor / chip["norms"], time)
     time = np.where(work.is_a("copy"), work.lines / chip["copy"], time)
     time = np.where(work.is_a("argmax"), shared["ranked_start"], time)
     ranked = shared["ranked_start"] + np.maximum(work.rows - 1, 0) * shared["ranked_row"]
