@@ -19,7 +19,11 @@ from typing import Any
 
 import numpy as np
 from cost_starts import COEFFICIENTS, ENGINE, GATES, MACHINE, POWER, STATED
-from scipy.optimize import least_squares
+
+try:
+    from scipy.optimize import least_squares
+except ImportError:
+    sys.exit("fit_cost: it needs SciPy, which nothing else does. Install it: pip install scipy")
 
 from aneforge.targets import store
 from aneforge.targets.names import target as find_target
