@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import aneforge as af
+from aneforge.authoring.rules import RULES, UNREAD
 from aneforge.frontends import LoadError
-from aneforge.frontends.netplist.units import RULES, UNREAD
 from aneforge.targets import store
 
 RNG = np.random.default_rng(2)
@@ -151,21 +151,21 @@ def test_rows_are_ranked(tmp_path, kind):
 
 
 def test_every_published_layer_is_read_or_refused_with_a_reason():
-    known = {each["name"] for each in store.load("layers")["layers"]}
+    known = {row["type_tag"] for row in store.load("layers")["layers"]}
     assert set(RULES) | set(UNREAD) == known
     assert set(RULES).isdisjoint(UNREAD)
 
 
 BAD = {
-    "unit": ({"u": unit("Conv", "x", {"Type": "Conv"})}, r"u \(Conv\): OutputChannels"),
+    "unit": ({"u": unit("Conv", "x", {"Type": "Conv"})}, r"u \(Conv\): parameter KernelWidth is missing"),
     "bottom": ({"u": unit("Neuron", "z", {"Type": "ReLU"})}, r"u \(Neuron\): bottom 'z' must be an input"),
     "param": ({"u": unit("Neuron", "x")}, r"u \(Neuron\): parameter Type is missing; add it \(InvalidParamSyntax\)"),
     "enum": ({"u": unit("Neuron", "x", {"Type": "Wave"})}, r"Type is 'Wave'; choose one: ReLU"),
-    "type": ({"u": unit("Telepathy", "x")}, r"u \(Telepathy\): this type of unit is not supported"),
+    "type": ({"u": unit("Telepathy", "x")}, r"u \(Telepathy\): .*not a type of native layer"),
     "published": ({"u": unit("Resize", "x")}, r"the names of its parameters in a netplist are not published"),
     "steps": ({"u": unit("Pool", "x", {"Type": "Max", "KernelWidth": 2, "KernelHeight": 2, "Step": [1, 2]})},
-              r"Step \[1, 2\] has unequal values"),
-    "float": ({"u": unit("GOC", "x", {"ScaleScalar": 0.5})}, r"ScaleScalar is 0.5; it must be an integer"),
+              r"Step \(1, 2\) has unequal values"),
+    "float": ({"u": unit("GOC", "x", {"ScaleScalar": 0.5})}, r"ScaleScalar is 0.5; it must be the bit pattern"),
     "depth": ({"u": unit("Pool", "x", {"Type": "Max", "KernelWidth": 2, "KernelHeight": 2, "KernelDepth": 2})},
               r"C08"),
 }  # fmt: skip

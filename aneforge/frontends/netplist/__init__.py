@@ -14,7 +14,6 @@ from xml.parsers.expat import ExpatError
 
 from aneforge.frontends import LoadError
 from aneforge.frontends.netplist.network import Network
-from aneforge.frontends.netplist.units import RULES, UNREAD
 from aneforge.graph.graph import Graph
 from aneforge.targets import store
 
@@ -51,7 +50,7 @@ def _procedure(file: Path, document: Mapping[str, Any], procedure: Any) -> Graph
         raise LoadError(
             f"{file.name}: the procedure names {', '.join(map(str, names))}; it must name one network of the file"
         )
-    network = Network(file, document[next(iter(names))], RULES, UNREAD)
+    network = Network(file, document[next(iter(names))])
     for port in inputs:
         network.port(port)
     for name in network.units:

@@ -2,77 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aneforge.authoring import build_layer
 from aneforge.cache import depends_on
 from aneforge.errors import AneforgeError
 from aneforge.frontends import LoadError
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
+from aneforge.native import LayerType, layer_type
 
-__all__ = ["Network", "Rule", "Unit", "extent"]
+__all__ = ["Network"]
 
 _TYPES = {"Float16": np.float16, "UInt16": np.uint16}
 _MOST = 1 << 31
 
-Rule = Callable[["Network", "Unit"], Tensor]
+
+def _values(known: LayerType, params: Any) -> dict[str, Any]:
+    """Params as numbers: a file has bit patterns of fp16 where the layer takes one."""
+    if not isinstance(params, dict):
+        raise LoadError("Params must be a dictionary")
+    halves = [key for key in params if key in known.params and known.params[key].kind == "half"]
+    return {**params, **{key: _half(key, params[key]) for key in halves}}
 
 
-class Unit:
-    """One unit: its name, type and parameters. Reading a missing parameter is an error."""
-
-    def __init__(self, name: str, record: Mapping[str, Any]) -> None:
-        self.name, self.record = name, record
-        self.kind = str(record.get("Type", ""))
-        params = record.get("Params", {})
-        if not isinstance(params, dict):
-            raise LoadError("Params must be a dictionary")
-        self.params: Mapping[str, Any] = params
-
-    def has(self, key: str) -> bool:
-        return key in self.params
-
-    def param(self, key: str, default: Any = None) -> Any:
-        if key in self.params:
-            return self.params[key]
-        if default is None:
-            raise LoadError(f"parameter {key} is missing; add it (InvalidParamSyntax)")
-        return default
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self.param(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not -_MOST < value < _MOST:
-            raise LoadError(f"{key} is {value!r}; it must be an integer")
-        return value
-
-    def number(self, key: str, default: float | None = None) -> float:
-        """A parameter that is an fp16 bit pattern."""
-        if key not in self.params and default is not None:
-            return default
-        bits = self.integer(key)
-        if not 0 <= bits <= 0xFFFF:
-            raise LoadError(f"{key} is {bits}; it must be the bit pattern of an fp16 number, 0 to 65535")
-        return float(np.array(bits, np.uint16).view(np.float16))
-
-    def choice(self, key: str, values: Mapping[str, Any]) -> Any:
-        value = self.param(key)
-        if value not in values:
-            raise LoadError(f"{key} is {value!r}; choose one: {', '.join(values)}")
-        return values[value]
+def _half(key: str, bits: Any) -> float:
+    if not isinstance(bits, int) or isinstance(bits, bool) or not 0 <= bits <= 0xFFFF:
+        raise LoadError(f"{key} is {bits!r}; it must be the bit pattern of an fp16 number, 0 to 65535")
+    return float(np.array(bits, np.uint16).view(np.float16))
 
 
 class Network:
-    """Tensors are [N, C, H, W]. ``rules`` turn each unit into a tensor; ``unread`` gives the reason where there is no
-    rule."""
+    """Tensors are [N, C, H, W]."""
 
-    def __init__(
-        self, file: Path, record: Mapping[str, Any], rules: Mapping[str, Rule], unread: Mapping[str, str]
-    ) -> None:
-        self.file, self.record, self.rules, self.unread = file, record, rules, unread
+    def __init__(self, file: Path, record: Mapping[str, Any]) -> None:
+        self.file, self.record = file, record
         self.units = [str(name) for name in record.get("Units", [])]
         self.values: dict[str, Tensor] = {}
 
@@ -84,7 +52,7 @@ class Network:
         if record.get("InputType", "Float16") != "Float16":
             raise LoadError(f"{where}: type {record['InputType']!r} is not supported; use Float16")
         keys = ("BatchSize", "InputChannels", "InputDepth", "InputHeight", "InputWidth")
-        n, c, d, h, w = (extent(record.get(key, 1), f"{where}: {key}") for key in keys)
+        n, c, d, h, w = (_extent(record.get(key, 1), f"{where}: {key}") for key in keys)
         if d != 1:
             raise LoadError(f"{where}: a depth of {d} is not supported; the depth must be 1")
         self.values[name] = af.input((n, c, h, w), name=name)
@@ -101,7 +69,7 @@ class Network:
         if not isinstance(record, dict):
             raise LoadError(f"constant {name!r} is not described; add its dictionary to the network")
         keys = ("BatchSize", "Channels", "Depth", "Height", "Width")
-        n, c, d, h, w = (extent(record.get(f"Constant{key}", 1), f"constant {name!r}: {key}") for key in keys)
+        n, c, d, h, w = (_extent(record.get(f"Constant{key}", 1), f"constant {name!r}: {key}") for key in keys)
         kind = record.get("ConstantType", "Float16")
         if kind not in _TYPES or d != 1:
             raise LoadError(
@@ -140,21 +108,19 @@ class Network:
         if not isinstance(record, dict):
             raise LoadError(f"{where}: the unit is listed but not described; add its dictionary to the network")
         try:
-            unit = Unit(name, record)
-            where = f"{where} ({unit.kind})"
-            if unit.kind not in self.rules:
-                raise LoadError(self.unread.get(unit.kind, "this type of unit is not supported"))
-            tensor = self.rules[unit.kind](self, unit)
+            tag = str(record.get("Type", ""))
+            where = f"{where} ({tag})"
+            known = layer_type(tag)
+            params = _values(known, record.get("Params", {}))
+            place = params.get("KernelIndex", 0), params.get("KernelOffset", 0)
+            tensor = build_layer(tag, self.bottoms(record), params, record, lambda shape: self.numbers(*place, shape))
         except (AneforgeError, ValueError, TypeError, KeyError, IndexError) as error:
             raise LoadError(f"{where}: {str(error).splitlines()[0]}") from None
         self.values[name] = tensor.named(name)
 
-    def bottoms(self, unit: Unit, *counts: int) -> list[Tensor]:
-        bottom = unit.record.get("Bottom", [])
-        names = bottom if isinstance(bottom, list) else [bottom]
-        if counts and len(names) not in counts:
-            raise LoadError(f"the unit has {len(names)} bottoms; expected {' or '.join(map(str, counts))}")
-        return [self.operand(name) for name in names]
+    def bottoms(self, record: Mapping[str, Any]) -> list[Tensor]:
+        bottom = record.get("Bottom", [])
+        return [self.operand(name) for name in (bottom if isinstance(bottom, list) else [bottom])]
 
     def output(self, record: Mapping[str, Any]) -> Tensor:
         name = str(record.get("OutputName", record.get("Name", "")))
@@ -171,7 +137,7 @@ class Network:
         return tensor if tensor.name == name else tensor.named(name)
 
 
-def extent(value: Any, what: str) -> int:
+def _extent(value: Any, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < _MOST:
         raise LoadError(f"{what} is {value!r}; it must be an integer of 1 or more")
     return value
