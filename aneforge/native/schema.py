@@ -163,7 +163,7 @@ def _fields(record: Mapping[str, Any]) -> list[str]:
 
 def _param(record: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Param:
     published = record["type"]
-    kind = {"int32": "int", "fp16 bits": "half"}.get(published, published.partition(" ")[0])
+    kind: str = {"int32": "int", "fp16 bits": "half"}.get(published) or published.partition(" ")[0]
     values = tuple(record.get("values", ()))
     fields = tuple(_param(others.get(key, {"key": key, **_UNLISTED.get(key, {})}), others) for key in _fields(record))
     return Param(record["key"], kind, record.get("required", False), record.get("default"), values, fields)
