@@ -42,6 +42,9 @@ TOPICS = (
 )
 SECOND = "second"
 SECOND_TOPICS = ("lifecycle",)
+PROGRAM = "hwx"
+"""The folder about compiled programs: containers, task headers and registers."""
+GENERATIONS = ("h11", "h13", "h14", "h15", "h16", "h17", "h18")
 
 
 class EvidenceTable:
@@ -168,6 +171,37 @@ def parse_conflicts(text: str) -> dict[str, Any]:
     return {"meta": {"title": "Where sources disagree, and who wins"}, "conflicts": records}
 
 
+def pack_registers(folder: Path) -> dict[str, Any]:
+    """The register maps of all generations in one file. A bit-field is [name, lowest bit, width, meaning]."""
+    maps = {generation: read_json(folder / f"registers_{generation}.json") for generation in GENERATIONS}
+    packed = {
+        generation: {**facts, "blocks": list(map(_pack_block, facts["blocks"]))} for generation, facts in maps.items()
+    }
+    registers = {
+        f"{generation} {block['name']}": [_pack_register(register) for register in block["registers"]]
+        for generation, facts in maps.items()
+        for block in facts["blocks"]
+    }
+    meta = {"title": "Registers of the task descriptors, by generation and block"}
+    return {"meta": meta, "generations": packed, "registers": registers}
+
+
+def _pack_block(block: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key != "registers"}
+
+
+def _pack_register(register: dict[str, Any]) -> dict[str, Any]:
+    fields = [[field["name"], field["lsb"], field["width"], field.get("meaning", "")] for field in register["fields"]]
+    return {**{key: value for key, value in register.items() if key != "addr"}, "fields": fields}
+
+
+def pack_programs(folder: Path) -> dict[str, Any]:
+    """What is known of containers, of the headers of tasks, and of the numbers in both."""
+    meta = {"title": "Compiled programs: the container, the headers of tasks, the codes"}
+    parts = {name: read_json(folder / f"{name}.json") for name in ("container", "td_header", "enums")}
+    return {"meta": meta, "container": parts["container"], "headers": parts["td_header"], "codes": parts["enums"]}
+
+
 def dump(document: dict[str, Any]) -> str:
     """JSON with one record a line: compact to load, readable as a diff."""
     lines = []
@@ -197,6 +231,8 @@ def import_folder(folder: Path) -> list[str]:
     for topic in (*TOPICS, *SECOND_TOPICS):
         write(topic, pack_topic(read_topic(folder, topic)))
     write("hal_values", pack_hal_values(read_json(folder / "hal_values.json")))
+    write("registers", pack_registers(folder / PROGRAM))
+    write("programs", pack_programs(folder / PROGRAM))
     write("conflicts", parse_conflicts(read_conflicts(folder)))
     write("sources", {"meta": {"title": "What each source key stands for"}, "sources": read_sources(folder)})
     return written

@@ -1,0 +1,8 @@
+"""Compiled programs in the engine's own container: read, written, taken apart and run."""
+
+from __future__ import annotations
+
+from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.container import Container, read_container
+
+__all__ = ["Container", "ContainerError", "read_container"]
