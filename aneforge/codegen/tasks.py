@@ -160,6 +160,8 @@ def _packed(text: Bytes, generation: str, first: int, words: int, count: int) ->
     assert known is not None
     tasks: list[Task] = []
     place = first
+    if not any(text.words(place, 4, "the frame in front of the first task")):
+        place += 16  # published programs begin with four words of zeros
     for _ in range(count):
         size = known[1].read(text.u32(place, "a task"))
         tasks.append(_task(text, generation, place, size))
