@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from aneforge.codegen.bounds import ContainerError
 
-__all__ = ["Command", "decode", "encode", "is_indexed"]
+__all__ = ["Command", "decode", "encode", "grouped", "is_indexed"]
 
 
 def is_indexed(generation: str) -> bool:
@@ -95,3 +95,41 @@ def _command_word(command: Command, indexed: bool) -> int:
         return 1 << 31 | command.mask << 15 | index
     bar = 0 if command.bar is None else 1 << 29 | command.bar << 23
     return bar | count << 15 | index | command.extra
+
+
+_WINDOW = 16  # words behind the first that a scattered command can reach
+_MOST = 64  # values of a run
+
+
+def grouped(writes: Sequence[tuple[int, int]]) -> list[Command]:
+    """Writes of one block, in the order of their addresses, as the commands with the fewest words.
+
+    Where a run and a scattered command need the same number, published programs have the run if it is two words or
+    more, and the scattered command otherwise.
+    """
+    addresses = [address for address, _ in writes]
+    count = len(writes)
+    cost = [0] * (count + 1)
+    ends = [(0, False)] * count
+    for start in reversed(range(count)):
+        run = start + 1
+        while run < count and addresses[run] == addresses[run - 1] + 4 and run - start < _MOST:
+            run += 1
+        reach = start + 1
+        while reach < count and addresses[reach] <= addresses[start] + 4 * _WINDOW:
+            reach += 1
+        dense, scattered = 1 + run - start + cost[run], 1 + reach - start + cost[reach]
+        is_run = dense < scattered or (dense == scattered and (run - start > 1 or reach == start + 1))
+        cost[start], ends[start] = (dense, (run, True)) if is_run else (scattered, (reach, False))
+    commands, place = [], 0
+    while place < count:
+        end, is_run = ends[place]
+        values = [value for _, value in writes[place:end]]
+        mask = (
+            None
+            if is_run
+            else sum(1 << (address - addresses[place]) // 4 - 1 for address in addresses[place + 1 : end])
+        )
+        commands.append(Command(addresses[place], values, mask))
+        place = end
+    return commands
