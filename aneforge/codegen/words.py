@@ -169,6 +169,8 @@ class _Words:
         self.values: dict[int, int] = {}
         self.relocated: list[tuple[int, list[int], int]] = []
         """(address, values, base-address register), in the order of the stream."""
+        self.alone: dict[str, Command] = {}
+        """By block: a command of its own behind the others."""
 
     def put(self, meaning: str, value: int) -> None:
         """A field or a word by its meaning."""
@@ -207,6 +209,8 @@ class _Words:
             addresses = [register.address for register in self.map.blocks[name].registers]
             writes = [(place, self.values[place]) for place in addresses if place is not None and place in self.values]
             yield from grouped(writes)
+            if name in self.alone:
+                yield self.alone[name]
 
     def _dense(self) -> Iterator[Command]:
         """Every block in full; a task without weights leaves the words of their streams out."""
@@ -389,7 +393,9 @@ def _planar(words: _Words, plan: TaskPlan) -> None:
         words.put("mac.kernel", 0x80)
         words.put("mac.config", 0x00100000)
     if words.generation == "h14":
-        words.put_register("TileDMADst", "Spare0", 0xDEAD)
+        spare = words.map.register("TileDMADst", "Spare0").address
+        assert spare is not None
+        words.alone["TileDMADst"] = Command(spare, [0xDEAD])
 
 
 def _mac(words: _Words, plan: TaskPlan) -> None:
