@@ -238,9 +238,9 @@ def _holds_constants(section: Section) -> bool:
 def read_container(source: str | Path | Source) -> Container:
     """The container of a file or of bytes."""
     if isinstance(source, (str, Path)):
-        from aneforge.budgets import bytes_of
+        from aneforge.budgets import regular_file
 
-        source = bytes_of(Path(source))
+        source = regular_file(source, Path(source).name).read_bytes()
     data = Bytes(source)
     if len(data) < 32:
         raise data.error(0, f"a container has a header of 32 bytes; the file has {len(data)}")

@@ -96,10 +96,13 @@ class Task:
                     named[f"{register.block}.{register.name}.{field.name}"] = field.read(value)
         return named
 
-    def value(self, block: str, name: str) -> int | None:
-        """The word that the task writes into a register; None where it writes none."""
-        address = register_map(self.generation).register(block, name).address
-        return next((value for place, value in reversed(self.writes) if place == address), None)
+    @cached_property
+    def _by_address(self) -> dict[int, int]:
+        return dict(self.writes)
+
+    def word(self, address: int | None) -> int | None:
+        """The word that the task writes at an address; None where it writes none."""
+        return None if address is None else self._by_address.get(address)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -1,128 +1,21 @@
 """The words of a task from its plan, with the registers of a generation.
 
-Values are put by meaning; :data:`NAMES` says which register and field have that meaning, and a generation takes the
-first that its own map has. What a generation has no register for is not written. Words that published programs show
-and nobody explains are :data:`SAMPLED`.
+Values are put by meaning (:mod:`aneforge.codegen.meanings`). Words that published programs show and nobody explains
+are :data:`SAMPLED`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from math import ceil, log2
 
+from aneforge.codegen.meanings import resolved
 from aneforge.codegen.plan import Buffer, TaskPlan
-from aneforge.codegen.registers import Field, Register, register_map
+from aneforge.codegen.registers import register_map
 from aneforge.codegen.stream import Command, encode, grouped, is_indexed
 from aneforge.codegen.tasks import Task, header_values
 
-__all__ = ["NAMES", "SAMPLED", "task_of"]
-
-NAMES: dict[str, tuple[str, ...]] = {
-    "in.width": ("Common.InDim.Win", "Common.InWidth.Win"),
-    "in.height": ("Common.InDim.Hin", "Common.InHeight.Hin"),
-    "in.depth": ("Common.InDepth.Din",),
-    "in.channels": ("Common.Cin.Cin", "Common.InChannels.Cin"),
-    "out.width": ("Common.OutDim.Wout", "Common.OutWidth.Wout"),
-    "out.height": ("Common.OutDim.Hout", "Common.OutHeight.Hout"),
-    "out.depth": ("Common.OutDepth.Dout",),
-    "out.channels": ("Common.Cout.Cout", "Common.OutChannels.Cout"),
-    "format.in": ("Common.ChCfg.InFmt", "Common.ChannelCfg.InFmt"),
-    "format.second": ("Common.ChCfg.Src2InFmt", "Common.ChannelCfg.Src2InFmt"),
-    "format.out": ("Common.ChCfg.OutFmt", "Common.ChannelCfg.OutFmt"),
-    "kernel.width": ("Common.ConvCfg.Kw", "Common.ConvCfg.KW"),
-    "kernel.height": ("Common.ConvCfg.Kh", "Common.ConvCfg.KH"),
-    "kernel.stride_x": ("Common.ConvCfg.Sx", "Common.ConvCfg.SX"),
-    "kernel.stride_y": ("Common.ConvCfg.Sy", "Common.ConvCfg.SY"),
-    "kernel.left": ("Common.ConvCfg.Px", "Common.ConvCfg.PX", "Common.ConvCfg.PadLeft"),
-    "kernel.top": ("Common.ConvCfg.Py", "Common.ConvCfg.PY", "Common.ConvCfg.PadTop"),
-    "kernel.step_x": ("Common.ConvCfg.Ox", "Common.ConvCfg.OX"),
-    "kernel.step_y": ("Common.ConvCfg.Oy", "Common.ConvCfg.OY"),
-    "kernel.depth": ("Common.ConvCfg3d.Kd",),
-    "kernel.stride_z": ("Common.ConvCfg3d.Sz",),
-    "kernel.step_z": ("Common.ConvCfg3d.Oz",),
-    "outputs_per_core": ("Common.ConvCfg.OCGSize", "Common.OCGSize.OCGSize", "Common.NECfg.OCGSize"),
-    "groups": ("Common.GroupConvCfg.NumGroups", "Common.NumGroups.NumGroups"),
-    "unicast": ("Common.GroupConvCfg.UnicastEn", "Common.UnicastCfg.UnicastEn"),
-    "unicast.channels": ("Common.GroupConvCfg.UnicastCin", "Common.UnicastCfg.UnicastCin"),
-    "tile.height": ("Common.TileCfg.TileHeight", "Common.TileHeight.TileHeight"),
-    "patch.width": ("Common.PatchCfg.PatchWidth",),
-    "patch.height": ("Common.PatchCfg.PatchHeight",),
-    "task.bit0": ("Common.Cfg.Bit0",),
-    "task.dual_source": ("Common.Cfg.DualSource",),
-    "task.small_source": ("Common.Cfg.SmallSourceMode", "Common.MacCfg.SmallSourceMode"),
-    "task.type": ("Common.Cfg.TaskType", "Common.MacCfg.TaskType"),
-    "task.share_preferred": ("Common.Cfg.ShPref", "Common.MacCfg.ShPref"),
-    "task.share_least": ("Common.Cfg.ShMin", "Common.MacCfg.ShMin"),
-    "task.share_most": ("Common.Cfg.ShMax", "Common.MacCfg.ShMax"),
-    "task.cores": ("Common.Cfg.ActiveNE", "Common.MacCfg.ActiveNE"),
-    "task.transposes": ("Common.Cfg.OutTrans", "Common.MacCfg.OutTrans"),
-    "task.network": ("Common.TaskInfo.NID", "Common.NID.NID"),
-    # Memory on the way in and out.
-    **{
-        f"{side}.{part}": (f"TileDMASrc.{old}{name}", f"TileDMASrc.{new}{name}", f"TileDMASrc.{new}{other}")
-        for side, old, new in (("source", "", "Src1"), ("second", "Src2", "Src2"))
-        for part, name, other in (
-            ("config", "DMAConfig", ""),
-            ("hints", "DMAConfigExt", "WrapCfg"),
-            ("row", "RowStride", ""),
-            ("plane", "PlaneStride", "ChannelStride"),
-            ("depth", "DepthStride", ""),
-            ("group", "GroupStride", ""),
-            ("format", "Fmt", ""),
-            ("base", "BaseAddrLo", ""),
-            ("set", "DataSet", ""),
-        )
-    },
-    **{
-        f"result.{part}": (f"TileDMADst.{name}", f"TileDMADst.Dst{name}")
-        for part, name in (
-            ("config", "DMAConfig"),
-            ("row", "RowStride"),
-            ("plane", "PlaneStride"),
-            ("depth", "DepthStride"),
-            ("group", "GroupStride"),
-            ("format", "Fmt"),
-            ("base", "BaseAddrLo"),
-            ("set", "DataSet"),
-        )
-    },
-    # Scratch.
-    "scratch.source.config": ("L2.SourceCfg", "L2.Src1Cfg"),
-    "scratch.second.config": ("L2.Src2Cfg",),
-    "scratch.result.config": ("L2.ResultCfg",),
-    **{
-        f"scratch.{side}.{part}": (f"L2.{old}{name}", f"L2.{new}{name}")
-        for side, old, new in (
-            ("source", "Source", "Src1"),
-            ("second", "Source2", "Src2"),
-            ("result", "ConvResult", "Result"),
-        )
-        for part, name in (
-            ("base", "Base"),
-            ("channel", "ChannelStride"),
-            ("row", "RowStride"),
-            ("depth", "DepthStride"),
-            ("group", "GroupStride"),
-        )
-    },
-    # The two engines.
-    "planar.config": ("PE.Cfg", "PE.PEConfig", "PE.Config"),
-    "mac.kernel": ("NE.KernelCfg",),
-    "mac.config": ("NE.MACCfg", "NE.MacCfg"),
-    "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
-    # Constants.
-    "constants.config": ("KernelDMASrc.MasterConfig",),
-    "constants.base": ("KernelDMASrc.KernelBaseAddrLo",),
-    "table.config": ("KernelDMASrc.NonLinearLutDMAConfig",),
-    "table.size": ("KernelDMASrc.NonLinearLutBfrSize",),
-    "table.base": (
-        "KernelDMASrc.NonLinearLutBase64Lo",
-        "KernelDMASrc.NonLinearLutBaseAddrLo",
-        "KernelDMASrc.NonLinearLutBaseAddr",
-    ),
-}
-"""What a field or a whole word means, and its name in the maps."""
+__all__ = ["SAMPLED", "task_of"]
 
 SAMPLED: dict[str, str] = {
     "task.share_preferred": "row sharing: two settings are published, one for windows and one for transposes",
@@ -143,23 +36,6 @@ _MEMORY_BAR = 4  # the register that configuration words of h15 to h17 are reloc
 _LATE = ("h16", "h17", "h18")
 
 
-@cache
-def _resolved(generation: str, meaning: str) -> tuple[Register, Field | None] | None:
-    """The register that has a meaning in a generation, and the field of it; None where it has none."""
-    known = register_map(generation)
-    for name in NAMES[meaning]:
-        block, register, *field = name.split(".")
-        found = known.blocks[block].by_name.get(register)
-        if found is None:
-            continue
-        if not field:
-            return found, None
-        named = next((part for part in found.fields if part.name == field[0]), None)
-        if named is not None:
-            return found, named
-    return None
-
-
 class _Words:
     """Words of one task by address, as they are put."""
 
@@ -174,7 +50,7 @@ class _Words:
 
     def put(self, meaning: str, value: int) -> None:
         """A field or a word by its meaning."""
-        found = _resolved(self.generation, meaning)
+        found = resolved(self.generation, meaning)
         if found is None:
             return
         register, field = found
@@ -189,13 +65,13 @@ class _Words:
 
     def relocate(self, meaning: str, bar: int, *values: int) -> None:
         """Words that the loader adds a base address to."""
-        found = _resolved(self.generation, meaning)
+        found = resolved(self.generation, meaning)
         if found is not None and found[0].address is not None:
             self.relocated.append((found[0].address, list(values), bar))
 
     def drop(self, *meanings: str) -> None:
         for meaning in meanings:
-            found = _resolved(self.generation, meaning)
+            found = resolved(self.generation, meaning)
             if found is not None and found[0].address is not None:
                 self.values.pop(found[0].address, None)
 
@@ -462,7 +338,7 @@ def _relocations(words: _Words, plan: TaskPlan) -> None:
             words.relocate(f"{side}.base", tensor.bar, tensor.offset, 0)  # as published programs have it, twice
     if generation in ("h15", "h16", "h17"):
         for side, _ in moved:
-            found = _resolved(generation, f"{side}.config")
+            found = resolved(generation, f"{side}.config")
             assert found is not None
             assert found[0].address is not None
             words.relocate(f"{side}.config", _MEMORY_BAR, words.values.pop(found[0].address))

@@ -1,0 +1,147 @@
+"""What registers mean, whatever a generation calls them: one table that writes tasks and reads them.
+
+A generation takes the first name of a meaning that its own map has. A meaning without a register there is not written
+and not read.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from aneforge.codegen.registers import Field, Register, register_map
+from aneforge.codegen.tasks import Task
+
+__all__ = ["NAMES", "meaning_of", "resolved"]
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "in.width": ("Common.InDim.Win", "Common.InWidth.Win"),
+    "in.height": ("Common.InDim.Hin", "Common.InHeight.Hin"),
+    "in.depth": ("Common.InDepth.Din",),
+    "in.channels": ("Common.Cin.Cin", "Common.InChannels.Cin"),
+    "out.width": ("Common.OutDim.Wout", "Common.OutWidth.Wout"),
+    "out.height": ("Common.OutDim.Hout", "Common.OutHeight.Hout"),
+    "out.depth": ("Common.OutDepth.Dout",),
+    "out.channels": ("Common.Cout.Cout", "Common.OutChannels.Cout"),
+    "format.in": ("Common.ChCfg.InFmt", "Common.ChannelCfg.InFmt"),
+    "format.second": ("Common.ChCfg.Src2InFmt", "Common.ChannelCfg.Src2InFmt"),
+    "format.out": ("Common.ChCfg.OutFmt", "Common.ChannelCfg.OutFmt"),
+    "kernel.width": ("Common.ConvCfg.Kw", "Common.ConvCfg.KW"),
+    "kernel.height": ("Common.ConvCfg.Kh", "Common.ConvCfg.KH"),
+    "kernel.stride_x": ("Common.ConvCfg.Sx", "Common.ConvCfg.SX"),
+    "kernel.stride_y": ("Common.ConvCfg.Sy", "Common.ConvCfg.SY"),
+    "kernel.left": ("Common.ConvCfg.Px", "Common.ConvCfg.PX", "Common.ConvCfg.PadLeft"),
+    "kernel.top": ("Common.ConvCfg.Py", "Common.ConvCfg.PY", "Common.ConvCfg.PadTop"),
+    "kernel.step_x": ("Common.ConvCfg.Ox", "Common.ConvCfg.OX"),
+    "kernel.step_y": ("Common.ConvCfg.Oy", "Common.ConvCfg.OY"),
+    "kernel.depth": ("Common.ConvCfg3d.Kd",),
+    "kernel.stride_z": ("Common.ConvCfg3d.Sz",),
+    "kernel.step_z": ("Common.ConvCfg3d.Oz",),
+    "outputs_per_core": ("Common.ConvCfg.OCGSize", "Common.OCGSize.OCGSize", "Common.NECfg.OCGSize"),
+    "groups": ("Common.GroupConvCfg.NumGroups", "Common.NumGroups.NumGroups"),
+    "unicast": ("Common.GroupConvCfg.UnicastEn", "Common.UnicastCfg.UnicastEn"),
+    "unicast.channels": ("Common.GroupConvCfg.UnicastCin", "Common.UnicastCfg.UnicastCin"),
+    "tile.height": ("Common.TileCfg.TileHeight", "Common.TileHeight.TileHeight"),
+    "patch.width": ("Common.PatchCfg.PatchWidth",),
+    "patch.height": ("Common.PatchCfg.PatchHeight",),
+    "task.bit0": ("Common.Cfg.Bit0",),
+    "task.dual_source": ("Common.Cfg.DualSource",),
+    "task.small_source": ("Common.Cfg.SmallSourceMode", "Common.MacCfg.SmallSourceMode"),
+    "task.type": ("Common.Cfg.TaskType", "Common.MacCfg.TaskType"),
+    "task.share_preferred": ("Common.Cfg.ShPref", "Common.MacCfg.ShPref"),
+    "task.share_least": ("Common.Cfg.ShMin", "Common.MacCfg.ShMin"),
+    "task.share_most": ("Common.Cfg.ShMax", "Common.MacCfg.ShMax"),
+    "task.cores": ("Common.Cfg.ActiveNE", "Common.MacCfg.ActiveNE"),
+    "task.transposes": ("Common.Cfg.OutTrans", "Common.MacCfg.OutTrans"),
+    "task.network": ("Common.TaskInfo.NID", "Common.NID.NID"),
+    # Memory on the way in and out.
+    **{
+        f"{side}.{part}": (f"TileDMASrc.{old}{name}", f"TileDMASrc.{new}{name}", f"TileDMASrc.{new}{other}")
+        for side, old, new in (("source", "", "Src1"), ("second", "Src2", "Src2"))
+        for part, name, other in (
+            ("config", "DMAConfig", ""),
+            ("hints", "DMAConfigExt", "WrapCfg"),
+            ("row", "RowStride", ""),
+            ("plane", "PlaneStride", "ChannelStride"),
+            ("depth", "DepthStride", ""),
+            ("group", "GroupStride", ""),
+            ("format", "Fmt", ""),
+            ("base", "BaseAddrLo", ""),
+            ("set", "DataSet", ""),
+        )
+    },
+    **{
+        f"result.{part}": (f"TileDMADst.{name}", f"TileDMADst.Dst{name}")
+        for part, name in (
+            ("config", "DMAConfig"),
+            ("row", "RowStride"),
+            ("plane", "PlaneStride"),
+            ("depth", "DepthStride"),
+            ("group", "GroupStride"),
+            ("format", "Fmt"),
+            ("base", "BaseAddrLo"),
+            ("set", "DataSet"),
+        )
+    },
+    # Scratch.
+    "scratch.source.config": ("L2.SourceCfg", "L2.Src1Cfg"),
+    "scratch.second.config": ("L2.Src2Cfg",),
+    "scratch.result.config": ("L2.ResultCfg",),
+    **{
+        f"scratch.{side}.{part}": (f"L2.{old}{name}", f"L2.{new}{name}")
+        for side, old, new in (
+            ("source", "Source", "Src1"),
+            ("second", "Source2", "Src2"),
+            ("result", "ConvResult", "Result"),
+        )
+        for part, name in (
+            ("base", "Base"),
+            ("channel", "ChannelStride"),
+            ("row", "RowStride"),
+            ("depth", "DepthStride"),
+            ("group", "GroupStride"),
+        )
+    },
+    # The two engines.
+    "planar.config": ("PE.Cfg", "PE.PEConfig", "PE.Config"),
+    "mac.kernel": ("NE.KernelCfg",),
+    "mac.config": ("NE.MACCfg", "NE.MacCfg"),
+    "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
+    # Constants.
+    "constants.config": ("KernelDMASrc.MasterConfig",),
+    "constants.base": ("KernelDMASrc.KernelBaseAddrLo",),
+    "table.config": ("KernelDMASrc.NonLinearLutDMAConfig",),
+    "table.size": ("KernelDMASrc.NonLinearLutBfrSize",),
+    "table.base": (
+        "KernelDMASrc.NonLinearLutBase64Lo",
+        "KernelDMASrc.NonLinearLutBaseAddrLo",
+        "KernelDMASrc.NonLinearLutBaseAddr",
+    ),
+}
+"""What a field or a whole word means, and its name in the maps."""
+
+
+@cache
+def resolved(generation: str, meaning: str) -> tuple[Register, Field | None] | None:
+    """The register that has a meaning in a generation, and the field of it; None where it has none."""
+    known = register_map(generation)
+    for name in NAMES[meaning]:
+        block, register, *field = name.split(".")
+        found = known.blocks[block].by_name.get(register)
+        if found is None:
+            continue
+        if not field:
+            return found, None
+        named = next((part for part in found.fields if part.name == field[0]), None)
+        if named is not None:
+            return found, named
+    return None
+
+
+def meaning_of(task: Task, meaning: str) -> int | None:
+    """What a task writes for a meaning; None where it writes nothing or the generation has no such register."""
+    found = resolved(task.generation, meaning)
+    if found is None:
+        return None
+    register, field = found
+    value = task.word(register.address)
+    return value if value is None or field is None else field.read(value)
