@@ -6,47 +6,14 @@ import plistlib
 
 import numpy as np
 import pytest
+from netplist_kit import RNG, bits, half, unit, written
 
 import aneforge as af
 from aneforge.authoring.rules import RULES, UNREAD
 from aneforge.frontends import LoadError
 from aneforge.targets import store
 
-RNG = np.random.default_rng(2)
-
-
-def bits(value):
-    """A number as the schema wants it: the bit pattern of fp16."""
-    return int(np.array(value, np.float16).view(np.uint16))
-
-
-def half(*shape):
-    return (RNG.standard_normal(shape) * 0.5).astype(np.float16)
-
-
-def port(name, shape):
-    keys = ("BatchSize", "InputChannels", "InputHeight", "InputWidth")
-    return {"InputName": name, "InputType": "Float16", "InputDepth": 1, **dict(zip(keys, shape, strict=True))}
-
-
-def unit(kind, bottom, params=None, **keys):
-    return {"Type": kind, "Bottom": bottom, "Params": params or {}, "OutputType": "Float16", **keys}
-
-
-def written(tmp_path, units, inputs, outputs, weights=(), constants=None, binary=False, **extra):
-    network = {"Units": list(units), "Weights": list(weights), "Constants": list(constants or {}), **units}
-    network |= {name: {"Bottom": source} for name, source in outputs.items()} | (constants or {})
-    procedure = {
-        "Name": "main",
-        "InputList": [port(name, shape) for name, shape in inputs.items()],
-        "OperationList": [{"NetworkName": "net", "OperationName": "op"}],
-        "OutputList": [{"OutputName": name, "OutputType": "Float16"} for name in outputs],
-    }
-    document = {"Version": "1.0.10", "Networks": ["net"], "ProcedureList": [procedure], "net": network, **extra}
-    file = tmp_path / "net.plist"
-    kind = plistlib.FMT_BINARY if binary else plistlib.FMT_XML
-    file.write_bytes(plistlib.dumps(document, fmt=kind))
-    return file
+X = RNG.standard_normal((2, 4, 6, 8))
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -89,7 +56,6 @@ def test_fused_attention_is_the_native_layer(tmp_path):
         af.load(file)
 
 
-X = RNG.standard_normal((2, 4, 6, 8))
 WAYS = {
     "pool": (
         unit("Pool", "x", {"Type": "Avg", "KernelWidth": 2, "KernelHeight": 2, "Step": [2, 2, 1]}),

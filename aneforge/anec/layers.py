@@ -86,6 +86,11 @@ def _neuron(kind: str, **keys: str) -> Callable[[Op], Params]:
     return lambda op: {"Type": kind, **{key: op[name] for key, name in keys.items()}}
 
 
+def _shifted(kind: str) -> Callable[[Op], Params]:
+    """An activation of x + epsilon. The published layers have no key for one that is not zero."""
+    return lambda op: {"Type": kind, **({"Epsilon": op["epsilon"]} if op["epsilon"] else {})}
+
+
 def _typed(kind: str) -> Callable[[Op], Params]:
     return lambda op: {"Type": kind}
 
@@ -234,11 +239,11 @@ _NEURONS = {
     "gelu": _neuron("GELU"),
     "swish": lambda op: {"Type": "SwishHard" if op["hard"] else "Swish"},
     "sqrt": _neuron("Sqrt"),
-    "r_sqrt": _neuron("Rsqrt", Epsilon="epsilon"),
+    "r_sqrt": _shifted("Rsqrt"),
     "sqr": _neuron("Sqr"),
-    "invert": _neuron("Inv", Epsilon="epsilon"),
+    "invert": _shifted("Inv"),
     "exp2": lambda op: {"Type": "Exp" if op["base_e"] else "Exp2"},
-    "log2": lambda op: {"Type": "Log" if op["base_e"] else "Log2", "Epsilon": op["epsilon"]},
+    "log2": lambda op: _shifted("Log" if op["base_e"] else "Log2")(op),
     "sin": _neuron("Sin"),
     "cos": _neuron("Cos"),
     "erf": _neuron("Erf"),

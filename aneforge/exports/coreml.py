@@ -24,7 +24,7 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.legal.passes import as_graph_for, rewritten_for
 from aneforge.compiler.record import Record
-from aneforge.errors import AneforgeError
+from aneforge.exports.errors import ExportError
 from aneforge.exports.mil import Mil, quiet_mil
 from aneforge.exports.ops import REFUSED, RULES, codes
 from aneforge.gate.outcome import outcomes
@@ -36,11 +36,7 @@ from aneforge.output.files import written_folder
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
-__all__ = ["ExportError", "Exported", "export_coreml"]
-
-
-class ExportError(AneforgeError, ValueError):
-    """A graph that has no form in the other language: which node, and why."""
+__all__ = ["Exported", "export_coreml"]
 
 
 @dataclass(frozen=True)
