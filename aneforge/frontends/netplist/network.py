@@ -204,18 +204,15 @@ class Network:
                 _check_view(known, params, bottoms)
             return build_layer(tag, bottoms, params, keys.record, lambda shape: self._kernel(params, shape))
         except ParamError as error:
-            raise LoadError(f"{_under(keys.where, error)} {_renamed(tag, error, keys.record)}") from None
+            raise LoadError(f"{keys.where}: {_renamed(tag, error, keys.record)}") from None
         except (AneforgeError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-            raise LoadError(_under(keys.where, error) + f" {first_line(error)}") from None
+            message = first_line(error)
+            own = message.startswith(keys.where)  # a check of the unit's own keys says where already
+            raise LoadError(message if own else f"{keys.where}: {message}") from None
 
     def _kernel(self, params: Mapping[str, Any], shape: tuple[int, ...]) -> np.ndarray:
         index, offset = params.get("KernelIndex", 0), params.get("KernelOffset", 0)
         return self.weights.numbers("KernelOffset", index, offset, shape, np.float16)
-
-
-def _under(where: str, error: Exception) -> str:
-    """A unit's place, once: checks of its own keys have it in their message already."""
-    return "" if str(error).startswith(where) else f"{where}:"
 
 
 def _known_type(tag: str) -> LayerType:
@@ -236,6 +233,8 @@ def _params(known: LayerType, params: Any) -> dict[str, Any]:
         value = params.get(key)
         if isinstance(value, (list, dict)) and param.kind != "array":
             raise ParamError(key, f"{key} is {quoted(value)}; it must be one value")
+        if isinstance(value, str) and len(value) > 100:
+            raise ParamError(key, f"{key} is {quoted(value)}; no name of a value is as long")
         if param.kind == "half" and key in params:
             numbers[key] = _half(key, value)
     return numbers

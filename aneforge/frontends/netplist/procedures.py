@@ -88,8 +88,8 @@ def _document(file: Path) -> dict[str, Any]:
 
 
 def _networks(file: str, document: dict[str, Any]) -> list[str]:
-    listed = document["Networks"] if isinstance(document["Networks"], list) else []
-    keys = Keys(file, document, "top", {name for name in listed if isinstance(name, str)})
+    names = Keys(file, {"Networks": document["Networks"]}, "top").names("Networks")
+    keys = Keys(file, document, "top", frozenset(names))
     newest = store.load("layers")["netplist"]["version"]["v"]
     version = keys.text("Version")
     parts = version.split(".")
@@ -97,7 +97,6 @@ def _networks(file: str, document: dict[str, Any]) -> list[str]:
         raise keys.wrong("Version", f"numbers with points, such as {newest}")
     if [int(part) for part in parts] > [int(part) for part in newest.split(".")]:
         raise LoadError(f"{file}: netplist version {version} is not supported; the newest is {newest}")
-    names = keys.names("Networks")
     for name in names:
         if name in ("Version", "Networks", "ProcedureList"):
             raise collision(file, name, ["a network", "a key of the schema"])

@@ -82,8 +82,9 @@ class Keys:
         known = _section(section)
         for key in record:
             if key not in known and key not in others:
-                near = ", ".join(nearest(key[:_LONGEST], known)) or ", ".join(sorted(known))
-                raise syntax(f"{where}: key {quoted(key)} is unknown; nearest: {near}")
+                near = ", ".join(nearest(key[:_LONGEST], known))
+                choices = f"nearest: {near}" if near else f"the keys are: {', '.join(sorted(known))}"
+                raise syntax(f"{where}: key {quoted(key)} is unknown; {choices}")
 
     def __contains__(self, key: str) -> bool:
         return key in self.record
@@ -141,4 +142,6 @@ class Keys:
         value = self._value(key, _REQUIRED)
         if isinstance(value, str):
             return [self.text(key)]
+        if not isinstance(value, list):
+            raise self.wrong(key, "a name or a list of names")
         return self.names(key)
