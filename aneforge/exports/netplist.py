@@ -88,7 +88,7 @@ def save_netplist(
     """Write a model as a netplist (schema 1.0.10), ``x.plist``, with its kernels and constants in ``x.weights.bin``.
 
     ``target`` is the chip for which phases 0 and 1 rewrite the model, on the direct route; without one only what has
-    no backend op at all is rewritten. ``interleave`` packs the channels of ports, by name (1 for the others); the ports
+    no backend op at all is rewritten. ``interleave`` packs the channels of ports by name (1 for the others). The ports
     of a netplist that is given as a path keep theirs.
     """
     file = Path(path)
@@ -107,15 +107,15 @@ def save_netplist(
     written.write(file, weights, binary)
     has_weights = bool(written.blocks)
     counts = Counter(unit.tag for unit in written.units.units)
-    return SavedNetplist(
-        file, weights if has_weights else None, counts, changes, tuple(written.units.rounded)
-    )
+    return SavedNetplist(file, weights if has_weights else None, counts, changes, tuple(written.units.rounded))
 
 
 def _lowered(graph: Graph, chip: Target | None) -> tuple[Lowered, tuple[Record, ...]]:
     """The graph in the engine's language: as it stands, or after phases 0 and 1 for a chip."""
     if graph.states:
-        raise ExportError(f"{next(iter(graph.states))}: a state has no published form in a netplist. Make it an input.")
+        raise ExportError(
+            f"{next(iter(graph.states))}: a state has no published form in a netplist. Make it an input."
+        )
     if chip is None:
         has_form = frozenset(definitions()) - rewritten_ops()
         draft = rewritten_for(graph, resolve_target(Family.A16), has_form)
@@ -185,15 +185,21 @@ class _Document:
     def _check_ports(self) -> None:
         for port in (*self.lowered.inputs, *self.lowered.outputs):
             if port.initial is not None:
-                raise ExportError(f"{port.name}: a trainable parameter is not stored in a netplist. Make it a constant.")
+                raise ExportError(
+                    f"{port.name}: a trainable parameter is not stored in a netplist. Make it a constant."
+                )
             if port.dtype not in _TYPES or (port.dtype != "f16" and port in self.lowered.outputs):
-                raise ExportError(f"{port.name}: a port of {port.dtype} has no published form in a netplist. Use fp16.")
+                raise ExportError(
+                    f"{port.name}: a port of {port.dtype} has no published form in a netplist. Use fp16."
+                )
         ports = {port.name: port.ndchw_shape for port in (*self.lowered.inputs, *self.lowered.outputs)}
         for name, packed in self.interleave.items():
             if name not in ports:
                 raise ExportError(f"interleave: {name!r} is not a port; choose one: {', '.join(ports)}.")
             if packed not in interleaves():
-                raise ExportError(f"interleave: {name} has {packed}; choose one: {', '.join(map(str, interleaves()))}.")
+                raise ExportError(
+                    f"interleave: {name} has {packed}; choose one: {', '.join(map(str, interleaves()))}."
+                )
 
     # The property list.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def _inner_product(names: Names, op: Op, operand: Op) -> bool:
 
 
 def _add(names: Names, walk: Rewriter, op: Op) -> Op | None:
-    """A product and then a sum are one gain-offset layer, and so is a sum with one number for each channel. With stored
+    """A product and then a sum are one gain-offset layer, and so is a sum with one number for each channel. Of stored
     numbers only two scalars are: no key holds a stored vector."""
     x, offset = op.operands
     if _inner_product(names, op, x) and x.shape == op.shape:
@@ -219,7 +220,7 @@ def _gather(names: Names, walk: Rewriter, op: Op) -> Op | None:
     if not indices or len(axes) != 1 or axes[0] not in _AXES:
         return None
     step = indices[1] - indices[0] if len(indices) > 1 else 1
-    if step < 1 or any(late - early != step for early, late in zip(indices, indices[1:], strict=False)):
+    if step < 1 or any(late - early != step for early, late in pairwise(indices)):
         return None
     view = {"Dimension": _AXES[axes[0]], "Offset": indices[0], "Size": len(indices), "Step": step}
     return _unit(walk, op, "InputView", [op.operands[0]], **view)

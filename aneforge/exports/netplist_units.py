@@ -123,7 +123,7 @@ class Units:
             own = op.sources[0] if op.sources and op.sources[0] in self.constant_names else f"{reader}_constant"
             symbol = self.symbols[op] = distinct(own, self.taken)
             if weight.encoded is not None:
-                raise AneforgeError(f"a constant is stored as {weight.encoding}; a netplist holds fp16 only")
+                raise AneforgeError(f"a constant is stored as {weight.encoding}; constants in a netplist must be fp16")
             self.constants.append(Constant(symbol, op.shape, weight.array.reshape(op.shape)))
         return symbol
 
@@ -143,12 +143,14 @@ class Units:
     def _spelled(self, op: Op, node: str) -> tuple[LayerType, dict[str, Any], Mapping[str, Any]]:
         layer = layer_of(op)
         if any(operand.type is not None and operand.type.dtype == "i1" for operand in op.operands):
-            raise AneforgeError(f"{op.kind} reads truth values, which no unit does; cast them to fp16")
+            raise AneforgeError(f"{op.kind} reads truth values; a unit must read fp16")
         if layer is None:
-            raise AneforgeError(f"no unit is published for {op.kind}")
+            raise AneforgeError(f"{op.kind} is not supported; the published schema has no unit for it")
         known = layer_type(layer.type)
         if not known.is_published:
-            raise AneforgeError(f"{known.tag}: the names of its parameters in a netplist are not published")
+            raise AneforgeError(
+                f"{known.tag} is not supported; the published schema has no names for its parameters"
+            )
         params = checked_params(known, _stated(known.tag, layer.params))
         return known, {key: self._stored(known, key, value, node) for key, value in params.items()}, layer.fields
 
@@ -166,7 +168,7 @@ class Units:
             raise AneforgeError("the kernel is computed at run time; a unit's kernel is stored")
         weight = self.module.weights[op.attrs["weight"]]
         if weight.encoded is not None or op.type is None or op.type.dtype != "f16":
-            raise AneforgeError("the kernel is compressed; of kernels in a netplist only fp16 is published")
+            raise AneforgeError("the kernel is compressed; kernels in a netplist must be fp16")
         return weight.array
 
 
@@ -179,7 +181,7 @@ def _stated(tag: str, params: Mapping[str, Any]) -> dict[str, Any]:
             raise AneforgeError(f"the steps are {rows} and {columns}; the order of unequal steps is not published")
         stated["Step"] = (rows, rows, 1)
     if tag == "Conv" and set(stated.pop("Dilation")) != {1}:
-        raise AneforgeError("the kernel is dilated; no key of a netplist says so")
+        raise AneforgeError("the kernel is dilated; a netplist has no key for it, so the dilation must be 1")
     return stated
 
 

@@ -60,7 +60,9 @@ class _Count:
 # XML.
 
 _WHOLE = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
-_REAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?|[+-]?inf(?:inity)?|nan")
+_REAL = re.compile(
+    r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,4})?|[+-]?inf(?:inity)?|nan"
+)
 _SCALARS = ("string", "integer", "real", "date", "data", "key")
 _FLAGS = {"true": True, "false": False}
 
@@ -88,13 +90,13 @@ class _Xml:
         try:
             self.parser.Parse(content, True)
         except expat.ExpatError as error:
-            raise PropertyListError(f"not a property list ({first_line(error)})") from None
+            raise self._fail(first_line(error)) from None
         except (LookupError, ValueError) as error:  # the encoding that the file declares
             if isinstance(error, AneforgeError):
                 raise
-            raise PropertyListError(f"not a property list ({first_line(error)})") from None
+            raise self._fail(first_line(error)) from None
         if not self.finished:
-            raise PropertyListError("not a property list (it holds no value)")
+            raise self._fail("the document holds no value")
         self.count.check()
         return self.root
 

@@ -18,7 +18,7 @@ from aneforge.frontends.netplist.weights import Weights
 from aneforge.graph import builders as af
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
-from aneforge.native import LayerType, ParamError, layer_type
+from aneforge.native import LayerType, ParamError, checked_params, layer_type
 from aneforge.native.layer import Dimensions
 from aneforge.targets import store
 
@@ -126,7 +126,7 @@ class Network:
         )
         if kind != "Float16":
             if (numbers > 2048).any():
-                raise LoadError(f"{keys.where}: a number is above 2048; fp16, which programs compute in, cannot hold it")
+                raise LoadError(f"{keys.where}: a number is over 2048, the limit up to which fp16 holds whole numbers")
             numbers = numbers.astype(np.float16)
         return af.const(numbers, name=name)
 
@@ -152,7 +152,9 @@ class Network:
         if tensor is None:
             raise LoadError(f"{where} is not the result of any unit; name a unit as its Bottom")
         if port.channels not in (None, tensor.shape[1]):
-            raise LoadError(f"{where}: OutputChannels is {port.channels}, but the value has {tensor.shape[1]} channels")
+            raise LoadError(
+                f"{where}: OutputChannels is {port.channels}, but the value has {tensor.shape[1]} channels"
+            )
         # A view of the same shape: the unit and the output keep a name each.
         return tensor if tensor.name == port.name else tensor.reshape(*tensor.shape).named(port.name)
 
@@ -196,9 +198,11 @@ class Network:
         tag = keys.text("Type")
         try:
             known = _known_type(tag)
-            bottoms = [self._operand(symbol) for symbol in self.bottoms[name]]
             params = _params(known, keys.record.get("Params", {}))
-            _check_types(keys, params, len(bottoms))
+            _check_types(keys, params, len(self.bottoms[name]))
+            if known.is_published:
+                checked_params(known, params)  # a wrong key is told before a weight file is looked for
+            bottoms = [self._operand(symbol) for symbol in self.bottoms[name]]
             _check_depth(known, bottoms)
             if known.tag == "InputView":
                 _check_view(known, params, bottoms)
@@ -220,7 +224,7 @@ def _known_type(tag: str) -> LayerType:
         try:
             return layer_type(tag)
         except AneforgeError:
-            raise LoadError("the type is known, but its keys in a netplist are not published") from None
+            raise LoadError("the type is known but not supported; the published schema has no keys for it") from None
     return layer_type(tag)
 
 
