@@ -6,6 +6,10 @@ import plistlib
 
 import numpy as np
 
+from aneforge.authoring import build_layer
+from aneforge.errors import AneforgeError
+from aneforge.native import ParamError, layer_types
+
 RNG = np.random.default_rng(2)
 
 
@@ -55,3 +59,19 @@ def save(file, content, binary=False):
 
 def written(tmp_path, units, inputs, outputs, weights=(), constants=None, binary=False, **extra):
     return save(tmp_path / "net.plist", document(units, inputs, outputs, weights, constants, **extra), binary)
+
+
+def refusal(tag):
+    """What is said of an empty unit; None where there is a rule, which then asks for parameters or bottoms."""
+    try:
+        build_layer(tag, [], {})
+    except ParamError:
+        return None
+    except AneforgeError as error:
+        return None if "0 bottoms" in str(error) else str(error)
+    return None
+
+
+def readable_tags():
+    """The types of units that a netplist can state and the reader builds."""
+    return sorted(layer.tag for layer in layer_types() if refusal(layer.tag) is None)

@@ -27,7 +27,7 @@ from aneforge.compiler.record import Record
 from aneforge.errors import first_line
 from aneforge.exports.errors import ExportError
 from aneforge.exports.netplist_forms import Names, in_published_forms
-from aneforge.exports.netplist_units import Rounded, Units, operands_of
+from aneforge.exports.netplist_units import Constant, Rounded, Unit, Units, operands_of
 from aneforge.frontends import FORMATS
 from aneforge.frontends.netplist.procedures import read_procedure
 from aneforge.frontends.netplist.schema import interleaves
@@ -43,6 +43,7 @@ __all__ = ["SavedNetplist", "save_netplist"]
 _ALIGNED = 64  # bytes; where each block of a weight file starts
 _NETWORK, _OPERATION, _PROCEDURE = "net", "op", "main"
 _RESERVED = ("Units", "Weights", "Constants")
+_STORED = {"Float16": "<f2", "UInt16": "<u2"}
 _TYPES = {"f16": "Float16", "ui8": "UInt8"}
 
 
@@ -214,7 +215,7 @@ class _Document:
 
     def _document(self, weights: str) -> dict[str, Any]:
         units, module = self.units, self.lowered.module
-        constants = {constant.name: self._constant(constant.name, constant.numbers) for constant in units.constants}
+        constants = {constant.name: self._constant(constant) for constant in units.constants}
         records = {unit.name: self._unit(unit) for unit in units.units}
         bindings = self._bindings(module)
         network = {"Units": list(records), "Weights": [], "Constants": list(constants), **records, **constants}
@@ -252,7 +253,7 @@ class _Document:
         symbol = self.units.symbols[op]
         return {**fields, "Name": symbol}
 
-    def _unit(self, unit: Any) -> dict[str, Any]:
+    def _unit(self, unit: Unit) -> dict[str, Any]:
         params = dict(unit.params)
         if unit.kernel is not None:
             stored = {"KernelMode": "Dense", "KernelType": "Float16", "KernelIndex": 0}
@@ -261,18 +262,19 @@ class _Document:
         return {"Name": unit.name, "Type": unit.tag, "Bottom": bottoms, "OutputType": "Float16", **unit.fields,
                 "Params": params}  # fmt: skip
 
-    def _constant(self, name: str, numbers: np.ndarray) -> dict[str, Any]:
-        n, d, c, h, w = numbers.shape
+    def _constant(self, constant: Constant) -> dict[str, Any]:
+        n, d, c, h, w = constant.shape
         sizes = {"BatchSize": n, "Channels": c, "Depth": d, "Height": h, "Width": w, "Interleave": 1, "Index": 0}
-        place = self._place(numbers.transpose(0, 2, 1, 3, 4))  # as a user orders it: channels before depth
+        numbers = constant.numbers.transpose(0, 2, 1, 3, 4)  # as a user orders it: channels before depth
+        place = self._place(numbers, _STORED[constant.type])
         record = {f"Constant{key}": value for key, value in sizes.items()}
-        return {"ConstantName": name, "ConstantType": "Float16", **record, "ConstantByteOffset": place}
+        return {"ConstantName": constant.name, "ConstantType": constant.type, **record, "ConstantByteOffset": place}
 
     # The weight file.
 
-    def _place(self, numbers: np.ndarray) -> int:
+    def _place(self, numbers: np.ndarray, kind: str = "<f2") -> int:
         """Where a block of numbers starts; equal blocks are stored once."""
-        block = np.ascontiguousarray(numbers, "<f2")
+        block = np.ascontiguousarray(numbers, kind)
         key = blake2b(block.data, digest_size=16).digest()
         place = self._places.get(key)
         if place is None:

@@ -8,6 +8,7 @@ stays as it is, and the writer refuses it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
@@ -19,7 +20,10 @@ from aneforge.anec.ir import Module, Op, TensorType
 from aneforge.compiler.fuse.transposes import order_of, pairs_of
 from aneforge.compiler.passes import Pattern, Rewriter, is_const, merged_sources, rewrite_by_kind
 
-__all__ = ["Names", "in_published_forms"]
+__all__ = ["MOST_INDEX", "Names", "in_published_forms"]
+
+MOST_INDEX = 2048
+"""The largest index of a gather: fp16 holds every integer up to it."""
 
 _COMPARISONS = ("equal", "not_equal", "less_than", "less_than_equal", "greater_than", "greater_than_equal")
 _ROWS_TO_COLUMNS = ((2, 4), (4, 2))  # C and W exchanged: what the flags of a product do
@@ -60,10 +64,13 @@ def _reshape(names: Names, walk: Rewriter, op: Op) -> Op | None:
     before = op.operands[0]
     if op.type == before.type and not names.has_own(op):
         return before
-    if before.kind != "reshape" or names.has_own(before):
+    if before.kind not in ("reshape", "flatten") or names.has_own(before):
         return None
     source = before.operands[0]
     assert op.type is not None
+    if before.kind == "flatten":  # the unit gives a line along the width for each image
+        n, *image = source.shape
+        return _unit(walk, op, "Flatten", [source]) if op.shape == (n, 1, 1, 1, math.prod(image)) else None
     if source.type == op.type:
         return source
     return walk.emit(op.name, [source], op.type, op.attrs, merged_sources(before, op))
@@ -214,14 +221,24 @@ def _tile(names: Names, walk: Rewriter, op: Op) -> Op | None:
     return _unit(walk, op, "Broadcast", [op.operands[0]], BroadcastInfo=info)
 
 
+def _line(names: Names, walk: Rewriter, op: Op) -> Op | None:
+    """A line of channels, which no unit gives, as the reshape that it is."""
+    assert op.type is not None
+    return walk.emit("anec.reshape", op.operands, op.type, {"shape": op.shape}, op.sources)
+
+
 def _gather(names: Names, walk: Rewriter, op: Op) -> Op | None:
-    """Indices at equal distances along one axis are a view with a step."""
+    """Indices at equal distances along one axis are a view with a step; others are a stored operand."""
     indices, axes = op.attrs.get("indices"), op["axes"]
     if not indices or len(axes) != 1 or axes[0] not in _AXES:
         return None
+    assert op.type is not None
     step = indices[1] - indices[0] if len(indices) > 1 else 1
     if step < 1 or any(late - early != step for early, late in pairwise(indices)):
-        return None
+        if max(indices) > MOST_INDEX:
+            return None
+        stored = walk.constant(indices, TensorType((1, 1, 1, len(indices), 1)), op.sources)
+        return walk.emit(op.name, [op.operands[0], stored], op.type, {"axes": axes}, op.sources)
     view = {"Dimension": _AXES[axes[0]], "Offset": indices[0], "Size": len(indices), "Step": step}
     return _unit(walk, op, "InputView", [op.operands[0]], **view)
 
@@ -231,6 +248,7 @@ _PATTERNS: Mapping[str, Callable[[Names, Rewriter, Op], Op | None]] = {
     "cast": _cast,
     "convolution": _convolution,
     "deconvolution": _convolution,
+    "flatten": _line,
     "gain_offset_control": _affine,
     "gather_nd": _gather,
     "matmul": _matmul,

@@ -41,6 +41,7 @@ class Constant:
     shape: tuple[int, ...]
     """NDCHW."""
     numbers: np.ndarray
+    type: str = "Float16"
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Units:
         stem = names[-1] if names else "_".join([*op.sources[-1:], op.kind])
         return distinct(stem, self.taken)
 
-    def _symbol(self, op: Op, reader: str) -> str:
+    def _symbol(self, op: Op, reader: str, kind: str = "Float16") -> str:
         """What a unit calls an operand; a constant is listed when it is first read."""
         symbol = self.symbols.get(op)
         if symbol is None:
@@ -124,7 +125,7 @@ class Units:
             symbol = self.symbols[op] = distinct(own, self.taken)
             if weight.encoded is not None:
                 raise AneforgeError(f"a constant is stored as {weight.encoding}; constants in a netplist must be fp16")
-            self.constants.append(Constant(symbol, op.shape, weight.array.reshape(op.shape)))
+            self.constants.append(Constant(symbol, op.shape, weight.array.reshape(op.shape), kind))
         return symbol
 
     def _unit(self, op: Op) -> None:
@@ -133,7 +134,10 @@ class Units:
         try:
             known, params, fields = self._spelled(op, node)
             operands = op.operands[:1] if op.kind in _KERNELS else op.operands
-            bottoms = tuple(self._symbol(operand, name) for operand in operands)
+            bottoms = tuple(
+                self._symbol(operand, name, "UInt16" if op.kind == "gather_nd" and place else "Float16")
+                for place, operand in enumerate(operands)
+            )
             kernel = self._kernel(op.operands[1]) if op.kind in _KERNELS else None
         except (AneforgeError, ValueError) as error:
             self.refusals.append(Refusal(node, first_line(error)))
@@ -148,9 +152,7 @@ class Units:
             raise AneforgeError(f"{op.kind} is not supported; the published schema has no unit for it")
         known = layer_type(layer.type)
         if not known.is_published:
-            raise AneforgeError(
-                f"{known.tag} is not supported; the published schema has no names for its parameters"
-            )
+            raise AneforgeError(f"{known.tag} is not supported; the published schema has no names for its parameters")
         params = checked_params(known, _stated(known.tag, layer.params))
         return known, {key: self._stored(known, key, value, node) for key, value in params.items()}, layer.fields
 
@@ -180,6 +182,8 @@ def _stated(tag: str, params: Mapping[str, Any]) -> dict[str, Any]:
         if rows != columns or depth != 1:
             raise AneforgeError(f"the steps are {rows} and {columns}; the order of unequal steps is not published")
         stated["Step"] = (rows, rows, 1)
+    if tag == "ArgMinMax" and set(stated.pop("Step")) != {1}:
+        raise AneforgeError("the window moves by more than 1; a netplist has no key for it, so the step must be 1")
     if tag == "Conv" and set(stated.pop("Dilation")) != {1}:
         raise AneforgeError("the kernel is dilated; a netplist has no key for it, so the dilation must be 1")
     return stated

@@ -274,7 +274,7 @@ def _check_view(known: LayerType, params: Mapping[str, Any], bottoms: Sequence[T
     if not bottoms or not all(isinstance(number, int) and abs(number) < MOST for number in numbers.values()):
         return  # the parameters' own check says it
     offset, size, step = numbers.values()
-    axes = {"Channel": 1, "Height": 2, "Width": 3}
+    axes = {"Channel": 1, "Height": -2, "Width": -1}
     extent = bottoms[0].shape[axes[params["Dimension"]]] if params.get("Dimension") in axes else MOST
     for key, is_good, wanted in (
         ("Step", step >= 1, "1 or more"),
