@@ -25,9 +25,9 @@ from aneforge.compiler.lower import Lowered, LoweringError, lower, rewritten_ops
 from aneforge.compiler.pipeline import run_pipeline
 from aneforge.compiler.record import Record
 from aneforge.errors import first_line
-from aneforge.exports.errors import ExportError
 from aneforge.exports.netplist_forms import Names, in_published_forms
 from aneforge.exports.netplist_units import Constant, Rounded, Unit, Units, operands_of
+from aneforge.exports.refusals import ExportError, refuse_host_ops
 from aneforge.frontends import FORMATS
 from aneforge.frontends.netplist.procedures import read_procedure
 from aneforge.frontends.netplist.schema import interleaves
@@ -102,9 +102,10 @@ def save_netplist(
     if not file.resolve().parent.is_dir():
         raise ExportError(f"{file}: the folder {file.parent} does not exist. Create it first.")
     graph = graph_of(model, dims, function)
+    refuse_host_ops(graph)
     lowered, changes = _lowered(graph, None if target is None else chip_of(target, model))
     packed = {**_stated_interleave(model, function), **(interleave or {})}
-    written = _Document(graph, lowered, packed)
+    written = _Document(graph, lowered, packed, target is not None)
     written.write(file, weights, binary)
     has_weights = bool(written.blocks)
     counts = Counter(unit.tag for unit in written.units.units)
@@ -154,7 +155,7 @@ def _stated_interleave(model: Source, function: str | None) -> dict[str, int]:
 class _Document:
     """One netplist while it is written."""
 
-    def __init__(self, graph: Graph, lowered: Lowered, interleave: Mapping[str, int]) -> None:
+    def __init__(self, graph: Graph, lowered: Lowered, interleave: Mapping[str, int], has_target: bool) -> None:
         self.graph, self.lowered, self.interleave = graph, lowered, interleave
         module = lowered.module
         self.names = Names(module, frozenset(node.name for node in graph.nodes if node.name))
@@ -165,9 +166,10 @@ class _Document:
             listed = ", ".join(map(str, self.units.refusals[:50]))
             more = f" and {len(self.units.refusals) - 50} more" if len(self.units.refusals) > 50 else ""
             count = len(self.units.refusals)
+            rewritten = "" if has_target else "give a target (--target), for which some of them are rewritten; "
             raise ExportError(
                 f"model: {count} {'node has' if count == 1 else 'nodes have'} no published form in a netplist: "
-                f"{listed}{more}. Replace them, or leave them to another program (aneforge partition)."
+                f"{listed}{more}. To write the rest, {rewritten}replace them, or leave them to another program."
             )
         self.blocks: list[np.ndarray] = []
         self._places: dict[bytes, int] = {}

@@ -130,7 +130,8 @@ class Units:
 
     def _unit(self, op: Op) -> None:
         name = self.symbols[op] = self._name(op)
-        node = next((own for own in self.names.of(op) if own in self.names.given), None) or name
+        given = [own for own in (*self.names.of(op), *reversed(op.sources)) if own in self.names.given]
+        node = given[0] if given else name
         try:
             known, params, fields = self._spelled(op, node)
             operands = op.operands[:1] if op.kind in _KERNELS else op.operands
