@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import plistlib
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,8 @@ import pytest
 from netplist_kit import bits, constant, half, readable_tags, unit, written
 
 import aneforge as af
-from aneforge.errors import AneforgeError
+from aneforge.cli import export
+from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.exports import ExportError
 from aneforge.frontends.netplist import read_procedure
 from aneforge.native import layer_type
@@ -296,6 +300,34 @@ def test_host_ops_are_refused(tmp_path):
     ids = af.input((1, 8), dtype="int32", name="ids")
     with pytest.raises(ExportError, match="ids: the op works on whole numbers or runs on the host"):
         af.save_netplist(ids, tmp_path / "net.plist")
+
+
+def test_the_examples_are_what_their_script_writes(tmp_path, monkeypatch):
+    folder = Path(__file__).parents[1] / "examples"
+    script = runpy.run_path(str(folder / "write_netplists.py"))
+    for name in ("attention", "convnet"):
+        monkeypatch.setitem(script[name].__globals__, "FOLDER", tmp_path)
+        script[name]()
+        for file in (f"{name}.plist", f"{name}.weights.bin"):
+            assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
+
+
+def test_the_command_writes_either_form(tmp_path, capsys):
+    file = Path(__file__).parents[1] / "examples" / "attention.plist"
+    export.run(str(file), str(tmp_path / "again.plist"), None, None, False, True, True)
+    assert json.loads(capsys.readouterr().out)["units"] == {"SDPA": 1}
+    assert (tmp_path / "again.plist").read_bytes().startswith(b"bplist")
+    with pytest.raises(ArgumentError, match="it is for netplists"):
+        export.run(str(file), str(tmp_path / "again.mlpackage"), None, None, False, True, True)
+
+
+def test_nodes_of_one_name_stay_apart(tmp_path):
+    x = af.input(PLANE, name="x")
+    out = x.reshape(1, 4, 8, 6).named("turn").reshape(1, 4, 48, 1).named("turn").relu().named("y")
+    saved = af.save_netplist(out, tmp_path / "net.plist")
+    assert saved.units == {"Reshape": 2, "Neuron": 1}
+    with pytest.raises(ExportError, match="the graph has no layers"):
+        af.save_netplist(x, tmp_path / "other.plist")
 
 
 def test_interleave_goes_along(tmp_path):

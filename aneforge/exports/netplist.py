@@ -158,7 +158,8 @@ class _Document:
     def __init__(self, graph: Graph, lowered: Lowered, interleave: Mapping[str, int], has_target: bool) -> None:
         self.graph, self.lowered, self.interleave = graph, lowered, interleave
         module = lowered.module
-        self.names = Names(module, frozenset(node.name for node in graph.nodes if node.name))
+        own = graph.names()
+        self.names = Names(module, frozenset(own[node.uid] for node in graph.nodes if node.name))
         self._check_ports()
         in_published_forms(module, self.names)
         self.units = self._units(module)
@@ -171,6 +172,8 @@ class _Document:
                 f"model: {count} {'node has' if count == 1 else 'nodes have'} no published form in a netplist: "
                 f"{listed}{more}. To write the rest, {rewritten}replace them, or leave them to another program."
             )
+        if not self.units.units:
+            raise ExportError("model: the graph has no layers, and a netplist needs one. Add an op.")
         self.blocks: list[np.ndarray] = []
         self._places: dict[bytes, int] = {}
         self._size = 0
@@ -181,7 +184,8 @@ class _Document:
         for op, label in zip(module.output.operands, labels, strict=True):
             if op.kind not in ("live_in", "const_in"):
                 outputs.setdefault(op, label)
-        constants = frozenset(node.name for node in self.graph.nodes if node.op == "const" and node.name)
+        own = self.graph.names()
+        constants = frozenset(own[node.uid] for node in self.graph.nodes if node.op == "const" and node.name)
         ports = [op.attrs["name"] for op in module.inputs]
         return Units(module, self.names, constants, {*_RESERVED, *ports, *labels}, outputs).build()
 

@@ -148,7 +148,7 @@ class Network:
             symbol = symbols[0]
         elif port.name not in self.values and port.unit is not None:
             symbol = port.unit
-        tensor = self.values.get(symbol)
+        tensor = self._operand(symbol) if symbol in self.constants else self.values.get(symbol)
         if tensor is None:
             raise LoadError(f"{where} is not the result of any unit; name a unit as its Bottom")
         if port.channels not in (None, tensor.shape[1]):
