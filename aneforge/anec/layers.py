@@ -57,10 +57,11 @@ def _kernel(op: Op, name: str) -> Params:
 
 
 def _conv(op: Op) -> Params:
-    """A deconvolution is the layer's other type; only the channel-wise one is published."""
+    """A deconvolution is the layer's other type; only the channel-wise one, also of one channel, is published."""
     deconvolves = op.kind == "deconvolution"
+    by_channel = op["channel_wise"] or op["groups"] == op.operands[0].shape[2] == op.shape[2]
     return {
-        "Type": ("ChannelWiseDeConv" if op["channel_wise"] else "DeConv") if deconvolves else "Conv",
+        "Type": ("ChannelWiseDeConv" if by_channel else "DeConv") if deconvolves else "Conv",
         **_kernel(op, "kernel_sizes"),
         "Step": tuple(op["strides"]),
         "Dilation": tuple(op["dilation_rates"]),
