@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aneforge.divergence.verdicts import predict_fp16_divergence
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.estimates import Estimates, estimate, estimate_all
-    from aneforge.exports import export_coreml
+    from aneforge.exports import SavedNetplist, export_coreml, save_netplist
     from aneforge.frontends import LoadError, from_torch, load, load_graph, onnx_to_tensor
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate
@@ -204,7 +204,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.cost.peak": "project_peak",
     },
     "Deploy": {
-        "aneforge.exports": "export_coreml",
+        "aneforge.exports": "SavedNetplist export_coreml save_netplist",
     },
     "Train": {
         "aneforge.graph.ops.leaf": "parameter",
@@ -261,6 +261,7 @@ __all__ = [
     "Programs",
     "RiskReport",
     "RunResult",
+    "SavedNetplist",
     "SegmentedModel",
     "Target",
     "Tensor",
@@ -363,6 +364,7 @@ __all__ = [
     "rnn",
     "rope",
     "run",
+    "save_netplist",
     "scaled_elementwise",
     "scatter",
     "sdpa",

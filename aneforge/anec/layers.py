@@ -57,10 +57,11 @@ def _kernel(op: Op, name: str) -> Params:
 
 
 def _conv(op: Op) -> Params:
-    """A deconvolution is the layer's other type; only the channel-wise one is published."""
+    """A deconvolution is the layer's other type; only the channel-wise one, also of one channel, is published."""
     deconvolves = op.kind == "deconvolution"
+    by_channel = op["channel_wise"] or op["groups"] == op.operands[0].shape[2] == op.shape[2]
     return {
-        "Type": ("ChannelWiseDeConv" if op["channel_wise"] else "DeConv") if deconvolves else "Conv",
+        "Type": ("ChannelWiseDeConv" if by_channel else "DeConv") if deconvolves else "Conv",
         **_kernel(op, "kernel_sizes"),
         "Step": tuple(op["strides"]),
         "Dilation": tuple(op["dilation_rates"]),
@@ -84,6 +85,11 @@ def _pool(kind: str) -> Callable[[Op], Params]:
 def _neuron(kind: str, **keys: str) -> Callable[[Op], Params]:
     """An activation; ``keys`` gives the attribute behind each parameter."""
     return lambda op: {"Type": kind, **{key: op[name] for key, name in keys.items()}}
+
+
+def _shifted(kind: str) -> Callable[[Op], Params]:
+    """An activation of x + epsilon. The published layers have no key for one that is not zero."""
+    return lambda op: {"Type": kind, **({"Epsilon": op["epsilon"]} if op["epsilon"] else {})}
 
 
 def _typed(kind: str) -> Callable[[Op], Params]:
@@ -234,11 +240,11 @@ _NEURONS = {
     "gelu": _neuron("GELU"),
     "swish": lambda op: {"Type": "SwishHard" if op["hard"] else "Swish"},
     "sqrt": _neuron("Sqrt"),
-    "r_sqrt": _neuron("Rsqrt", Epsilon="epsilon"),
+    "r_sqrt": _shifted("Rsqrt"),
     "sqr": _neuron("Sqr"),
-    "invert": _neuron("Inv", Epsilon="epsilon"),
+    "invert": _shifted("Inv"),
     "exp2": lambda op: {"Type": "Exp" if op["base_e"] else "Exp2"},
-    "log2": lambda op: {"Type": "Log" if op["base_e"] else "Log2", "Epsilon": op["epsilon"]},
+    "log2": lambda op: _shifted("Log" if op["base_e"] else "Log2")(op),
     "sin": _neuron("Sin"),
     "cos": _neuron("Cos"),
     "erf": _neuron("Erf"),

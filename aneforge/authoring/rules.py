@@ -126,7 +126,7 @@ def _attention(unit: Unit) -> Tensor:
         raise AuthoringError("the scale must be a constant of one number")
     heads = [tensor.transpose([0, 2, 1, 3]) for tensor in (query, key, value)]
     factor = float(scale.weight.array.reshape(-1)[0])
-    plane = mask[0].reshape(heads[0].shape[2], heads[1].shape[2]) if mask else None
+    plane = mask[0].reshape(1, 1, heads[0].shape[2], heads[1].shape[2]) if mask else None
     return af.sdpa(*heads, scale=factor, attn_mask=plane).transpose([0, 2, 1, 3])
 
 

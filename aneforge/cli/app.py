@@ -599,26 +599,29 @@ def measure_gate(
 @_command(DEPLOY)
 def export(
     model: AModel,
-    out: Annotated[str, out_option("Write the package to NAME.mlpackage.")],
+    out: Annotated[str, out_option("Write a Core ML package (NAME.mlpackage) or a netplist (NAME.plist).")],
     target: Annotated[
         str | None, _chips(words="Rewrite the ops that this chip lacks (default: those that no chip has).")
     ] = None,
     region: Annotated[
         int | None, typer.Option(help="Export only this region of the model, as aneforge partition numbers them.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace an existing package.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing package or netplist.")] = False,
+    binary: Annotated[bool, typer.Option(help="Write the netplist as a binary property list.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Write a model as a Core ML package: fp16, weights in the form they are stored in, rewrites of the target inside.
+    """Write a model as a Core ML package, with weights in the form they are stored in, or as a netplist.
 
-    Nothing is run on a device. Examples:  aneforge export model.onnx --out model.mlpackage --target m1
+    Both contain the rewrites of the target. A netplist states native layers; its kernels and constants go to
+    NAME.weights.bin. Nothing is run on a device.
+    Examples:  aneforge export model.onnx --out model.mlpackage --target m1
     """
     from aneforge.cli import export as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), out, target, region, overwrite, as_json)
+    command.run(ModelFile(model, dim or (), function), out, target, region, overwrite, as_json, binary)
 
 
 Baseline = Annotated[str | None, typer.Option("--baseline", help="The committed file (default: MODEL.baseline.json).")]
