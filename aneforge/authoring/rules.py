@@ -1,8 +1,9 @@
-"""What each type of layer becomes in the graph."""
+"""Layers with the meaning of ordinary ops: what each becomes in the graph. None of them cuts the program."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +11,27 @@ from aneforge.authoring.build import AuthoringError, Rule, Unit
 from aneforge.graph import builders as af
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["RULES", "UNREAD"]
-
-_AXES = {"Channel": 1, "Height": 2, "Width": 3}
+__all__ = ["RULES", "factors", "pads", "sizes"]
 
 
-def _axis(unit: Unit, key: str = "Dimension") -> int:
-    return _AXES[unit.params[key]]
+def pads(unit: Unit) -> tuple[int, int, int, int]:
+    top, bottom, left, right = (unit.param(f"Pad{side}", 0) for side in ("Top", "Bot", "Left", "Right"))
+    return top, bottom, left, right
+
+
+def factors(unit: Unit) -> tuple[int, int]:
+    """Rows and columns of a block."""
+    if unit.param("FactorZ", 1) != 1:
+        raise AuthoringError(f"FactorZ is {unit.params['FactorZ']}; it must be 1")
+    return unit.param("FactorY", 1), unit.param("FactorX", 1)
+
+
+def sizes(unit: Unit, key: str, count: int) -> tuple[int, ...]:
+    """A list of that many whole numbers."""
+    values = unit.params[key]
+    if len(values) != count or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        raise AuthoringError(f"{key} is {list(values)}; it must be a list of {count} integers")
+    return tuple(values)
 
 
 def _step(unit: Unit) -> int:
@@ -24,13 +39,8 @@ def _step(unit: Unit) -> int:
     stated_step = unit.param("Step", (1,))
     steps = set(stated_step[:2])
     if len(steps) != 1:
-        raise AuthoringError(f"Step {stated_step} has unequal values; their order is not published")
+        raise AuthoringError(f"Step {list(stated_step)} has unequal values; their order is not published")
     return next(iter(steps))
-
-
-def _pads(unit: Unit) -> tuple[int, int, int, int]:
-    top, bottom, left, right = (unit.param(f"Pad{side}", 0) for side in ("Top", "Bot", "Left", "Right"))
-    return top, bottom, left, right
 
 
 def _flat_kernel(unit: Unit) -> tuple[int, int]:
@@ -40,24 +50,36 @@ def _flat_kernel(unit: Unit) -> tuple[int, int]:
 
 
 def _conv(unit: Unit) -> Tensor:
-    x = unit.bottom
-    if unit.params["Type"] != "Conv" or unit.param("KernelMode", "Dense") != "Dense":
-        kind, mode = unit.params["Type"], unit.param("KernelMode", "Dense")
-        raise AuthoringError(f"Type {kind!r} with KernelMode {mode!r} is not supported; use Conv with Dense")
+    """A convolution, or a deconvolution with one kernel for each channel."""
+    x = unit.image
+    kind, mode = unit.params["Type"], unit.param("KernelMode", "Dense")
+    if mode != "Dense":
+        raise AuthoringError(f"KernelMode {mode!r} is not supported; use Dense")
     if unit.param("KernelType", "Float16") != "Float16":
         raise AuthoringError(f"KernelType {unit.params['KernelType']!r} is not supported; use Float16")
-    groups, outputs = unit.extent("NumGroups", 1), unit.extent("OutputChannels")
-    shape = (outputs, x.shape[1] // groups, *_flat_kernel(unit))
-    kernel = unit.numbers(shape)
-    return af.conv(x, kernel, stride=_step(unit), pad=_pads(unit), groups=groups)
+    size, settings = _flat_kernel(unit), {"stride": _step(unit), "pad": pads(unit)}
+    channels = x.shape[1]
+    if kind == "ChannelWiseDeConv":
+        if unit.extent("OutputChannels", channels) != channels or unit.extent("NumGroups", channels) != channels:
+            raise AuthoringError(f"OutputChannels and NumGroups must be {channels}, one kernel for each channel")
+        return af.conv_transpose(x, unit.numbers((channels, 1, *size)), groups=channels, **settings)
+    groups = unit.extent("NumGroups", 1)
+    kernel = unit.numbers((unit.extent("OutputChannels"), channels // groups, *size))
+    return af.conv(x, kernel, groups=groups, **settings)
+
+
+def _linear(unit: Unit) -> Tensor:
+    x = unit.image
+    kernel = unit.numbers((unit.extent("OutputChannels"), x.shape[1]))
+    return af.conv(x, kernel.reshape(*kernel.shape, 1, 1))
 
 
 def _pool(unit: Unit) -> Tensor:
-    x, size = unit.bottom, _flat_kernel(unit)
+    x, size = unit.image, _flat_kernel(unit)
     if {"Max": True, "Avg": False}[unit.params["Type"]]:
-        return x.max_pool(size, stride=_step(unit), pad=_pads(unit))
+        return x.max_pool(size, stride=_step(unit), pad=pads(unit))
     exclude = bool(unit.param("AverageCountExcludePadding", False))
-    return x.avg_pool(size, stride=_step(unit), pad=_pads(unit), exclude_pad=exclude)
+    return x.avg_pool(size, stride=_step(unit), pad=pads(unit), exclude_pad=exclude)
 
 
 _NEURONS: dict[str, Callable[[Unit, Tensor], Tensor]] = {
@@ -79,6 +101,7 @@ _NEURONS: dict[str, Callable[[Unit, Tensor], Tensor]] = {
     "LeakyReLU": lambda u, x: x.leaky_relu(u.params["ReluSlope"]),
     "ClampedReLU": lambda u, x: x.clip(u.param("ReluMin", 0.0), u.params["ReluMax"]),
 }
+_NEEDED = {"LeakyReLU": "ReluSlope", "ClampedReLU": "ReluMax"}
 
 _PAIRS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "Add": lambda a, b: a + b,
@@ -94,73 +117,67 @@ _PAIRS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _neuron(unit: Unit) -> Tensor:
-    return _NEURONS[unit.params["Type"]](unit, unit.bottom)
+    kind = unit.params["Type"]
+    if kind in _NEEDED and _NEEDED[kind] not in unit.params:
+        raise AuthoringError(f"{kind} needs {_NEEDED[kind]}; add it")
+    return _NEURONS[kind](unit, unit.bottom)
 
 
 def _elementwise(unit: Unit) -> Tensor:
     """The engine's comparisons give 0 and 1."""
-    if unit.params["Type"] == "Abs":
-        return unit.bottom.abs()
-    return _PAIRS[unit.params["Type"]](*unit.bottoms)
-
-
-def _scaled(unit: Unit) -> Tensor:
-    a, b = unit.bottoms
-    kind = {name: name for name in ("Add", "Mult", "Min", "Max")}[unit.params["Type"]]
-    return af.scaled_elementwise(a, b, kind, unit.params["Scale"])
+    kind, wanted = unit.params["Type"], 1 if unit.params["Type"] == "Abs" else 2
+    if len(unit.bottoms) != wanted:
+        raise AuthoringError(f"{kind} has {len(unit.bottoms)} bottoms; expected {wanted}")
+    return unit.bottom.abs() if kind == "Abs" else _PAIRS[kind](*unit.bottoms)
 
 
 def _reduction(unit: Unit) -> Tensor:
-    dimensions = unit.params["Dimension"]
-    axes = tuple(sorted(_AXES[name] for name in dimensions))
+    axes = tuple(sorted(unit.axis(name) for name in unit.params["Dimension"]))
     forms = {"Sum": Tensor.sum, "Avg": Tensor.mean, "Max": Tensor.amax, "Min": Tensor.amin}
     return forms[unit.params["Type"]](unit.bottom, axes)
 
 
-def _attention(unit: Unit) -> Tensor:
-    """Channels hold the sequence and height the heads; the graph's op has heads first."""
-    query, key, value, scale, *mask = unit.bottoms
-    if not unit.param("SubtractMax", False):
-        raise AuthoringError("SubtractMax is off, which overflows; set it to true")
-    if scale.weight is None or scale.size != 1:
-        raise AuthoringError("the scale must be a constant of one number")
-    heads = [tensor.transpose([0, 2, 1, 3]) for tensor in (query, key, value)]
-    factor = float(scale.weight.array.reshape(-1)[0])
-    plane = mask[0].reshape(heads[0].shape[2], heads[1].shape[2]) if mask else None
-    return af.sdpa(*heads, scale=factor, attn_mask=plane).transpose([0, 2, 1, 3])
-
-
 def _goc(unit: Unit) -> Tensor:
-    x = unit.bottom
-    return x * unit.param("ScaleScalar", 1.0) + unit.param("BiasScalar", 0.0)
+    """One gain and one offset for the whole tensor."""
+    return unit.bottom * unit.param("ScaleScalar", 1.0) + unit.param("BiasScalar", 0.0)
 
 
 def _dynamic_goc(unit: Unit) -> Tensor:
+    """Gain and offset that are tensors: an offset alone, or both."""
     x, *operands = unit.bottoms
-    return x + operands[0] if len(operands) == 1 else x * operands[0] + operands[1]
+    alone = unit.param("BiasOnly", len(operands) == 1)
+    if bool(alone) != (len(operands) == 1):
+        raise AuthoringError(f"BiasOnly is {bool(alone)} with {len(unit.bottoms)} bottoms; it is for two bottoms")
+    return x + operands[0] if alone else x * operands[0] + operands[1]
 
 
 def _transpose(unit: Unit) -> Tensor:
-    x, order = unit.bottom, [0, 1, 2, 3]
+    order = list(range(len(unit.bottom.shape)))
     for move in unit.params["TransposeDimensions"]:
-        order[_AXES[move["TransposeDestinationDimension"]]] = _AXES[move["TransposeSourceDimension"]]
-    return x.transpose(order)
+        source, target = move["TransposeSourceDimension"], move["TransposeDestinationDimension"]
+        order[unit.axis(target)] = unit.axis(source)
+    if sorted(order) != list(range(len(order))):
+        raise AuthoringError("TransposeDimensions is not a permutation: an axis is filled twice or left empty")
+    return unit.bottom.transpose(order)
 
 
 def _reshape(unit: Unit) -> Tensor:
-    x = unit.bottom
+    x = unit.image
     keys = ("ReshapedBatch", "ReshapedChannel", "ReshapedHeight", "ReshapedWidth")
     return x.reshape(*(unit.param(key, size) for key, size in zip(keys, x.shape, strict=True)))
 
 
 def _tile(unit: Unit) -> Tensor:
-    return unit.bottom.tile([1, *(unit.param(name, 1) for name in _AXES)])
+    counts = [1] * len(unit.bottom.shape)
+    for name, count in unit.params.items():
+        counts[unit.axis(name)] = count
+    return unit.bottom.tile(counts)
 
 
 def _broadcast(unit: Unit) -> Tensor:
-    x, counts = unit.bottom, [1, 1, 1, 1]
+    x, counts = unit.bottom, [1] * len(unit.bottom.shape)
     for spread in unit.params["BroadcastInfo"]:
-        axis = _AXES[spread["Dimension"]]
+        axis = unit.axis(spread["Dimension"])
         if x.shape[axis] != 1:
             raise AuthoringError(
                 f"{spread['Dimension']} has {x.shape[axis]} elements; only an axis of 1 can be broadcast"
@@ -169,163 +186,107 @@ def _broadcast(unit: Unit) -> Tensor:
     return x.tile(counts)
 
 
-def _view(unit: Unit) -> Tensor:
-    x, axis = unit.bottom, _axis(unit)
-    begin, size, step = unit.params["Offset"], unit.params["Size"], unit.param("Step", 1)
-    if step != 1:
-        return af.gather(x, np.arange(begin, begin + size * step, step), axis=axis)
-    sizes = [size if i == axis else extent for i, extent in enumerate(x.shape)]
-    return x.slice_by_size([begin if i == axis else 0 for i in range(4)], sizes)
-
-
 def _concat(unit: Unit) -> Tensor:
-    return af.concat(unit.bottoms, axis=_axis(unit))
-
-
-def _factors(unit: Unit) -> tuple[int, int]:
-    if unit.param("FactorZ", 1) != 1:
-        raise AuthoringError("FactorZ must be 1")
-    return unit.param("FactorY", 1), unit.param("FactorX", 1)
-
-
-def _square(form: Callable[[Tensor, int], Tensor]) -> Rule:
-    def rule(unit: Unit) -> Tensor:
-        rows, columns = _factors(unit)
-        if rows != columns:
-            raise AuthoringError(f"FactorX is {columns} and FactorY is {rows}; they must be equal")
-        return form(unit.bottom, rows)
-
-    return rule
-
-
-def _as_rows(unit: Unit, x: Tensor) -> Tensor:
-    """[1, C, 1, W] as rows, which the layer sorts."""
-    if x.shape[0] != 1 or x.shape[2] != 1 or unit.params["SortDimension"] != "Width":
-        raise AuthoringError(
-            f"the input has shape {list(x.shape)}; only [1, C, 1, W] with SortDimension Width is supported"
-        )
-    if unit.params["VectorDimension"] != "Channel":
-        raise AuthoringError("VectorDimension must be Channel")
-    return x.reshape(x.shape[1], x.shape[3])
-
-
-def _topk(unit: Unit) -> Tensor:
-    if unit.param("Indices", False):
-        raise AuthoringError("Indices of a top-k are not supported; set Indices to false")
-    rows = _as_rows(unit, unit.bottom)
-    result = af.topk(rows, unit.params["K"], largest={"Max": True, "Min": False}[unit.params["Type"]])
-    return result.reshape(1, result.shape[0], 1, result.shape[1])
-
-
-def _sort(unit: Unit) -> Tensor:
-    rows = _as_rows(unit, unit.bottom)
-    descending = {"Descending": True, "Ascending": False}[unit.params["Direction"]]
-    result = af.sort(rows, descending, bool(unit.param("Indices", False)))
-    return result.reshape(1, result.shape[0], 1, result.shape[1])
-
-
-def _lrn(unit: Unit) -> Tensor:
-    x = unit.bottom
-    if unit.params["KernelChannel"] != x.shape[1]:
-        raise AuthoringError(
-            f"KernelChannel must be {x.shape[1]}, the number of channels; with fewer, only the first are normalised"
-        )
-    return af.lrn(x, unit.params["Alpha"], float(unit.param("Beta", 0.75)), float(unit.param("K", 1.0)))
-
-
-def _batches(form: Callable[[Tensor, int, int], Tensor]) -> Rule:
-    return lambda unit: form(unit.bottom, *_factors(unit))
-
-
-def _minmax(unit: Unit) -> Tensor:
-    return af.minmax_norm(unit.bottom, str(unit.params["Dimension"]), unit.params["Epsilon"])
+    return af.concat(unit.bottoms, axis=unit.axis(unit.params["Dimension"]))
 
 
 def _product(unit: Unit) -> Tensor:
     """The product of [N, M, 1, K] and [N, K, 1, P]; the rows of the left operand are its channels (listing 22.1)."""
-    left, right = unit.bottoms
+    left, right = unit.images
     if left.shape[2] != 1 or right.shape[2] != 1:
         raise AuthoringError("the height of both operands must be 1")
     result = left.squeeze([2]) @ right.squeeze([2])
     return result.expand_dims([2])
 
 
-def _identity(unit: Unit) -> Tensor:
-    x = unit.bottom
-    return x.reshape(x.shape[0], 1, 1, x.size // x.shape[0])
+def _shuffled(ordinary: Callable[[Tensor, int], Tensor], native: Callable[[Tensor, Any], Tensor]) -> Rule:
+    """The model language has one factor for both axes; two factors are a native layer."""
+
+    def rule(unit: Unit) -> Tensor:
+        rows, columns = factors(unit)
+        return ordinary(unit.image, rows) if rows == columns else native(unit.image, (rows, columns))
+
+    return rule
 
 
-def _correlation(unit: Unit) -> Tensor:
-    """One map with one template, valid positions only."""
-    x, template = unit.bottoms
-    if x.shape[:2] != (1, 1) or any(_pads(unit)) or unit.param("NumGroups", 1) != 1:
-        raise AuthoringError("several maps, groups or padding are not supported; use one map")
-    result = af.cross_correlation(x.reshape(*x.shape[2:]), template.reshape(*template.shape[2:]))
-    return result.reshape(1, 1, *result.shape)
+def _vector(unit: Unit, value: float, axis: int = 1) -> np.ndarray:
+    return np.full(unit.image.shape[axis], value)
 
 
-def _cross(unit: Unit) -> Tensor:
-    a, b = unit.bottoms
-    return af.cross_product(a.reshape(3), b.reshape(3)).reshape(1, 3, 1, 1)
+def _layer_norm(unit: Unit) -> Tensor:
+    x, groups, epsilon = unit.image, unit.params["groups"], unit.params["epsilon"]
+    axis = unit.axis(unit.params["axis"])
+    gain, offset = _vector(unit, 1.0, axis), _vector(unit, 0.0, axis)
+    if groups != 1:
+        if axis != 1:
+            raise AuthoringError("groups split the channels; set axis to Channel")
+        return x.group_norm(gain, offset, groups, epsilon)
+    if axis == 2:
+        raise AuthoringError("axis must be Channel or Width")
+    return x.channel_layer_norm(gain, offset, epsilon) if axis == 1 else x.layer_norm(gain, offset, epsilon)
+
+
+def _resized(unit: Unit, height: int, width: int) -> Tensor:
+    if unit.params["sampling_methods"] == "NearestNeighbor":
+        return af.resize_nearest_neighbor(unit.image, height, width)
+    corners = unit.params["sampling_modes"] == "StrictAlignedCorners"
+    return af.resize_bilinear(unit.image, height, width, corners)
+
+
+def _affine(unit: Unit) -> Tensor:
+    x, matrix = unit.images
+    if matrix.size != 6 * x.shape[0]:
+        raise AuthoringError(f"the matrix has {matrix.size} numbers; expected 6 for each image")
+    matrix = matrix.reshape(x.shape[0], 6)
+    return af.affine(x, matrix, unit.params["height"], unit.params["width"], bool(unit.params["align_corners"]))
+
+
+_PADDING = {"Zero": "constant", "Background": "constant", "Replication": "replicate", "Symmetric": "symmetric"}
+
+
+def _padded(unit: Unit) -> Tensor:
+    """Two pairs are for height and width; five are for N, D, C, H and W, of which only the last two may add."""
+    pairs: Sequence[Any] = unit.params["padding_sizes"]
+    if len(pairs) not in (2, 5) or any(len(pair) != 2 for pair in pairs):
+        raise AuthoringError(f"padding_sizes is {list(pairs)}; it must be pairs (before, after) for height and width")
+    if any(side for pair in pairs[:-2] for side in pair):
+        raise AuthoringError("padding_sizes adds to the batch, depth or channels; only height and width can be padded")
+    mode = unit.params["padding_modes"]
+    value = unit.params["background_value"] if mode == "Background" else 0.0
+    widths = [(0, 0), (0, 0), *(tuple(pair) for pair in pairs[-2:])]
+    return af.pad(unit.image, widths, _PADDING.get(mode, "reflect"), value)
 
 
 RULES: dict[str, Rule] = {
-    "BatchToSpace": _batches(af.batch_to_space),
+    "AffineTransform": _affine,
     "Broadcast": _broadcast,
-    "ChannelToSpace": _square(af.channel_to_space),
     "Concat": _concat,
     "Conv": _conv,
-    "CrossCorrelation": _correlation,
-    "CrossProduct": _cross,
+    "Dropout": lambda unit: af.dropout(unit.bottom, unit.params["rate"], unit.params["seed"]),
     "DynamicGOC": _dynamic_goc,
     "ElementWise": _elementwise,
-    "Flatten": _identity,
     "GOC": _goc,
-    "InputView": _view,
-    "LocalResponseNormalization": _lrn,
+    "InstanceNormalization": lambda unit: af.instance_norm(
+        unit.image, _vector(unit, 1.0), _vector(unit, 0.0), unit.params["epsilon"]
+    ),
+    "L2Normalization": lambda unit: unit.bottom.l2_norm(unit.axis(unit.params["axis"]), unit.params["epsilon"]),
+    "LayerNormalization": _layer_norm,
+    "Linear": _linear,
     "MatrixMultiplication": _product,
-    "MinMaxNormalization": _minmax,
     "Neuron": _neuron,
-    "PixelShuffle": _square(af.pixel_shuffle),
-    "PixelUnshuffle": _square(af.pixel_unshuffle),
+    "Padding": _padded,
+    "PixelShuffle": _shuffled(af.pixel_shuffle, af.native_pixel_shuffle),
+    "PixelUnshuffle": _shuffled(af.pixel_unshuffle, af.native_pixel_unshuffle),
     "Pooling": _pool,
+    "RandomGenerator": lambda unit: af.random_uniform(
+        sizes(unit, "shape", len(unit.params["shape"])), unit.params["low"], unit.params["high"], unit.params["seed"]
+    ),
     "Reduction": _reduction,
     "Reshape": _reshape,
-    "SDPA": _attention,
-    "ScaledElementWise": _scaled,
-    "Softmax": lambda unit: unit.bottom.softmax(_axis(unit)),
-    "Sort": _sort,
-    "SpaceToBatch": _batches(af.space_to_batch),
-    "SpaceToChannel": _square(af.space_to_channel),
+    "Resize": lambda unit: _resized(unit, unit.params["height"], unit.params["width"]),
+    "ResizeAs": lambda unit: _resized(unit, *unit.images[1].shape[2:]),
+    "RingBufferReader": lambda unit: af.ring_read(unit.bottom, unit.params["offset"], unit.params["size"]),
+    "Softmax": lambda unit: unit.bottom.softmax(unit.axis(unit.params["Dimension"])),
     "Tile": _tile,
-    "TopK": _topk,
     "Transpose": _transpose,
-}
-
-UNREAD: dict[str, str] = {
-    "ArgMinMax": "positions in a window have no op in the graph; use af.argmax for positions in a row",
-    "DynamicSlice": "a start that is a tensor is not supported; af.dynamic_slice takes it as a setting of the run",
-    "Gather": "the indices are UInt16 constants; their meaning along each axis is not published",
-    "GlobalArgMinMax": "positions in a tensor have no op in the graph; use af.argmax for positions in a row",
-    "RingBufferWriter": "a circular buffer is not supported; make the state an input and an output",
-    "Shape": "the shape is known when the model is read; use a constant",
-    "Unflatten": "every variant fails lowering (layers.json)",
-    "NMS": "non-maximum suppression does not run on the engine; its backends are the CPU and the GPU",
-    **dict.fromkeys(
-        (
-            "AffineTransform",
-            "CropResize",
-            "Padding",
-            "Resample",
-            "Resize",
-            "ResizeAs",
-            "InstanceNormalization",
-            "L2Normalization",
-            "LayerNormalization",
-            "Linear",
-            "Dropout",
-            "RandomGenerator",
-        ),
-        "the names of its parameters in a netplist are not published",
-    ),
 }

@@ -64,7 +64,7 @@ def _read(state: Shape, offset: int, size: int) -> list[int]:
     return [(offset + i) % state[-1] for i in range(size)]
 
 
-@op("ring_read", "state", "offset size", gate="ring_buffer_reader", native_layer=True)
+@op("ring_read", "state", "offset size", gate="ring_buffer_reader")
 class RING_READ:
     """Columns of a state from an offset on, around its end."""
 
@@ -86,7 +86,7 @@ class RING_READ:
 
 def _check_buffer(state: Tensor) -> None:
     if state.op not in ("live_state", "ring_write"):
-        raise GraphError(f"the buffer is a {state.op}; it must be af.live_state(...) or what ring_write gives")
+        raise GraphError(f"the buffer comes from {state.op}; it must be af.live_state(...) or what ring_write gives")
 
 
 @entry
