@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import aneforge as af
-from aneforge.graph import builders as native
 from aneforge.graph import definitions
+from aneforge.graph import layer_builders as native
 from aneforge.graph.autodiff import gradients
 from aneforge.graph.ops.host import host
 
@@ -208,8 +208,8 @@ case("cross_product", af.cross_product, rand(1, 3, 1, 1), rand(1, 3, 1, 1) + 1)
 case("cross_correlation", lambda x, t: af.cross_correlation(x, t, 1, 2), rand(1, 4, 3, 4), rand(1, 4, 2, 3))
 case("cost_volume", lambda a, r: af.cost_volume(a, r, 2), rand(1, 1, 2, 4), rand(1, 1, 2, 6))
 case("lrn", lambda x: af.lrn(x, 2.0, 0.75, 1.5, 3), rand(2, 4, 1, 2))
-case("gather_nd", lambda x: native.gather_nd(x, [[1, 2], [0, 1], [1, 2]], (1, 2)), rand(1, 2, 3, 2))
-case("unflatten", lambda x: native.unflatten(x, 1, 2, 3), rand(2, 6, 1, 1))
+case("gather_places", lambda x: native.gather_places(x, [[1, 2], [0, 1], [1, 2]], (1, 2)), rand(1, 2, 3, 2))
+case("native_unflatten", lambda x: native.native_unflatten(x, 1, 2, 3), rand(2, 6, 1, 1))
 case("kernel_rasterizer", native.kernel_rasterizer, rand(1, 2, 3, 2))
 case("native_pixel_shuffle", lambda x: native.native_pixel_shuffle(x, (2, 3)), rand(1, 6, 2, 1))
 case("native_pixel_unshuffle", lambda x: native.native_pixel_unshuffle(x, (2, 3)), rand(1, 1, 2, 6))
@@ -313,7 +313,7 @@ WITHOUT: dict[str, Callable[..., Any]] = {
     "sort": lambda x: af.sort(x),  # noqa: PLW0108
     "argmax": lambda x: x.argmax(),
     "arg_min_max": lambda x: native.arg_min_max(x.reshape(1, 1, 3, 3), "SpatialArgMax", 2),
-    "global_arg_min_max": native.global_arg_min_max,
+    "global_arg": native.global_arg,
     "resample": lambda x: native.resample(x.reshape(1, 1, 3, 3), np.zeros((1, 2, 2, 2))),
     "crop_resize": lambda x: native.crop_resize(x.reshape(1, 1, 3, 3), np.zeros((1, 2)), 2, 3),
     "fps": lambda x: af.fps(x, 2),

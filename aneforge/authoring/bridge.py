@@ -75,7 +75,9 @@ def _as_tensor(bottom: Any, place: int) -> Tensor:
     if numbers.dtype.kind in "iu":
         halves = numbers.astype(np.float16)
         if (halves.astype(np.float64) != numbers).any():
-            raise AuthoringError(f"bottom {place} holds integers that fp16 does not hold; it is exact up to 2048")
+            raise AuthoringError(
+                f"bottom {place} holds an integer that fp16 does not hold; the limit of exact integers is 2048"
+            )
         return as_tensor(halves, f"bottom {place}")
     return as_tensor(bottom, f"bottom {place}")
 
@@ -115,4 +117,7 @@ def _with_rank(result: Tensor, rank: int) -> Tensor:
         return result.reshape(n, c, 1, h, w)
     forms = (((w,), n == c == h == 1), ((c, w), n == h == 1), ((c, h, w), n == 1))
     shape = next((shape for shape, fits in forms[max(rank, 1) - 1 :] if fits), result.shape)
-    return result if shape == result.shape else result.reshape(*shape)
+    if shape == result.shape:
+        return result
+    laid = result.op == "reshape" and result.inputs[0].shape == shape  # the layer's own result, before it was laid out
+    return result.inputs[0] if laid else result.reshape(*shape)

@@ -95,16 +95,15 @@ def build_layer(
 
     ``own_names`` also takes our names for parameters whose names in a netplist are not published (U87).
     """
-    from aneforge.authoring.native_rules import NATIVE_RULES, UNREAD
     from aneforge.authoring.own_names import named_by_us
-    from aneforge.authoring.rules import RULES
+    from aneforge.authoring.rules import RULES, UNREAD
 
     known = named_by_us(tag) if own_names else layer_type(tag)
     if known.tag in UNREAD:
         raise AuthoringError(UNREAD[known.tag])
-    rule = RULES.get(known.tag) or NATIVE_RULES.get(known.tag)
+    rule = RULES.get(known.tag)
     if rule is None or not (own_names or known.is_published):
-        raise AuthoringError("the names of its parameters in a netplist are not published; author it by af.bridge")
+        raise AuthoringError("the names of its parameters in a netplist are not published; use af.bridge")
     unit = Unit(known.tag, bottoms, checked_params(known, params), fields or {}, kernel)
     count, most = len(bottoms), known.most
     if count < known.fewest or (most is not None and count > most):

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from aneforge.authoring.build import AuthoringError, Rule, Unit
-from aneforge.authoring.rules import factors, pads, sizes
+from aneforge.authoring.ordinary_rules import factors, pads, sizes
 from aneforge.divergence.numeric_warnings import PrecisionWarning
 from aneforge.graph import builders as af
+from aneforge.graph import layer_builders as layers
 from aneforge.graph.tensor import Tensor
 
 __all__ = ["NATIVE_RULES", "UNREAD", "attention"]
@@ -40,7 +41,7 @@ def attention(unit: Unit, heads_first: bool = False) -> Tensor:
             PrecisionWarning,
             stacklevel=4,
         )
-    result = af.attention(q, k, v, factor, plane, subtract_max=subtracts)
+    result = layers.attention(q, k, v, factor, plane, subtract_max=subtracts)
     return result if heads_first else result.transpose(order)
 
 
@@ -50,7 +51,7 @@ def _scaled(unit: Unit) -> Tensor:
 
 
 def _topk(unit: Unit) -> Tensor:
-    return af.topk_vectors(
+    return layers.topk_vectors(
         unit.bottom,
         unit.params["K"],
         unit.axis(unit.params["SortDimension"]),
@@ -62,7 +63,7 @@ def _topk(unit: Unit) -> Tensor:
 
 
 def _sort(unit: Unit) -> Tensor:
-    return af.sort_vectors(
+    return layers.sort_vectors(
         unit.bottom,
         unit.axis(unit.params["SortDimension"]),
         unit.axis(unit.params["VectorDimension"]),
@@ -75,16 +76,16 @@ def _sort(unit: Unit) -> Tensor:
 def _arg_min_max(unit: Unit) -> Tensor:
     mode = unit.params["Mode"]
     if mode.startswith("Channel"):
-        return af.arg_min_max(unit.image, mode)
+        return layers.arg_min_max(unit.image, mode)
     if "KernelHeight" not in unit.params or "KernelWidth" not in unit.params:
         raise AuthoringError(f"{mode} needs KernelHeight and KernelWidth; add them")
     window = unit.params["KernelHeight"], unit.params["KernelWidth"]
     step = sizes(unit, "Step", 2) if "Step" in unit.params else (1, 1)
-    return af.arg_min_max(unit.image, mode, window, step, pads(unit))
+    return layers.arg_min_max(unit.image, mode, window, step, pads(unit))
 
 
 def _global_arg(unit: Unit) -> Tensor:
-    return af.global_arg_min_max(unit.image, unit.params["Type"] == "Max", unit.axis(unit.params["Dimension"]))
+    return layers.global_arg(unit.image, unit.params["Type"] == "Max", unit.axis(unit.params["Dimension"]))
 
 
 def _lrn(unit: Unit) -> Tensor:
@@ -111,9 +112,9 @@ def _dynamic_slice(unit: Unit) -> Tensor:
     if set(order) != set(extents) or len(order) != len(extents):
         raise AuthoringError("DynamicSliceAxisOrder and DynamicSliceInfo must name the same axes, each once")
     if "PaddingInfo" in unit.params or unit.param("BackgroundValue", 0) != 0:
-        raise AuthoringError("PaddingInfo and BackgroundValue are not supported: what they do is not published")
+        raise AuthoringError("PaddingInfo and BackgroundValue must be left out; what they do is not published")
     lengths, axes = [extents[name] for name in order], [unit.axis(name) for name in order]
-    return af.slice_from(x, start, lengths, axes)
+    return layers.slice_from(x, start, lengths, axes)
 
 
 def _gather(unit: Unit) -> Tensor:
@@ -133,7 +134,7 @@ def _gather(unit: Unit) -> Tensor:
         raise AuthoringError(
             f"the indices are {list(numbers.shape)}; expected [1, {len(axes)}, places, 1], a channel for each axis"
         )
-    return af.gather_nd(x, numbers[0, :, :, 0].astype(int).T.tolist(), axes)
+    return layers.gather_places(x, numbers[0, :, :, 0].astype(int).T.tolist(), axes)
 
 
 def _two_factors(form: Callable[[Tensor, tuple[int, int]], Tensor]) -> Rule:
@@ -160,7 +161,9 @@ def _correlation(unit: Unit) -> Tensor:
 
 def _cost_volume(unit: Unit) -> Tensor:
     if unit.param("DisparityDirection", 0) != 0:
-        raise AuthoringError(f"DisparityDirection is {unit.params['DisparityDirection']}; only 0 is published")
+        raise AuthoringError(
+            f"DisparityDirection is {unit.params['DisparityDirection']}; it must be 0, since no other direction is published"
+        )
     for key in ("ScaleFactorX", "ScaleFactorY"):
         if unit.param(key, 1.0) != 1.0:
             raise AuthoringError(f"{key} is {unit.params[key]}; how the layer scales is not published, so use 1.0")
@@ -184,9 +187,9 @@ def _rasterised(unit: Unit) -> Tensor:
     shape = tuple(unit.param(key, 1) for key in ("KernelHeight", "KernelWidth", "NumGroups"))
     if shape != (1, 1, 1) or unit.extent("OutputChannels", unit.image.shape[1]) != unit.image.shape[1]:
         raise AuthoringError(
-            "only the configuration that changes nothing compiles: KernelHeight, KernelWidth and NumGroups of 1"
+            "KernelHeight, KernelWidth and NumGroups must be 1; only the configuration that changes nothing compiles"
         )
-    return af.kernel_rasterizer(unit.image)
+    return layers.kernel_rasterizer(unit.image)
 
 
 def _crop_resize(unit: Unit) -> Tensor:
@@ -194,7 +197,7 @@ def _crop_resize(unit: Unit) -> Tensor:
     if boxes.size % 2:
         raise AuthoringError(f"the boxes have {boxes.size} numbers; expected a top and a left for each")
     corners = boxes.reshape(boxes.size // 2, 2)
-    return af.crop_resize(x, corners, sizes(unit, "crop_dims", 2), sizes(unit, "output_dims", 2))
+    return layers.crop_resize(x, corners, sizes(unit, "crop_dims", 2), sizes(unit, "output_dims", 2))
 
 
 NATIVE_RULES: dict[str, Rule] = {
@@ -215,7 +218,7 @@ NATIVE_RULES: dict[str, Rule] = {
     "LocalResponseNormalization": _lrn,
     "MinMaxNormalization": _minmax,
     "RadiusSearch": _radius,
-    "Resample": lambda unit: af.resample(*unit.images, unit.param("SamplingMethod", "Linear")),
+    "Resample": lambda unit: layers.resample(*unit.images, unit.param("SamplingMethod", "Linear")),
     "RingBufferWriter": lambda unit: af.ring_write(*unit.bottoms, unit.params["offset"]),
     "SDPA": attention,
     "ScaledElementWise": _scaled,
@@ -223,7 +226,7 @@ NATIVE_RULES: dict[str, Rule] = {
     "SpaceToBatch": _batches(af.space_to_batch),
     "SpaceToChannel": _two_factors(af.space_to_channel),
     "TopK": _topk,
-    "Unflatten": lambda unit: af.unflatten(unit.image, *sizes(unit, "destination_size", 3)),
+    "Unflatten": lambda unit: layers.native_unflatten(unit.image, *sizes(unit, "destination_size", 3)),
 }
 
 UNREAD: dict[str, str] = {

@@ -56,7 +56,7 @@ def pwl(x: Tensor, knots: Sequence[float], values: Sequence[float]) -> Tensor:
     """
     places, table = _knots(knots), _numbers(values, "values")
     if len(places) != len(table):
-        raise GraphError(f"there are {len(places)} knots and {len(table)} values; give one value for each knot")
+        raise GraphError(f"values has {len(table)} numbers for {len(places)} knots; give one value for each knot")
     curve = _Curve(places, table)
     x = as_tensor(x, "x")
     plane = x.reshape(*_plane(x.shape))

@@ -270,18 +270,18 @@ _OPS_OF_KIND = {
     "add": "sub",
     "mul": "square prod",
     "relu": "relu6 leaky_relu clip threshold thresholded_relu clamped_relu prelu",
-    "reshape": "expand_dims squeeze flatten2d flatten unflatten",
+    "reshape": "expand_dims squeeze flatten2d flatten native_unflatten",
     "concat": "stack",
     "pool": "max_pool avg_pool",
     "compare": (
         "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-        "logical_not select argmax arg_min_max global_arg_min_max"
+        "logical_not select argmax arg_min_max global_arg"
     ),
     "sort": "topk",
     "move": (
         "input parameter const cast tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
         "band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
-        "dynamic_slice affine gather_nd live_state ring_write ring_read native_pixel_shuffle native_pixel_unshuffle "
+        "dynamic_slice affine gather_places live_state ring_write ring_read native_pixel_shuffle native_pixel_unshuffle "
         "kernel_rasterizer"
     ),
     # Statistics that are given make a batch norm a gain and an offset.

@@ -248,7 +248,7 @@ def _crop(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
 def _topk(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
     attrs = node.attrs
     if attrs["lanes"] is not None:
-        raise AneforgeError(f"{name} (topk): Core ML orders elements, not vectors. Sort on the host.")
+        raise AneforgeError(f"{name} (topk): vectors have no top-k in Core ML. Use the host for it.")
     values, _ = mil.op("topk", name, x=x, k=attrs["k"], axis=-1, ascending=not attrs["largest"])
     return mil.op("identity", f"{name}_values", x=values)
 
@@ -396,20 +396,20 @@ REFUSED: dict[str, str] = {
             "dynamic_slice",
             "flatten",
             "fps",
-            "gather_nd",
-            "global_arg_min_max",
+            "gather_places",
+            "global_arg",
             "input_view",
             "kernel_rasterizer",
             "lrn",
             "minmax_norm",
             "native_pixel_shuffle",
             "native_pixel_unshuffle",
+            "native_unflatten",
             "radius_search",
             "resample",
             "scaled_elementwise",
             "space_to_batch",
             "space_to_channel",
-            "unflatten",
         ),
         _AUTHORED,
     ),

@@ -48,28 +48,22 @@ from aneforge.graph.ops.extra import (
 )
 from aneforge.graph.ops.geometry import cost_volume, cross_correlation, cross_product, fps, radius_search
 from aneforge.graph.ops.layers import (
-    attention,
     batch_to_space,
     channel_to_space,
     flatten,
-    kernel_rasterizer,
     lrn,
     minmax_norm,
-    native_pixel_shuffle,
-    native_pixel_unshuffle,
     scaled_elementwise,
     sdpa,
     space_to_batch,
     space_to_channel,
-    unflatten,
 )
 from aneforge.graph.ops.leaf import cast, const, image_input, input, parameter  # noqa: A004 - the name users call
 from aneforge.graph.ops.norm import batch_norm, instance_norm, local_response_norm
 from aneforge.graph.ops.quantised import dequantize, quantize
-from aneforge.graph.ops.ranking import arg_min_max, global_arg_min_max, sort, sort_vectors, topk, topk_vectors
-from aneforge.graph.ops.sampling import crop_resize, resample
+from aneforge.graph.ops.ranking import sort, topk
 from aneforge.graph.ops.shape import concat, crop, gather, pad, split, stack
-from aneforge.graph.ops.slices import dynamic_slice, gather_nd, input_view, slice_from
+from aneforge.graph.ops.slices import dynamic_slice, input_view
 from aneforge.graph.ops.spatial import (
     affine,
     depth_to_space,
@@ -84,9 +78,7 @@ from aneforge.graph.ops.state import live_state, ring_read, ring_write
 
 __all__ = [
     "affine",
-    "arg_min_max",
     "atan2",
-    "attention",
     "band_part",
     "batch_norm",
     "batch_to_space",
@@ -102,7 +94,6 @@ __all__ = [
     "conv_transpose",
     "cost_volume",
     "crop",
-    "crop_resize",
     "cross_attention",
     "cross_correlation",
     "cross_product",
@@ -117,16 +108,13 @@ __all__ = [
     "floor_div",
     "fps",
     "gather",
-    "gather_nd",
     "geglu",
-    "global_arg_min_max",
     "group_norm_train",
     "gru",
     "image_input",
     "input",
     "input_view",
     "instance_norm",
-    "kernel_rasterizer",
     "linear",
     "live_state",
     "local_response_norm",
@@ -141,8 +129,6 @@ __all__ = [
     "minimum",
     "minmax_norm",
     "mod",
-    "native_pixel_shuffle",
-    "native_pixel_unshuffle",
     "one_hot",
     "pad",
     "parameter",
@@ -152,7 +138,6 @@ __all__ = [
     "radius_search",
     "random_normal",
     "random_uniform",
-    "resample",
     "resize_bilinear",
     "resize_nearest_neighbor",
     "reverse_sequence",
@@ -164,17 +149,13 @@ __all__ = [
     "scatter",
     "sdpa",
     "select",
-    "slice_from",
     "sort",
-    "sort_vectors",
     "space_to_batch",
     "space_to_channel",
     "space_to_depth",
     "split",
     "stack",
     "topk",
-    "topk_vectors",
-    "unflatten",
     "upsample_bilinear",
     "where",
 ]

@@ -179,13 +179,13 @@ _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
     "channel_to_space": _factors,
     "native_pixel_shuffle": _factors,
     "native_pixel_unshuffle": _factors,
-    "gather_nd": lambda attrs, signature: {
+    "gather_places": lambda attrs, signature: {
         "axes": len(attrs["axes"]),
         "index_channels": len(attrs["axes"]),
         "batch": signature.shape[0],
     },
     "arg_min_max": lambda attrs, _: {"Mode": attrs["mode"]},
-    "global_arg_min_max": lambda attrs, _: {"Type": "Max" if attrs["largest"] else "Min"},
+    "global_arg": lambda attrs, _: {"Type": "Max" if attrs["largest"] else "Min"},
     "space_to_batch": _batch_factors,
     "batch_to_space": _batch_factors,
     **dict.fromkeys(

@@ -84,7 +84,7 @@ def _arg_min_max(b: Builder, node: Tensor) -> Op:
     return b.emit("arg_min_max", (b.value(node.inputs[0]),), layout(node.shape), settings)
 
 
-@rule("global_arg_min_max")
+@rule("global_arg")
 def _global_arg(b: Builder, node: Tensor) -> Op:
     attrs = dict(node.signature.attrs)
     settings = {
@@ -172,8 +172,8 @@ def _dynamic_slice(b: Builder, node: Tensor) -> Op:
     return b.unit("DynamicSlice", operands, layout(node.shape), **settings)
 
 
-@rule("gather_nd")
-def _gather_nd(b: Builder, node: Tensor) -> Op:
+@rule("gather_places")
+def _gather_places(b: Builder, node: Tensor) -> Op:
     """The channels of the index hold one index for each axis, its height the places (U89). The op gives the places
     first and the rest of each behind them; an axis that is not gathered is the rest."""
     (_, axes), (_, indices) = node.signature.attrs
@@ -229,7 +229,7 @@ def _crop_resize(b: Builder, node: Tensor) -> Op:
     return b.emit("crop_resize", operands, layout(node.shape), {**attrs, "sampling_mode": "UnalignedCorners"})
 
 
-@rule("unflatten")
+@rule("native_unflatten")
 def _unflatten(b: Builder, node: Tensor) -> Op:
     size = node.signature.attrs[0][1]
     return b.emit("unflatten", (b.value(node.inputs[0]),), layout(node.shape), {"destination_size": size})

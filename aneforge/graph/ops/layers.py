@@ -91,7 +91,9 @@ class LRN:
     def shape(x, alpha, beta, k, channels):
         rank_is(x, 4, "input")
         if channels > x[1]:
-            raise GraphError(f"a window of {channels} channels is larger than the {x[1]} channels of the input")
+            raise GraphError(
+                f"a window of {channels} channels is larger than the input, which has {x[1]}; use {x[1]} at most"
+            )
         return x
 
     @staticmethod
@@ -222,8 +224,8 @@ class FLATTEN:
         return [g.reshape(x.shape)]
 
 
-@op("unflatten", "x", "size", gate="Unflatten", native_layer=True)
-class UNFLATTEN:
+@op("native_unflatten", "x", "size", gate="Unflatten", native_layer=True)
+class NATIVE_UNFLATTEN:
     """A line of channels as an image; every variant fails lowering (layers.json)."""
 
     @staticmethod
@@ -377,10 +379,10 @@ def flatten(x: Tensor) -> Tensor:
 
 
 @entry
-def unflatten(x: Tensor, channels: int, height: int, width: int) -> Tensor:
+def native_unflatten(x: Tensor, channels: int, height: int, width: int) -> Tensor:
     """A line of channels as an image."""
     size = tuple(positive(extent, "an extent") for extent in (channels, height, width))
-    return make(UNFLATTEN, (x,), {"size": size})
+    return make(NATIVE_UNFLATTEN, (x,), {"size": size})
 
 
 @entry

@@ -130,8 +130,8 @@ class ARG_MIN_MAX:
         return find(windows.reshape(*windows.shape[:4], -1), axis=4).astype(np.float64)
 
 
-@op("global_arg_min_max", "x", "largest axis", gate="GlobalArgMinMax", native_layer=True)
-class GLOBAL_ARG_MIN_MAX:
+@op("global_arg", "x", "largest axis", gate="GlobalArgMinMax", native_layer=True)
+class GLOBAL_ARG:
     """The position of the extreme along one axis, the first of equals."""
 
     @staticmethod
@@ -204,6 +204,6 @@ def arg_min_max(x: Tensor, mode: str, kernel: Any = 1, stride: Any = 1, pad: Any
 
 
 @entry
-def global_arg_min_max(x: Tensor, largest: bool = True, axis: int = -1) -> Tensor:
+def global_arg(x: Tensor, largest: bool = True, axis: int = -1) -> Tensor:
     """The position of the largest (or smallest) element along one axis."""
-    return make(GLOBAL_ARG_MIN_MAX, (x,), {"largest": bool(largest), "axis": axis_of(axis, len(x.shape))})
+    return make(GLOBAL_ARG, (x,), {"largest": bool(largest), "axis": axis_of(axis, len(x.shape))})

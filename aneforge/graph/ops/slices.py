@@ -107,8 +107,8 @@ def _gathered_order(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
     return (*axes, *(axis for axis in range(rank) if axis not in axes))
 
 
-@op("gather_nd", "x", "axes indices", gate="Gather", native_layer=True)
-class GATHER_ND:
+@op("gather_places", "x", "axes indices", gate="Gather", native_layer=True)
+class GATHER_PLACES:
     """Places that stored indices name along several axes at once (U89)."""
 
     @staticmethod
@@ -171,10 +171,10 @@ def slice_from(x: Tensor, start: Any, sizes: Sequence[int], axes: Sequence[int] 
 
 
 @entry
-def gather_nd(x: Tensor, indices: Sequence[Sequence[int]], axes: Sequence[int]) -> Tensor:
+def gather_places(x: Tensor, indices: Sequence[Sequence[int]], axes: Sequence[int]) -> Tensor:
     """Places of a tensor by one index for each named axis. The places lie along the first of those axes."""
     along = tuple(axis_of(axis, len(x.shape)) for axis in axes)
     places = tuple(tuple(whole_number(index, "an index") for index in place) for place in indices)
     if not places or any(len(place) != len(along) for place in places):
         raise GraphError(f"each place needs {len(along)} indices, one for each axis")
-    return make(GATHER_ND, (x,), {"axes": along, "indices": places})
+    return make(GATHER_PLACES, (x,), {"axes": along, "indices": places})

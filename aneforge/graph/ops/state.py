@@ -46,7 +46,7 @@ class RING_WRITE:
     @staticmethod
     def shape(x, state, offset):
         if x[:-1] != state[:-1] or x[-1] > state[-1]:
-            raise GraphError(f"x {list(x)} does not fit the state {list(state)}; only the last axis may be shorter")
+            raise GraphError(f"x {list(x)} does not fit the state {list(state)}; all axes but the last must be equal")
         return state
 
     @staticmethod
