@@ -264,9 +264,6 @@ class SegmentedModel(Model):
         """How many segments are native layers."""
         return len(self.cuts)
 
-    def __str__(self) -> str:
-        return "\n".join([str(self.program).rstrip(), *map(str, self.cuts), ""])
-
 
 class MultiModel(Model):
     """A model with several named outputs: a call returns a dictionary."""

@@ -28,6 +28,11 @@ def authored(texture: bool) -> af.Tensor:
     return af.bridge("SDPA", [q, k, v, SCALE], SubtractMax=True, name="attn")
 
 
+def out() -> af.Tensor:
+    """For commands that take a model: ``aneforge compile examples/hidden_layers.py --target m1``."""
+    return authored(texture=False)
+
+
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     """What the layer means, in NumPy."""
     scores = np.einsum("nhsf,nhtf->nhst", q, k) * SCALE

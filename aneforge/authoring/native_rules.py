@@ -162,7 +162,7 @@ def _correlation(unit: Unit) -> Tensor:
 def _cost_volume(unit: Unit) -> Tensor:
     if unit.param("DisparityDirection", 0) != 0:
         raise AuthoringError(
-            f"DisparityDirection is {unit.params['DisparityDirection']}; it must be 0, since no other direction is published"
+            f"DisparityDirection is {unit.params['DisparityDirection']}; it must be 0, the only one that is published"
         )
     for key in ("ScaleFactorX", "ScaleFactorY"):
         if unit.param(key, 1.0) != 1.0:
@@ -231,8 +231,8 @@ NATIVE_RULES: dict[str, Rule] = {
 
 UNREAD: dict[str, str] = {
     "MatrixDecomposition": (
-        "the compiler takes the layer as a carrier and never calls the factorisation, so it has no numbers to compute; "
-        "factorise on the host"
+        "the compiler takes the layer as a carrier and never calls the factorisation, so there are no numbers to "
+        "compute; use the host"
     ),
     "NMS": "non-maximum suppression does not run on the engine; its backends are the CPU and the GPU, so use the host",
     "NeuronCustom": (

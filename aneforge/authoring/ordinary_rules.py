@@ -149,7 +149,7 @@ def _dynamic_goc(unit: Unit) -> Tensor:
     alone = unit.param("BiasOnly", len(operands) == 1)
     if bool(alone) != (len(operands) == 1):
         raise AuthoringError(
-            f"BiasOnly is {bool(alone)} with {len(unit.bottoms)} bottoms; it must be true for two bottoms and false for three"
+            f"BiasOnly is {bool(alone)} with {len(unit.bottoms)} bottoms; it must be true for two and false for three"
         )
     return x + operands[0] if alone else x * operands[0] + operands[1]
 

@@ -77,7 +77,7 @@ class CROP_RESIZE:
 
 @entry
 def resample(x: Tensor, grid: Any, method: str = "Linear", coordinates: str = "NonNormalized") -> Tensor:
-    """[N, C, H, W] read at the places of a grid [N, 2, H', W']: its first channel is the column, its second the row."""
+    """[N, C, H, W] read at the places of a grid [N, 2, H', W'], whose channels are the column and the row."""
     for value, choices in ((method, METHODS), (coordinates, COORDINATES)):
         if value not in choices:
             raise GraphError(f"resample: {value!r} is unknown; choose one: {', '.join(choices)}")
