@@ -8,7 +8,7 @@ import pytest
 import aneforge as af
 from aneforge.graph.autodiff import gradients
 
-CHIPS = ("m1", "m2", "m3", "m5", "m6")
+CHIPS = ("m1", "m2", "m3", "m4", "m5", "m6", "h11", "h14c", "h15", "h16s", "h17d", "h18")
 KNOTS = np.linspace(-4, 4, 33)
 BUMP = np.exp(-np.square(KNOTS))
 pytestmark = pytest.mark.filterwarnings("ignore::aneforge.cost.estimate.DispatchFloorWarning")
@@ -81,6 +81,15 @@ def test_every_shape_is_taken():
         np.testing.assert_allclose(af.compile(out, target="m1")(given), wanted, rtol=0, atol=2.0**-11)
 
 
+def test_a_tensor_that_is_no_plane_of_a_chip():
+    """1024 x 32 rows are more than the height of any chip."""
+    shape = (1, 1024, 32, 2)
+    given = np.linspace(-2, 2, 65536).astype(np.float16).reshape(shape)
+    out = af.pwl(af.input(shape, name="x"), [-1, 1], [0, 1])
+    result = af.compile(out, target="m1")(given)
+    np.testing.assert_allclose(result, np.clip((given.astype(float) + 1) / 2, 0, 1), rtol=0, atol=2.0**-11)
+
+
 def test_it_is_made_of_ordinary_layers():
     out = af.pwl(af.input((4,), name="x"), [0, 1], [0, 1])
     assert {node.op for node in out.graph()} <= {"input", "const", "reshape", "sub", "mul", "relu", "minimum", "conv"}
@@ -90,6 +99,7 @@ def test_it_is_made_of_ordinary_layers():
 def test_it_has_a_derivative():
     x = af.input((3,), name="x")
     (slope,) = gradients(af.pwl(x, [-1, 0, 2], [1, 0, 1]), [x])
+    assert slope is not None
     np.testing.assert_allclose(af.evaluate(slope, {x: np.array([-0.5, 1.0, 5.0])}), [-1.0, 0.5, 0.0], atol=1e-6)
 
 

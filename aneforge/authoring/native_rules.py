@@ -169,7 +169,8 @@ def _cost_volume(unit: Unit) -> Tensor:
             raise AuthoringError(f"{key} is {unit.params[key]}; how the layer scales is not published, so use 1.0")
     if "DisparityRange" not in unit.params:
         raise AuthoringError("DisparityRange is missing; add it")
-    return af.cost_volume(*unit.images, unit.params["DisparityRange"])
+    aux, ref = unit.images
+    return af.cost_volume(aux, ref, unit.params["DisparityRange"])
 
 
 def _sampled_points(unit: Unit) -> Tensor:
@@ -218,8 +219,8 @@ NATIVE_RULES: dict[str, Rule] = {
     "LocalResponseNormalization": _lrn,
     "MinMaxNormalization": _minmax,
     "RadiusSearch": _radius,
-    "Resample": lambda unit: layers.resample(*unit.images, unit.param("SamplingMethod", "Linear")),
-    "RingBufferWriter": lambda unit: af.ring_write(*unit.bottoms, unit.params["offset"]),
+    "Resample": lambda unit: layers.resample(unit.image, unit.images[1], unit.param("SamplingMethod", "Linear")),
+    "RingBufferWriter": lambda unit: af.ring_write(unit.bottom, unit.bottoms[1], unit.params["offset"]),
     "SDPA": attention,
     "ScaledElementWise": _scaled,
     "Sort": _sort,

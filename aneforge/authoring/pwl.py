@@ -36,15 +36,17 @@ _DROPPED = -17
 _LOSSLESS = 4095.0
 """Below 4096 no chip adds terms in fp16 (N08, N09)."""
 _ABOVE = 8192.0
-_LARGEST = 65504.0
+"""More than any sum."""
 _LANES = 4
 """Terms that the M1 adds at a time."""
 _PARTS = 3
 """Numbers of fp16 that make one weight."""
-_SHORTEST = 15
-"""The largest power of two that fp16 holds."""
-_MOST_ROWS = 16384
-"""What every chip takes along the height (0x138)."""
+_LARGEST = 65504.0
+"""The end of fp16."""
+_POWERS = 15
+"""fp16 holds the powers of two from -15 to 15 as gains."""
+_EXTENT = 16384
+"""What every chip takes along the height and the width (0x138, 0x140)."""
 
 
 @entry
@@ -72,12 +74,14 @@ def _channels(numbers: np.ndarray) -> Tensor:
 
 
 def _plane(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """One channel: the last axis along the width, as many others as there is room for along the height."""
+    """One channel: as much along the width and the height as every chip has room for, the rest along the batch."""
     *outer, width = shape
+    columns = next(size for size in range(min(width, _EXTENT), 0, -1) if width % size == 0)
+    outer.append(width // columns)
     rows = 1
-    while outer and rows * outer[-1] <= _MOST_ROWS:
+    while outer and rows * outer[-1] <= _EXTENT:
         rows *= outer.pop()
-    return math.prod(outer), 1, rows, width
+    return math.prod(outer), 1, rows, columns
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:
@@ -113,7 +117,7 @@ class _Curve:
 
     def __init__(self, knots: np.ndarray, values: np.ndarray) -> None:
         spans = _rounded_down(np.diff(knots))
-        powers = np.clip(-np.floor(np.log2(spans)), -_SHORTEST, _SHORTEST)
+        powers = np.clip(-np.floor(np.log2(spans)), -_POWERS, _POWERS)
         widths = spans * 2.0**powers
         self.power = _power(values, widths)
         self.first = values[0] * 2.0**self.power
@@ -161,7 +165,7 @@ def _power(values: np.ndarray, widths: np.ndarray) -> int:
     tiles = np.convolve(steps, np.ones(_LANES))
     largest, steepest = max(np.abs(values).max(), tiles.max()), (steps / widths).max()
     room = [limit / size for limit, size in ((_LOSSLESS, largest), (_LARGEST, steepest)) if size]
-    return int(np.clip(math.floor(math.log2(min(room))), -_SHORTEST, _SHORTEST)) if room else 0
+    return int(np.clip(math.floor(math.log2(min(room))), -_POWERS, _POWERS)) if room else 0
 
 
 def _product(weight: float, width: float) -> float:

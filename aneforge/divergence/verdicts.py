@@ -281,8 +281,8 @@ _OPS_OF_KIND = {
     "move": (
         "input parameter const cast tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
         "band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
-        "dynamic_slice affine gather_places live_state ring_write ring_read native_pixel_shuffle native_pixel_unshuffle "
-        "kernel_rasterizer"
+        "dynamic_slice affine gather_places live_state ring_write ring_read native_pixel_shuffle "
+        "native_pixel_unshuffle kernel_rasterizer"
     ),
     # Statistics that are given make a batch norm a gain and an offset.
     "elementwise": (

@@ -99,6 +99,17 @@ _LAYERS = {
 }
 
 
+# What the axes of a user's shape are called in a netplist, by rank.
+_AXES_OF_RANK: tuple[tuple[str, ...], ...] = (
+    (),
+    ("Width",),
+    ("Channel", "Width"),
+    ("Channel", "Height", "Width"),
+    ("Batch", "Channel", "Height", "Width"),
+    ("Batch", "Channel", "Depth", "Height", "Width"),
+)
+
+
 def _padding(pad: tuple[int, int, int, int]) -> list[int]:
     top, bottom, left, right = pad
     return [top, left] if top == bottom and left == right else [top, bottom, left, right]
@@ -185,7 +196,10 @@ _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
         "batch": signature.shape[0],
     },
     "arg_min_max": lambda attrs, _: {"Mode": attrs["mode"]},
-    "global_arg": lambda attrs, _: {"Type": "Max" if attrs["largest"] else "Min"},
+    "global_arg": lambda attrs, signature: {
+        "Type": "Max" if attrs["largest"] else "Min",
+        "Dimension": _AXES_OF_RANK[len(signature.shape)][attrs["axis"]],
+    },
     "space_to_batch": _batch_factors,
     "batch_to_space": _batch_factors,
     **dict.fromkeys(

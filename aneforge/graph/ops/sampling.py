@@ -72,7 +72,7 @@ class CROP_RESIZE:
     @staticmethod
     def reference(x, boxes, crop, output):
         crops = [x[:, :, top : top + crop[0], left : left + crop[1]] for top, left in boxes.astype(int)]
-        return np.concatenate([bilinear(part, *output, False) for part in crops])
+        return np.concatenate([bilinear(part, output[0], output[1], False) for part in crops])
 
 
 @entry
