@@ -59,7 +59,7 @@ WAYS = {
     "RadiusSearch": ([af.input((1, 3, 1, 2)), POINTS], {"Radius": 1.0}, (1, 7, 1, 2)),
     "RandomGenerator": ([], {"shape": [2, 3]}, (2, 3)),
     "Reduction": ([X], {"Type": "Sum", "Dimension": ["Width"]}, (1, 4, 6, 1)),
-    "Resample": ([X, np.zeros((1, 2, 3, 3))], {"SamplingMethod": "Linear"}, (1, 4, 3, 3)),
+    "Resample": ([X, np.zeros((1, 2, 3, 3))], {"SamplingMethod": "NearestNeighbor"}, (1, 4, 3, 3)),
     "Reshape": ([X], {"ReshapedHeight": 8, "ReshapedWidth": 6}, (1, 4, 8, 6)),
     "Resize": ([X], {"height": 12, "width": 4, "sampling_methods": "NearestNeighbor"}, (1, 4, 12, 4)),
     "ResizeAs": ([X, af.input((1, 1, 3, 4))], {}, (1, 4, 3, 4)),

@@ -158,14 +158,13 @@ def ranged(x, axis, eps):
     return (x - low) / (high - low + eps)
 
 
-def sampled(x, grid):
+def nearest(x, grid):
+    """The element at the rounded place, zero outside."""
     out = np.zeros((1, x.shape[1], *grid.shape[2:]))
     for i, j in np.ndindex(*grid.shape[2:]):
-        column, row = grid[0, 0, i, j], grid[0, 1, i, j]
-        for r in (math.floor(row), math.floor(row) + 1):
-            for c in (math.floor(column), math.floor(column) + 1):
-                if 0 <= r < x.shape[2] and 0 <= c < x.shape[3]:
-                    out[0, :, i, j] += x[0, :, r, c] * (1 - abs(row - r)) * (1 - abs(column - c))
+        column, row = (math.floor(grid[0, place, i, j] + 0.5) for place in (0, 1))
+        if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
+            out[0, :, i, j] = x[0, :, row, column]
     return out
 
 
@@ -360,14 +359,7 @@ ROWS_CASES = [
         native=False,
     ),
     # The texture engine.
-    Row(
-        "Resample",
-        {"SamplingMethod": "Linear"},
-        (X, GRID),
-        sampled,
-        "m2",
-        2,
-    ),
+    Row("Resample", {"SamplingMethod": "NearestNeighbor"}, (X, GRID), nearest, "m2"),
 ]
 
 
@@ -559,6 +551,13 @@ def test_an_ordinary_layer_cuts_nothing():
     x = af.input((1, 4, 4, 4), name="x")
     model = af.compile(af.bridge("Neuron", [af.bridge("Tile", [x], Width=2)], Type="ReLU"), target="m1")
     assert not isinstance(model, af.SegmentedModel)
+
+
+def test_linear_sampling_fails_code_generation_when_it_is_authored():
+    x = af.input((1, 2, 4, 4), name="x")
+    out = af.bridge("Resample", [x, np.zeros((1, 2, 3, 3))], SamplingMethod="Linear")
+    with pytest.raises(af.CompileError, match="sampling method Linear fails code generation"):
+        af.compile(out, target="m2")
 
 
 # The example of listing 26.3.

@@ -201,6 +201,12 @@ def _crop_resize(unit: Unit) -> Tensor:
     return layers.crop_resize(x, corners, sizes(unit, "crop_dims", 2), sizes(unit, "output_dims", 2))
 
 
+def _resampled(unit: Unit) -> Tensor:
+    """The nearest element unless stated otherwise: linear sampling fails code generation when it is authored."""
+    image, grid = unit.images
+    return layers.resample(image, grid, unit.param("SamplingMethod", "NearestNeighbor"))
+
+
 NATIVE_RULES: dict[str, Rule] = {
     "ArgMinMax": _arg_min_max,
     "BatchToSpace": _batches(af.batch_to_space),
@@ -219,7 +225,7 @@ NATIVE_RULES: dict[str, Rule] = {
     "LocalResponseNormalization": _lrn,
     "MinMaxNormalization": _minmax,
     "RadiusSearch": _radius,
-    "Resample": lambda unit: layers.resample(unit.image, unit.images[1], unit.param("SamplingMethod", "Linear")),
+    "Resample": _resampled,
     "RingBufferWriter": lambda unit: af.ring_write(unit.bottom, unit.bottoms[1], unit.params["offset"]),
     "SDPA": attention,
     "ScaledElementWise": _scaled,

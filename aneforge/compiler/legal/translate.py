@@ -81,6 +81,7 @@ _LAYERS = {
     "sort": "Sort",
     "argmax": "ArgMinMax",
     "arg_min_max": "ArgMinMax",
+    "resample": "Resample",
     "cross_product": "CrossProduct",
     "cross_correlation": "CrossCorrelation",
     "cost_volume": "CostVolume",
@@ -196,6 +197,7 @@ _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
         "batch": signature.shape[0],
     },
     "arg_min_max": lambda attrs, _: {"Mode": attrs["mode"]},
+    "resample": lambda attrs, _: {"SamplingMethod": attrs["method"]},
     "global_arg": lambda attrs, signature: {
         "Type": "Max" if attrs["largest"] else "Min",
         "Dimension": _AXES_OF_RANK[len(signature.shape)][attrs["axis"]],
