@@ -838,7 +838,7 @@ case(
 case(
     "gather_places",
     lambda x: native.gather_places(x, [[3, 0], [0, 1], [2, 2]], (2, 3)),
-    lambda x: np.stack([x[0, :, 3, 0], x[0, :, 0, 1], x[0, :, 2, 2]], axis=1).reshape(1, 2, 3, 1),
+    lambda x: np.stack([x[0, :, 3, 0], x[0, :, 0, 1], x[0, :, 2, 2]]).reshape(1, 3, 1, 2),
     drawn(1, 2, 4, 3),
 )
 case(

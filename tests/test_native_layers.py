@@ -330,7 +330,7 @@ ROWS_CASES = [
         "Gather",
         {"GatherNDAxes": ["Height", "Width"]},
         (normal(1, 8, 4, 5),),
-        lambda x: np.stack([x[0, :, h, w] for _, h, w in PLACES.astype(int)], axis=1).reshape(1, 8, 3, 1),
+        lambda x: np.stack([x[0, :, h, w] for _, h, w in PLACES.astype(int)]).reshape(1, 3, 1, 8),
         constants=(PLACES.T[1:].reshape(1, 2, 3, 1),),
     ),
     Row(

@@ -174,23 +174,15 @@ def _dynamic_slice(b: Builder, node: Tensor) -> Op:
 
 @rule("gather_places")
 def _gather_places(b: Builder, node: Tensor) -> Op:
-    """The channels of the index hold one index for each axis, its height the places (U89). The op gives the places
-    first and the rest of each behind them; an axis that is not gathered is the rest."""
+    """The channels of the index hold one index for each axis, its height the places; the op gives the places first and
+    the rest of each behind them (U89)."""
     (_, axes), (_, indices) = node.signature.attrs
-    x, places = node.inputs[0], AXES_OF_RANK[len(node.shape)]
-    rest = [axis for axis, size in enumerate(x.shape) if axis not in axes and size > 1]
-    if len(rest) > 1:
-        raise b.refuse(node, f"axes {rest} stay besides the gathered ones; one axis may stay, so reshape first")
     lines = np.array(indices, np.float64).T
     if (lines.astype(np.float16) != lines).any():
         raise b.refuse(node, f"index {int(lines.max())} is not a number of fp16; indices must be 2048 or less")
-    count, left = len(indices), math.prod(x.shape[axis] for axis in rest)
-    index = b.constant(lines, (1, 1, len(axes), count, 1))
-    attrs = {"axes": tuple(places[axis] for axis in axes)}
-    picked = b.emit("gather_nd", (b.value(x), index), (1, 1, count, 1, left), attrs)
-    if rest and rest[0] < axes[0]:
-        picked = b.transposed(picked, _POINTS_TO_WIDTH)
-    return b.stored_reshape(picked, layout(node.shape))
+    index = b.constant(lines, (1, 1, len(axes), len(indices), 1))
+    attrs = {"axes": tuple(AXES_OF_RANK[4][axis] for axis in axes)}
+    return b.emit("gather_nd", (b.value(node.inputs[0]), index), layout(node.shape), attrs)
 
 
 @rule("live_state")

@@ -11,7 +11,7 @@ from aneforge.errors import GraphError
 from aneforge.graph.node import Node, Shape, composed, entry, make, op
 from aneforge.graph.ops.leaf import as_tensor, const
 from aneforge.graph.ops.shape import gather
-from aneforge.graph.shapes import axis_of, count, extent, positive, whole_number
+from aneforge.graph.shapes import axis_of, count, extent, positive, rank_is, whole_number
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
@@ -103,42 +103,40 @@ class DYNAMIC_SLICE:
         return [g.reshape(x.shape), None]
 
 
-def _gathered_order(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    return (*axes, *(axis for axis in range(rank) if axis not in axes))
+def _rest(axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(axis for axis in (1, 2, 3) if axis not in axes)
 
 
 @op("gather_places", "x", "axes indices", gate="Gather", native_layer=True)
 class GATHER_PLACES:
-    """Places that stored indices name along several axes at once (U89)."""
+    """Places that stored indices name along several axes at once: [1, places, 1, what is left of each] (U89)."""
 
     @staticmethod
     def shape(x, axes, indices):
-        if len(set(axes)) != len(axes) or not axes:
-            raise GraphError(f"axes are {list(axes)}; name each axis once")
+        rank_is(x, 4, "input")
+        if x[0] != 1:
+            raise GraphError(f"the batch is {x[0]}; it must be 1")
+        if len(set(axes)) != len(axes) or not set(axes) <= {1, 2, 3} or len(axes) < 2:
+            raise GraphError(f"axes are {list(axes)}; name two or three of 1, 2 and 3, each once")
         for place in indices:
             for axis, index in zip(axes, place, strict=True):
                 if not 0 <= index < x[axis]:
                     raise GraphError(f"index {index} is out of range along axis {axis} of {x[axis]}")
-        return tuple(len(indices) if i == axes[0] else 1 if i in axes else own for i, own in enumerate(x))
+        return 1, len(indices), 1, count([x[axis] for axis in _rest(axes)])
 
     @staticmethod
     def reference(x, axes, indices):
-        order = _gathered_order(x.ndim, axes)
-        picked = x.transpose(order)[tuple(np.array(indices).T)]
-        spread = picked.reshape(len(indices), *[1] * (len(axes) - 1), *picked.shape[1:])
-        return spread.transpose(np.argsort(order))
+        lines = x[0].transpose([axis - 1 for axis in (*axes, *_rest(axes))])
+        return lines[tuple(np.array(indices).T)].reshape(1, len(indices), 1, -1)
 
     @staticmethod
     @composed
     def derivative(x, axes, indices):
-        order = _gathered_order(len(x.shape), axes)
         extents = [x.shape[axis] for axis in axes]
         flat = np.ravel_multi_index(tuple(np.array(indices).T), extents).tolist()
-        moved = x.transpose(list(order))
-        rest = moved.shape[len(axes) :]
-        picked = gather(moved.reshape(int(np.prod(extents)), max(1, count(rest))), flat, 0)
-        spread = picked.reshape(len(indices), *[1] * (len(axes) - 1), *rest)
-        return spread.transpose(np.argsort(order).tolist())
+        lines = x.transpose([0, *axes, *_rest(axes)])
+        picked = gather(lines.reshape(count(extents), x.size // count(extents)), flat, 0)
+        return picked.reshape(1, len(indices), 1, picked.shape[1])
 
 
 @entry
@@ -172,7 +170,7 @@ def slice_from(x: Tensor, start: Any, sizes: Sequence[int], axes: Sequence[int] 
 
 @entry
 def gather_places(x: Tensor, indices: Sequence[Sequence[int]], axes: Sequence[int]) -> Tensor:
-    """Places of a tensor by one index for each named axis. The places lie along the first of those axes."""
+    """Places of [1, C, H, W] by one index for each named axis, as [1, places, 1, what is left of each]."""
     along = tuple(axis_of(axis, len(x.shape)) for axis in axes)
     places = tuple(tuple(whole_number(index, "an index") for index in place) for place in indices)
     if not places or any(len(place) != len(along) for place in places):
