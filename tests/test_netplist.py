@@ -49,6 +49,10 @@ def test_fused_attention_is_the_native_layer(tmp_path):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     want = (weights / weights.sum(-1, keepdims=True)) @ heads[2]
     np.testing.assert_allclose(af.evaluate(graph, [q, k, v])[0], want.transpose(0, 2, 1, 3), rtol=1e-9)
+    units["attn"]["Params"] = {}
+    file = written(tmp_path, units, dict.fromkeys("qkv", shape), {"y": "attn"}, ["w.bin"], constants)
+    with pytest.warns(af.PrecisionWarning, match=r"SubtractMax is false"):
+        assert not next(node for node in af.load(file) if node.op == "sdpa").attrs["subtract_max"]
 
 
 WAYS = {
@@ -102,12 +106,12 @@ def test_what_units_mean(tmp_path, name):
 
 
 @pytest.mark.parametrize("kind", ["TopK", "Sort"])
-def test_rows_are_ranked(tmp_path, kind):
+def test_vectors_are_ranked_by_their_key_lane(tmp_path, kind):
     ways = {"SortDimension": "Width", "VectorDimension": "Channel", "SortIndices": [0]}
     params = {"Type": "Max", "K": 5, **ways} if kind == "TopK" else {"Direction": "Descending", **ways}
-    data = RNG.permutation(16).reshape(1, 1, 1, 16).astype(float)
+    data = RNG.permutation(32).reshape(1, 2, 1, 16).astype(float)
     graph = af.load(written(tmp_path, {"u": unit(kind, "x", params)}, {"x": data.shape}, {"y": "u"}))
-    want = -np.sort(-data, -1)[..., : 5 if kind == "TopK" else 16]
+    want = data[..., np.argsort(-data[0, 0, 0])][..., : 5 if kind == "TopK" else 16]
     np.testing.assert_array_equal(af.evaluate(graph, [data])[0], want)
 
 

@@ -275,9 +275,15 @@ def test_outputs_and_units_keep_their_names(tmp_path):
 def test_a_depth_is_a_fifth_axis(tmp_path):
     graph = af.load(written(tmp_path, relus(u="x"), {"x": (1, 4, 3, 2, 5)}, {"y": "u"}))
     assert graph.inputs[0].shape == (1, 4, 3, 2, 5)
-    told = {"u": unit("Softmax", "x", {"Dimension": "Width"})}
-    with pytest.raises(LoadError, match=r"u \(Softmax\): a bottom has a depth of 3, which is not supported here"):
-        af.load(written(tmp_path, told, {"x": (1, 4, 3, 2, 5)}, {"y": "u"}))
+    deep = af.load(
+        written(tmp_path, {"u": unit("Softmax", "x", {"Dimension": "Depth"})}, {"x": (1, 4, 3, 2, 5)}, {"y": "u"})
+    )
+    data = np.random.default_rng(3).standard_normal((1, 4, 3, 2, 5))
+    grown = np.exp(data - data.max(2, keepdims=True))
+    np.testing.assert_allclose(af.evaluate(deep, [data])[0], grown / grown.sum(2, keepdims=True), rtol=1e-9)
+    flat = {"u": unit("Pool", "x", {"Type": "Max", "KernelWidth": 2, "KernelHeight": 2})}
+    with pytest.raises(LoadError, match=r"u \(Pool\): the bottom \[1, 4, 3, 2, 5\] has a depth"):
+        af.load(written(tmp_path, flat, {"x": (1, 4, 3, 2, 5)}, {"y": "u"}))
 
 
 def test_bytes_come_in_as_numbers(tmp_path):

@@ -367,7 +367,8 @@ def preflight_all(out: Source, target: Chips = "all", route: str | None = _CONVE
 
 def refuse_constant(graph: Graph) -> None:
     """Refuse a graph that no chip has anything to do with."""
-    if not graph.inputs and not graph.parameters:
+    changes = any(node.op == "live_state" for node in graph.nodes)
+    if not graph.inputs and not graph.parameters and not changes:
         raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
 
 

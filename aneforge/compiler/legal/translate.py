@@ -80,6 +80,8 @@ _LAYERS = {
     "topk": "TopK",
     "sort": "Sort",
     "argmax": "ArgMinMax",
+    "arg_min_max": "ArgMinMax",
+    "resample": "Resample",
     "cross_product": "CrossProduct",
     "cross_correlation": "CrossCorrelation",
     "cost_volume": "CostVolume",
@@ -96,6 +98,17 @@ _LAYERS = {
     "dynamic_slice": "DynamicSlice",
     "scaled_elementwise": "ScaledElementWise",
 }
+
+
+# What the axes of a user's shape are called in a netplist, by rank.
+_AXES_OF_RANK: tuple[tuple[str, ...], ...] = (
+    (),
+    ("Width",),
+    ("Channel", "Width"),
+    ("Channel", "Height", "Width"),
+    ("Batch", "Channel", "Height", "Width"),
+    ("Batch", "Channel", "Depth", "Height", "Width"),
+)
 
 
 def _padding(pad: tuple[int, int, int, int]) -> list[int]:
@@ -132,7 +145,7 @@ def _channel_axis(attrs: Attributes, _: Signature) -> dict[str, Any]:
 
 
 def _factors(attrs: Attributes, _: Signature) -> dict[str, Any]:
-    return {"FactorX": attrs["r"], "FactorY": attrs["r"], "FactorZ": 1}
+    return {"FactorX": attrs["columns"], "FactorY": attrs["rows"], "FactorZ": 1}
 
 
 def _batch_factors(attrs: Attributes, _: Signature) -> dict[str, Any]:
@@ -162,17 +175,33 @@ _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
     "pixel_shuffle": lambda attrs, _: {"factor": attrs["r"]},
     "space_to_depth": lambda attrs, _: {"block_size": attrs["r"]},
     "depth_to_space": lambda attrs, _: {"block_size": attrs["r"]},
-    "sdpa": lambda attrs, signature: {"SubtractMax": True, "mask": len(signature.inputs) > 3 or attrs["is_causal"]},
+    "sdpa": lambda attrs, signature: {
+        "SubtractMax": attrs["subtract_max"],
+        "mask": len(signature.inputs) > 3 or attrs["is_causal"],
+    },
     "topk": lambda attrs, _: {"K": attrs["k"], "k": attrs["k"]},
     "argmax": lambda attrs, _: {"Mode": "SpatialArgMax" if attrs["axis"] else "ChannelArgMax"},
     "minmax_norm": lambda attrs, _: {"Dimension": attrs["dimension"]},
-    "lrn": lambda attrs, signature: {"KernelChannel": signature.shape[1]},
+    "lrn": lambda attrs, _: {"KernelChannel": attrs["channels"]},
     "fps": lambda attrs, _: {"CentroidCount": attrs["k"]},
-    "dynamic_slice": lambda attrs, _: {"SliceSize": attrs["size"]},
+    "dynamic_slice": lambda attrs, _: {"SliceSize": attrs["sizes"][0]},
     "scaled_elementwise": lambda attrs, _: {"Type": attrs["kind"], "Scale": attrs["scale"]},
     "cost_volume": lambda attrs, _: {"DisparityRange": attrs["disparity_range"]},
     "space_to_channel": _factors,
     "channel_to_space": _factors,
+    "native_pixel_shuffle": _factors,
+    "native_pixel_unshuffle": _factors,
+    "gather_places": lambda attrs, signature: {
+        "axes": len(attrs["axes"]),
+        "index_channels": len(attrs["axes"]),
+        "batch": signature.shape[0],
+    },
+    "arg_min_max": lambda attrs, _: {"Mode": attrs["mode"]},
+    "resample": lambda attrs, _: {"SamplingMethod": attrs["method"]},
+    "global_arg": lambda attrs, signature: {
+        "Type": "Max" if attrs["largest"] else "Min",
+        "Dimension": _AXES_OF_RANK[len(signature.shape)][attrs["axis"]],
+    },
     "space_to_batch": _batch_factors,
     "batch_to_space": _batch_factors,
     **dict.fromkeys(

@@ -39,7 +39,9 @@ _GATES: dict[str, tuple[str, str, str | None]] = {
 def check_floors(module: Module, chip: Facts) -> int:
     """MinimumFamily: refuse an op below its floor, or one whose support byte is clear (listing 24.2, table 22.5).
 
-    It runs after the passes that replace such ops by others. A target without a family has no floors (U31).
+    It runs after the passes that replace such ops by others. A target without a family has no floors (U31). A floor is
+    one of the conversion route: a layer that was authored directly is gated by the bytes that its validator reads,
+    which phase 0 has asked (chapter 26, C13).
     """
     family = chip.get("family8")
     index = None if family is None else Family8[family]
@@ -51,7 +53,7 @@ def check_floors(module: Module, chip: Facts) -> int:
 
 def _problem(op: Op, index: Family8 | None, chip: Facts) -> Refused | None:
     gate = _GATES.get(_feature(op))
-    floor = None if op.spec.floor is None else op.spec.floor.value
+    floor = None if op.spec.floor is None or "bridge" in op.labels else op.spec.floor.value
     if index is not None and floor is not None and index < floor and op.labels.get("data_path") != FLOOR_DIVIDE:
         reason = f"{op.name} starts at family {Family8(floor).name}; this target is {index.name}"
         return Refused(op, "minimum-family", reason, _words(gate))

@@ -26,8 +26,6 @@ __all__ = ["Network"]
 
 _SIZES = ("BatchSize", "Channels", "Depth", "Height", "Width")
 _STORED = {"Float16": np.float16, "UInt16": np.uint16}
-_DEEP = frozenset(("ElementWise", "GOC", "Neuron", "ScaledElementWise"))
-"""The layers that read tensors with a depth: they look at no axis."""
 
 
 def _shape(sizes: Dimensions) -> tuple[int, ...]:
@@ -203,7 +201,6 @@ class Network:
             if known.is_published:
                 checked_params(known, params)  # a wrong key is told before a weight file is looked for
             bottoms = [self._operand(symbol) for symbol in self.bottoms[name]]
-            _check_depth(known, bottoms)
             if known.tag == "InputView":
                 _check_view(known, params, bottoms)
             return build_layer(tag, bottoms, params, keys.record, lambda shape: self._kernel(params, shape))
@@ -259,15 +256,6 @@ def _check_types(keys: Keys, params: Mapping[str, Any], bottoms: int) -> None:
             raise keys.wrong("InputType", f"a list of {bottoms} types, each Float16, UInt16 or UInt8")
 
 
-def _check_depth(known: LayerType, bottoms: Sequence[Tensor]) -> None:
-    deep = next((tensor for tensor in bottoms if len(tensor.shape) == 5), None)
-    if deep is not None and known.tag not in _DEEP:
-        raise LoadError(
-            f"a bottom has a depth of {deep.shape[2]}, which is not supported here; use a depth of 1 "
-            f"(with a depth: {', '.join(sorted(_DEEP))})"
-        )
-
-
 def _check_view(known: LayerType, params: Mapping[str, Any], bottoms: Sequence[Tensor]) -> None:
     """The run of elements lies inside its axis; the errors have names of their own (layers.json InputView)."""
     numbers = {key: params.get(key, 1) for key in ("Offset", "Size", "Step")}
@@ -277,13 +265,13 @@ def _check_view(known: LayerType, params: Mapping[str, Any], bottoms: Sequence[T
     axes = {"Channel": 1, "Height": -2, "Width": -1}
     extent = bottoms[0].shape[axes[params["Dimension"]]] if params.get("Dimension") in axes else MOST
     for key, is_good, wanted in (
-        ("Step", step >= 1, "1 or more"),
+        ("Step", step != 0, "1 or more, or less than 0 to run backwards"),
         ("Offset", 0 <= offset < extent, f"0 to {extent - 1}"),
-        ("Size", size >= 1 and offset + (size - 1) * step < extent, f"such that the view ends within {extent}"),
+        ("Size", size >= 1 and 0 <= offset + (size - 1) * step < extent, f"such that the view ends within {extent}"),
     ):
         if not is_good:
             raise ParamError(key, f"{key} is {numbers[key]}; it must be {wanted}", f"Invalid{known.tag}{key}")
-    spend("folded_bytes", 128 * size if step > 1 else 0, "InputView")
+    spend("folded_bytes", 128 * size if step != 1 else 0, "InputView")
 
 
 def _renamed(tag: str, error: ParamError, record: Mapping[str, Any]) -> str:
