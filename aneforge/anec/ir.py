@@ -198,6 +198,8 @@ class Module:
         """The kinds of ops that each of the user's nodes was lowered to."""
         self.records: list[Any] = []
         """What was rewritten behind the user's nodes."""
+        self.route: str | None = None
+        """The route that the user asked for; None where each chip takes the one that reaches it."""
         self.losing = "no reader was left"
         """What to report for values that are removed now; set for the pass that runs."""
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
@@ -259,7 +261,7 @@ class Module:
         clone = Module(copies.values(), self.weights)
         known: dict[int, Standing] = {}
         clone.lineage = {name: standing.copied(copies, known) for name, standing in self.lineage.items()}
-        clone.lowered_to, clone.records = self.lowered_to, list(self.records)
+        clone.lowered_to, clone.records, clone.route = self.lowered_to, list(self.records), self.route
         clone.plan = None if self.plan is None else self.plan.clone()
         return clone
 

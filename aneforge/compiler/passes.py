@@ -105,7 +105,7 @@ PASSES: dict[str, Pass] = {}
 def pass_(
     name: str,
     phase: int,
-    reads: Sequence[str] = (),
+    reads: Sequence[str] | Lazily = (),
     requires: Sequence[str] = (),
     ensures: Sequence[str] = (),
     rounds: bool = False,
@@ -114,7 +114,7 @@ def pass_(
     loses: str = "",
 ) -> Callable[[Apply], Apply]:
     """Register a function over a module as a pass; the first line of its docstring is its purpose. It returns its
-    changes."""
+    changes. What it reads may be a function, where that comes from tables."""
 
     def register(apply: Apply) -> Apply:
         PASSES[name] = Pass(
@@ -127,7 +127,7 @@ def pass_(
             rounds,
             checks,
             loses,
-            lambda: reads,
+            reads if callable(reads) else lambda: reads,
             lambda: only,
         )
         return apply
@@ -239,6 +239,7 @@ def _refusal(module: Module, refused: Refused) -> Refusal:
         refused.rule,
         refused.reason,
         refused.oversize,
+        refused.findings,
         reject=refused.reject,
         sources=op.sources,
         by_place=refused.by_place,

@@ -21,6 +21,8 @@ SYMBOLIC = -1
 """An extent that is not a number when the program is compiled."""
 
 Shape = tuple[int, ...]
+_ABSENT = {"Pad": 0, "Factor": 1, "Kernel": 1, "NumGroups": 1, "Step": 1}
+"""What a parameter of a native layer is that it does not state, by how its name begins."""
 
 
 class QueryError(AneforgeError, ValueError):
@@ -82,6 +84,13 @@ class Query:
         """The spatial part of a convolution's weight."""
         weight = self.weight_shape
         return weight[2:] if weight is not None and len(weight) > 2 else None
+
+    def parameter(self, name: str) -> Any:
+        """A parameter of a native layer, or what it is where the layer does not state it; None if that is unknown."""
+        value = self.attrs.get(name)
+        if value is not None:
+            return value
+        return next((default for start, default in _ABSENT.items() if name.startswith(start)), None)
 
     def at_run_time(self, attribute: str) -> bool:
         """Whether an attribute that is usually constant arrives at run time."""
