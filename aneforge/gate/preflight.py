@@ -17,7 +17,7 @@ from aneforge.compiler.legal.check import check_reads, judgements, program_route
 from aneforge.compiler.legal.judge import Finding, judge
 from aneforge.compiler.legal.query import RUNTIMES
 from aneforge.compiler.legal.rules.raised import raised_stage
-from aneforge.compiler.legal.rules.status import attested_stage
+from aneforge.compiler.legal.rules.status import attested
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal
@@ -157,7 +157,7 @@ class OpReport:
         if self.findings:
             return self.findings[0].stage
         chip = facts_of(self.target, check_reads())
-        return attested_stage(self._asked_name, chip, self.route)
+        return attested(self._asked_name, chip, self.route)[0]
 
     @property
     def _asked_name(self) -> str:

@@ -12,7 +12,7 @@ from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, ROUTES, RUNTIMES,
 from aneforge.compiler.legal.rules import RULES, Limit, Rule, applicable
 from aneforge.compiler.legal.rules.base import CHIP, STAGES, Over, is_elsewhere, rule_reads
 from aneforge.compiler.legal.rules.placement import is_tiny, placed
-from aneforge.compiler.legal.rules.status import attested_stage, op_answer
+from aneforge.compiler.legal.rules.status import attested, op_answer
 from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
 from aneforge.compiler.legal.words import filled
 from aneforge.errors import UnknownNameError, nearest
@@ -229,7 +229,7 @@ def _plan(op: str, chip: Facts, route: str, runtime: str) -> _Plan:
     if not isinstance(op, str) or not op.removeprefix(CHAIN):
         raise QueryError(f"op: expected the name of an operation, got {op!r}")
     fixed = [*_constructible(chip, route), *_answered(op, chip, route, runtime)]
-    accepted = Verdict("accept", stage=attested_stage(op, chip, route), route=route)
+    accepted = Verdict("accept", stage=attested(op, chip, route)[0], route=route)
     return _Plan(tuple(fixed), applicable(op, chip, route, runtime), accepted)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
+from aneforge.compiler.legal.rules.validators import is_checked
 from aneforge.native.schema import layer_types
 
 _SDPA = ("SDPA", "sdpa", "scaled_dot_product_attention")
@@ -33,7 +34,7 @@ def layer_parameter(query: Query, limit: Limit) -> Any:
     """{op}: parameter {extent}; the layer has {limit} ("{string}")."""
     for key, listed in _named().get(query.op, {}).items():
         value = query.attrs.get(key)
-        if isinstance(value, str) and value not in listed:
+        if isinstance(value, str) and value not in listed and not is_checked(query.op, key, value):
             return Over(f"{key} = {value}", listed)
     return None
 

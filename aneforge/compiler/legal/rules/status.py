@@ -20,7 +20,7 @@ from aneforge.targets import Fact, Family, op_names, op_routes, store
 from aneforge.targets.evidence import fact
 from aneforge.targets.ops import OpRoutes, mil_floor, mil_row
 
-__all__ = ["OpAnswer", "attested_stage", "has_support_byte", "known_names", "op_answer"]
+__all__ = ["OpAnswer", "attested", "has_support_byte", "known_names", "op_answer"]
 
 
 @dataclass(frozen=True)
@@ -225,16 +225,19 @@ def _refusing_stage(op: str, route: str) -> str:
     return "code generation" if row is not None and row["validator"] else "frontend"
 
 
-def attested_stage(op: str, chip: Facts, route: str) -> str:
-    """How far an accept is attested: a run that was seen on chips of this tier by this route, or a validator."""
+def attested(op: str, chip: Facts, route: str) -> tuple[str, Fact[Any]]:
+    """How far an accept is attested, and by what: a run that was seen on chips of this tier by this route, or a
+    validator, which is no proof that code is generated (chapter 22)."""
     tier = chip.get("tier")
     family = None if tier is None else Family[tier]
     if family is None or op.startswith(CHAIN) or route == "coreml_placement":
-        return "validator"
+        return "validator", Fact(None)
     row = mil_row(op)
     if route == "conversion" and family is Family.A16 and row is not None and "m5_sweep" in row:
-        return "measured run" if str(row["m5_sweep"]["class"]).startswith("reachable") else "validator"
+        swept = _sweep(op, chip, route)
+        if swept is not None and swept.value == "accept":
+            return "measured run", swept.evidence
     seen = (_statuses(name, route)[0] for name in (op, *spellings_of(op)) if name in known_names())
     cells = [statuses[family] for statuses in seen if statuses and family in statuses]
-    ran = any(cell.confidence == "measured" and cell.value == "native" for cell in cells)
-    return "measured run" if ran else "validator"
+    ran = next((cell for cell in cells if cell.confidence == "measured" and cell.value == "native"), None)
+    return ("validator", cells[0] if cells else Fact(None)) if ran is None else ("measured run", ran)
