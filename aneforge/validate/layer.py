@@ -106,9 +106,7 @@ def validate_layer(
         return Verdict(True, stage, "", evidence, known.tag, chip.name, route, answer.findings)
     first = refusals[0]
     message, reason = first.string or first.message, first.message
-    return Verdict(
-        False, first.stage, message, first.evidence, known.tag, chip.name, route, answer.findings, reason
-    )
+    return Verdict(False, first.stage, message, first.evidence, known.tag, chip.name, route, answer.findings, reason)
 
 
 def _params(known: LayerType, params: Mapping[str, Any]) -> dict[str, Any]:

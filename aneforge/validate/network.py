@@ -24,6 +24,7 @@ from aneforge.output.by_chip import ByChip
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
+from aneforge.validate.report import report
 
 __all__ = [
     "EXPORTS",
@@ -134,6 +135,13 @@ class Validation(ByChip[NetworkVerdict]):
     @property
     def ok(self) -> bool:
         return all(verdict.accepted for verdict in self.values())
+
+    def text(self, everything: bool = False) -> str:
+        """A table of layers by chips, and each reason once."""
+        return report(self, self.model, everything)
+
+    def __str__(self) -> str:
+        return self.text()
 
     def to_json(self) -> dict[str, Any]:
         return {"model": self.model, "ok": self.ok, **super().to_json()}

@@ -212,7 +212,9 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
 def _tasks(program: Program) -> tuple[Dependency, ...]:
     steps = {place: number for number, places in enumerate(program.steps) for place in places}
     return tuple(
-        Dependency(f"layer {layer.number} ({layer.op})", steps[layer.number], tuple(layer.inputs), tuple(layer.weights))
+        Dependency(
+            f"layer {layer.number} ({layer.op})", steps[layer.number], tuple(layer.inputs), tuple(layer.weights)
+        )
         for layer in program.layers
     )
 
@@ -298,7 +300,10 @@ def _weights(view: ProgramView) -> Told:
         if dense is not None and weight.bytes != weight.elements * dense:
             yield weight.name, f"{weight.bytes} bytes for {weight.elements} elements of {weight.encoding}"
         elif dense is None and not 0 < weight.bytes <= 2 * weight.elements + _CONSTANT_ALIGNMENT:
-            yield weight.name, f"{weight.bytes} bytes of {weight.encoding}; {weight.elements} elements take at most fp16"
+            yield (
+                weight.name,
+                f"{weight.bytes} bytes of {weight.encoding}; {weight.elements} elements take at most fp16",
+            )
     in_order = sorted(view.stored, key=lambda weight: weight.address)
     for before, behind in pairwise(in_order):
         if before.address + before.bytes > behind.address:
@@ -324,7 +329,10 @@ def _order(view: ProgramView) -> Told:
             elif read not in steps:
                 yield task.name, f"it reads the result of layer {read}, which the program does not have"
             elif steps[read] >= task.step:
-                yield task.name, f"it reads the result of layer {read}, which runs at step {steps[read]}, not before it"
+                yield (
+                    task.name,
+                    f"it reads the result of layer {read}, which runs at step {steps[read]}, not before it",
+                )
 
 
 _CHECKS: dict[str, Callable[[ProgramView], Told]] = {
