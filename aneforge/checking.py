@@ -200,6 +200,8 @@ class _Reason:
         message = with_label(first.message or "rewritten", first.target, label)
         example = f"{first.name} {list(first.shape)}, {first.where}: " if len(names) > 1 else ""
         yield wrapped(f"{example}{message} {first.evidence.label()}", "  ")
+        if grade != "decompose":
+            yield wrapped(f"stage: {first.stage}, {first.route} route", "  ")
         if first.verdict_words:
             yield wrapped(f"verdict: {first.verdict_words}", "  ")
         if first.limit is not None and first.extent is not None and not isinstance(first.limit, str):

@@ -33,7 +33,7 @@ def layer_of(op: Op) -> Layer | None:
 
 
 def _is_dynamic_gain(op: Op) -> bool:
-    """Whether gain or offset come at run time: that is a layer of its own. Stored ones are part of the static layer."""
+    """Whether gain or offset come at run time, which is a layer of its own. Stored ones are part of the static one."""
     return op.kind == "gain_offset_control" and any(operand.kind != "const_in" for operand in op.operands[1:])
 
 

@@ -40,7 +40,7 @@ class Verdict:
     target: str = ""
     route: str = "direct"
     findings: tuple[Finding, ...] = ()
-    """Everything that speaks against the layer. An accepted one can have warnings: it runs, and gives wrong numbers."""
+    """Everything that speaks against the layer. An accepted one can have warnings: it runs and gives wrong numbers."""
     reason: str = ""
     """Our sentence."""
 

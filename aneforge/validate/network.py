@@ -152,8 +152,8 @@ def validate_network(
 ) -> NetworkVerdict:
     """``_ANECValidateNetworkCreate``: a dry run of every layer of a network on one chip.
 
-    ``network`` is a graph, tensors, or the path of a netplist or of a model file. A file that cannot be read is refused
-    at the frontend. ``bonded`` asks for one program of two engines.
+    ``network`` is a graph, tensors, or the path of a netplist or of a model file. A netplist that cannot be read is
+    refused at the frontend. ``bonded`` asks for one program of two engines.
     """
     return validate_all(network, chip_of(target), route, bonded=bonded).only
 
@@ -262,9 +262,11 @@ class _Kinds:
 
     @staticmethod
     def _lowered(node: Tensor) -> tuple[str, ...]:
+        if node.op == "host" or "int32" in (node.dtype, *(operand.dtype for operand in node.inputs)):
+            return (node.op,)
         try:
             ops = lowered_layers(node.signature)
-        except AneforgeError:  # an op of the host, or one that phase 0 writes with other ops
+        except AneforgeError:  # phase 0 writes it with other ops
             return (node.op,)
         layers = (layer_of(op) for op in ops)
         return tuple(dict.fromkeys(layer.type for layer in layers if layer is not None)) or (node.op,)

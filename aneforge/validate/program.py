@@ -212,9 +212,7 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
 def _tasks(program: Program) -> tuple[Dependency, ...]:
     steps = {place: number for number, places in enumerate(program.steps) for place in places}
     return tuple(
-        Dependency(
-            f"layer {layer.number} ({layer.op})", steps[layer.number], tuple(layer.inputs), tuple(layer.weights)
-        )
+        Dependency(f"layer {layer.number} ({layer.op})", steps[layer.number], layer.inputs, layer.weights)
         for layer in program.layers
     )
 
@@ -270,8 +268,8 @@ def _strides(view: ProgramView) -> Told:
 
 
 def _ports(view: ProgramView) -> Told:
-    taken = {"fp16": "f16", "uint8": "ui8", "bool": "i1"}
-    allowed = {taken.get(name, name) for name in global_limit("program_input_dtypes").value} | {"f16", "ui8", "i1"}
+    spelled = {"fp16": "f16", "uint8": "ui8"}
+    allowed = {"i1", *(spelled[name] for name in global_limit("program_input_dtypes").require())}
     for port in view.ports:
         if port.dtype not in allowed:
             yield port.name, f"elements of {port.dtype}; a port has {', '.join(sorted(allowed))}"
@@ -284,7 +282,7 @@ def _planes(port: PortForm) -> Told:
             yield port.name, f"{port.planes} planes without an image format; elements lie in one plane"
         return
     try:
-        wanted = len(image_format(port.image).planes)
+        wanted = len(image_format(port.image).planes.require())
     except UnknownNameError as error:
         yield port.name, str(error)
         return

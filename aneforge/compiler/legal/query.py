@@ -21,8 +21,12 @@ SYMBOLIC = -1
 """An extent that is not a number when the program is compiled."""
 
 Shape = tuple[int, ...]
-_ABSENT = {"Pad": 0, "Factor": 1, "Kernel": 1, "NumGroups": 1, "Step": 1}
-"""What a parameter of a native layer is that it does not state, by how its name begins."""
+_ABSENT: Mapping[str, int] = {
+    **dict.fromkeys(("PadLeft", "PadRight", "PadTop", "PadBot", "PadFront", "PadBack"), 0),
+    **dict.fromkeys(("FactorX", "FactorY", "FactorZ", "KernelWidth", "KernelHeight", "KernelDepth"), 1),
+    **dict.fromkeys(("NumGroups", "Step", "Width", "Height", "Channel"), 1),
+}
+"""What a parameter of a native layer is that it does not state."""
 
 
 class QueryError(AneforgeError, ValueError):
@@ -88,9 +92,7 @@ class Query:
     def parameter(self, name: str) -> Any:
         """A parameter of a native layer, or what it is where the layer does not state it; None if that is unknown."""
         value = self.attrs.get(name)
-        if value is not None:
-            return value
-        return next((default for start, default in _ABSENT.items() if name.startswith(start)), None)
+        return _ABSENT.get(name) if value is None else value
 
     def at_run_time(self, attribute: str) -> bool:
         """Whether an attribute that is usually constant arrives at run time."""

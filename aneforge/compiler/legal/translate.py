@@ -1,8 +1,8 @@
 """Translate a node of the user's graph, or an op of the engine's language, into the query that the rules understand.
 
-The rules speak the model language (``conv`` with ``strides`` and ``pad``) or, for native layers, the netplist (``TopK``
-with ``K``). How a layer is spelled is known to :func:`aneforge.anec.layers.layer_of` alone: a native node is asked
-about as the layer that it is lowered to.
+The rules speak the model language (``conv`` with ``strides`` and ``pad``) or, for native layers, the netplist
+(``TopK`` with ``K``). How a layer is spelled is known to :func:`aneforge.anec.layers.layer_of` alone: a native node is
+asked about as the layer that it is lowered to.
 """
 
 from __future__ import annotations

@@ -33,10 +33,17 @@ def check_floors(module: Module, chip: Facts) -> int:
     family = chip.get("family8")
     index = None if family is None else Family8[family]
     route = program_route(chip, module.route)
-    refused = [problem for problem in (_problem(op, index, chip, route) for op in module.ops) if problem is not None]
+    routes = (route if _is_stated(op, module) else "conversion" for op in module.ops)
+    problems = (_problem(op, index, chip, taken) for op, taken in zip(module.ops, routes, strict=True))
+    refused = [problem for problem in problems if problem is not None]
     if refused:
         raise RefusedOps(refused)
     return 0
+
+
+def _is_stated(op: Op, module: Module) -> bool:
+    """Whether a user's node was lowered to such an op. What passes make of others is no layer that anybody authors."""
+    return any(op.kind in module.lowered_to.get(name, ()) for name in op.sources)
 
 
 def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused | None:

@@ -66,7 +66,9 @@ def concat_shapes(query: Query, limit: Limit) -> Any:
 def broadcast_axis(query: Query, limit: Limit) -> Any:
     """{op}: the {what} of bottom 0 is {extent}; only an axis of {limit} can be broadcast."""
     shape = query.shape()
-    for entry in query.attrs.get("BroadcastInfo", ()) if shape is not None else ():
+    if shape is None:
+        return None
+    for entry in query.attrs.get("BroadcastInfo", ()):
         extent = getattr(dimensions(shape), str(entry["Dimension"]).lower(), limit.value)
         if extent != limit.value:
             return Over(extent, limit.value, str(entry["Dimension"]).lower())
@@ -131,8 +133,8 @@ def same_across_axes(query: Query, limit: Limit) -> Any:
 
 @rule("gather-envelope", "Gather", "gather", "gather_nd", validates=True, elsewhere="netplist")
 def gather_envelope(query: Query, limit: Limit) -> Any:
-    """{op}: without a texture engine the software gather of {chip} takes {limit}; this one has {extent} (IsValidForH13)
-    ("{string}")."""
+    """{op}: without a texture engine the software gather of {chip} takes {limit} (IsValidForH13); this one has
+    {extent} ("{string}")."""
     stated = {key: query.attrs[key] for key in limit.value if key in query.attrs}  # in words of the model language
     axes = query.attrs.get("GatherNDAxes")
     if axes is not None:

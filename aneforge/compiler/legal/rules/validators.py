@@ -1,9 +1,9 @@
 """The checks that the validators of native layers have in common: how many bottoms, support bytes, and envelopes.
 
 Each check is a record of ``validators.json``. A record names what it is about in a small language: a parameter
-(``KernelWidth``), an extent of a bottom (``1.width``; ``0.@Dimension`` along the axis that a parameter names), a number,
-and products and sums of them. What a layer leaves open (a shape that is not known, a parameter without a default)
-is not judged.
+(``KernelWidth``), an extent of a bottom (``1.width``; ``0.@Dimension`` along the axis that a parameter names), a
+number, and products and sums of them. What a layer leaves open (a shape that is not known, a parameter without a
+default) is not judged.
 """
 
 from __future__ import annotations
@@ -181,10 +181,7 @@ def bottom_types(query: Query, limit: Limit) -> Any:
     """{op}: {what} has elements of {extent}; the layer takes {limit}."""
     dtypes = query.dtypes
     which = limit.record["bottom"]
-    if isinstance(which, int):
-        numbers = [which] if which < len(dtypes) else []
-    else:
-        numbers = list(range(len(dtypes)))
+    numbers = [number for number in range(len(dtypes)) if number == which or not isinstance(which, int)]
     taken = dtypes[:1] if which == "same" and dtypes else tuple(limit.value)
     wrong = next((number for number in numbers if dtypes[number] not in taken), None)
     return None if wrong is None else Over(dtypes[wrong], ", ".join(taken), f"bottom {wrong}")
