@@ -262,7 +262,7 @@ def validate(
     model: Annotated[
         str, typer.Argument(help="A netplist, any model that check reads, or the type of one layer (SDPA).")
     ],
-    target: Chips = DEFAULT_CHIPS["check"],
+    target: Chips = DEFAULT_CHIPS["validate"],
     route: Annotated[str, typer.Option(help="How layers reach a chip: direct (authored) or conversion.")] = "direct",
     params: Annotated[
         str | None, typer.Option(help="Of one layer: its parameters as JSON, numbers as they are.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from aneforge.arguments import chips_of
 from aneforge.cli.model_file import ModelFile
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.native import layer_type
 from aneforge.output import text
@@ -39,7 +40,7 @@ def layer(name: str, params: str | None, shapes: str | None, chips: str, route: 
     bottoms, stated = _shapes(shapes), _params(params)
     verdicts = {
         chip: validate_layer(name, stated, bottoms, target, route)
-        for chip, target in chips_of(chips, "m1..m6").items()
+        for chip, target in chips_of(chips, DEFAULT_CHIPS["validate"]).items()
     }
     if as_json:
         print(text.as_json({"layer": name, "targets": {chip: each.to_json() for chip, each in verdicts.items()}}))

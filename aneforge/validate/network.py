@@ -16,6 +16,7 @@ from aneforge.anec.layers import layer_of
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of, model_name
 from aneforge.compiler.legal.judge import Finding
 from aneforge.compiler.legal.translate import lowered_layers
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError, LoadError
 from aneforge.gate.preflight import OpReport, Preflight, preflights
 from aneforge.graph.graph import Graph
@@ -174,7 +175,7 @@ def validate_all(
     function: str | None = None,
 ) -> Validation:
     """The verdict of several chips on one network; they share the work."""
-    chips = chips_of(target, "m1..m6")
+    chips = chips_of(target, DEFAULT_CHIPS["validate"])
     name = str(network) if isinstance(network, (str, Path)) else ""
     try:
         graph = graph_of(network, dims, function)
