@@ -200,8 +200,6 @@ class _Reason:
         message = with_label(first.message or "rewritten", first.target, label)
         example = f"{first.name} {list(first.shape)}, {first.where}: " if len(names) > 1 else ""
         yield wrapped(f"{example}{message} {first.evidence.label()}", "  ")
-        if grade != "decompose":
-            yield wrapped(f"stage: {first.stage}, {first.route} route", "  ")
         if first.verdict_words:
             yield wrapped(f"verdict: {first.verdict_words}", "  ")
         if first.limit is not None and first.extent is not None and not isinstance(first.limit, str):
@@ -211,7 +209,8 @@ class _Reason:
         if first.hint:
             yield wrapped(f"do: {first.hint}", "  ")
         other = f"; {first.other_route}" if first.other_route else ""
-        yield wrapped(f"on: {chip_labels(self.chips)}{other}", "  ")
+        stage = "" if grade == "decompose" else f", at {first.stage} by the {first.route} route"
+        yield wrapped(f"on: {chip_labels(self.chips)}{stage}{other}", "  ")
 
     def _extents(self) -> str:
         """What met the limit: the number, or between which numbers they lie."""

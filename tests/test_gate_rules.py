@@ -254,11 +254,6 @@ BOUNDARIES = [
         layer("pad", *X, mode="constant"),
         layer("pad", *X, mode="reflect"),
     ),
-    (
-        "layer-parameter | M5 | direct | reject | AF.netplist",
-        layer("Concat", *X, Dimension="Width"),
-        layer("Concat", *X, Dimension="Batch"),
-    ),
     ("support-byte | M1 | direct | reject | S22", layer("Dropout", *X, Rate=0), layer("Dropout", *X, Rate=0.5)),
     (
         "layer-envelope | M1 | direct | reject | S26",

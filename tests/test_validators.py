@@ -798,7 +798,7 @@ def test_check_shows_stage_and_route():
     record = report.reject[0].to_json()
     assert (record["stage"], record["route"]) == ("code generation", "direct")
     text = str(af.check(af.topk(af.input((4, 16)), 5), "m1"))
-    assert "stage: code generation, direct route" in text
+    assert "on: M1, at code generation by the direct route" in text
 
 
 def test_a_warning_is_no_reject():

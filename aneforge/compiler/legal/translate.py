@@ -75,10 +75,13 @@ def query_of_op(op: Op) -> Query | None:
         layer = replace(layer, bottoms=tuple((n, heads, rows, w) for n, rows, heads, w in layer.bottoms))
     dtypes = tuple(_dtype_of(operand) for operand in op.operands[: len(layer.bottoms)])
     query = query_of_layer(layer, dtypes)
-    if layer.type == "Gather" and "indices" in op.attrs:
-        query = replace(query, shapes=(*layer.bottoms, None))  # stored indices are a bottom of the layer, too
+    if layer.type in _INDEXED and len(layer.bottoms) == 1:
+        query = replace(query, shapes=(*layer.bottoms, None))  # stored positions are a bottom of the layer, too
     turned = {name: True for name in ("transpose_lhs", "transpose_rhs") if op.attrs.get(name)}
     return replace(query, attrs={**query.attrs, **turned}) if turned else query
+
+
+_INDEXED = ("Gather", "DynamicSlice")
 
 
 def _dtype_of(op: Op) -> str:

@@ -43,13 +43,15 @@ def check_floors(module: Module, chip: Facts) -> int:
 
 def _is_stated(op: Op, module: Module) -> bool:
     """Whether a user's node was lowered to such an op. What passes make of others is no layer that anybody authors."""
-    return any(op.kind in module.lowered_to.get(name, ()) for name in op.sources)
+    return any(op.kind in module.lowered_to.get(name, ()) and name not in module.rewritten for name in op.sources)
 
 
 def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused | None:
+    if op.labels.get("data_path") == FLOOR_DIVIDE:
+        return None
     findings = _findings(op, chip, route)
     floor = None if op.spec.floor is None else op.spec.floor.value
-    if index is not None and floor is not None and index < floor and op.labels.get("data_path") != FLOOR_DIVIDE:
+    if index is not None and floor is not None and index < floor:
         reason = f"{op.name} starts at family {Family8(floor).name}; this target is {index.name}"
         words = next((finding.string for finding in findings if finding.string), None)
         return Refused(op, "minimum-family", reason, words)

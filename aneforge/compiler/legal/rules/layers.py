@@ -29,7 +29,7 @@ def _named() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
     return by_name
 
 
-@rule("layer-parameter", ANY, chains=False)
+@rule("layer-parameter", ANY, chains=False, elsewhere="netplist")
 def layer_parameter(query: Query, limit: Limit) -> Any:
     """{op}: parameter {extent}; the layer has {limit} ("{string}")."""
     for key, listed in _named().get(query.op, {}).items():
