@@ -18,7 +18,7 @@ from aneforge.compiler.refusal import CompileError
 from aneforge.errors import ArgumentError, UnknownNameError
 from aneforge.gate import Query, judge
 from aneforge.native import layer_type, layer_types
-from aneforge.targets import store
+from aneforge.targets import op_routes, store
 from aneforge.validate import (
     EXPORTS,
     program_view,
@@ -749,6 +749,21 @@ def test_what_a_parser_refuses_a_compile_meets_in_the_rules():
     assert judge(Query("Softmax", (MAP,), attrs={"Dimension": ()}), m5, "direct").findings[0].rule == "axis-set"
     words = judge(Query("Pooling", (MAP,), attrs={"Type": "Min"}), m5, "conversion").findings
     assert 'Pooling mode "Min" is not available on this ANE architecture.' in {finding.string for finding in words}
+
+
+def test_every_constraint_is_checked_or_says_why_not():
+    """A layer whose only check is its count of bottoms has no other constraint left."""
+    for entry in store.load("validators")["validators"]:
+        layer = layer_type(entry["layer"])
+        left = set(layer.constraints) - set(entry.get("unchecked", ()))
+        checked = [check for check in entry["checks"] if check["check"] != "bottom-count"]
+        rules = {name for name, rule in RULES.items() if {layer.tag, layer.name} & set(rule.ops)}
+        named = any(record["op"] in (layer.tag, layer.name) for record in store.load("gate_limits")["ops"])
+        listed = any(param.values for param in layer.params.values())
+        reached = op_routes(layer.name).route("direct")
+        never = reached is not None and all(status.value == "reject" for status in reached.values())
+        assert not left or checked or rules or named or listed or never, (entry["layer"], left)
+        assert all(entry.get("unchecked", {}).values())
 
 
 # Stages.

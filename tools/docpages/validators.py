@@ -21,7 +21,7 @@ def validators() -> str:
         "",
         "What does the compiler check of a native layer, and what does it say? Each check below is a record of the",
         "one legality table: `aneforge validate`, `aneforge check` and a compile ask the same. `bottom 0` is the",
-        "first operand. The stage is the layer of the compiler that answers; where none is named, it is the validator.",
+        "first operand. The stage is the layer of the compiler that answers; where none is named, the validator.",
         "Rules about limits of the chips, such as the largest kernel, are in [rules.md](rules.md).",
         "",
         "## Beyond one layer",
@@ -49,7 +49,14 @@ def _layer(layer: LayerType) -> list[str]:
         for record in records:
             if layer.tag in record.get("ops", ()) and RULES[name].validates:
                 lines.append(_check(record))
-    return [*lines, ""]
+    unchecked = [f"- Not checked: {text}. Why: {why}." for text, why in _unchecked(layer).items()]
+    return [*lines, "", *([*unchecked, ""] if unchecked else [])]
+
+
+def _unchecked(layer: LayerType) -> Mapping[str, str]:
+    """Published constraints that no check is about, and the reason."""
+    entry = next(each for each in store.load("validators")["validators"] if each["layer"] == layer.name)
+    return entry.get("unchecked", {})
 
 
 def _check(record: Mapping[str, Any]) -> str:
