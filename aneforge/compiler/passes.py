@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
@@ -116,6 +116,8 @@ def pass_(
     """Register a function over a module as a pass; the first line of its docstring is its purpose. It returns its
     changes. What it reads may be a function, where that comes from tables."""
 
+    declared: Lazily = reads if callable(reads) else partial(tuple, reads)
+
     def register(apply: Apply) -> Apply:
         PASSES[name] = Pass(
             name,
@@ -127,7 +129,7 @@ def pass_(
             rounds,
             checks,
             loses,
-            reads if callable(reads) else lambda: reads,
+            declared,
             lambda: only,
         )
         return apply
