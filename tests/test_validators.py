@@ -284,6 +284,7 @@ CASES = {
             no("InvalidInputViewOffset", Offset=16, Size=1),
             no("InvalidInputViewSize", Size=0),
             no("InvalidInputViewSize", Size=7),
+            no("InvalidInputViewSize", Step=-1),
             no("InvalidInputViewStep", Step=0),
             no(ONE_LAYER.format(2, 1), bottoms=[ROW, ROW]),
         ],

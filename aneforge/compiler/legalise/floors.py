@@ -33,7 +33,7 @@ def check_floors(module: Module, chip: Facts) -> int:
     family = chip.get("family8")
     index = None if family is None else Family8[family]
     route = program_route(chip, module.route)
-    routes = (route if _is_stated(op, module) else "conversion" for op in module.ops)
+    routes = (_route_of(op, module, route) for op in module.ops)
     problems = (_problem(op, index, chip, taken) for op, taken in zip(module.ops, routes, strict=True))
     refused = [problem for problem in problems if problem is not None]
     if refused:
@@ -41,16 +41,21 @@ def check_floors(module: Module, chip: Facts) -> int:
     return 0
 
 
-def _is_stated(op: Op, module: Module) -> bool:
-    """Whether a user's node was lowered to such an op. What passes make of others is no layer that anybody authors."""
-    return any(op.kind in module.lowered_to.get(name, ()) and name not in module.rewritten for name in op.sources)
+def _route_of(op: Op, module: Module, route: str) -> str:
+    """By which route an op reaches the chip: a native layer is authored, others as the program is. What passes make of
+    others is no layer that anybody authors."""
+    if "bridge" in op.labels:
+        return "direct"
+    stated = (op.kind in module.lowered_to.get(name, ()) and name not in module.rewritten for name in op.sources)
+    return route if any(stated) else "conversion"
 
 
 def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused | None:
     if op.labels.get("data_path") == FLOOR_DIVIDE:
         return None
     findings = _findings(op, chip, route)
-    floor = None if op.spec.floor is None else op.spec.floor.value
+    # A floor is one of the conversion: what is authored directly is gated by what its validator reads (C13).
+    floor = None if op.spec.floor is None or "bridge" in op.labels else op.spec.floor.value
     if index is not None and floor is not None and index < floor:
         reason = f"{op.name} starts at family {Family8(floor).name}; this target is {index.name}"
         words = next((finding.string for finding in findings if finding.string), None)

@@ -75,6 +75,18 @@ def broadcast_axis(query: Query, limit: Limit) -> Any:
     return None
 
 
+@rule("view-end", "InputView", validates=True, elsewhere="graph language")
+def view_end(query: Query, limit: Limit) -> Any:
+    """{op}: the last element of the view is at {extent}; it must lie {limit}, which has {what} ("{string}")."""
+    shape, axis = query.shape(), str(query.attrs.get("Dimension", "")).lower()
+    stated = [query.parameter(key) for key in ("Offset", "Size", "Step")]
+    if shape is None or None in stated or not hasattr(dimensions(shape), axis):
+        return None
+    offset, size, step = stated
+    extent, last = getattr(dimensions(shape), axis), offset + (size - 1) * step  # a view may run backwards
+    return None if size < 1 or 0 <= last < extent else Over(last, limit.value, str(extent))
+
+
 @rule("reshape-elements", "Reshape", validates=True, elsewhere="graph language")
 def reshape_elements(query: Query, limit: Limit) -> Any:
     """{op}: the result has {extent} elements; it must have {limit}."""

@@ -154,6 +154,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "be above": lambda value, bound: value > bound,
     "be below": lambda value, bound: value < bound,
     "be equal to": lambda value, bound: value == bound,
+    "be other than": lambda value, bound: value != bound,
     "be one of": lambda value, bound: value in bound,
     "be divisible by": _is_divisible,
     "be a product of": _is_composed,
