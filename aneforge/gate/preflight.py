@@ -264,7 +264,7 @@ class Preflight:
         rewrites = tuple(self._rewritten(node, record) for record in records)
         if refusal is not None:
             named = refusal.on(self.target.name)
-            findings = named.findings or (self._late(named.rule, named.reason, named.oversize),)
+            findings = named.findings or (self._late(named),)
             return self._report(node, "reject", (*findings, *rewrites), records[0] if records else None)
         if records:
             return self._report(node, "decompose", rewrites, records[0])
@@ -275,11 +275,23 @@ class Preflight:
     ) -> OpReport:
         return OpReport(node, self._names[node.uid], self.target, status, findings, record, self.route)
 
-    def _late(self, rule: str, reason: str, oversize: bool) -> Finding:
+    def _late(self, refusal: Refusal) -> Finding:
         """What a phase behind the rules refuses, in the same form."""
+        rule = refusal.rule
         evidence = Fact(rule, confidence="decoded", about=f"{rule} on {self.target.name}")
-        stage, route = raised_stage(rule), self.route
-        return Finding(rule, "reject", reason, None, None, evidence, oversize, "", stage=stage, route=route)
+        return Finding(
+            rule,
+            "reject",
+            refusal.reason,
+            None,
+            None,
+            evidence,
+            refusal.oversize,
+            "",
+            stage=raised_stage(rule),
+            route=self.route,
+            string=refusal.reject or "",
+        )
 
     def _rewritten(self, node: Tensor, record: Record) -> Finding:
         row = record.row

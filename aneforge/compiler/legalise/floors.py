@@ -54,16 +54,22 @@ def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused 
     if op.labels.get("data_path") == FLOOR_DIVIDE:
         return None
     findings = _findings(op, chip, route)
-    # A floor is one of the conversion: what is authored directly is gated by what its validator reads (C13).
-    floor = None if op.spec.floor is None or "bridge" in op.labels else op.spec.floor.value
-    if index is not None and floor is not None and index < floor:
-        reason = f"{op.name} starts at family {Family8(floor).name}; this target is {index.name}"
+    floor = _missed_floor(op, index)
+    if floor is not None and not (route == "direct" and findings):  # on the direct route a validator answers first
         words = next((finding.string for finding in findings if finding.string), None)
-        return Refused(op, "minimum-family", reason, words)
+        return Refused(op, "minimum-family", f"{op.name} starts at family {floor}", words)
     if not findings:
         return None
     first = findings[0]
     return Refused(op, first.rule, first.message, first.string or None, first.oversize, findings=findings)
+
+
+def _missed_floor(op: Op, index: Family8 | None) -> str | None:
+    """The family at which an op starts, where the target is below it. A floor is one of the conversion: what is authored
+    directly is gated by what its validator reads (C13)."""
+    if index is None or op.spec.floor is None or "bridge" in op.labels or index >= op.spec.floor.value:
+        return None
+    return f"{Family8(op.spec.floor.value).name}; this target is {index.name}"
 
 
 def _findings(op: Op, chip: Facts, route: str) -> tuple[Finding, ...]:
