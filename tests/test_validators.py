@@ -954,6 +954,31 @@ def test_bad_questions():
     assert "InvalidParamSyntax" in wrong.message
 
 
+@pytest.mark.parametrize("seed_", range(4))
+def test_any_question_gets_an_answer_or_one_line(seed_):
+    rng = np.random.default_rng(seed_)
+    values = (0, 1, -1, 3, 2.5, True, "Width", "Max", None, [], [1, 2], [{}], [{"Dimension": "Depth", "Size": 2}], {})
+    for layer in layer_types():
+        keys = [*layer.params, "Rate", "PaddingSizes", "Low", "Dimension", "NumGroups"]
+        for _ in range(8):
+            params = {str(rng.choice(keys)): values[rng.integers(len(values))] for _ in range(rng.integers(0, 5))}
+            known, good, _, _ = CASES[layer.tag]
+            drawn = [tuple(map(int, rng.integers(0, 9, rng.integers(1, 7)))) for _ in range(rng.integers(0, 6))]
+            answer = asked(layer.tag, {**(known or {}), **params}, good if rng.integers(2) else drawn)
+            assert answer
+            assert "\n" not in answer
+
+
+def asked(tag, params, bottoms):
+    """The message of a verdict, or of the error that says what is wrong with the question."""
+    try:
+        verdict = validate_layer(tag, params, bottoms, "m1")
+    except af.AneforgeError as error:
+        return str(error)
+    assert json.dumps(verdict.to_json(), default=str)
+    return "accepted" if verdict.accepted else verdict.message
+
+
 def test_bottoms_may_be_tensors():
     x = af.input((1, 4, 1, 16))
     assert validate_layer("TopK", RANK, [x], "m5").accepted

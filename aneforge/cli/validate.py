@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.native import layer_type
 from aneforge.output import text
 from aneforge.output.grouped import wrapped
+from aneforge.targets.chip import Target
+from aneforge.targets.names import chip_label, with_label
 from aneforge.validate import Verdict, validate_all, validate_layer
 
 
@@ -38,30 +41,27 @@ def is_layer(name: str) -> bool:
 def layer(name: str, params: str | None, shapes: str | None, chips: str, route: str, as_json: bool) -> int:
     """Print the verdict of each chip on one layer; 1 if one rejects it."""
     bottoms, stated = _shapes(shapes), _params(params)
-    verdicts = {
-        chip: validate_layer(name, stated, bottoms, target, route)
-        for chip, target in chips_of(chips, DEFAULT_CHIPS["validate"]).items()
-    }
+    asked = chips_of(chips, DEFAULT_CHIPS["validate"])
+    verdicts = {chip: validate_layer(name, stated, bottoms, target, route) for chip, target in asked.items()}
     if as_json:
         print(text.as_json({"layer": name, "targets": {chip: each.to_json() for chip, each in verdicts.items()}}))
     else:
-        print(_told(name, route, verdicts))
+        print(_told(name, route, verdicts, asked))
     return 0 if all(verdict.accepted for verdict in verdicts.values()) else 1
 
 
-def _told(name: str, route: str, verdicts: dict[str, Verdict]) -> str:
-    rows = [(chip, *_words(verdict)) for chip, verdict in verdicts.items()]
+def _told(name: str, route: str, verdicts: Mapping[str, Verdict], asked: Mapping[str, Target]) -> str:
+    rows = [(chip_label(chip), *_words(verdict)) for chip, verdict in verdicts.items()]
+    refused: dict[str, None] = {}
+    warned: dict[str, None] = {}
+    for chip, verdict in verdicts.items():
+        lines = dict.fromkeys([verdict.message, verdict.reason] if not verdict.accepted else ())
+        if lines:
+            refused[with_label("\n  ".join(lines), asked[chip], chip_label(chip))] = None
+        warned |= dict.fromkeys(finding.message for finding in verdict.findings if finding.effect != "reject")
     table = text.columns(("chip", "verdict", "stage", "evidence"), rows)
-    told = dict.fromkeys(
-        f"{verdict.message}" + (f"\n  {verdict.reason}" if verdict.reason != verdict.message else "")
-        for verdict in verdicts.values()
-        if not verdict.accepted
-    )
-    warned = dict.fromkeys(
-        finding.message for verdict in verdicts.values() for finding in verdict.findings if finding.effect != "reject"
-    )
     parts = [f"{name} by the {route} route\n\n{table}"]
-    parts += ["\n".join(wrapped(line, "  ") for line in message.splitlines()) for message in told]
+    parts += ["\n".join(wrapped(line, "  ") for line in message.splitlines()) for message in refused]
     parts += [wrapped(f"warning: {message}") for message in warned]
     return "\n\n".join(parts)
 

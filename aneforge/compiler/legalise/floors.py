@@ -65,8 +65,8 @@ def _problem(op: Op, index: Family8 | None, chip: Facts, route: str) -> Refused 
 
 
 def _missed_floor(op: Op, index: Family8 | None) -> str | None:
-    """The family at which an op starts, where the target is below it. A floor is one of the conversion: what is authored
-    directly is gated by what its validator reads (C13)."""
+    """The family at which an op starts, where the target is below it. A floor is one of the conversion: what is
+    authored directly is gated by what its validator reads (C13)."""
     if index is None or op.spec.floor is None or "bridge" in op.labels or index >= op.spec.floor.value:
         return None
     return f"{Family8(op.spec.floor.value).name}; this target is {index.name}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from aneforge.compiler.facts import Facts
@@ -225,6 +225,7 @@ def _refusing_stage(op: str, route: str) -> str:
     return "code generation" if row is not None and row["validator"] else "frontend"
 
 
+@lru_cache(maxsize=16384)
 def attested(op: str, chip: Facts, route: str) -> tuple[str, Fact[Any]]:
     """How far an accept is attested, and by what: a run that was seen on chips of this tier by this route, or a
     validator, which is no proof that code is generated (chapter 22)."""
