@@ -151,7 +151,7 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
             extent = rule_.check(query, limit)
             if extent is not None:
                 findings.append(_finding(rule_, limit, extent, query, route, runtime))
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
         name = rule_.id if rule_ is not None else "no rule"
         raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
     fold = fold_finding(query, chip, route, Finding)
