@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -59,6 +60,8 @@ def test_bonded_networks():
     words = "Bonded networks are not supported on the target"
     assert validate_network(relu, "m1", bonded=True).message == words
     assert validate_network(relu, "h18g", bonded=True).accepted
+    text = str(validate_all(relu, "h18g,m1", bonded=True))
+    assert re.search(r"^network +accept +reject", text, re.MULTILINE)
 
 
 def test_a_netplist_that_is_newer_than_the_schema(tmp_path):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aneforge.output import text
@@ -29,6 +30,10 @@ class _Column:
     @property
     def rows(self) -> tuple[LayerRow, ...]:
         return (*self.verdict.network, *self.verdict.rows)
+
+    @cached_property
+    def by_name(self) -> dict[str, LayerRow]:
+        return {row.name: row for row in reversed(self.rows)}  # what is wrong with the whole network comes first
 
 
 def report(verdicts: Mapping[str, NetworkVerdict], model: str, everything: bool = False) -> str:
@@ -65,33 +70,26 @@ def _unnamed(row: LayerRow, verdict: NetworkVerdict) -> str:
 
 def _table(columns: list[_Column], everything: bool) -> str:
     """A row for each layer, or for layers of one type that every chip answers alike."""
-    groups: dict[tuple[object, ...], list[LayerRow]] = {}
-    for place, row in enumerate(columns[0].rows):
-        cells = tuple(_cell(column, place, row) for column in columns)
+    named = {row.name: row for column in columns for row in column.rows}
+    groups: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for name, row in named.items():
+        cells = tuple(_cell(column.by_name.get(name)) for column in columns)
         kinds = ", ".join(row.layers) or "network"
-        groups.setdefault((kinds, cells, row.name if everything else ""), []).append(row)
+        groups.setdefault((kinds, cells, name if everything else ""), []).append(name)
     rows: list[tuple[str, ...]] = []
-    for (kinds, cells, _), members in groups.items():
-        names = [row.name for row in members]
+    for (kinds, cells, _), names in groups.items():
         shown = names[0] if len(names) == 1 else f"{len(names):,} layers: {some(names, 2)}"
-        rows.append((str(kinds), *map(str, _as_words(cells)), shown))
+        rows.append((kinds, *cells, shown))
     cut = len(rows) if everything else _MOST_ROWS
     more = f"\n{len(rows) - cut} more rows (--all lists them)" if len(rows) > cut else ""
     return text.columns(("type", *(column.letter for column in columns), "layer"), rows[:cut]) + more
 
 
-def _as_words(cells: object) -> Iterable[str]:
-    return cells if isinstance(cells, tuple) else ()
-
-
-def _cell(column: _Column, place: int, row: LayerRow) -> str:
-    """One word: ``runs`` (seen to run there), ``accept`` (its validator takes it), ``rewritten``, ``wrong`` (it runs,
-    and its numbers can be wrong) or ``reject``."""
-    found = column.rows[place] if place < len(column.rows) else None
-    if found is None or found.name != row.name:
-        found = next((other for other in column.rows if other.name == row.name), None)
+def _cell(found: LayerRow | None) -> str:
+    """One word: ``runs`` (seen to run there), ``accept`` (its validator takes it, or nothing is wrong with the network),
+    ``rewritten``, ``wrong`` (it runs, and its numbers can be wrong) or ``reject``."""
     if found is None:
-        return "-"
+        return "accept"
     if not found.accepted:
         return "reject"
     effects = {finding.effect for finding in found.findings}
