@@ -86,8 +86,8 @@ def _table(columns: list[_Column], everything: bool) -> str:
 
 
 def _cell(found: LayerRow | None) -> str:
-    """One word: ``runs`` (seen to run there), ``accept`` (its validator takes it, or nothing is wrong with the network),
-    ``rewritten``, ``wrong`` (it runs, and its numbers can be wrong) or ``reject``."""
+    """One word: ``runs`` (seen to run there), ``accept`` (its validator takes it, or nothing is wrong with the
+    network), ``rewritten``, ``wrong`` (it runs, and its numbers can be wrong) or ``reject``."""
     if found is None:
         return "accept"
     if not found.accepted:
