@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from aneforge.tuning.precision import tune_precision
     from aneforge.tuning.search import tune
     from aneforge.tuning.tiles import attention_tiles, tune_attention
+    from aneforge.validate import validate_layer, validate_network, validate_program
 
 __version__ = "0.1.0"
 
@@ -184,6 +185,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.numerics.cures": "reduce_sum_to_matmul",
         "aneforge.divergence.numeric_warnings": "CrossChipFP16Warning PrecisionWarning",
         "aneforge.output.by_chip": "ByChip",
+        "aneforge.validate": "validate_layer validate_network validate_program",
     },
     "Compile": {
         "aneforge.model": "Model MultiModel SegmentedModel compile compile_multi",
@@ -386,6 +388,9 @@ __all__ = [
     "tune_attention",
     "tune_precision",
     "upsample_bilinear",
+    "validate_layer",
+    "validate_network",
+    "validate_program",
     "walled_everywhere",
     "where",
 ]

@@ -209,7 +209,8 @@ class _Reason:
         if first.hint:
             yield wrapped(f"do: {first.hint}", "  ")
         other = f"; {first.other_route}" if first.other_route else ""
-        yield wrapped(f"on: {chip_labels(self.chips)}{other}", "  ")
+        stage = "" if grade == "decompose" else f", at {first.stage} by the {first.route} route"
+        yield wrapped(f"on: {chip_labels(self.chips)}{stage}{other}", "  ")
 
     def _extents(self) -> str:
         """What met the limit: the number, or between which numbers they lie."""

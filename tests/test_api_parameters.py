@@ -230,6 +230,17 @@ QUESTIONS = [
     Row(af.device_status, ("sin",), {"chip": "m3"}),
     Row(af.is_native, ("sin",), {"chip": "m3"}),
     Row(af.ops_on, (), {"chip": "m3", "status": "reject"}),
+    Row(
+        af.validate_layer,
+        ("Conv", {"Type": "Conv", "KernelWidth": 3, "KernelHeight": 3}, [(1, 8, 16, 16)], "m5"),
+        {
+            "route": "conversion",
+            "fields": {"NumGroups": 3},
+            "dtypes": ["fp16", "fp16"],
+            "kernel": {"encoding": "sparse", "bits": 4},
+        },
+    ),
+    Row(af.validate_network, (x().relu(), "m1"), {"route": "conversion", "bonded": True}),
     Row(af.load, (ENCODER, {"batch": 1}), {"fixed": {"nothing": 1}, "function": "main"}),
     Row(af.load, (ENCODER,), {"dims": {"batch": 1}}),
     Row(_compile.cross_compile_check, (slow(), "h12"), {"int8": True, "route": "direct"}),

@@ -25,11 +25,16 @@ def layer_of(op: Op) -> Layer | None:
     """The layer of an op, or None for an op that is none."""
     if op.kind == "unit":
         return Layer(op.attrs["type"], json.loads(op.attrs["params"]), _bottoms(op, len(op.operands)))
-    spelled = _LAYERS.get(op.kind)
+    spelled = _LAYERS.get("dynamic_gain_offset_control" if _is_dynamic_gain(op) else op.kind)
     if spelled is None:
         return None
     tag, bottoms, params, fields = spelled
     return Layer(tag, params(op), _bottoms(op, bottoms), fields(op))
+
+
+def _is_dynamic_gain(op: Op) -> bool:
+    """Whether gain or offset come at run time, which is a layer of its own. Stored ones are part of the static one."""
+    return op.kind == "gain_offset_control" and any(operand.kind != "const_in" for operand in op.operands[1:])
 
 
 def _bottoms(op: Op, count: int | None) -> tuple[Shape, ...]:
@@ -179,6 +184,10 @@ def _gain_offset(op: Op) -> Params:
     return {"ScaleScalar": op["gain"], "BiasScalar": op["bias"]}
 
 
+def _dynamic_gain_offset(op: Op) -> Params:
+    return {"BiasOnly": True} if len(op.operands) == 2 else {}
+
+
 def _gather(op: Op) -> Params:
     return {"GatherNDAxes": _axes(op)}
 
@@ -262,7 +271,8 @@ _LAYERS: dict[str, Spelling] = {
     **{kind: _spelling("ElementWise", _typed(name)) for kind, name in _SINGLE.items()},
     **{kind: _spelling("Neuron", params) for kind, params in _NEURONS.items()},
     "scaled_elementwise": _spelling("ScaledElementWise", _scaled, 2),
-    "gain_offset_control": _spelling("GOC", _gain_offset, None),
+    "gain_offset_control": _spelling("GOC", _gain_offset),
+    "dynamic_gain_offset_control": _spelling("DynamicGOC", _dynamic_gain_offset, None),
     "convolution": _spelling("Conv", _conv, 1, _conv_fields),
     "deconvolution": _spelling("Conv", _conv, 1, _conv_fields),
     "linear": _spelling("Linear", _nothing, 1, lambda op: {"OutputChannels": op.shape[2]}),

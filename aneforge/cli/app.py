@@ -29,6 +29,7 @@ from aneforge.cli.options import (
     with_voice,
 )
 from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import AneforgeError
 
 app = typer.Typer(
     name="aneforge",
@@ -254,6 +255,41 @@ def check(
 
     file = ModelFile(model, dim or (), function)
     raise typer.Exit(command.run(file, target, fail_on, as_json, route, everything))
+
+
+@_command(CHECK)
+def validate(
+    model: Annotated[
+        str, typer.Argument(help="A netplist, any model that check reads, or the type of one layer (SDPA).")
+    ],
+    target: Chips = DEFAULT_CHIPS["validate"],
+    route: Annotated[str, typer.Option(help="How layers reach a chip: direct (authored) or conversion.")] = "direct",
+    params: Annotated[
+        str | None, typer.Option(help="Of one layer: its parameters as JSON, numbers as they are.")
+    ] = None,
+    shapes: Annotated[
+        str | None, typer.Option(help="Of one layer: the shapes of its bottoms, 1x4x1x16,1x1x1x6.")
+    ] = None,
+    bonded: Annotated[bool, typer.Option("--bonded", help="Ask for one program of two engines.")] = False,
+    everything: Everything = False,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Show the compiler's answer to every layer: a table of layers by chips, with reject strings, stage and evidence.
+
+    Exit status 1 if a chip rejects anything. Examples:  aneforge validate net.plist --target all   |
+    aneforge validate TopK --params '{"Type": "Max", "K": 3, ...}' --shapes 1x4x1x16 --target m1,m5
+    """
+    from aneforge.cli import validate as command
+    from aneforge.cli.model_file import ModelFile
+
+    if command.is_layer(model):
+        raise typer.Exit(command.layer(model, params, shapes, target, route, as_json))
+    if params is not None or shapes is not None:
+        raise AneforgeError("--params and --shapes: they describe one layer, and a file was named. Leave them out.")
+    file = ModelFile(model, dim or (), function)
+    raise typer.Exit(command.network(file, target, route, bonded, as_json, everything))
 
 
 @_command(CHECK)
