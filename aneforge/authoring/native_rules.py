@@ -18,21 +18,13 @@ __all__ = ["NATIVE_RULES", "UNREAD", "attention"]
 
 
 def attention(unit: Unit, heads_first: bool = False) -> Tensor:
-    """Fused attention. In a netplist channels hold the sequence and height the heads; the graph's op has heads
+    """Fused attention. In a netplist channels hold the sequence and height the heads; ``af.bridge`` has the heads
     first."""
     query, key, value, scale, *mask = unit.bottoms
     if scale.weight is None or scale.size != 1:
         raise AuthoringError("the scale must be a constant of one number")
     factor = float(scale.weight.array.reshape(-1)[0])
-    order = [0, 1, 2, 3] if heads_first else [0, 2, 1, 3]
-    q, k, v = (tensor if heads_first else tensor.transpose(order) for tensor in (query, key, value))
-    rows, columns = q.shape[2], k.shape[2]
-    if mask and mask[0].size != rows * columns:
-        raise AuthoringError(
-            f"the mask {list(mask[0].shape)} has {mask[0].size} numbers; expected one plane of {rows} x {columns}, "
-            "which is used for every head"
-        )
-    plane = mask[0].reshape(1, 1, rows, columns) if mask else None
+    plane = _mask(mask[0], query, key, 2 if heads_first else 1) if mask else None
     subtracts = bool(unit.params["SubtractMax"])
     if not subtracts:
         warnings.warn(
@@ -41,8 +33,20 @@ def attention(unit: Unit, heads_first: bool = False) -> Tensor:
             PrecisionWarning,
             stacklevel=4,
         )
-    result = layers.attention(q, k, v, factor, plane, subtract_max=subtracts)
-    return result if heads_first else result.transpose(order)
+    return layers.attention(query, key, value, factor, plane, subtract_max=subtracts, heads_first=heads_first)
+
+
+def _mask(mask: Tensor, query: Tensor, key: Tensor, sequence: int) -> Tensor:
+    """One plane, which is used for every head."""
+    if len(query.shape) != 4 or len(key.shape) != 4:
+        raise AuthoringError(f"Q {list(query.shape)} and K {list(key.shape)} must have rank 4")
+    rows, columns = query.shape[sequence], key.shape[sequence]
+    if mask.size != rows * columns:
+        raise AuthoringError(
+            f"the mask {list(mask.shape)} has {mask.size} numbers; expected one plane of {rows} x {columns}, "
+            "which is used for every head"
+        )
+    return mask.reshape(1, 1, rows, columns)
 
 
 def _scaled(unit: Unit) -> Tensor:

@@ -196,6 +196,10 @@ def _attention(mil: Mil, name: str, node: Tensor, q: Any, k: Any, v: Any, mask: 
         q = mil.op("mul", f"{name}_query", x=q, y=np.float16(factor))
     if attrs["is_causal"]:
         raise AneforgeError(f"{name} (sdpa): is_causal has no form in Core ML. Give the mask as attn_mask.")
+    if not attrs["subtract_max"]:
+        raise AneforgeError(f"{name} (sdpa): SubtractMax false has no form in Core ML. Set SubtractMax.")
+    if not attrs["heads_first"]:
+        raise AneforgeError(f"{name} (sdpa): a sequence before the heads has no form in Core ML. Transpose first.")
     settings = {} if mask is None else {"attn_mask": mask}
     return mil.op("scaled_dot_product_attention", name, query=q, key=k, value=v, **settings)
 

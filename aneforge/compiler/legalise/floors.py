@@ -8,7 +8,6 @@ from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.check import program_route
 from aneforge.compiler.legal.judge import Finding, validated, validator_reads
-from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.translate import query_of_op
 from aneforge.compiler.legalise.legacy import FLOOR_DIVIDE
 from aneforge.compiler.passes import pass_
@@ -79,12 +78,13 @@ def _findings(op: Op, chip: Facts, route: str) -> tuple[Finding, ...]:
 
 
 class _Alike:
-    """An op by what its layer depends on: kind, attributes and the types of its operands."""
+    """An op by what its layer depends on: kind, attributes and the types of its operands. It is kept with the answer,
+    and must not keep the op's module alive: the op is let go once it has been asked about."""
 
     __slots__ = ("key", "op")
 
     def __init__(self, op: Op) -> None:
-        self.op = op
+        self.op: Op | None = op
         self.key = op.kind, tuple(op.attrs.items()), tuple(operand.type for operand in op.operands)
 
     def __hash__(self) -> int:
@@ -96,5 +96,7 @@ class _Alike:
 
 @lru_cache(maxsize=65536)
 def _asked(alike: _Alike, chip: Facts, route: str) -> tuple[Finding, ...]:
-    query: Query | None = query_of_op(alike.op)
+    op, alike.op = alike.op, None
+    assert op is not None
+    query = query_of_op(op)
     return () if query is None else validated(query, chip, route)

@@ -9,9 +9,11 @@ import numpy as np
 
 from aneforge.anec import Op
 from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, layout, rule
+from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
 
 _HEADS_TO_HEIGHT = (0, 1, 3, 2, 4)
+_AS_IT_IS = (0, 1, 2, 3, 4)
 _POINTS_TO_WIDTH = (0, 1, 4, 3, 2)
 _ONE = (1, 1, 1, 1, 1)
 _AXIS_NAMES = {1: "Depth", 2: "Channel", 3: "Height", 4: "Width"}
@@ -19,15 +21,18 @@ _AXIS_NAMES = {1: "Depth", 2: "Channel", 3: "Height", 4: "Width"}
 
 @rule("sdpa")
 def _sdpa(b: Builder, node: Tensor) -> Op:
-    """Channels hold the sequence and height the heads, so C and H change places on the way in and out.
+    """Channels hold the sequence and height the heads: where the heads come first, C and H change places on the way
+    in and out.
 
     The scale is a stored constant of the layer, so it is an fp16 number here already.
     """
     attrs = dict(node.signature.attrs)
     q, k, v, *mask = node.inputs
-    operands = [b.transposed(b.value(operand), _HEADS_TO_HEIGHT) for operand in (q, k, v)]
+    order = _HEADS_TO_HEIGHT if attrs["heads_first"] else _AS_IT_IS
+    operands = [b.transposed(b.value(operand), order) for operand in (q, k, v)]
     operands.append(b.constant(attrs["scale"], _ONE))
-    rows, columns = q.shape[2], k.shape[2]
+    _, sequence = attention_axes(attrs["heads_first"])
+    rows, columns = q.shape[sequence], k.shape[sequence]
     plane = b.laid(mask[0], (rows, columns)) if mask else None
     if attrs["is_causal"]:
         future = b.constant(np.triu(np.full((rows, columns), -np.inf), 1), layout((rows, columns)))
@@ -36,7 +41,7 @@ def _sdpa(b: Builder, node: Tensor) -> Op:
         operands.append(plane)
     settings = {"subtract_max": True} if attrs["subtract_max"] else {}
     attended = b.emit("sdpa", operands, operands[0].shape, settings)
-    return b.transposed(attended, _HEADS_TO_HEIGHT)
+    return b.transposed(attended, order)
 
 
 def _named(b: Builder, node: Tensor, axis: int) -> str:

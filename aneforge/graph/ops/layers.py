@@ -20,26 +20,41 @@ if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("sdpa", "q k v mask?", "scale is_causal subtract_max", gate="scaled_dot_product_attention", native_layer=True)
+def attention_axes(heads_first: bool) -> tuple[int, int]:
+    """Which axes of an attention hold the heads and the sequence: a netplist has the sequence on its channels."""
+    return (1, 2) if heads_first else (2, 1)
+
+
+@op(
+    "sdpa",
+    "q k v mask?",
+    "scale is_causal subtract_max heads_first",
+    gate="scaled_dot_product_attention",
+    native_layer=True,
+)
 class SDPA:
     """Fused attention: softmax(q k' * scale + mask) v."""
 
     @staticmethod
-    def shape(q, k, v, mask=None, *, scale, is_causal, subtract_max):
+    def shape(q, k, v, mask=None, *, scale, is_causal, subtract_max, heads_first):
         for name, operand in (("q", q), ("k", k), ("v", v)):
             rank_is(operand, 4, name)
         if k != v:
             raise GraphError(f"K and V must share a shape, not {list(k)} and {list(v)}")
+        heads, rows = attention_axes(heads_first)
         if q[0] != 1:
-            raise GraphError(f"batch is {q[0]}; the layer takes [1, heads, sequence, features]")
-        if q[:2] != k[:2] or q[3] != k[3]:
+            order = "heads, sequence" if heads_first else "sequence, heads"
+            raise GraphError(f"batch is {q[0]}; the layer takes [1, {order}, features]")
+        if q[0] != k[0] or q[heads] != k[heads] or q[3] != k[3]:
             raise GraphError(f"Q {list(q)} does not contract with K {list(k)}: heads and features must agree")
-        if mask is not None and mask != (1, 1, q[2], k[2]):
-            raise GraphError(f"mask of shape {list(mask)} must be one plane [1, 1, {q[2]}, {k[2]}]")
-        return (*q[:3], v[3])
+        if mask is not None and mask != (1, 1, q[rows], k[rows]):
+            raise GraphError(f"mask of shape {list(mask)} must be one plane [1, 1, {q[rows]}, {k[rows]}]")
+        return q
 
     @staticmethod
-    def reference(q, k, v, mask=None, *, scale, is_causal, subtract_max):
+    def reference(q, k, v, mask=None, *, scale, is_causal, subtract_max, heads_first):
+        if not heads_first:
+            q, k, v = (operand.swapaxes(1, 2) for operand in (q, k, v))
         scores = np.matmul(q, k.swapaxes(-1, -2)) * scale
         if is_causal:
             rows, columns = scores.shape[-2:]
@@ -47,15 +62,18 @@ class SDPA:
         if mask is not None:
             scores = scores + mask
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True) if subtract_max else scores)
-        return np.matmul(powers / powers.sum(axis=-1, keepdims=True), v)
+        attended = np.matmul(powers / powers.sum(axis=-1, keepdims=True), v)
+        return attended if heads_first else attended.swapaxes(1, 2)
 
     @staticmethod
     @composed
-    def derivative(q, k, v, mask=None, *, scale, is_causal, subtract_max):
+    def derivative(q, k, v, mask=None, *, scale, is_causal, subtract_max, heads_first):
+        order = [0, 1, 2, 3] if heads_first else [0, 2, 1, 3]
+        q, k, v = (operand.transpose(order) for operand in (q, k, v))
         scores = times(q @ k.mT, scale)
         if is_causal:
             scores = scores + np.triu(np.full(scores.shape[2:], -np.inf), 1)
-        return (scores if mask is None else scores + mask).softmax(-1) @ v
+        return ((scores if mask is None else scores + mask).softmax(-1) @ v).transpose(order)
 
 
 DIMENSIONS = {"Width": 3, "Height": 2, "Channel": 1}
@@ -305,14 +323,21 @@ def sdpa(
 
 @entry
 def attention(
-    q: Any, k: Any, v: Any, scale: float, mask: Any = None, is_causal: bool = False, subtract_max: bool = True
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: float,
+    mask: Any = None,
+    is_causal: bool = False,
+    subtract_max: bool = True,
+    heads_first: bool = True,
 ) -> Tensor:
-    """The same with every setting of the layer."""
+    """The same with every setting of the layer; ``heads_first=False`` takes [1, sequence, heads, features]."""
     operands = [as_tensor(q, "q"), as_tensor(k, "k"), as_tensor(v, "v")]
     if mask is not None:
         operands.append(as_tensor(mask, "attn_mask"))
-    attrs = {"scale": scale, "is_causal": bool(is_causal), "subtract_max": bool(subtract_max)}
-    return make(SDPA, operands, attrs)
+    settings = {"is_causal": bool(is_causal), "subtract_max": bool(subtract_max), "heads_first": bool(heads_first)}
+    return make(SDPA, operands, {"scale": scale, **settings})
 
 
 @entry
