@@ -52,7 +52,7 @@ def check(
     grades = _grades(fail_on)
     graph = graph_of(model, dims, function)
     results = preflights(graph, chips_of(target, DEFAULT_CHIPS["check"]), route)
-    return Check(graph, results, route, grades, model_name(model))
+    return Check(graph, results, route or graph.route, grades, model_name(model))
 
 
 class Check(ByChip[Preflight]):

@@ -338,8 +338,9 @@ def compile(  # noqa: A001 - the name users call
     and let no layers overlap: the same numbers, more time and memory, for looking at one layer at a time. No level
     searches among equal forms of a graph; ``af.tune`` does.
 
-    ``route`` is how the program reaches the chip: ``conversion``, ``direct`` (authored layers), or None for conversion
-    from A13 on and direct below, where nothing is converted; ``model.route`` says which it was.
+    ``route`` is how the program reaches the chip: ``conversion``, ``direct`` (authored layers), or None for direct
+    where the model is a netplist or the chip is below A13, where nothing is converted, and conversion otherwise;
+    ``model.route`` says which it was.
 
     ``int8`` and ``compress`` are refused until weights can be encoded here, and ``compress_atol`` and ``block_size``
     with them. Warnings: :class:`PrecisionWarning` where the graph shows numbers that fp16 may lose, or a rule

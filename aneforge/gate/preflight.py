@@ -412,6 +412,7 @@ def preflights(graph: Graph, chips: Mapping[str, Target], route: str | None) -> 
     """The report of each chip by its name. The chips share the work."""
     if route is not None and route not in ROUTES:
         raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
+    route = route or graph.route
     refuse_constant(graph)
     targets = list({chip.name: chip for chip in chips.values()}.values())
     results = outcomes(graph, targets, route)

@@ -41,7 +41,7 @@ def report(verdicts: Mapping[str, NetworkVerdict], model: str, everything: bool 
     columns = _columns(verdicts)
     routes = sorted({verdict.route for verdict in verdicts.values()})
     count = len(next(iter(verdicts.values())).rows)
-    head = f"{model}: {count:,} layers by the {' and '.join(routes)} route"
+    head = f"{model}: {count:,} layer{'' if count == 1 else 's'} by the {' and '.join(routes)} route"
     legend = "\n".join(wrapped(f"{column.letter}  {chip_labels(column.chips)}", "  ", "   ") for column in columns)
     reasons = list(_reasons(columns, everything))
     refused = [chip for column in columns if not column.verdict.accepted for chip in column.chips]

@@ -83,7 +83,7 @@ class Network:
             self._input(port)
         for name in self._order():
             self.values[name] = self._unit(name).named(name)
-        graph = Graph([self._output(port) for port in self.procedure.outputs])
+        graph = Graph([self._output(port) for port in self.procedure.outputs], route="direct")
         used = {node.name for node in graph.inputs}
         for port in self.procedure.inputs:
             if port.name not in used:

@@ -122,7 +122,7 @@ class GATHER_PLACES:
             for axis, index in zip(axes, place, strict=True):
                 if not 0 <= index < x[axis]:
                     raise GraphError(f"index {index} is out of range along axis {axis} of {x[axis]}")
-        return 1, len(indices), 1, count([x[axis] for axis in _rest(axes)])
+        return 1, len(indices), 1, count(tuple(x[axis] for axis in _rest(axes)))
 
     @staticmethod
     def reference(x, axes, indices):
@@ -132,7 +132,7 @@ class GATHER_PLACES:
     @staticmethod
     @composed
     def derivative(x, axes, indices):
-        extents = [x.shape[axis] for axis in axes]
+        extents = tuple(x.shape[axis] for axis in axes)
         flat = np.ravel_multi_index(tuple(np.array(indices).T), extents).tolist()
         lines = x.transpose([0, *axes, *_rest(axes)])
         picked = gather(lines.reshape(count(extents), x.size // count(extents)), flat, 0)
