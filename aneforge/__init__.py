@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aneforge.authoring import bridge, pwl
     from aneforge.checking import Check, check
     from aneforge.compiler.compile import Compiled
     from aneforge.compiler.program import Program
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from aneforge.divergence.verdicts import predict_fp16_divergence
     from aneforge.errors import AneforgeError, GraphError
     from aneforge.estimates import Estimates, estimate, estimate_all
-    from aneforge.exports import export_coreml
+    from aneforge.exports import SavedNetplist, export_coreml, save_netplist
     from aneforge.frontends import LoadError, from_torch, load, load_graph, onnx_to_tensor
     from aneforge.gate.preflight import Preflight, preflight, preflight_all
     from aneforge.graph import Graph, Tensor, evaluate
@@ -74,30 +75,24 @@ if TYPE_CHECKING:
         rnn,
         scatter,
     )
+    from aneforge.graph.ops.geometry import cost_volume, cross_correlation, cross_product, fps, radius_search
     from aneforge.graph.ops.layers import (
         batch_to_space,
         channel_to_space,
-        cost_volume,
-        cross_correlation,
-        cross_product,
-        dynamic_slice,
         flatten,
-        fps,
-        input_view,
         lrn,
         minmax_norm,
-        radius_search,
         scaled_elementwise,
         sdpa,
-        sort,
         space_to_batch,
         space_to_channel,
-        topk,
     )
     from aneforge.graph.ops.leaf import cast, const, image_input, input, parameter
     from aneforge.graph.ops.norm import batch_norm, instance_norm, local_response_norm
     from aneforge.graph.ops.quantised import dequantize, quantize
+    from aneforge.graph.ops.ranking import sort, topk
     from aneforge.graph.ops.shape import concat, crop, gather, pad, split, stack
+    from aneforge.graph.ops.slices import dynamic_slice, input_view
     from aneforge.graph.ops.spatial import (
         affine,
         depth_to_space,
@@ -108,6 +103,7 @@ if TYPE_CHECKING:
         space_to_depth,
         upsample_bilinear,
     )
+    from aneforge.graph.ops.state import live_state, ring_read, ring_write
     from aneforge.loading import load_onnx
     from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
     from aneforge.numerics.comparison import Comparison, compare
@@ -132,6 +128,7 @@ if TYPE_CHECKING:
     from aneforge.tuning.precision import tune_precision
     from aneforge.tuning.search import tune
     from aneforge.tuning.tiles import attention_tiles, tune_attention
+    from aneforge.validate import validate_layer, validate_network, validate_program
 
 __version__ = "0.1.0"
 
@@ -161,10 +158,14 @@ _HOMES: dict[str, dict[str, str]] = {
             "space_to_depth upsample_bilinear"
         ),
         "aneforge.graph.ops.layers": (
-            "batch_to_space channel_to_space cost_volume cross_correlation cross_product dynamic_slice flatten fps "
-            "input_view lrn minmax_norm radius_search scaled_elementwise sdpa sort space_to_batch space_to_channel "
-            "topk"
+            "batch_to_space channel_to_space flatten lrn minmax_norm scaled_elementwise sdpa space_to_batch "
+            "space_to_channel"
         ),
+        "aneforge.graph.ops.geometry": "cost_volume cross_correlation cross_product fps radius_search",
+        "aneforge.graph.ops.ranking": "sort topk",
+        "aneforge.graph.ops.slices": "dynamic_slice input_view",
+        "aneforge.graph.ops.state": "live_state ring_read ring_write",
+        "aneforge.authoring": "bridge pwl",
         "aneforge.graph.ops.extra": (
             "band_part dropout gru lstm one_hot random_normal random_uniform reverse_sequence rnn scatter"
         ),
@@ -184,6 +185,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.numerics.cures": "reduce_sum_to_matmul",
         "aneforge.divergence.numeric_warnings": "CrossChipFP16Warning PrecisionWarning",
         "aneforge.output.by_chip": "ByChip",
+        "aneforge.validate": "validate_layer validate_network validate_program",
     },
     "Compile": {
         "aneforge.model": "Model MultiModel SegmentedModel compile compile_multi",
@@ -204,7 +206,7 @@ _HOMES: dict[str, dict[str, str]] = {
         "aneforge.cost.peak": "project_peak",
     },
     "Deploy": {
-        "aneforge.exports": "export_coreml",
+        "aneforge.exports": "SavedNetplist export_coreml save_netplist",
     },
     "Train": {
         "aneforge.graph.ops.leaf": "parameter",
@@ -261,6 +263,7 @@ __all__ = [
     "Programs",
     "RiskReport",
     "RunResult",
+    "SavedNetplist",
     "SegmentedModel",
     "Target",
     "Tensor",
@@ -272,6 +275,7 @@ __all__ = [
     "batch_norm",
     "batch_to_space",
     "bmm_weight",
+    "bridge",
     "cast",
     "channel_to_space",
     "check",
@@ -320,6 +324,7 @@ __all__ = [
     "instance_norm",
     "is_native",
     "linear",
+    "live_state",
     "load",
     "load_graph",
     "load_onnx",
@@ -351,6 +356,7 @@ __all__ = [
     "preflight_all",
     "probe",
     "project_peak",
+    "pwl",
     "quantize",
     "radius_search",
     "random_normal",
@@ -359,10 +365,13 @@ __all__ = [
     "resize_bilinear",
     "resize_nearest_neighbor",
     "reverse_sequence",
+    "ring_read",
+    "ring_write",
     "risks",
     "rnn",
     "rope",
     "run",
+    "save_netplist",
     "scaled_elementwise",
     "scatter",
     "sdpa",
@@ -379,6 +388,9 @@ __all__ = [
     "tune_attention",
     "tune_precision",
     "upsample_bilinear",
+    "validate_layer",
+    "validate_network",
+    "validate_program",
     "walled_everywhere",
     "where",
 ]

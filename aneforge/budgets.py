@@ -37,6 +37,8 @@ LIMITS: dict[str, Limit] = {
     "folded_work": Limit(10_000_000_000, "numbers read, multiplied or written to compute constants"),
     "nodes": Limit(250_000, "nodes walked, with functions, branches and loops written out"),
     "rounds": Limit(4096, "rounds of one loop that is written out"),
+    "plist_bytes": Limit(256 << 20, "bytes of one netplist, without its weights"),
+    "plist_values": Limit(5_000_000, "values of one netplist, each counted wherever it is used"),
     "depth": Limit(16, "functions within functions, loops within loops"),
 }
 """Every limit by name."""

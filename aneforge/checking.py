@@ -52,7 +52,7 @@ def check(
     grades = _grades(fail_on)
     graph = graph_of(model, dims, function)
     results = preflights(graph, chips_of(target, DEFAULT_CHIPS["check"]), route)
-    return Check(graph, results, route, grades, model_name(model))
+    return Check(graph, results, route or graph.route, grades, model_name(model))
 
 
 class Check(ByChip[Preflight]):
@@ -209,7 +209,8 @@ class _Reason:
         if first.hint:
             yield wrapped(f"do: {first.hint}", "  ")
         other = f"; {first.other_route}" if first.other_route else ""
-        yield wrapped(f"on: {chip_labels(self.chips)}{other}", "  ")
+        stage = "" if grade == "decompose" else f", at {first.stage} by the {first.route} route"
+        yield wrapped(f"on: {chip_labels(self.chips)}{stage}{other}", "  ")
 
     def _extents(self) -> str:
         """What met the limit: the number, or between which numbers they lie."""

@@ -13,6 +13,7 @@ DEFAULT_CHIPS = {
     "probe": "m1",
     "risks": "m1",
     "run": "m1",
+    "validate": "m1..m6",
 }
 """The chips of each function and command where none are named. A compiled model stands for its own chip in ``run``,
 ``risks`` and ``partition``, which look at one chip."""

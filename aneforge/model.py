@@ -13,11 +13,14 @@ import numpy as np
 
 from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
+from aneforge.anec.ir import rank5
 from aneforge.arguments import Source, chip_of, graph_of
 from aneforge.compiler.compile import compile_target, overlap_of, refuse_options, resolve_target, write_build
+from aneforge.compiler.cuts import Cut, cuts_of
 from aneforge.compiler.explain import Explanation, History
 from aneforge.compiler.lower import Port
 from aneforge.compiler.pipeline import OVERLAP
+from aneforge.compiler.plan import Segment
 from aneforge.compiler.program import Program
 from aneforge.compiler.validate import Validator
 from aneforge.cost.estimate import DEFAULT_SCOPE, warn_dispatch_floor
@@ -50,6 +53,7 @@ class Model:
         self.tuning: Any = None  # how it was chosen, where af.tune made it
         self.released = False
         self._views: dict[tuple[str, str], np.ndarray] = {}
+        self._states: dict[str, np.ndarray] = {}  # NDCHW, as the program keeps them
 
     @staticmethod
     def of(graph: Graph, program: Program, mode: str = "exact") -> Model:
@@ -76,7 +80,25 @@ class Model:
         its program, listing and estimate stay. A second call does nothing."""
         self.released = True
         self._views.clear()
+        self._states.clear()
         self.__dict__.pop("_decoded", None)
+
+    # State that lives from call to call.
+
+    def state(self, name: str) -> np.ndarray:
+        """What a state of the graph holds now, in its own shape: zeros before the first call."""
+        nodes = {node.attrs["name"]: node for node in self.graph.nodes if node.op == "live_state"}
+        if name not in nodes:
+            near = ", ".join(nodes) or "none"
+            raise AneforgeError(f"{name!r}: not a state of the program. Choose one: {near}.")
+        shape = nodes[name].shape
+        port = Port(name, shape, rank5(shape), "f16")
+        kept = self._states.get(name)
+        return np.zeros(shape, np.float16) if kept is None else port.from_ndchw(kept).copy()
+
+    def reset(self) -> None:
+        """Set every state back to zeros."""
+        self._states.clear()
 
     # Arrays that are bound to the ports.
 
@@ -150,8 +172,9 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def _feeds(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every input laid out as the program takes it; a parameter that is not given has its start value."""
-        feeds = {}
+        """Every input laid out as the program takes it; a parameter that is not given has its start value, and a state
+        what the last call left."""
+        feeds = dict(self._states)
         for port in self.program.inputs:
             value = arrays.get(port.name, None if port.initial is None else port.initial.array)
             if value is None:
@@ -173,7 +196,9 @@ class Model:
     def run(self, feeds: Mapping[str, np.ndarray], trace: bool = False) -> Run:
         """Simulate on inputs by name. The outputs are fp16 in the user's shapes; ``trace`` keeps every intermediate
         (NDCHW) with its layer, the user's nodes and how far it can be trusted."""
-        return self._in_user_shapes(self._plan.run(self._feeds(self._by_name((), dict(feeds))), trace))
+        done = self._plan.run(self._feeds(self._by_name((), dict(feeds))), trace)
+        self._states.update(done.states)
+        return self._in_user_shapes(done)
 
     def run_fast(self, feeds: Mapping[str, np.ndarray], exact: frozenset[str] = frozenset()) -> Run:
         """Simulate once in the fast mode, whatever the mode of the model; ``exact`` are backend activations that are
@@ -198,6 +223,8 @@ class Model:
             lengths = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise AneforgeError(f"inputs: a batch needs one length along the first axis of all inputs, not {lengths}.")
         count = next(iter(counts.values()))
+        if any(op.kind == "state" for op in self.program.module.ops):  # each run starts with what the last one left
+            return (self.run({name: array[place] for name, array in arrays.items()}, trace) for place in range(count))
         samples = (self._feeds({name: array[place] for name, array in arrays.items()}) for place in range(count))
         return (self._in_user_shapes(done) for done in plan.run_each(samples, trace))
 
@@ -220,12 +247,22 @@ class Model:
 
 
 class SegmentedModel(Model):
-    """A model that native layers cut into several dispatches."""
+    """A model that native layers cut into several dispatches. ``cuts`` says where."""
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The dispatches in order: each native layer is one, and so is what lies between two of them."""
+        return self.program.segments
+
+    @cached_property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Each native layer: its type, the nodes it is for, and what crosses into and out of its segment."""
+        return cuts_of(self.program)
 
     @property
     def n_netplist(self) -> int:
         """How many segments are native layers."""
-        return sum(segment.kind == "native" for segment in self.program.segments)
+        return len(self.cuts)
 
 
 class MultiModel(Model):
@@ -301,8 +338,9 @@ def compile(  # noqa: A001 - the name users call
     and let no layers overlap: the same numbers, more time and memory, for looking at one layer at a time. No level
     searches among equal forms of a graph; ``af.tune`` does.
 
-    ``route`` is how the program reaches the chip: ``conversion``, ``direct`` (authored layers), or None for conversion
-    from A13 on and direct below, where nothing is converted; ``model.route`` says which it was.
+    ``route`` is how the program reaches the chip: ``conversion``, ``direct`` (authored layers), or None for direct
+    where the model is a netplist or the chip is below A13, where nothing is converted, and conversion otherwise;
+    ``model.route`` says which it was.
 
     ``int8`` and ``compress`` are refused until weights can be encoded here, and ``compress_atol`` and ``block_size``
     with them. Warnings: :class:`PrecisionWarning` where the graph shows numbers that fp16 may lose, or a rule

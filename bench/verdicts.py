@@ -27,6 +27,7 @@ from unittest import mock
 from aneforge.compiler.legal.rules import status
 from aneforge.errors import AneforgeError
 from aneforge.gate.evaluate import evaluate, verdict
+from aneforge.native import layer_type
 from aneforge.targets import global_limit, store
 
 Row = Mapping[str, Any]
@@ -114,6 +115,12 @@ def forgotten(keys: frozenset[str]) -> Iterator[int]:
     for section, records in whole.items():
         document[section] = [record for record in records if not witnesses(record) <= keys]
         count += len(records) - len(document[section])
+    validators = store.load("validators")
+    checks = validators["validators"]
+    validators["validators"] = [
+        {**entry, "checks": [check for check in entry["checks"] if not _stated_by(entry, check) <= keys]}
+        for entry in checks
+    ]
     sweeps = {"_sweep": "AF.sweep", "_segmenter": "M6.disp"}
     patches = [mock.patch.object(status, name, return_value=None) for name, key in sweeps.items() if key in keys]
     try:
@@ -125,12 +132,18 @@ def forgotten(keys: frozenset[str]) -> Iterator[int]:
         for patch in patches:
             patch.stop()
         document.update(whole)
+        validators["validators"] = checks
         _read_again()
+
+
+def _stated_by(entry: Row, check: Row) -> frozenset[str]:
+    """Who states a check of a validator: its own sources, or those of its layer."""
+    return witnesses({"src": layer_type(entry["layer"]).evidence.source, **check})
 
 
 def _read_again() -> None:
     """Let the rules read the data again."""
-    for name in ("rules.base", "rules.status", "judge", "check", "programs"):
+    for name in ("rules.base", "rules.status", "rules.validators", "judge", "check", "programs"):
         for member in vars(import_module(f"aneforge.compiler.legal.{name}")).values():
             if hasattr(member, "cache_clear"):
                 member.cache_clear()

@@ -131,6 +131,7 @@ TAKES = {
     ("probe",): (("probe", "--target", "{}"), True),
     ("check",): (("check", "net.py", "--fail-on", "none", "--target", "{}"), True),
     ("partition",): (("partition", "net.py", "--target", "{}"), True),
+    ("validate",): (("validate", "net.py", "--target", "{}"), True),
     ("risks",): (("risks", "net.py", "--target", "{}"), True),
     ("diverges",): (("diverges", "net.py", "--target", "{}"), True),
     ("compile",): (("compile", "net.py", "--target", "{}"), True),

@@ -329,7 +329,8 @@ def test_the_command_says_1_for_a_refusal_of_one_target_or_of_several(tmp_path, 
     assert command.run(str(model), "m1", None, None, False, False) == 0
     assert command.run(str(model), "h12", None, None, False, False) == 1
     told = capsys.readouterr()
-    assert told.err.startswith("aneforge: softmax_0: anec.softmax starts at family A13")
+    assert told.err.startswith("aneforge: softmax_0: Softmax: the layer needs the support byte softmax (0x815)")
+    assert "Softmax is not supported by this ANE architecture" in told.err
     assert told.err.count("\n") == 1
     assert command.run(str(model), "h12, m1, h20", None, None, False, True) == 1
     record = strict(capsys.readouterr().out)

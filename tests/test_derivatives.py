@@ -12,6 +12,7 @@ import pytest
 
 import aneforge as af
 from aneforge.graph import definitions
+from aneforge.graph import layer_builders as native
 from aneforge.graph.autodiff import gradients
 from aneforge.graph.ops.host import host
 
@@ -201,6 +202,24 @@ case("lrn", lambda x: af.lrn(x, 2.0, 0.75, 1.5), rand(2, 4, 1, 2))
 case("flatten", af.flatten, rand(2, 3))
 case("input_view", lambda x: af.input_view(x, 1, 3), rand(2, 3))
 case("dynamic_slice", lambda x: af.dynamic_slice(x, 3, 2), rand(2, 3))
+case("input_view", lambda x: af.input_view(x, 2, 2, step=-2, axis=1), rand(2, 3, 2))
+case("dynamic_slice", lambda x: native.slice_from(x, [1.0, 0.0], [2, 1], [3, 1]), rand(1, 2, 2, 4))
+case("cross_product", af.cross_product, rand(1, 3, 1, 1), rand(1, 3, 1, 1) + 1)
+case("cross_correlation", lambda x, t: af.cross_correlation(x, t, 1, 2), rand(1, 4, 3, 4), rand(1, 4, 2, 3))
+case("cost_volume", lambda a, r: af.cost_volume(a, r, 2), rand(1, 1, 2, 4), rand(1, 1, 2, 6))
+case("lrn", lambda x: af.lrn(x, 2.0, 0.75, 1.5, 3), rand(2, 4, 1, 2))
+case("gather_places", lambda x: native.gather_places(x, [[1, 2], [0, 1], [1, 2]], (1, 2)), rand(1, 2, 3, 2))
+case("native_unflatten", lambda x: native.native_unflatten(x, 1, 2, 3), rand(2, 6, 1, 1))
+case("kernel_rasterizer", native.kernel_rasterizer, rand(1, 2, 3, 2))
+case("native_pixel_shuffle", lambda x: native.native_pixel_shuffle(x, (2, 3)), rand(1, 6, 2, 1))
+case("native_pixel_unshuffle", lambda x: native.native_pixel_unshuffle(x, (2, 3)), rand(1, 1, 2, 6))
+case("ring_write", lambda x: af.ring_write(x, af.live_state((1, 2, 1, 4), "cache"), 3), rand(1, 2, 1, 3))
+case(
+    "ring_read",
+    lambda x: af.ring_read(af.ring_write(x, af.live_state((1, 2, 1, 4), "cache"), 2), 3, 2),
+    rand(1, 2, 1, 3),
+)
+case("sdpa", lambda q, k, v: native.attention(q, k, v, 0.5, subtract_max=False), _q, _k, _v)
 for _name in ("Add", "Mult", "Min", "Max"):
     case(
         "scaled_elementwise",
@@ -293,6 +312,10 @@ WITHOUT: dict[str, Callable[..., Any]] = {
     "topk": lambda x: af.topk(x, 2),
     "sort": lambda x: af.sort(x),  # noqa: PLW0108
     "argmax": lambda x: x.argmax(),
+    "arg_min_max": lambda x: native.arg_min_max(x.reshape(1, 1, 3, 3), "SpatialArgMax", 2),
+    "global_arg": native.global_arg,
+    "resample": lambda x: native.resample(x.reshape(1, 1, 3, 3), np.zeros((1, 2, 2, 2))),
+    "crop_resize": lambda x: native.crop_resize(x.reshape(1, 1, 3, 3), np.zeros((1, 2)), 2, 3),
     "fps": lambda x: af.fps(x, 2),
     "radius_search": lambda x: af.radius_search(x, x, 1.0),
     "affine": lambda x: af.affine(x.reshape(1, 1, 3, 3), [[1, 0, 0, 0, 1, 0]], 2, 2),

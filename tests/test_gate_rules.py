@@ -7,7 +7,7 @@ import pytest
 from aneforge import target
 from aneforge.compiler.legal.query import ALL_RUNTIMES, RUNTIMES, SYMBOLIC
 from aneforge.compiler.legal.rules import RULES
-from aneforge.compiler.legal.rules.base import rule_records
+from aneforge.compiler.legal.rules.base import STAGES, rule_records
 from aneforge.compiler.legal.rules.placement import estimate_us, placed
 from aneforge.compiler.legal.rules.status import known_names
 from aneforge.errors import AneforgeError
@@ -32,7 +32,7 @@ def norm(rows, width, gamma_uniform=False, **attrs):
 
 
 def sdpa(queries, keys, mask=None, **attrs):
-    shapes = ((1, 8, queries, 64), (1, 8, keys, 64), (1, 8, keys, 64), *((mask,) if mask else ()))
+    shapes = ((1, 8, queries, 64), (1, 8, keys, 64), (1, 8, keys, 64), (1, 1, 1, 1), *((mask,) if mask else ()))
     return Query("SDPA", shapes, attrs=attrs)
 
 
@@ -188,7 +188,7 @@ BOUNDARIES = [
     ),
     ("layer-norm-width | M5 Pro | conversion | reject | AF.issues", norm(256, 8192), norm(256, 10240)),
     (
-        "lrn-channels | M1 | direct | reject | GB",
+        "layer-envelope | M1 | direct | reject | GB",
         layer("LocalResponseNormalization", (8, 8, 8), KernelChannel=8),
         layer("LocalResponseNormalization", (16, 8, 8), KernelChannel=16),
     ),
@@ -198,7 +198,7 @@ BOUNDARIES = [
         layer("LocalResponseNormalization", (8, 8, 8), KernelChannel=5),
     ),
     (
-        "minmax-channel | M1 | direct | reject | C10",
+        "support-byte | M1 | direct | reject | C10",
         layer("MinMaxNormalization", (8, 8, 16), Dimension="Width"),
         layer("MinMaxNormalization", (8, 8, 16), Dimension="Channel"),
     ),
@@ -235,17 +235,17 @@ BOUNDARIES = [
         layer("ArgMinMax", (1, 2049, 1, 8), Mode="ChannelArgMax"),
     ),
     (
-        "rearrange-factors | M5 | direct | reject | S26",
-        layer("SpaceToBatch", *X, FactorX=6, FactorY=2),
-        layer("SpaceToBatch", *X, FactorX=5, FactorY=2),
+        "layer-envelope | M5 | direct | reject | S26",
+        layer("SpaceToBatch", (1, 8, 60, 60), FactorX=6, FactorY=2),
+        layer("SpaceToBatch", (1, 8, 60, 60), FactorX=5, FactorY=2),
     ),
     (
-        "shuffle-factors | M5 | direct | reject | S26",
+        "layer-envelope | M5 | direct | reject | S26",
         layer("PixelShuffle", (1, 64, 8, 8), FactorX=4, FactorY=4),
         layer("PixelShuffle", (1, 100, 8, 8), FactorX=5, FactorY=5),
     ),
     (
-        "batch-divisible | M5 | direct | reject | AF.caps",
+        "layer-envelope | M5 | direct | reject | AF.caps",
         layer("BatchToSpace", (8, 8, 8, 8), FactorX=2, FactorY=2),
         layer("BatchToSpace", (6, 8, 8, 8), FactorX=2, FactorY=2),
     ),
@@ -254,34 +254,29 @@ BOUNDARIES = [
         layer("pad", *X, mode="constant"),
         layer("pad", *X, mode="reflect"),
     ),
+    ("support-byte | M1 | direct | reject | S22", layer("Dropout", *X, Rate=0), layer("Dropout", *X, Rate=0.5)),
     (
-        "layer-parameter | M5 | direct | reject | AF.netplist",
-        layer("Concat", *X, Dimension="Width"),
-        layer("Concat", *X, Dimension="Batch"),
-    ),
-    ("dropout-rate | M1 | direct | reject | S22", layer("Dropout", *X, rate=0), layer("Dropout", *X, rate=0.5)),
-    (
-        "cross-product-shape | M1 | direct | reject | S26",
+        "layer-envelope | M1 | direct | reject | S26",
         layer("CrossProduct", (1, 3, 1, 1), (1, 3, 1, 1)),
         layer("CrossProduct", (1, 3, 1, 4), (1, 3, 1, 4)),
     ),
     (
-        "cost-volume-width | M1 | direct | reject | GB",
+        "layer-envelope | M1 | direct | reject | GB",
         layer("CostVolume", (1, 8, 4, 16), (1, 8, 4, 20), DisparityRange=4),
         layer("CostVolume", (1, 8, 4, 16), (1, 8, 4, 19), DisparityRange=4),
     ),
     (
-        "scaled-elementwise-type | M5 | direct | reject | AF.caps",
-        layer("ScaledElementWise", (1, 64), Type="Add"),
-        layer("ScaledElementWise", (1, 64), Type="Sub"),
+        "layer-parameter | M5 | direct | reject | AF.caps",
+        layer("ScaledElementWise", (1, 64), (1, 64), Type="Add"),
+        layer("ScaledElementWise", (1, 64), (1, 64), Type="Sub"),
     ),
     (
         "scaled-mult-scale | M5 | direct | wrong_result | AF.caps",
-        layer("ScaledElementWise", (1, 64), Type="Mult", Scale=1),
-        layer("ScaledElementWise", (1, 64), Type="Mult", Scale=2),
+        layer("ScaledElementWise", (1, 64), (1, 64), Type="Mult", Scale=1),
+        layer("ScaledElementWise", (1, 64), (1, 64), Type="Mult", Scale=2),
     ),
     (
-        "fps-size | M5 | direct | reject | GB",
+        "layer-envelope | M5 | direct | reject | GB",
         layer("FurthestPointSampling", (3, 8192), CentroidCount=1024),
         layer("FurthestPointSampling", (3, 8193), CentroidCount=1024),
     ),
@@ -301,9 +296,9 @@ BOUNDARIES = [
         layer("Resample", Method="Bilinear"),
     ),
     (
-        "sdpa-operands | M1 | direct | reject | S26",
+        "layer-envelope | M1 | direct | reject | S26",
         sdpa(64, 64),
-        Query("SDPA", ((1, 8, 64, 64), (1, 8, 64, 64), (1, 8, 32, 64))),
+        Query("SDPA", ((1, 8, 64, 64), (1, 8, 64, 64), (1, 8, 32, 64), None)),
     ),
     ("sdpa-length | M5 | direct | wrong_result | N50", sdpa(511, 4096), sdpa(512, 512)),
     (
@@ -553,7 +548,8 @@ def test_both_sides_of_a_boundary(case, fine, wrong):
     found = next(finding for finding in refused.findings if finding.rule == rule)
     assert (refused.verdict, found.effect) == (word, word)
     assert found.message
-    assert found.hint
+    assert found.hint or RULES[rule].validates  # their sentences say what a layer must be
+    assert (found.stage in STAGES, found.route) == (True, route)
     assert "{" not in found.message
     assert found.evidence.source
     assert found.evidence.confidence != "unknown"
@@ -564,7 +560,9 @@ def known_sources():
 
 
 def test_every_rule_has_a_boundary_test():
-    assert {row[0].split(" | ")[0] for row in BOUNDARIES} == set(RULES)
+    """The checks of the validators have theirs in test_validators.py, one of each layer."""
+    tested = {row[0].split(" | ")[0] for row in BOUNDARIES}
+    assert tested | {name for name, rule in RULES.items() if rule.validates} == set(RULES)
 
 
 def test_rules_and_records_belong_together():
@@ -575,6 +573,7 @@ def test_every_record_names_a_known_source():
     document = store.load("gate_limits")
     for section in ("rules", "ops", "placement"):
         for record in document[section]:
+            assert section == "placement" or record["stage"] in STAGES, record
             named = [*record.get("src", ()), *record.get("basis", ())]
             assert named or {"limit", "global", "fact"} & set(record), record
             assert set(named) <= set(known_sources()), record

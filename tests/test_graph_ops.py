@@ -13,6 +13,7 @@ import pytest
 
 import aneforge as af
 from aneforge.graph import definitions
+from aneforge.graph import layer_builders as native
 
 RNG = np.random.default_rng(20240607)
 
@@ -799,6 +800,215 @@ for _name, _expect in _kinds.items():
     case(
         "scaled_elementwise", lambda x, z, name=_name: af.scaled_elementwise(x, z, name, 1.5), _expect, *rand(2, 3, 4)
     )
+
+# Native layers that only a type and its parameters reach.
+
+SPARE = np.random.default_rng(20)
+
+
+def drawn(*shape):
+    """Numbers of a stream of their own, so that what other tests draw stays as it is."""
+    return SPARE.standard_normal(shape)
+
+
+for _largest in (True, False):
+    case(
+        "global_arg",
+        lambda x, largest=_largest: native.global_arg(x, largest, 1),
+        lambda x, largest=_largest: (x.argmax(1) if largest else x.argmin(1))[:, None],
+        drawn(1, 6, 2, 3),
+    )
+case(
+    "arg_min_max",
+    lambda x: native.arg_min_max(x, "SpatialArgMin", (2, 3), (1, 2)),
+    lambda x: np.array(
+        [[[[x[0, c, i : i + 2, 2 * j : 2 * j + 3].argmin() for j in range(2)] for i in range(3)] for c in range(2)]]
+    ),
+    drawn(1, 2, 4, 6),
+)
+case(
+    "arg_min_max", lambda x: native.arg_min_max(x, "ChannelArgMax"), lambda x: x.argmax(1)[:, None], drawn(2, 5, 2, 3)
+)
+case(
+    "gather_places",
+    lambda x: native.gather_places(x, [[1, 0, 2], [0, 3, 1]], (1, 2, 3)),
+    lambda x: np.array([x[0, 1, 0, 2], x[0, 0, 3, 1]]).reshape(1, 2, 1, 1),
+    drawn(1, 2, 4, 3),
+)
+case(
+    "gather_places",
+    lambda x: native.gather_places(x, [[3, 0], [0, 1], [2, 2]], (2, 3)),
+    lambda x: np.stack([x[0, :, 3, 0], x[0, :, 0, 1], x[0, :, 2, 2]]).reshape(1, 3, 1, 2),
+    drawn(1, 2, 4, 3),
+)
+case(
+    "input_view",
+    lambda x: af.input_view(x, 4, 3, step=-2, axis=1),
+    lambda x: np.stack([x[:, 4], x[:, 2], x[:, 0]], axis=1),
+    drawn(1, 5, 2, 3),
+)
+case("input_view", lambda x: af.input_view(x, 1, 4, step=3), lambda x: x.ravel()[[1, 4, 7, 10]], drawn(3, 4))
+case(
+    "dynamic_slice",
+    lambda x, at: native.slice_from(x, at, [2, 3], [1, 3]),
+    lambda x, at: x[:, 1:3, :, 2:5],
+    drawn(1, 4, 2, 6),
+    np.array([1.0, 2.0]),
+)
+for _start, _begin in ((-3.0, 0), (2.0, 2), (9.0, 9), (77.0, 9)):  # kept inside (U92)
+    case(
+        "dynamic_slice",
+        lambda x, at: af.dynamic_slice(x, at, 3),
+        lambda x, at, begin=_begin: x.ravel()[begin : begin + 3],
+        drawn(3, 4),
+        np.array([_start]),
+    )
+
+
+def layer(name):
+    return getattr(native, name) if hasattr(native, name) else getattr(af, name)
+
+
+for _name, _direction in (("native_pixel_shuffle", True), ("channel_to_space", False)):
+    case(
+        _name,
+        lambda x, name=_name: layer(name)(x, (2, 3)),
+        lambda x, major=_direction: np.array(
+            [
+                [
+                    [x[0, c * 6 + y % 2 * 3 + w % 3 if major else (y % 2 * 3 + w % 3) * 2 + c, y // 2, w // 3]
+                     for w in range(6)]
+                    for y in range(4)
+                ]
+                for c in range(2)
+            ]
+        )[None],
+        drawn(1, 12, 2, 2),
+    )  # fmt: skip
+for _name, _inverse in (("native_pixel_unshuffle", "native_pixel_shuffle"), ("space_to_channel", "channel_to_space")):
+    case(
+        _name,
+        lambda x, name=_name, back=_inverse: layer(back)(layer(name)(x, (2, 3)), (2, 3)),
+        lambda x: x,
+        drawn(1, 2, 4, 6),
+    )
+case(
+    "native_unflatten",
+    lambda x: native.native_unflatten(x, 2, 3, 4),
+    lambda x: x.reshape(1, 2, 3, 4),
+    drawn(1, 24, 1, 1),
+)
+case("kernel_rasterizer", native.kernel_rasterizer, lambda x: x, drawn(1, 3, 4, 5))
+case(
+    "cross_correlation",
+    lambda x, t: af.cross_correlation(x, t, pad=(1, 0, 2, 1), groups=2),
+    lambda x, t: np.concatenate(
+        [naive_conv(np.pad(x[:, g : g + 2], ((0, 0), (0, 0), (1, 0), (2, 1))), t[:, g : g + 2]) for g in (0, 2)],
+        axis=1,
+    ),
+    drawn(1, 4, 5, 6),
+    drawn(1, 4, 2, 3),
+)
+case(
+    "cost_volume",
+    lambda a, r: af.cost_volume(a, r, 1),
+    lambda a, r: np.abs(np.stack([a[0, 0] - r[0, 0, :, :4], a[0, 0] - r[0, 0, :, 1:5]]))[None],
+    drawn(1, 1, 2, 4),
+    drawn(1, 1, 2, 6),
+)
+case("fps", lambda p: af.fps(p, 4), lambda p: naive_fps(p[0, :, 0].T, 4).T[None, :, None], drawn(1, 3, 1, 9))
+case(
+    "radius_search",
+    lambda p, c: af.radius_search(p, c, 1.5),
+    lambda p, c: np.array([[float(math.dist(a, b) <= 1.5) for b in c[0, :, 0].T] for a in p[0, :, 0].T])[
+        None, :, None
+    ],
+    drawn(1, 3, 1, 8),
+    drawn(1, 3, 1, 3),
+)
+case(
+    "cross_product",
+    af.cross_product,
+    lambda a, b: np.cross(a.ravel(), b.ravel()).reshape(1, 3, 1, 1),
+    drawn(1, 3, 1, 1),
+    drawn(1, 3, 1, 1) + 1,
+)
+case(
+    "lrn",
+    lambda x: af.lrn(x, 2.0, 0.75, 1.5, channels=2),
+    lambda x: np.stack(
+        [x[:, c] / (1.5 + 2.0 * (x[:, c : c + 2] ** 2).sum(1)) ** 0.75 if c < 2 else x[:, c] for c in range(5)], axis=1
+    ),
+    drawn(1, 5, 2, 3),
+)
+case(
+    "sort",
+    lambda x: native.sort_vectors(x, axis=3, lanes=1, keys=[1]),
+    lambda x: x[..., np.argsort(x[0, 1, 0], kind="stable")],
+    drawn(1, 3, 1, 6),
+)
+case(
+    "sort",
+    lambda x: native.sort_vectors(x, axis=3, lanes=1, keys=[0, 2], descending=True, indices=True),
+    lambda x: np.array(sorted(range(6), key=lambda i: (-x[0, 0, 0, i], -x[0, 2, 0, i]))).reshape(1, 1, 1, 6),
+    np.round(drawn(1, 3, 1, 6)),
+)
+case(
+    "topk",
+    lambda x: native.topk_vectors(x, 5, axis=2, lanes=3, keys=[1], largest=False),
+    lambda x: np.stack([x[0, c][np.argsort(x[0, c, :, 1], kind="stable")[:5]] for c in range(2)])[None],
+    drawn(1, 2, 7, 2),
+)
+case("live_state", lambda: af.live_state((1, 2, 1, 3), "cache"), lambda: np.zeros((1, 2, 1, 3)))
+case(
+    "ring_write",
+    lambda x: af.ring_write(x, af.live_state((1, 2, 1, 5), "cache"), 4),
+    lambda x: np.concatenate([x[..., 1:], np.zeros((1, 2, 1, 3)), x[..., :1]], axis=3),
+    drawn(1, 2, 1, 2),
+)
+case(
+    "ring_read",
+    lambda x: af.ring_read(af.ring_write(x, af.live_state((1, 2, 1, 5), "cache")), 3, 4),
+    lambda x: x[..., [3, 4, 0, 1]],
+    drawn(1, 2, 1, 5),
+)
+
+
+DOUBLED = np.array([[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]])
+"""Two elements as four, at half-pixel places."""
+
+
+def naive_sample(x, row, column):
+    """Bilinear, zero outside, one element at a time."""
+    total = np.zeros(x.shape[1])
+    for r in (math.floor(row), math.floor(row) + 1):
+        for c in (math.floor(column), math.floor(column) + 1):
+            if 0 <= r < x.shape[2] and 0 <= c < x.shape[3]:
+                total += x[0, :, r, c] * (1 - abs(row - r)) * (1 - abs(column - c))
+    return total
+
+
+case(
+    "resample",
+    native.resample,
+    lambda x, g: np.array(
+        [[naive_sample(x, g[0, 1, i, j], g[0, 0, i, j]) for j in range(3)] for i in range(2)]
+    ).transpose(2, 0, 1)[None],
+    drawn(1, 2, 4, 5),
+    drawn(1, 2, 2, 3) + 1.5,
+)
+case(
+    "crop_resize",
+    lambda x, boxes: native.crop_resize(x, boxes, (2, 2), (4, 4)),
+    lambda x, boxes: np.concatenate(
+        [
+            np.einsum("yh,nchw,xw->ncyx", DOUBLED, x[:, :, top : top + 2, left : left + 2], DOUBLED)
+            for top, left in boxes.astype(int)
+        ]
+    ),
+    drawn(1, 2, 4, 5),
+    np.array([[0.0, 1.0], [2.0, 3.0]]),
+)
 
 # Ops that no engine has.
 

@@ -138,7 +138,7 @@ MOVED = [
     ("gather_nd", (V, np.array([1.0, 0.0]).reshape(1, 1, 1, 1, 2)), {"axes": (4,)}, V[..., [1, 0]]),
     (
         "gather_nd",
-        (PLANE, np.array([[1.0, 2.0], [3.0, 0.0]]).reshape(1, 1, 2, 1, 2)),
+        (PLANE, np.array([[1.0, 3.0], [2.0, 0.0]]).reshape(1, 1, 2, 2, 1)),
         {"axes": (2, 4)},
         np.stack([PLANE[0, 0, 1, :, 2], PLANE[0, 0, 3, :, 0]]).reshape(1, 1, 2, 4, 1),
     ),

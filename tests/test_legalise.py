@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -1233,7 +1234,12 @@ def one(kind, *, type_=MAP, **attrs):
             "starts at family A13; this target is A12",
             "InstanceNorm layer not supported for this ANE architecture",
         ),
-        (one("sin"), "h14", "anec.sin starts at family A15; this target is A14", None),
+        (
+            one("sin"),
+            "h14",
+            "anec.sin starts at family A15; this target is A14",
+            "This platform doesn't support Neuron Sin",
+        ),
         (
             one("reduce_sum", type_=TensorType((1, 1, 1, 6, 6)), axes=(2,)),
             "m9",
@@ -1254,9 +1260,10 @@ def test_ops_below_their_floor(module, chip, message, words):
     run(module, "h17s", "check-floors")
 
 
-def unit(type_, **params):
+def unit(type_, bottoms=1, **params):
     b = Build()
-    return b.done(b.op("unit", b.input(*MAP.shape), type_=MAP, **{"type": type_, "params": json.dumps(params)}))
+    operands = [b.input(*MAP.shape) for _ in range(bottoms)]
+    return b.done(b.op("unit", *operands, type_=MAP, **{"type": type_, "params": json.dumps(params)}))
 
 
 def padded(mode):
@@ -1271,9 +1278,9 @@ def padded(mode):
 @pytest.mark.parametrize(
     ("module", "chip", "without", "words"),
     [
-        (unit("AffineTransform"), "h14", "h13", "affine transform is not supported on this architecture"),
+        (unit("AffineTransform", 2), "h14", "h13", "affine transform is not supported on this architecture"),
         (unit("Dropout", Rate=0.5), "h15", "h14", "Dropout layer is not supported on this architecture."),
-        (unit("RandomGenerator"), "h15", "h14", "Random layer is not supported on this architecture."),
+        (unit("RandomGenerator", 0), "h15", "h14", "Random layer is not supported on this architecture."),
         (padded("Symmetric"), "h14", "h13", "Architecture does not support padding mode."),
         (padded("Reflective"), "h14", "h13", "Architecture does not support padding mode."),
     ],
@@ -1291,7 +1298,7 @@ def test_a_clear_byte_refuses_whatever_the_family():
     module = b.done(b.op("resample", x, grid, background_value=0.0, **names))
     run(module, "h14", "check-floors")
     assert "anec.resample starts at family A14" in refused(module, "h13", "check-floors")
-    assert "resample needs the support byte texture_engine (0x81d)" in refused(
+    assert "Resample: the layer needs the support byte texture_engine (0x81d)" in refused(
         module, "u1", "check-floors"
     )  # no family: no floor (U31)
     run(one("sin"), "u1", "check-floors")
@@ -1301,8 +1308,10 @@ def test_every_gate_is_read_from_the_table():
     """No chip is known to lack byte 0x81a."""
     module = unit("LocalResponseNormalization")
     run(module, "h13", "check-floors")
+    facts = Facts(target("h13"), PASSES["check-floors"].reads)
+    facts._values["lrn"], facts._facts["lrn"] = 0, replace(facts.fact("lrn"), value=0)
     with pytest.raises(RefusedOps) as caught:
-        run(module, Chip("h13", "check-floors", **{"lrn": 0}), "check-floors")
+        PASSES["check-floors"].apply(module, facts)
     assert caught.value.refused[0].reject == "LRN is not supported on this architecture."
 
 

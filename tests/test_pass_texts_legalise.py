@@ -608,6 +608,7 @@ LEGALISE = [
         "and not before",
         SINE,
         refused="anec.sin starts at family A15; this target is A13",
+        reject="This platform doesn't support Neuron Sin",
     ),
     Case(
         "check-floors",
@@ -617,7 +618,7 @@ LEGALISE = [
             " padding_sizes = [[0, 0], [0, 0], [0, 0], [1, 0], [0, 0]]} : (!2x4x4) -> !2x5x4",
             "!2x5x4",
         ),
-        refused=r"Symmetric needs the support byte texture_engine \(0x81d\)",
+        refused=r"Padding: the layer needs the support byte texture_engine \(0x81d\)",
         reject="Architecture does not support padding mode",
     ),
     Case(

@@ -16,6 +16,7 @@ from docpages.api import api
 from docpages.commands import commands
 from docpages.rules import rules
 from docpages.unknowns import unknowns
+from docpages.validators import validators
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -37,6 +38,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/commands.md": generated(commands),
     "reference/unknowns.md": generated(unknowns),
     "reference/rules.md": generated(rules),
+    "reference/validators.md": generated(validators),
     "reference/operations.md": generated(ops.operations),
     "reference/rewrites.md": generated(ops.rewrites),
     "reference/spellings.md": generated(ops.spellings),

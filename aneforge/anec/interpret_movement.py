@@ -41,19 +41,16 @@ def _input_view(op: Op, x: Array) -> Array:
 
 
 def _gather(op: Op, x: Array, indices: Array | None = None) -> Array:
-    """Along one axis by fixed ``indices``; with an index operand, its width holds one place per axis."""
+    """Along one axis by ``indices``; along several by an operand whose channels hold one index for each axis (U89)."""
     axes = op.attrs["axes"]
-    if indices is None:
-        if len(axes) != 1:
-            raise AnecError("gather_nd: fixed indices take one axis")
-        return np.take(x, op.attrs["indices"], axis=axes[0])
-    places = indices.astype(int)
     if len(axes) == 1:
-        return np.take(x, places.reshape(-1), axis=axes[0]).reshape(op.shape)
+        places = op.attrs["indices"] if indices is None else indices.astype(int).reshape(-1)
+        return np.take(x, places, axis=axes[0]).reshape(op.shape)
+    if indices is None:
+        raise AnecError("gather_nd: fixed indices take one axis")
     rest = [axis for axis in range(5) if axis not in axes]
     lines = x.transpose(*axes, *rest)
-    picked = lines[tuple(places.reshape(-1, len(axes)).T)]
-    return picked.reshape(op.shape)
+    return lines[tuple(indices.astype(int).reshape(len(axes), -1))].reshape(op.shape)
 
 
 _PADDING: dict[str, Literal["edge", "symmetric", "reflect"]] = {

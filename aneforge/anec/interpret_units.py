@@ -22,19 +22,24 @@ Params = dict[str, Any]
 _AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
 
 
+def _ranked(p: Params, x: Array, descending: bool, count: int) -> Array:
+    """Vectors along one axis in the order of their key lanes, or their places; equal ones keep their order. All lanes
+    move together, and lines along the other axes are independent (U88)."""
+    lanes, places = _AXES[p["VectorDimension"]], _AXES[p["SortDimension"]]
+    vectors = np.moveaxis(x, (lanes, places), (-2, -1))
+    signed = -vectors if descending else vectors
+    keys = [signed[..., lane, :] for lane in reversed(p["SortIndices"])]  # the last key is the first to decide
+    order = np.lexsort(np.stack(keys), axis=-1)[..., None, :count]
+    picked = order.astype(np.float64) if p["Indices"] else np.take_along_axis(vectors, order, axis=-1)
+    return np.moveaxis(picked, (-2, -1), (lanes, places))
+
+
 def _top_k(p: Params, x: Array) -> Array:
-    """The K extremes along one axis, best first."""
-    ordered = np.sort(x, axis=_AXES[p["SortDimension"]])
-    if p["Type"] == "Max":
-        ordered = np.flip(ordered, _AXES[p["SortDimension"]])
-    return np.take(ordered, range(p["K"]), axis=_AXES[p["SortDimension"]])
+    return _ranked(p, x, p["Type"] == "Max", p["K"])
 
 
 def _sort(p: Params, x: Array) -> Array:
-    """Each line sorted on its own, or the positions that sort it; equal elements keep their order."""
-    axis = _AXES[p["SortDimension"]]
-    order = np.argsort(-x if p["Direction"] == "Descending" else x, axis=axis, kind="stable")
-    return order.astype(np.float64) if p["Indices"] else np.take_along_axis(x, order, axis=axis)
+    return _ranked(p, x, p["Direction"] == "Descending", x.shape[_AXES[p["SortDimension"]]])
 
 
 def _cross_product(p: Params, a: Array, b: Array) -> Array:
@@ -42,14 +47,17 @@ def _cross_product(p: Params, a: Array, b: Array) -> Array:
 
 
 def _cross_correlation(p: Params, x: Array, template: Array) -> Array:
-    view = np.lib.stride_tricks.sliding_window_view(x[0, 0, 0], template.shape[3:])
-    return np.einsum("ijuv,uv->ij", view, template[0, 0, 0])[None, None, None]
+    """One result for each group: the sum of its maps, each correlated with its own template (U91)."""
+    sides = ((0, 0), (p.get("PadTop", 0), p.get("PadBot", 0)), (p.get("PadLeft", 0), p.get("PadRight", 0)))
+    view = np.lib.stride_tricks.sliding_window_view(np.pad(x[0, 0], sides), template.shape[3:], axis=(1, 2))
+    maps = np.einsum("cijuv,cuv->cij", view, template[0, 0])
+    return maps.reshape(p.get("NumGroups", 1), -1, *maps.shape[1:]).sum(axis=1)[None, None]
 
 
 def _cost_volume(p: Params, aux: Array, ref: Array) -> Array:
-    a, r = aux.reshape(-1), ref.reshape(-1)
-    planes = [np.abs(a - r[d : d + len(a)]) for d in range(p["DisparityRange"] + 1)]
-    return np.stack(planes).reshape(1, 1, len(planes), 1, len(a))
+    a, r = aux[0, 0, 0], ref[0, 0, 0]
+    planes = [np.abs(a - r[:, d : d + a.shape[1]]) for d in range(p["DisparityRange"] + 1)]
+    return np.stack(planes)[None, None]
 
 
 def _furthest(p: Params, points: Array) -> Array:
@@ -76,12 +84,14 @@ def _min_max(p: Params, x: Array) -> Array:
 
 
 def _response(p: Params, x: Array) -> Array:
-    """A window of even size reaches further forward; alpha is not divided by the size (U63)."""
+    """A window of even size reaches further forward; alpha is not divided by the size, and channels behind the first
+    KernelChannel stay as they are (U63)."""
     size = p["KernelChannel"]
     before = (size - 1) // 2
     squares = np.pad(np.square(x), ((0, 0), (0, 0), (before, size - 1 - before), (0, 0), (0, 0)))
     total = np.sum([squares[:, :, i : i + x.shape[2]] for i in range(size)], axis=0)
-    return x / np.power(p["K"] + p["Alpha"] * total, p["Beta"])
+    normalised = x / np.power(p["K"] + p["Alpha"] * total, p["Beta"])
+    return np.concatenate([normalised[:, :, :size], x[:, :, size:]], axis=2)
 
 
 def _affine(p: Params, x: Array, transform: Array) -> Array:
@@ -106,8 +116,19 @@ def _affine(p: Params, x: Array, transform: Array) -> Array:
     return np.stack(parts)[:, None]
 
 
-def _dynamic_slice(p: Params, x: Array) -> Array:
-    return x[..., p["Offset"] : p["Offset"] + p["SliceSize"]]
+def _dynamic_slice(p: Params, x: Array, start: Array) -> Array:
+    """A start for each axis, as a whole number that keeps the slice inside (U92)."""
+    sizes = {entry["Coordinate"]: entry["SliceSize"] for entry in p["DynamicSliceInfo"]}
+    for name, value in zip(p["DynamicSliceAxisOrder"], start.reshape(-1), strict=True):
+        axis, size = _AXES[name], sizes[name]
+        begin = int(np.clip(np.trunc(value), 0, x.shape[axis] - size))
+        x = np.take(x, range(begin, begin + size), axis=axis)
+    return x
+
+
+def _rasterised(p: Params, x: Array) -> Array:
+    """The only configuration that compiles changes nothing."""
+    return x
 
 
 def _dropout(p: Params, x: Array) -> Array:
@@ -139,6 +160,7 @@ UNITS: dict[str, Callable[..., Array]] = {
     "Dropout": _dropout,
     "DynamicSlice": _dynamic_slice,
     "FurthestPointSampling": _furthest,
+    "KernelRasterizer": _rasterised,
     "LocalResponseNormalization": _response,
     "MinMaxNormalization": _min_max,
     "Neuron": _neuron,

@@ -198,6 +198,10 @@ class Module:
         """The kinds of ops that each of the user's nodes was lowered to."""
         self.records: list[Any] = []
         """What was rewritten behind the user's nodes."""
+        self.route: str | None = None
+        """The route that the user asked for; None where each chip takes the one that reaches it."""
+        self.rewritten: frozenset[str] = frozenset()
+        """The user's nodes that phase 0 has written with other ops."""
         self.losing = "no reader was left"
         """What to report for values that are removed now; set for the pass that runs."""
         self._kinds: tuple[list[Op] | None, int, set[str]] = (None, 0, set())
@@ -260,6 +264,7 @@ class Module:
         known: dict[int, Standing] = {}
         clone.lineage = {name: standing.copied(copies, known) for name, standing in self.lineage.items()}
         clone.lowered_to, clone.records = self.lowered_to, list(self.records)
+        clone.route, clone.rewritten = self.route, self.rewritten
         clone.plan = None if self.plan is None else self.plan.clone()
         return clone
 

@@ -25,11 +25,16 @@ def layer_of(op: Op) -> Layer | None:
     """The layer of an op, or None for an op that is none."""
     if op.kind == "unit":
         return Layer(op.attrs["type"], json.loads(op.attrs["params"]), _bottoms(op, len(op.operands)))
-    spelled = _LAYERS.get(op.kind)
+    spelled = _LAYERS.get("dynamic_gain_offset_control" if _is_dynamic_gain(op) else op.kind)
     if spelled is None:
         return None
     tag, bottoms, params, fields = spelled
     return Layer(tag, params(op), _bottoms(op, bottoms), fields(op))
+
+
+def _is_dynamic_gain(op: Op) -> bool:
+    """Whether gain or offset come at run time, which is a layer of its own. Stored ones are part of the static one."""
+    return op.kind == "gain_offset_control" and any(operand.kind != "const_in" for operand in op.operands[1:])
 
 
 def _bottoms(op: Op, count: int | None) -> tuple[Shape, ...]:
@@ -57,10 +62,11 @@ def _kernel(op: Op, name: str) -> Params:
 
 
 def _conv(op: Op) -> Params:
-    """A deconvolution is the layer's other type; only the channel-wise one is published."""
+    """A deconvolution is the layer's other type; only the channel-wise one, also of one channel, is published."""
     deconvolves = op.kind == "deconvolution"
+    by_channel = op["channel_wise"] or op["groups"] == op.operands[0].shape[2] == op.shape[2]
     return {
-        "Type": ("ChannelWiseDeConv" if op["channel_wise"] else "DeConv") if deconvolves else "Conv",
+        "Type": ("ChannelWiseDeConv" if by_channel else "DeConv") if deconvolves else "Conv",
         **_kernel(op, "kernel_sizes"),
         "Step": tuple(op["strides"]),
         "Dilation": tuple(op["dilation_rates"]),
@@ -84,6 +90,11 @@ def _pool(kind: str) -> Callable[[Op], Params]:
 def _neuron(kind: str, **keys: str) -> Callable[[Op], Params]:
     """An activation; ``keys`` gives the attribute behind each parameter."""
     return lambda op: {"Type": kind, **{key: op[name] for key, name in keys.items()}}
+
+
+def _shifted(kind: str) -> Callable[[Op], Params]:
+    """An activation of x + epsilon. The published layers have no key for one that is not zero."""
+    return lambda op: {"Type": kind, **({"Epsilon": op["epsilon"]} if op["epsilon"] else {})}
 
 
 def _typed(kind: str) -> Callable[[Op], Params]:
@@ -173,6 +184,10 @@ def _gain_offset(op: Op) -> Params:
     return {"ScaleScalar": op["gain"], "BiasScalar": op["bias"]}
 
 
+def _dynamic_gain_offset(op: Op) -> Params:
+    return {"BiasOnly": True} if len(op.operands) == 2 else {}
+
+
 def _gather(op: Op) -> Params:
     return {"GatherNDAxes": _axes(op)}
 
@@ -234,11 +249,11 @@ _NEURONS = {
     "gelu": _neuron("GELU"),
     "swish": lambda op: {"Type": "SwishHard" if op["hard"] else "Swish"},
     "sqrt": _neuron("Sqrt"),
-    "r_sqrt": _neuron("Rsqrt", Epsilon="epsilon"),
+    "r_sqrt": _shifted("Rsqrt"),
     "sqr": _neuron("Sqr"),
-    "invert": _neuron("Inv", Epsilon="epsilon"),
+    "invert": _shifted("Inv"),
     "exp2": lambda op: {"Type": "Exp" if op["base_e"] else "Exp2"},
-    "log2": lambda op: {"Type": "Log" if op["base_e"] else "Log2", "Epsilon": op["epsilon"]},
+    "log2": lambda op: _shifted("Log" if op["base_e"] else "Log2")(op),
     "sin": _neuron("Sin"),
     "cos": _neuron("Cos"),
     "erf": _neuron("Erf"),
@@ -256,7 +271,8 @@ _LAYERS: dict[str, Spelling] = {
     **{kind: _spelling("ElementWise", _typed(name)) for kind, name in _SINGLE.items()},
     **{kind: _spelling("Neuron", params) for kind, params in _NEURONS.items()},
     "scaled_elementwise": _spelling("ScaledElementWise", _scaled, 2),
-    "gain_offset_control": _spelling("GOC", _gain_offset, None),
+    "gain_offset_control": _spelling("GOC", _gain_offset),
+    "dynamic_gain_offset_control": _spelling("DynamicGOC", _dynamic_gain_offset, None),
     "convolution": _spelling("Conv", _conv, 1, _conv_fields),
     "deconvolution": _spelling("Conv", _conv, 1, _conv_fields),
     "linear": _spelling("Linear", _nothing, 1, lambda op: {"OutputChannels": op.shape[2]}),

@@ -1,7 +1,8 @@
 """One native layer as an op of the graph, or as a few: the one table that all who author layers use.
 
-Bottoms and results are [N, C, H, W], as a netplist has them. A layer with the meaning of an ordinary op becomes that
-op; the others are ops of their own, each a segment of the program.
+Bottoms and results are [N, C, H, W], as a netplist has them; layers that work along named axes take [N, C, D, H, W]
+too. A layer with the meaning of an ordinary op becomes that op; the others are ops of their own, each a segment of the
+program.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import GraphError
 from aneforge.graph.tensor import Tensor
 from aneforge.native import checked_params, layer_type
 
@@ -21,9 +22,10 @@ __all__ = ["AuthoringError", "Rule", "Unit", "build_layer"]
 Shape = tuple[int, ...]
 Kernel = Callable[[Shape], np.ndarray]
 _MOST = 1 << 31
+AXES_OF_IMAGE = ("Channel", "Height", "Width")
 
 
-class AuthoringError(AneforgeError, ValueError):
+class AuthoringError(GraphError):
     """A layer that cannot be authored as it is stated."""
 
 
@@ -42,6 +44,25 @@ class Unit:
     @property
     def bottom(self) -> Tensor:
         return self.bottoms[0]
+
+    @property
+    def image(self) -> Tensor:
+        """The first bottom of a layer that knows no depth."""
+        return self.images[0]
+
+    @property
+    def images(self) -> Sequence[Tensor]:
+        for bottom in self.bottoms:
+            if len(bottom.shape) != 4:
+                raise AuthoringError(f"the bottom {list(bottom.shape)} has a depth; the layer takes [N, C, H, W]")
+        return self.bottoms
+
+    def axis(self, name: str) -> int:
+        """The axis of the first bottom that parameters call by a name."""
+        order = ("Channel", "Depth", "Height", "Width") if len(self.bottom.shape) == 5 else AXES_OF_IMAGE
+        if name not in order:
+            raise AuthoringError(f"{name} is not an axis of the bottom {list(self.bottom.shape)}")
+        return 1 + order.index(name)
 
     def param(self, key: str, default: Any) -> Any:
         return self.params.get(key, default)
@@ -68,14 +89,21 @@ def build_layer(
     params: Mapping[str, Any],
     fields: Mapping[str, Any] | None = None,
     kernel: Kernel | None = None,
+    own_names: bool = False,
 ) -> Tensor:
-    """The tensor that a layer gives. ``params`` hold numbers, never bit patterns of fp16."""
+    """The tensor that a layer gives. ``params`` hold numbers, never bit patterns of fp16.
+
+    ``own_names`` also takes our names for parameters whose names in a netplist are not published (U87).
+    """
+    from aneforge.authoring.own_names import named_by_us
     from aneforge.authoring.rules import RULES, UNREAD
 
-    known = layer_type(tag)
+    known = named_by_us(tag) if own_names else layer_type(tag)
+    if known.tag in UNREAD:
+        raise AuthoringError(UNREAD[known.tag])
     rule = RULES.get(known.tag)
-    if rule is None:
-        raise AuthoringError(UNREAD.get(known.tag, "the names of its parameters in a netplist are not published"))
+    if rule is None or not (own_names or known.is_published):
+        raise AuthoringError("the names of its parameters in a netplist are not published; use af.bridge")
     unit = Unit(known.tag, bottoms, checked_params(known, params), fields or {}, kernel)
     count, most = len(bottoms), known.most
     if count < known.fewest or (most is not None and count > most):

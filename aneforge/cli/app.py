@@ -29,6 +29,7 @@ from aneforge.cli.options import (
     with_voice,
 )
 from aneforge.defaults import DEFAULT_CHIPS
+from aneforge.errors import AneforgeError
 
 app = typer.Typer(
     name="aneforge",
@@ -254,6 +255,41 @@ def check(
 
     file = ModelFile(model, dim or (), function)
     raise typer.Exit(command.run(file, target, fail_on, as_json, route, everything))
+
+
+@_command(CHECK)
+def validate(
+    model: Annotated[
+        str, typer.Argument(help="A netplist, any model that check reads, or the type of one layer (SDPA).")
+    ],
+    target: Chips = DEFAULT_CHIPS["validate"],
+    route: Annotated[str, typer.Option(help="How layers reach a chip: direct (authored) or conversion.")] = "direct",
+    params: Annotated[
+        str | None, typer.Option(help="Of one layer: its parameters as JSON, numbers as they are.")
+    ] = None,
+    shapes: Annotated[
+        str | None, typer.Option(help="Of one layer: the shapes of its bottoms, 1x4x1x16,1x1x1x6.")
+    ] = None,
+    bonded: Annotated[bool, typer.Option("--bonded", help="Ask for one program of two engines.")] = False,
+    everything: Everything = False,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Show the compiler's answer to every layer: a table of layers by chips, with reject strings, stage and evidence.
+
+    Exit status 1 if a chip rejects anything. Examples:  aneforge validate net.plist --target all   |
+    aneforge validate TopK --params '{"Type": "Max", "K": 3, ...}' --shapes 1x4x1x16 --target m1,m5
+    """
+    from aneforge.cli import validate as command
+    from aneforge.cli.model_file import ModelFile
+
+    if command.is_layer(model):
+        raise typer.Exit(command.layer(model, params, shapes, target, route, as_json))
+    if params is not None or shapes is not None:
+        raise AneforgeError("--params and --shapes: they describe one layer, and a file was named. Leave them out.")
+    file = ModelFile(model, dim or (), function)
+    raise typer.Exit(command.network(file, target, route, bonded, as_json, everything))
 
 
 @_command(CHECK)
@@ -599,26 +635,29 @@ def measure_gate(
 @_command(DEPLOY)
 def export(
     model: AModel,
-    out: Annotated[str, out_option("Write the package to NAME.mlpackage.")],
+    out: Annotated[str, out_option("Write a Core ML package (NAME.mlpackage) or a netplist (NAME.plist).")],
     target: Annotated[
         str | None, _chips(words="Rewrite the ops that this chip lacks (default: those that no chip has).")
     ] = None,
     region: Annotated[
         int | None, typer.Option(help="Export only this region of the model, as aneforge partition numbers them.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace an existing package.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing package or netplist.")] = False,
+    binary: Annotated[bool, typer.Option(help="Write the netplist as a binary property list.")] = False,
     as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Write a model as a Core ML package: fp16, weights in the form they are stored in, rewrites of the target inside.
+    """Write a model as a Core ML package, with weights in the form they are stored in, or as a netplist.
 
-    Nothing is run on a device. Examples:  aneforge export model.onnx --out model.mlpackage --target m1
+    Both contain the rewrites of the target. A netplist states native layers; its kernels and constants go to
+    NAME.weights.bin. Nothing is run on a device.
+    Examples:  aneforge export model.onnx --out model.mlpackage --target m1
     """
     from aneforge.cli import export as command
     from aneforge.cli.model_file import ModelFile
 
-    command.run(ModelFile(model, dim or (), function), out, target, region, overwrite, as_json)
+    command.run(ModelFile(model, dim or (), function), out, target, region, overwrite, as_json, binary)
 
 
 Baseline = Annotated[str | None, typer.Option("--baseline", help="The committed file (default: MODEL.baseline.json).")]

@@ -1,23 +1,41 @@
-"""``aneforge export``: a model as a Core ML package."""
+"""``aneforge export``: a model as a Core ML package or as a netplist."""
 
 from __future__ import annotations
 
-from aneforge.arguments import graph_of
+from pathlib import Path
+
+from aneforge.arguments import Source, graph_of
 from aneforge.cli.model_file import ModelFile
 from aneforge.defaults import DEFAULT_CHIPS
-from aneforge.exports import export_coreml
+from aneforge.errors import ArgumentError
+from aneforge.exports import Exported, SavedNetplist, export_coreml, save_netplist
 from aneforge.output import text
 from aneforge.regions import partition
 from aneforge.targets.listed import one_chip
 
 
 def run(
-    model: str | ModelFile, out: str, target: str | None, region: int | None, overwrite: bool, as_json: bool
+    model: str | ModelFile,
+    out: str,
+    target: str | None,
+    region: int | None,
+    overwrite: bool,
+    as_json: bool,
+    binary: bool = False,
 ) -> None:
     file = ModelFile.of(model)
     chip = None if target is None else one_chip(target)
-    graph = graph_of(file.path, **file.options)
+    source: Source = file.path
+    options = file.options
     if region is not None:
-        graph = partition(graph, chip or DEFAULT_CHIPS["partition"]).only.graph_of(region)
-    exported = export_coreml(graph, out, chip, overwrite)
-    print(text.as_json(exported.to_json()) if as_json else exported)
+        graph = graph_of(source, **options)
+        source, options = partition(graph, chip or DEFAULT_CHIPS["partition"]).only.graph_of(region), {}
+    is_netplist = Path(out).suffix == ".plist"
+    if binary and not is_netplist:
+        raise ArgumentError("binary", "it is for netplists. Leave it out, or name a file that ends in .plist.")
+    written: Exported | SavedNetplist
+    if is_netplist:
+        written = save_netplist(source, out, binary, chip, overwrite, **options)
+    else:
+        written = export_coreml(source, out, chip, overwrite, **options)
+    print(text.as_json(written.to_json()) if as_json else written)

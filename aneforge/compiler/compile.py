@@ -129,6 +129,7 @@ def programs_for(
     """The programs of a graph, by target."""
     if route is not None and route not in ROUTES:
         raise AneforgeError(f"compile: route {route!r} is unknown; choose one: {', '.join(ROUTES)}, or leave it out")
+    route = route or graph.route
     refused: dict[str, CompileError] = {}
     programs: dict[str, Program] = {}
     with quiet_collector():

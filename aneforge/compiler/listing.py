@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aneforge.compiler.cuts import cuts_of
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.program import Program, ProgramLayer, ProgramSegment
 
@@ -34,7 +35,7 @@ def human_bytes(count: int) -> str:
 
 def listing(program: Program) -> str:
     """Segments, task groups and layers in the order of the schedule, with where each result lies and which nodes it is
-    for."""
+    for; then what crosses where native layers cut it."""
     stats = program.stats
     chips = ", ".join(program.target.chips) or "no product known"
     lines = [
@@ -59,6 +60,7 @@ def listing(program: Program) -> str:
                 lines.append(f"  task group {current}: peak {human_bytes(group.peak)} of {human_bytes(group.budget)}")
             lines += _layer(layer, weights)
     lines += [f"output {port.name} {_shape(port.ndchw_shape)} {port.dtype}" for port in program.outputs]
+    lines += map(str, cuts_of(program))
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
@@ -105,7 +105,7 @@ PASSES: dict[str, Pass] = {}
 def pass_(
     name: str,
     phase: int,
-    reads: Sequence[str] = (),
+    reads: Sequence[str] | Lazily = (),
     requires: Sequence[str] = (),
     ensures: Sequence[str] = (),
     rounds: bool = False,
@@ -114,7 +114,9 @@ def pass_(
     loses: str = "",
 ) -> Callable[[Apply], Apply]:
     """Register a function over a module as a pass; the first line of its docstring is its purpose. It returns its
-    changes."""
+    changes. What it reads may be a function, where that comes from tables."""
+
+    declared: Lazily = reads if callable(reads) else partial(tuple, reads)
 
     def register(apply: Apply) -> Apply:
         PASSES[name] = Pass(
@@ -127,7 +129,7 @@ def pass_(
             rounds,
             checks,
             loses,
-            lambda: reads,
+            declared,
             lambda: only,
         )
         return apply
@@ -239,6 +241,7 @@ def _refusal(module: Module, refused: Refused) -> Refusal:
         refused.rule,
         refused.reason,
         refused.oversize,
+        refused.findings,
         reject=refused.reject,
         sources=op.sources,
         by_place=refused.by_place,

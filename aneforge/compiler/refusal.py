@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from aneforge.anec.ir import Op
 from aneforge.compiler.legal.rules.base import CHIP
-from aneforge.compiler.legal.words import failure_stage, reject_message
 from aneforge.errors import AneforgeError
 from aneforge.graph.node import located
 from aneforge.targets.evidence import Fact
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 __all__ = ["CompileError", "Refusal", "Refused", "RefusedNodes", "RefusedOps"]
-
-
-_BY_NAME = ("op-route", "op-record", "sweep")
-"""Rules that know an op by its name only: the layer of that name may have words of its own."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,11 @@ class Refusal:
     @classmethod
     def by_rules(cls, name: str, node: Tensor, ruling: Ruling) -> Refusal:
         first = ruling.findings[0]
-        by_name = first.rule in _BY_NAME
-        sentences = [finding.message for finding in ruling.findings] + ([failure_stage(node.op)] if by_name else [])
-        message = " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
+        message = " ".join(f"{finding.message.rstrip('.')}." for finding in ruling.findings if finding.message)
         hint = f" {first.hint[0].upper()}{first.hint[1:].rstrip('.')}." if first.hint else ""
         where = f"{node.op} {list(node.shape)} at {located(node.where)}"
         reason = f"{where}: {message}{hint} {first.evidence.label()}"
-        words = reject_message(node.op) if by_name else None
-        return cls(name, first.rule, reason, ruling.oversize, ruling.findings, words, (name,))
+        return cls(name, first.rule, reason, ruling.oversize, ruling.findings, first.string or None, (name,))
 
     def of(self, node: str) -> Refusal:
         """The same of a node that is alike."""
@@ -84,9 +76,12 @@ class Refused(AneforgeError, ValueError):  # noqa: N818 - caught by the pass man
         reject: str | None = None,
         oversize: bool = False,
         by_place: bool = False,
+        findings: tuple[Finding, ...] = (),
     ) -> None:
         self.op, self.rule, self.reason, self.reject, self.oversize = op, rule, reason, reject, oversize
         self.by_place = by_place
+        self.findings = findings
+        """What the validators said, where they refuse it."""
         super().__init__(reason)
 
 

@@ -257,7 +257,9 @@ _OPS_OF_KIND = {
     "matmul": "einsum cumsum cross_correlation",
     "attention": "sdpa",
     "recurrent": "rnn lstm gru",
-    "resize": "upsample_nearest_neighbor upsample_bilinear resize_bilinear resize_nearest_neighbor",
+    "resize": (
+        "upsample_nearest_neighbor upsample_bilinear resize_bilinear resize_nearest_neighbor crop_resize resample"
+    ),
     "tanh": "scaled_tanh sinh",
     "trigonometric": "sin cos",
     "tangent": "tan",  # a sine over a cosine
@@ -268,18 +270,19 @@ _OPS_OF_KIND = {
     "add": "sub",
     "mul": "square prod",
     "relu": "relu6 leaky_relu clip threshold thresholded_relu clamped_relu prelu",
-    "reshape": "expand_dims squeeze flatten2d flatten",
+    "reshape": "expand_dims squeeze flatten2d flatten native_unflatten",
     "concat": "stack",
     "pool": "max_pool avg_pool",
     "compare": (
         "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-        "logical_not select argmax"
+        "logical_not select argmax arg_min_max global_arg"
     ),
     "sort": "topk",
     "move": (
         "input parameter const cast tile pad pixel_shuffle pixel_unshuffle depth_to_space space_to_depth one_hot "
         "band_part reverse_sequence scatter space_to_channel channel_to_space space_to_batch batch_to_space "
-        "dynamic_slice affine"
+        "dynamic_slice affine gather_places live_state ring_write ring_read native_pixel_shuffle "
+        "native_pixel_unshuffle kernel_rasterizer"
     ),
     # Statistics that are given make a batch norm a gain and an offset.
     "elementwise": (
@@ -417,6 +420,12 @@ def _peak(node: Tensor) -> float:
     return float(node.weight.row_peaks.max(initial=0.0))
 
 
+def _viewed(node: Tensor, question: Question) -> Question:
+    """A view of the elements as one line, or along the last axis, starts inside that axis."""
+    axis, rank = node.attrs["along"], len(node.inputs[0].shape)
+    return replace(question, begin=int(node.attrs["offset"]) if axis in (None, rank - 1) else 0)
+
+
 def _sliced(node: Tensor, question: Question) -> Question:
     return replace(question, begin=int(node.attrs["begin"][-1]))
 
@@ -480,7 +489,7 @@ _DETAILS: dict[str, Callable[[Any, Question], Question]] = {
     "slice_by_size": _sliced,
     "slice_by_index": _sliced,
     "crop": lambda node, question: replace(question, begin=int(node.attrs["left"])),
-    "input_view": lambda node, question: replace(question, begin=int(node.attrs["offset"])),
+    "input_view": _viewed,
     "reverse": _reversed,
     **dict.fromkeys(("conv", "dynamic_conv", "conv_transpose"), _convolved),
     **dict.fromkeys(("linear", "matmul", "einsum"), _multiplied),

@@ -24,9 +24,9 @@ from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.draft import Draft
 from aneforge.compiler.legal.passes import as_graph_for, rewritten_for
 from aneforge.compiler.record import Record
-from aneforge.errors import AneforgeError
 from aneforge.exports.mil import Mil, quiet_mil
 from aneforge.exports.ops import REFUSED, RULES, codes
+from aneforge.exports.refusals import ExportError, refuse_host_ops
 from aneforge.gate.outcome import outcomes
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
@@ -36,11 +36,7 @@ from aneforge.output.files import written_folder
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 
-__all__ = ["ExportError", "Exported", "export_coreml"]
-
-
-class ExportError(AneforgeError, ValueError):
-    """A graph that has no form in the other language: which node, and why."""
+__all__ = ["Exported", "export_coreml"]
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ def export_coreml(
         raise ExportError(f"{file}: the folder {file.parent} does not exist. Create it first.")
     graph = graph_of(model, dims, function)
     chip = None if target is None and not isinstance(model, Model) else chip_of(target, model)
-    _refuse_host_ops(graph)
+    refuse_host_ops(graph)
     refused: tuple[str, ...] = ()
     left: tuple[Record, ...] = ()
     if chip is None:
@@ -144,17 +140,6 @@ def _for_chip(graph: Graph, chip: Target) -> tuple[Draft, tuple[Record, ...], tu
     made = {(record.node, record.rewrite) for record in draft.records}
     left = tuple(record for record in records if (record.node, record.rewrite) not in made)
     return draft, left, tuple(outcome.refusals)
-
-
-def _refuse_host_ops(graph: Graph) -> None:
-    for node in graph.nodes:
-        if node.op == "host" or node.dtype == "int32":
-            name = graph.names()[node.uid]
-            raise ExportError(
-                f"{name}: the op works on whole numbers or runs on the host. Export the engine's part: aneforge "
-                "partition lists the "
-                "regions, --region N (or af.partition(...).graph_of(N)) takes one."
-            )
 
 
 def _identifier(name: str, taken: Iterable[str]) -> str:

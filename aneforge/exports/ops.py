@@ -196,6 +196,10 @@ def _attention(mil: Mil, name: str, node: Tensor, q: Any, k: Any, v: Any, mask: 
         q = mil.op("mul", f"{name}_query", x=q, y=np.float16(factor))
     if attrs["is_causal"]:
         raise AneforgeError(f"{name} (sdpa): is_causal has no form in Core ML. Give the mask as attn_mask.")
+    if not attrs["subtract_max"]:
+        raise AneforgeError(f"{name} (sdpa): SubtractMax false has no form in Core ML. Set SubtractMax.")
+    if not attrs["heads_first"]:
+        raise AneforgeError(f"{name} (sdpa): a sequence before the heads has no form in Core ML. Transpose first.")
     settings = {} if mask is None else {"attn_mask": mask}
     return mil.op("scaled_dot_product_attention", name, query=q, key=k, value=v, **settings)
 
@@ -247,6 +251,8 @@ def _crop(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
 
 def _topk(mil: Mil, name: str, node: Tensor, x: Any) -> Any:
     attrs = node.attrs
+    if attrs["lanes"] is not None:
+        raise AneforgeError(f"{name} (topk): vectors have no top-k in Core ML. Use the host for it.")
     values, _ = mil.op("topk", name, x=x, k=attrs["k"], axis=-1, ascending=not attrs["largest"])
     return mil.op("identity", f"{name}_values", x=values)
 
@@ -384,23 +390,35 @@ _AUTHORED = "a layer of the engine that only direct authoring reaches; Core ML h
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
         (
+            "arg_min_max",
             "batch_to_space",
             "channel_to_space",
             "cost_volume",
+            "crop_resize",
             "cross_correlation",
             "cross_product",
             "dynamic_slice",
             "flatten",
             "fps",
+            "gather_places",
+            "global_arg",
             "input_view",
+            "kernel_rasterizer",
             "lrn",
             "minmax_norm",
+            "native_pixel_shuffle",
+            "native_pixel_unshuffle",
+            "native_unflatten",
             "radius_search",
+            "resample",
             "scaled_elementwise",
             "space_to_batch",
             "space_to_channel",
         ),
         _AUTHORED,
+    ),
+    **dict.fromkeys(
+        ("live_state", "ring_read", "ring_write"), "a buffer of the engine; make the state an input and an output"
     ),
     "argmax": "Core ML gives positions as integers, which leave the engine",
     "sort": "Core ML sorts by integer positions, which leave the engine",

@@ -53,8 +53,8 @@ FORMATS: dict[str, Format] = {
     ".mil": Format("MIL text", "aneforge.frontends.coreml:read_text", ("dims", "fixed", "function")),
     ".pt2": Format("PyTorch exported program", "aneforge.frontends.pytorch.adapter:read"),
     ".aimodel": Format("Core AI", "aneforge.frontends.coreai.adapter:read", ("function",), True),
-    ".plist": Format("netplist", "aneforge.frontends.netplist:read", (), converted=False),
-    ".net": Format("netplist", "aneforge.frontends.netplist:read", (), converted=False),
+    ".plist": Format("netplist", "aneforge.frontends.netplist:read", ("function",), converted=False),
+    ".net": Format("netplist", "aneforge.frontends.netplist:read", ("function",), converted=False),
 }
 """The formats that are read besides aneforge's own archive, by file name extension."""
 

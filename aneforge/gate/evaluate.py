@@ -17,7 +17,7 @@ from typing import Any
 from aneforge.compiler.legal.judge import EFFECTS, Finding, judge, run_time_only
 from aneforge.compiler.legal.query import ROUTES, SYMBOLIC, Query, QueryError
 from aneforge.errors import UnknownNameError
-from aneforge.gate.sentences import Shapes, patterns_of, settings_of, weights_of
+from aneforge.gate.sentences import Shapes, bottoms_of, patterns_of, settings_of, weights_of
 from aneforge.targets import MIN_FAMILY, Family, Target, resolve, store
 from aneforge.targets import target as target_of
 
@@ -73,6 +73,7 @@ def query_of(row: Mapping[str, Any]) -> Query:
     if not isinstance(dtype, (str, list, tuple)):
         raise QueryError(f"dtype: expected a type name or a list of them, not {dtype!r}")
     settings = settings_of(op, attrs, shapes)
+    shapes = bottoms_of(op, shapes, const, settings)
     return Query(
         op="chain:attention" if "attended_keys" in settings else op,
         shapes=shapes,

@@ -43,6 +43,7 @@ class Outcome:
 
 def outcomes(graph: Graph, targets: Sequence[Target], route: str | None) -> dict[str, Outcome]:
     """The outcome of every target, by name."""
+    route = route or graph.route
     by_target: dict[str, Outcome] = {}
     whole = _Rest(graph, graph.names())
     waiting: list[tuple[_Rest, list[Target], Outcome]] = [(whole, list(targets), Outcome())]

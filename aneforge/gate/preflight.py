@@ -16,6 +16,8 @@ from aneforge.compiler.legal.bounds import Bound
 from aneforge.compiler.legal.check import check_reads, judgements, program_route
 from aneforge.compiler.legal.judge import Finding, judge
 from aneforge.compiler.legal.query import RUNTIMES
+from aneforge.compiler.legal.rules.raised import raised_stage
+from aneforge.compiler.legal.rules.status import attested
 from aneforge.compiler.legal.translate import query_of, route_of
 from aneforge.compiler.record import Record
 from aneforge.compiler.refusal import Refusal
@@ -149,6 +151,25 @@ class OpReport:
         return located(self.node.where)
 
     @property
+    def stage(self) -> str:
+        """The layer that gives the answer: of a refusal the first that refuses (frontend, validator, code generation,
+        measured run), of what is native how far it is attested: a measured run, or a validator."""
+        if self.findings:
+            return self.findings[0].stage
+        chip = facts_of(self.target, check_reads())
+        return attested(self._asked_name, chip, self.route)[0]
+
+    @property
+    def _asked_name(self) -> str:
+        """The op as the tables of routes name it: a native layer by its type."""
+        return query_of(self.node.signature).op if self.op != "host" else self.op
+
+    @property
+    def string(self) -> str:
+        """The compiler's own words for a refusal, where they are published."""
+        return next((finding.string for finding in self.findings if finding.string), "")
+
+    @property
     def rule(self) -> str:
         return self.findings[0].rule if self.findings else ""
 
@@ -187,7 +208,7 @@ class OpReport:
         return f"OpReport({self.op!r}, {list(self.shape)}, {self.status!r})"
 
     def to_json(self) -> dict[str, Any]:
-        keys = ("op", "status", "verdict", "oversize", "name", "where", "route", "other_route")
+        keys = ("op", "status", "verdict", "stage", "oversize", "name", "where", "route", "other_route", "string")
         keys += ("rule", "rewrite", "message", "limit", "extent", "hint")
         record = {key: getattr(self, key) for key in keys}
         bound = None if self.bound is None else str(self.bound)
@@ -243,7 +264,7 @@ class Preflight:
         rewrites = tuple(self._rewritten(node, record) for record in records)
         if refusal is not None:
             named = refusal.on(self.target.name)
-            findings = named.findings or (self._late(named.rule, named.reason, named.oversize),)
+            findings = named.findings or (self._late(named),)
             return self._report(node, "reject", (*findings, *rewrites), records[0] if records else None)
         if records:
             return self._report(node, "decompose", rewrites, records[0])
@@ -254,16 +275,31 @@ class Preflight:
     ) -> OpReport:
         return OpReport(node, self._names[node.uid], self.target, status, findings, record, self.route)
 
-    def _late(self, rule: str, reason: str, oversize: bool) -> Finding:
+    def _late(self, refusal: Refusal) -> Finding:
         """What a phase behind the rules refuses, in the same form."""
+        rule = refusal.rule
         evidence = Fact(rule, confidence="decoded", about=f"{rule} on {self.target.name}")
-        return Finding(rule, "reject", reason, None, None, evidence, oversize, "")
+        return Finding(
+            rule,
+            "reject",
+            refusal.reason,
+            None,
+            None,
+            evidence,
+            refusal.oversize,
+            "",
+            stage=raised_stage(rule),
+            route=self.route,
+            string=refusal.reject or "",
+        )
 
     def _rewritten(self, node: Tensor, record: Record) -> Finding:
         row = record.row
         message = f"{node.op} is not native here and is rewritten ({row.name}): {row.into.rstrip('.')}"
         evidence = compile_fact(self.target, row.because)
-        return Finding(row.name, "decompose", message, None, None, evidence, False, "")
+        # What the vendor's front end or code generator lacks there, this compiler writes with other ops.
+        stage = "frontend" if row.phase == 0 else "code generation"
+        return Finding(row.name, "decompose", message, None, None, evidence, False, "", stage=stage, route=self.route)
 
     @cached_property
     def _risks(self) -> tuple[dict[str, tuple[Finding, ...]], dict[str, tuple[Finding, ...]]]:
@@ -367,7 +403,8 @@ def preflight_all(out: Source, target: Chips = "all", route: str | None = _CONVE
 
 def refuse_constant(graph: Graph) -> None:
     """Refuse a graph that no chip has anything to do with."""
-    if not graph.inputs and not graph.parameters:
+    changes = any(node.op == "live_state" for node in graph.nodes)
+    if not graph.inputs and not graph.parameters and not changes:
         raise ArgumentError("model", "the graph has no inputs, so it is a constant. Evaluate it with af.evaluate.")
 
 
@@ -375,6 +412,7 @@ def preflights(graph: Graph, chips: Mapping[str, Target], route: str | None) -> 
     """The report of each chip by its name. The chips share the work."""
     if route is not None and route not in ROUTES:
         raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")
+    route = route or graph.route
     refuse_constant(graph)
     targets = list({chip.name: chip for chip in chips.values()}.values())
     results = outcomes(graph, targets, route)

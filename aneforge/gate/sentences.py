@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Shapes", "patterns_of", "settings_of", "weights_of"]
+from aneforge.native.schema import layer_types
+
+__all__ = ["Shapes", "bottoms_of", "patterns_of", "settings_of", "weights_of"]
 
 Shapes = tuple[tuple[int, ...] | None, ...] | None
 
@@ -126,3 +128,16 @@ def weights_of(described: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
 def _text(attrs: Mapping[str, Any]) -> str:
     graph = attrs.get("graph")
     return graph if isinstance(graph, str) else ""
+
+
+def bottoms_of(op: str, shapes: Shapes, const: Mapping[str, Any], settings: Mapping[str, Any]) -> Shapes:
+    """The bottoms of a layer. Rows about layers list what arrives at run time: constants, such as the scale of an
+    attention before its mask, are put in their places, and bottoms that a row leaves out are unknown."""
+    known = next((layer for layer in layer_types() if op in (layer.tag, layer.name)), None)
+    if known is None or shapes is None:
+        return shapes
+    stored = tuple(const.values())
+    if known.tag == "SDPA":
+        return (*shapes[:3], None, *shapes[3:])
+    missing = known.fewest - len(shapes) - len(stored)
+    return (*shapes, *stored, *(None,) * missing)

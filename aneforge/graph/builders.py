@@ -46,30 +46,24 @@ from aneforge.graph.ops.extra import (
     rnn,
     scatter,
 )
+from aneforge.graph.ops.geometry import cost_volume, cross_correlation, cross_product, fps, radius_search
 from aneforge.graph.ops.layers import (
     batch_to_space,
     channel_to_space,
-    cost_volume,
-    cross_correlation,
-    cross_product,
-    dynamic_slice,
     flatten,
-    fps,
-    input_view,
     lrn,
     minmax_norm,
-    radius_search,
     scaled_elementwise,
     sdpa,
-    sort,
     space_to_batch,
     space_to_channel,
-    topk,
 )
 from aneforge.graph.ops.leaf import cast, const, image_input, input, parameter  # noqa: A004 - the name users call
 from aneforge.graph.ops.norm import batch_norm, instance_norm, local_response_norm
 from aneforge.graph.ops.quantised import dequantize, quantize
+from aneforge.graph.ops.ranking import sort, topk
 from aneforge.graph.ops.shape import concat, crop, gather, pad, split, stack
+from aneforge.graph.ops.slices import dynamic_slice, input_view
 from aneforge.graph.ops.spatial import (
     affine,
     depth_to_space,
@@ -80,6 +74,7 @@ from aneforge.graph.ops.spatial import (
     space_to_depth,
     upsample_bilinear,
 )
+from aneforge.graph.ops.state import live_state, ring_read, ring_write
 
 __all__ = [
     "affine",
@@ -121,6 +116,7 @@ __all__ = [
     "input_view",
     "instance_norm",
     "linear",
+    "live_state",
     "local_response_norm",
     "logical_and",
     "logical_or",
@@ -145,6 +141,8 @@ __all__ = [
     "resize_bilinear",
     "resize_nearest_neighbor",
     "reverse_sequence",
+    "ring_read",
+    "ring_write",
     "rnn",
     "rope",
     "scaled_elementwise",

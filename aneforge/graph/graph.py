@@ -35,9 +35,12 @@ class Graph:
     """The nodes that lead to some outputs, every operand before its user.
 
     ``states`` says which input is a state (a cache that lives on from run to run), and which output is its new value.
+    ``route`` is how it was made to reach a chip, where it was made for one route: a netplist is authored directly.
     """
 
-    def __init__(self, outputs: Sequence[Tensor], states: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, outputs: Sequence[Tensor], states: Mapping[str, str] | None = None, route: str | None = None
+    ) -> None:
         if isinstance(outputs, Node) or not isinstance(outputs, Sequence):
             raise GraphError(f"Graph: expected a list of tensors, not a {type(outputs).__name__} object")
         for output in outputs:
@@ -48,6 +51,7 @@ class Graph:
         self.outputs = tuple(outputs)
         self.nodes = _reachable(self.outputs)
         self.states: dict[str, str] = dict(states or {})
+        self.route = route
         self._check_states()
 
     def _check_states(self) -> None:
@@ -155,6 +159,8 @@ class Graph:
         document["outputs"] = [position[output.uid] for output in self.outputs]
         if self.states:
             document["states"] = self.states
+        if self.route is not None:
+            document["route"] = self.route
         if weights:
             document["weights"] = {key: _encode(weight) for key, weight in self.weights.items()}
         return document
@@ -312,7 +318,10 @@ def _read(document: Any, weights: Mapping[str, np.ndarray | Encoded | Weight] | 
     states = document.get("states", {})
     if not isinstance(states, dict) or not all(isinstance(new_name, str) for new_name in states.values()):
         raise GraphError("'states' must map names of inputs to names of outputs")
-    return Graph([nodes[index] for index in outputs], states)
+    route = document.get("route")
+    if route is not None and not isinstance(route, str):
+        raise GraphError(f"'route' is a {type(route).__name__}; expected the name of a route")
+    return Graph([nodes[index] for index in outputs], states, route)
 
 
 def _points_into(index: Any, size: int) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aneforge.errors import GraphError, shown
 from aneforge.graph import node
 from aneforge.graph.node import Node, Shape
-from aneforge.graph.ops import contraction, elementwise, layers, leaf, norm, reduction, shape, spatial
+from aneforge.graph.ops import contraction, elementwise, layers, leaf, norm, ranking, reduction, shape, spatial
 from aneforge.graph.ops.elementwise import UNARY
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ class Tensor(Node):
         return reduction.cumsum(self, axis)
 
     def argmax(self, axis: int = -1) -> Tensor:
-        return layers.argmax(self, axis)
+        return ranking.argmax(self, axis)
 
     # Normalisation.
 

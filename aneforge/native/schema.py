@@ -171,7 +171,7 @@ def _param(record: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -
 
 _AXIS_KEYS = ("Coordinate", "TransposeSourceDimension", "TransposeDestinationDimension")
 _UNLISTED: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(_AXIS_KEYS, {"type": "enum", "values": AXES}),
+    **{key: {"type": "enum", "values": AXES} for key in _AXIS_KEYS},
     "SliceSize": {"type": "int"},
     "PaddingMode": {"type": "enum"},
 }

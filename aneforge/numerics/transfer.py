@@ -276,6 +276,10 @@ def _attended(engine: Engine, op: Op, q: Value, k: Value, v: Value, scale: Value
     scores = depth * (q.size * k.size + 2.0**-15)
     if any(value.special for value in (q, k, v, scale, *mask)) or scores >= CEILING or scores * scale.size >= LARGEST:
         return ANYTHING
+    if not op.attrs.get("subtract_max"):  # the sum of the powers has to be finite
+        largest = scores * scale.size + sum(plane.size for plane in mask)
+        if largest > math.log(LARGEST) or keys * math.exp(largest) >= LARGEST:
+            return ANYTHING
     reach = 1.05 * v.size + keys * 2.0**-15
     return Value(-reach, reach, False, 2 * reach) if 1.05 * keys * v.size < CEILING else ANYTHING
 

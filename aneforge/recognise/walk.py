@@ -56,7 +56,7 @@ class _Walk:
         outputs: list[Tensor] = []
         for output in self.graph.outputs:
             outputs.append(_as_output(self._now[output.uid], names[output.uid], outputs))
-        return Graph(_in_order(outputs), self.graph.states)
+        return Graph(_in_order(outputs), self.graph.states, self.graph.route)
 
     def _on_new_operands(self, node: Tensor) -> Tensor:
         operands = [self._now[operand.uid] for operand in node.inputs]

@@ -289,6 +289,7 @@ def partitions_for(
     graph: Graph, chips: Mapping[str, Target], by: str = "rules", route: str | None = None
 ) -> dict[str, Partition]:
     """The partition of each chip, by the name it is asked for. Chips share the work wherever they agree."""
+    route = route or graph.route
     targets = list({chip.name: chip for chip in chips.values()}.values())
     operations = Operations(graph)
     by_target: dict[str, Partition] = {}

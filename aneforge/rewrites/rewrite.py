@@ -91,7 +91,7 @@ def applied(graph: Graph, sites: Sequence[Site]) -> Graph:
     for node in graph.outputs:
         rebuilt[node.uid] = _as_output(rebuilt.get(node.uid, node), names[node.uid])
         outputs.append(rebuilt[node.uid])
-    return Graph(outputs, graph.states)
+    return Graph(outputs, graph.states, graph.route)
 
 
 def _as_output(node: Tensor, name: str) -> Tensor:

@@ -79,6 +79,8 @@ class Run:
     first_non_finite: TraceEntry | None = None
     fidelity: dict[str, int] = field(default_factory=dict)
     """How many ops were exact, modelled or assumed."""
+    states: dict[str, Array] = field(default_factory=dict)
+    """What each state holds afterwards (NDCHW), by name: what the next run starts with."""
 
 
 def _exact_function(op: Op, x: Array) -> Array:
@@ -133,11 +135,12 @@ class Plan:
             if op.kind == "live_out"
             for name, operand in zip(op.attrs["names"], op.operands, strict=True)
         ]
+        self._states = [(name, self._place_of[op]) for name, op in _written_states(module).items()]
         steps = self._build_steps()
         wanted = {place for step in steps for place in step.reads} | {place for _, place in self._outputs}
         constants = [op for op in module.ops if op.kind == "const_in" and self._place_of[op] in wanted]
         self._constants = [(self._place_of[op], stored_constant(module, op)) for op in constants]
-        kept = {place for _, place in self._outputs} | {place for place, _ in self._constants}
+        kept = {place for _, place in (*self._outputs, *self._states)} | {place for place, _ in self._constants}
         self._steps = _with_drops(steps, kept)
         self.fidelity = dict(Counter(step.fidelity for step in steps if step.layer is not None))
 
@@ -221,6 +224,7 @@ class Plan:
             for place in step.done:
                 del values[place]
         result.outputs = {name: without_nan(values[place]) for name, place in self._outputs}
+        result.states = {name: values[place] for name, place in self._states}
         return result
 
     def run_each(self, batch: Iterable[Feeds], trace: bool = False) -> Iterable[Run]:
@@ -243,6 +247,20 @@ def execute(program: Program, feeds: Feeds, trace: bool = False, mode: str = "ex
     """Run a program once on NDCHW arrays by port name. To run it again without reading weights again, keep a
     ``Plan``."""
     return Plan.of(program, mode).run(feeds, trace)
+
+
+def _written_states(module: Module) -> dict[str, Op]:
+    """The op whose result each state holds after a run: its last writer, or itself where nothing writes it."""
+    latest: dict[str, Op] = {}
+    name_of: dict[Op, str] = {}
+    for op in module.ops:
+        if op.kind == "state":
+            name_of[op] = op.attrs["name"]
+        elif op.kind == "ring_buffer_writer" and op.operands[1] in name_of:
+            name_of[op] = name_of[op.operands[1]]
+        if op in name_of:
+            latest[name_of[op]] = op
+    return latest
 
 
 def _groups(module: Module) -> dict[Op, list[Op]]:

@@ -183,8 +183,26 @@ def _gate_limits(document: dict[str, Any]) -> Iterator[str]:
                 yield f"rules, {name}: needs a 'v', 'limit', 'global' limit, 'fact', 'constant' or 'pattern'"
 
 
+def _validators(document: dict[str, Any]) -> Iterator[str]:
+    """Each layer once, of those that are published; checks name their rule, and a source and a confidence together."""
+    layers = store.load("layers")
+    rows = (*layers["layers"], *layers["unit_types_without_exported_validator"])
+    known = {row.get("name", row["type_tag"]): set(row["constraints"]) for row in rows}
+    listed = [entry["layer"] for entry in document["validators"]]
+    for name in sorted({*known} ^ {*listed}):
+        yield f"layer {name}: it must be in validators.json and in layers.json, once in each"
+    for entry in document["validators"]:
+        name = entry["layer"]
+        for text in set(entry.get("unchecked", ())) - known.get(name, set()):
+            yield f"layer {name}: {text!r} is no constraint of it in layers.json"
+        for check in entry["checks"]:
+            if "check" not in check or ("src" in check) != ("conf" in check):
+                yield f"layer {name}: {check} needs 'check', and both of 'src' and 'conf' or neither"
+
+
 _CHECKS = {
     "gate_limits": _gate_limits,
+    "validators": _validators,
     "targets": _targets,
     "hal_fields": _hal_fields,
     "hal_values": _hal_values,

@@ -101,7 +101,7 @@ def query_tiles(tiles: int) -> Rewrite:
     """Attention, or the engine's own attention layer, as so many products over some of the queries each."""
 
     def find(node: Tensor, scene: Scene) -> Site | None:
-        if node.op == "sdpa":
+        if _is_plain_layer(node):
             return _parts_site(node, tiles) if node.shape[2] >= tiles else None
         attention = _attention_at(node, scene)
         if attention is None or attention.q.shape[-2] < tiles or attention.q.ndim < 3:
@@ -110,6 +110,11 @@ def query_tiles(tiles: int) -> Rewrite:
         return Site(node, operands, lambda q, keys, v, *others: _by_tiles(attention, tiles, q, keys, v, *others))
 
     return Rewrite("attention", f"query-tiles-{tiles}", f"Attention over the queries in {tiles} tiles.", find)
+
+
+def _is_plain_layer(node: Tensor) -> bool:
+    """The engine's own layer with the settings that products and a softmax have as well."""
+    return node.op == "sdpa" and node.attrs["subtract_max"] and node.attrs["heads_first"]
 
 
 def _parts_site(node: Tensor, tiles: int) -> Site:
@@ -133,7 +138,7 @@ def _parts_site(node: Tensor, tiles: int) -> Site:
 
 
 def _in_parts(node: Tensor, scene: Scene) -> Site | None:
-    return _parts_site(node, 1) if node.op == "sdpa" else None
+    return _parts_site(node, 1) if _is_plain_layer(node) else None
 
 
 def _fused(node: Tensor, scene: Scene) -> Site | None:

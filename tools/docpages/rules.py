@@ -38,7 +38,9 @@ def rules() -> str:
         "`aneforge check` prints. A record applies where its routes, runtimes (`direct`: a program of its own,",
         "`coreml`, `coreai`) and tiers match; the first that matches wins.",
         "`limit` names a row of the limits table, a field of the chip's table, or a pattern of ops. Sources are keys:",
-        "`aneforge explain KEY`. The rules are in `aneforge/compiler/legal/`, their records in `gate_limits.json`.",
+        "`aneforge explain KEY`. The rules are in `aneforge/compiler/legal/`, their records in `gate_limits.json` and",
+        "`validators.json` ([the validators](validators.md)). The stage is the layer of the compiler that answers:",
+        "the frontend, a validator, code generation, or a measured run.",
         "",
         "- [Rules that a graph can meet](#rules-that-a-graph-can-meet)",
         "- [Rules of names, places and passes](#rules-of-names-places-and-passes)",
@@ -90,13 +92,16 @@ def _rule(name: str, rule: Rule) -> list[str]:
     ops = "every op" if "*" in rule.ops else ", ".join(f"`{op}`" for op in rule.ops)
     kind = f"{rule.effect}{', too large' if rule.oversize else ''}"
     lines = [f"### {name}", "", f"*{kind}* for {ops}.", "", f"> {rule.template}", ""]
-    lines += ["| routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- |"]
+    if rule.validates and rule.every_record:
+        return [*lines, "Its records are on the page of [the validators](validators.md).", ""]
+    lines += ["| stage | routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- | --- |"]
     for record in rule_records().get(name, ()):
         looked_up = record.get("limit") or record.get("global") or record.get("fact") or record.get("constant")
         limit = looked_up or _shown(record["v"] if "v" in record else record["pattern"])
         evidence = ", ".join(record.get("src", record.get("basis", ())))
         confidence = record.get("conf", record.get("basis_conf", "see the limits table"))
         cells = [
+            record["stage"],
             _how(record),
             _where(record),
             limit,

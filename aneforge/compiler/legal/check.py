@@ -124,7 +124,8 @@ def _unknown_table(chip: Facts) -> Ruling | None:
     message = "{chip}: no build constructs this target, although the name is known"
     hint = "choose a name that 'aneforge targets' lists as constructible"
     evidence = chip.fact("constructible")
-    return Ruling("reject", (Finding("target-name", "reject", message, True, False, evidence, False, hint),))
+    finding = Finding("target-name", "reject", message, True, False, evidence, False, hint, stage="frontend")
+    return Ruling("reject", (finding,))
 
 
 @lru_cache(maxsize=65536)
@@ -134,7 +135,7 @@ def ruling(signature: Signature, chip: Facts, program: str) -> Ruling:
         return Ruling("reject", (*_write_findings(signature, chip), _host_finding(signature)))
     # Below the floor nothing is converted, so a layer that could be authored is not reached either.
     route = program if program == "direct" or chip.get("tier") == "OLDER" else route_of(signature)
-    # What is authored directly as ordinary layers is gated by the floors of phase 2, not by its name here.
+    # Ordinary ops that are authored become layers, whose validators phase 2 asks once all rewrites are done.
     by_name = program == "conversion" or signature.op.native_layer
     return _ruling(judged(query_of(signature, runtime=ALL_RUNTIMES), chip, route, by_name), route)
 
@@ -192,7 +193,8 @@ def _host_finding(signature: Signature) -> Finding:
         global_limit("program_input_dtypes") if has_integers else Fact("host", confidence="inferred", about=kind)
     )
     hint = "run 'aneforge partition' to run the rest of the model on the engine"
-    return Finding("host-op", "reject", f"{kind} runs on the host: {reason}", None, None, evidence, False, hint)
+    message = f"{kind} runs on the host: {reason}"
+    return Finding("host-op", "reject", message, None, None, evidence, False, hint, stage="frontend")
 
 
 # What depends on a node's place.
@@ -350,4 +352,5 @@ def _slice_finding(hazard: Fact[bool]) -> Finding:
         evidence=hazard,
         oversize=False,
         hint="slice another axis (transpose first), keep |x| <= 4094, or promise it with input(max_abs=...)",
+        stage="measured run",
     )

@@ -9,15 +9,26 @@ from typing import Any
 
 from aneforge.compiler.facts import Facts, facts_of
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, ROUTES, RUNTIMES, Query, QueryError
-from aneforge.compiler.legal.rules import Limit, Rule, applicable
-from aneforge.compiler.legal.rules.base import CHIP, Over, is_elsewhere, rule_reads
+from aneforge.compiler.legal.rules import RULES, Limit, Rule, applicable
+from aneforge.compiler.legal.rules.base import CHIP, STAGES, Over, is_elsewhere, rule_reads
 from aneforge.compiler.legal.rules.placement import is_tiny, placed
-from aneforge.compiler.legal.rules.status import op_answer
+from aneforge.compiler.legal.rules.status import attested, op_answer
 from aneforge.compiler.legal.rules.weights import FOLD_READS, fold_finding
+from aneforge.compiler.legal.words import filled
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import Fact, Target
 
-__all__ = ["EFFECTS", "Finding", "Verdict", "judge", "judged", "legality_reads", "run_time_only"]
+__all__ = [
+    "EFFECTS",
+    "Finding",
+    "Verdict",
+    "judge",
+    "judged",
+    "legality_reads",
+    "run_time_only",
+    "validated",
+    "validator_reads",
+]
 
 # In ascending weight: the verdict is the worst effect that a rule reports.
 EFFECTS = ("decompose", "wrong_result", "cpu", "reject")
@@ -37,6 +48,12 @@ class Finding:
     hint: str
     runtimes: tuple[str, ...] = ()
     """The runtimes that it is about; empty for all. The message names them."""
+    stage: str = "validator"
+    """The layer that answers, one of ``STAGES``."""
+    route: str = "conversion"
+    """The route that was asked about."""
+    string: str = ""
+    """The compiler's own words with their places filled in, where they are published."""
 
     def on(self, chip: str) -> Finding:
         """The same with the chip's name filled in."""
@@ -49,7 +66,10 @@ class Finding:
         return {
             "rule": self.rule,
             "effect": self.effect,
+            "stage": self.stage,
+            "route": self.route,
             "message": self.message,
+            "string": self.string,
             "limit": self.limit,
             "extent": self.extent,
             "evidence": self.evidence.to_json(),
@@ -69,6 +89,9 @@ class Verdict:
     verdict: str
     findings: tuple[Finding, ...] = ()
     placed: str | None = None
+    stage: str = "validator"
+    """The layer that gave the answer: of a refusal the first that refuses, of an accept how far it is attested."""
+    route: str = "conversion"
 
     def on(self, chip: str) -> Verdict:
         """The same with the chip's name filled in."""
@@ -84,10 +107,13 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         findings = [finding.to_json() for finding in self.findings]
-        return {"verdict": self.verdict, "placed": self.placed, "findings": findings}
-
-
-_ACCEPT = Verdict("accept")
+        return {
+            "verdict": self.verdict,
+            "stage": self.stage,
+            "route": self.route,
+            "placed": self.placed,
+            "findings": findings,
+        }
 
 
 @dataclass(frozen=True)
@@ -96,6 +122,8 @@ class _Plan:
 
     fixed: tuple[Finding, ...]
     rules: tuple[tuple[Rule, Limit], ...]
+    accepted: Verdict
+    """The verdict where nothing speaks against the op."""
 
 
 @cache
@@ -123,35 +151,72 @@ def judged(query: Query, chip: Facts, route: str, by_name: bool = True) -> Verdi
             extent = rule_.check(query, limit)
             if extent is not None:
                 findings.append(_finding(rule_, limit, extent, query, route, runtime))
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
         name = rule_.id if rule_ is not None else "no rule"
         raise QueryError(f"attrs: rule {name} cannot read the attributes or shapes of {query.op}: {error}") from None
     fold = fold_finding(query, chip, route, Finding)
     if fold is not None:
         findings.append(fold)
-    findings.sort(key=lambda finding: -EFFECTS.index(finding.effect))
+    findings.sort(key=_gravest_first)
     if route == "coreml_placement":
-        return _placed_verdict(query, findings)
-    return Verdict(findings[0].effect, tuple(findings)) if findings else _ACCEPT
+        return _placed_verdict(query, findings, plan.accepted)
+    return _verdict(findings, plan.accepted)
 
 
-def _placed_verdict(query: Query, findings: list[Finding]) -> Verdict:
+def validated(query: Query, chip: Facts, route: str) -> tuple[Finding, ...]:
+    """What the validators of a layer say of it, and nothing else: for the layers of a program, of which the other
+    rules were asked before they were lowered. On the direct route a layer must be one that can be authored, too; below
+    A13 only the floors of backend ops are known."""
+    fixed, rules = _validators(query.op, chip, route)
+    findings = list(fixed)
+    for rule_, limit in rules:
+        extent = rule_.check(query, limit)
+        if extent is not None:
+            findings.append(_finding(rule_, limit, extent, query, route, query.runtime))
+    # What the compiler would rewrite is refused here: the passes that do so have run.
+    refusals = (replace(finding, effect="reject") for finding in findings if finding.effect in ("reject", "decompose"))
+    return tuple(sorted(refusals, key=_gravest_first))
+
+
+@lru_cache(maxsize=4096)
+def _validators(op: str, chip: Facts, route: str) -> tuple[tuple[Finding, ...], tuple[tuple[Rule, Limit], ...]]:
+    authored = route == "direct" and chip.get("tier") not in (None, "OLDER")
+    fixed = _answered(op, chip, route, "direct") if authored else []
+    return tuple(fixed), applicable(op, chip, route, validators=True)
+
+
+@cache
+def validator_reads() -> tuple[str, ...]:
+    """Every fact of a chip that a validator may depend on."""
+    return rule_reads(tuple(name for name, rule_ in RULES.items() if rule_.validates))
+
+
+def _gravest_first(finding: Finding) -> tuple[int, int]:
+    """By effect, and refusals in the order in which a program meets them."""
+    return -EFFECTS.index(finding.effect), STAGES.index(finding.stage)
+
+
+def _verdict(findings: list[Finding], accepted: Verdict, placed: str | None = None) -> Verdict:
+    if not findings:
+        return accepted if placed is None else replace(accepted, placed=placed)
+    first = findings[0]
+    return Verdict(first.effect, tuple(findings), placed, first.stage, accepted.route)
+
+
+def _placed_verdict(query: Query, findings: list[Finding], accepted: Verdict) -> Verdict:
     """Core ML's own choice of device. What is far too small for the engine, the CPU computes correctly: the engine's
     wrong results do not occur there (LA.qdq)."""
     if findings and findings[0].effect in ("cpu", "reject"):
-        return Verdict(findings[0].effect, tuple(findings), "cpu")
+        return _verdict(findings, accepted, "cpu")
     device = placed(query)
     if device == "cpu" and is_tiny(query):
         findings = [finding for finding in findings if finding.effect != "wrong_result"]
-    return Verdict(findings[0].effect if findings else "accept", tuple(findings), device)
+    return _verdict(findings, accepted, device)
 
 
 def run_time_only(finding: Finding) -> bool:
     """Whether a finding shows only when the program runs, so that compiling alone does not meet it."""
-    from aneforge.compiler.legal.rules.base import rule_records
-
-    records = rule_records().get(finding.rule, ())
-    return bool(records) and all(record.get("stage") == "run" for record in records)
+    return finding.stage == "measured run"
 
 
 @lru_cache(maxsize=16384)
@@ -164,7 +229,8 @@ def _plan(op: str, chip: Facts, route: str, runtime: str) -> _Plan:
     if not isinstance(op, str) or not op.removeprefix(CHAIN):
         raise QueryError(f"op: expected the name of an operation, got {op!r}")
     fixed = [*_constructible(chip, route), *_answered(op, chip, route, runtime)]
-    return _Plan(tuple(fixed), applicable(op, chip, route, runtime))
+    accepted = Verdict("accept", stage=attested(op, chip, route)[0], route=route)
+    return _Plan(tuple(fixed), applicable(op, chip, route, runtime), accepted)
 
 
 def _constructible(chip: Facts, route: str) -> list[Finding]:
@@ -173,7 +239,8 @@ def _constructible(chip: Facts, route: str) -> list[Finding]:
         return []
     message = f"{CHIP}: the compiler knows the name but builds no such target (compile status 22)"
     hint = "choose a name that 'aneforge targets' lists as constructible"
-    return [Finding("target-name", _by_route("reject", route, {}, False), message, True, False, known, False, hint)]
+    effect = _by_route("reject", route, {}, False)
+    return [Finding("target-name", effect, message, True, False, known, False, hint, (), "frontend", route)]
 
 
 def _answered(op: str, chip: Facts, route: str, runtime: str) -> list[Finding]:
@@ -186,7 +253,12 @@ def _answered(op: str, chip: Facts, route: str, runtime: str) -> list[Finding]:
     if answer.value == "accept":
         return []
     effect = _by_route(answer.value, route, {}, False)
-    return [Finding(answer.rule, effect, answer.why, None, op, answer.evidence, False, answer.hint)]
+    evidence, stage = answer.evidence, answer.stage
+    return [
+        Finding(
+            answer.rule, effect, answer.why, None, op, evidence, False, answer.hint, (), stage, route, answer.string
+        )
+    ]
 
 
 def _by_route(effect: str, route: str, record: Mapping[str, Any], chain: bool) -> str:
@@ -200,11 +272,14 @@ def _by_route(effect: str, route: str, record: Mapping[str, Any], chain: bool) -
 
 def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str, runtime: str) -> Finding:
     record = limit.record
-    bound = limit.value
+    bound, what = limit.value, record.get("what", "")
     if isinstance(extent, Over):
-        extent, bound = extent
-    words = {"op": query.base, "extent": _as_text(extent), "limit": _as_text(bound), "chip": CHIP}
-    message = rule_.template.format(**words, string=record.get("string", ""), what=record.get("what", ""))
+        extent, bound, what = extent.extent, extent.limit, extent.what or what
+    words = {"op": query.base, "extent": _as_text(extent), "limit": _as_text(bound), "chip": CHIP, "what": what}
+    string = filled(record.get("string", rule_.string), words, query)
+    message = rule_.template.format(**words, string=string)
+    if string and rule_.validates and string not in message:
+        message = f'{message.rstrip(".")} ("{string}").'
     effect = _by_route(record.get("effect", rule_.effect), route, record, query.is_chain)
     runtimes = tuple(record.get("runtimes", ()))
     if runtimes and "direct" not in runtimes:
@@ -212,7 +287,11 @@ def _finding(rule_: Rule, limit: Limit, extent: Any, query: Query, route: str, r
         message = f"{message.rstrip('.')} (by {names})."
     if effect == "reject" and is_elsewhere(record, runtime):
         effect = "cpu"  # the program of this compiler runs; theirs leaves the engine or fails
-    return Finding(rule_.id, effect, message, bound, extent, limit.evidence, rule_.oversize, limit.hint, runtimes)
+    oversize = record.get("oversize", rule_.oversize)
+    evidence, hint = limit.evidence, limit.hint
+    return Finding(
+        rule_.id, effect, message, bound, extent, evidence, oversize, hint, runtimes, limit.stage, route, string
+    )
 
 
 def _as_text(value: Any) -> str:

@@ -96,6 +96,8 @@ def lower_graph(draft: Draft, chip: Facts) -> int:
     lowered = lower(draft.graph, draft.names, draft.stands, draft.source)
     initial = {host_input.name: host_input.drawn() for host_input in draft.host_inputs}
     draft.module = lowered.module
+    draft.module.route = draft.route
+    draft.module.rewritten = frozenset(record.node for record in draft.records)
     for node in draft.source.operations:
         name = draft.names[node.uid]
         if name not in lowered.module.lineage:

@@ -17,6 +17,7 @@ from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Signature
+from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
 
 __all__ = [
@@ -182,7 +183,8 @@ _MASKED = frozenset(("add", "sub", "mul", "real_div", "select", "maximum", "resh
 def attention_extents(node: Tensor) -> tuple[int, int] | None:
     """The queries and keys of an attention, if a node is its softmax or the engine's own layer."""
     if node.op == "sdpa":
-        return node.shape[-2], node.inputs[1].shape[-2]
+        _, sequence = attention_axes(node.attrs["heads_first"])
+        return node.shape[sequence], node.inputs[1].shape[sequence]
     if node.op != "softmax" or len(node.shape) < 2 or node.attrs["axis"] % len(node.shape) != len(node.shape) - 1:
         return None
     before = node.inputs[0]

@@ -21,6 +21,12 @@ SYMBOLIC = -1
 """An extent that is not a number when the program is compiled."""
 
 Shape = tuple[int, ...]
+_ABSENT: Mapping[str, int] = {
+    **dict.fromkeys(("PadLeft", "PadRight", "PadTop", "PadBot", "PadFront", "PadBack"), 0),
+    **dict.fromkeys(("FactorX", "FactorY", "FactorZ", "KernelWidth", "KernelHeight", "KernelDepth"), 1),
+    **dict.fromkeys(("NumGroups", "Step", "Width", "Height", "Channel"), 1),
+}
+"""What a parameter of a native layer is that it does not state."""
 
 
 class QueryError(AneforgeError, ValueError):
@@ -82,6 +88,11 @@ class Query:
         """The spatial part of a convolution's weight."""
         weight = self.weight_shape
         return weight[2:] if weight is not None and len(weight) > 2 else None
+
+    def parameter(self, name: str) -> Any:
+        """A parameter of a native layer, or what it is where the layer does not state it; None if that is unknown."""
+        value = self.attrs.get(name)
+        return _ABSENT.get(name) if value is None else value
 
     def at_run_time(self, attribute: str) -> bool:
         """Whether an attribute that is usually constant arrives at run time."""

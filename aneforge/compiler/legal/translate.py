@@ -1,18 +1,26 @@
-"""Translate a node of the user's graph into the query that the gate's rules understand.
+"""Translate a node of the user's graph, or an op of the engine's language, into the query that the rules understand.
 
-The rules speak the model language (``conv`` with ``strides`` and ``pad``) or, for native layers, the
-netplist (``TopK`` with ``K``); this module is the one place that knows both spellings.
+The rules speak the model language (``conv`` with ``strides`` and ``pad``) or, for native layers, the netplist
+(``TopK`` with ``K``). How a layer is spelled is known to :func:`aneforge.anec.layers.layer_of` alone: a native node is
+asked about as the layer that it is lowered to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+from aneforge.anec.ir import Op
+from aneforge.anec.layers import layer_of
 from aneforge.compiler.legal.query import Query
-from aneforge.graph.node import Signature
+from aneforge.graph.graph import Graph
+from aneforge.graph.node import Signature, definition, make
+from aneforge.graph.tensor import Tensor
+from aneforge.native.layer import Layer
 
-__all__ = ["query_of", "route_of"]
+__all__ = ["lowered_layers", "query_of", "query_of_layer", "query_of_op", "route_of"]
 
 Attributes = Mapping[str, Any]
 
@@ -24,6 +32,9 @@ def route_of(signature: Signature) -> str:
 
 def query_of(signature: Signature, max_abs: float | None = None, runtime: str = "direct") -> Query:
     """The query for one node; ``max_abs`` is a bound on its first operand, where one is known."""
+    native = _native_query(signature) if signature.op.native_layer else None
+    if native is not None:
+        return replace(native, runtime=runtime, values={} if max_abs is None else {"max_abs": max_abs})
     operands = [name.strip("?*") for name in signature.op.operands]
     if signature.op.variadic:
         operands = [operands[-1]] * len(signature.inputs)
@@ -47,11 +58,70 @@ def query_of(signature: Signature, max_abs: float | None = None, runtime: str = 
     )
 
 
+def query_of_layer(layer: Layer, dtypes: tuple[str, ...] = (), weights: Attributes | None = None) -> Query:
+    """The question about a native layer as a unit states it: its parameters and fields are the attributes."""
+    attrs = {**layer.params, **layer.fields, "interior": True}
+    same = len(set(dtypes)) <= 1
+    dtype = (dtypes[0] if dtypes else "fp16") if same else dtypes
+    return Query(layer.type, layer.bottoms, attrs=attrs, dtype=dtype, weights=weights or {})
+
+
+def query_of_op(op: Op) -> Query | None:
+    """The question about the layer that an op of the engine's language is, or None for an op that is none."""
+    layer = layer_of(op)
+    if layer is None:
+        return None
+    if layer.type == "SDPA":  # a netplist has the sequence on its channels; questions have the heads first
+        layer = replace(layer, bottoms=tuple((n, heads, rows, w) for n, rows, heads, w in layer.bottoms))
+    dtypes = tuple(_dtype_of(operand) for operand in op.operands[: len(layer.bottoms)])
+    query = query_of_layer(layer, dtypes)
+    if layer.type in _INDEXED and len(layer.bottoms) == 1:
+        query = replace(query, shapes=(*layer.bottoms, None))  # stored positions are a bottom of the layer, too
+    turned = {name: True for name in ("transpose_lhs", "transpose_rhs") if op.attrs.get(name)}
+    return replace(query, attrs={**query.attrs, **turned}) if turned else query
+
+
+_INDEXED = ("Gather", "DynamicSlice")
+
+
+def _dtype_of(op: Op) -> str:
+    assert op.type is not None
+    return _DTYPES.get(op.type.dtype, op.type.dtype)
+
+
+_DTYPES = {"f16": "fp16", "ui8": "uint8", "i1": "bool", "f32": "fp32", "ui16": "uint16"}
+
+
+@lru_cache(maxsize=4096)
+def lowered_layers(signature: Signature) -> tuple[Op, ...]:
+    """The ops that a node with this signature is lowered to, in a graph of its own. The last that is no change of
+    layout is the layer of a native node."""
+    from aneforge.compiler.lower.walk import lower  # lowering asks for words of this package
+
+    weights = signature.weights or (None,) * len(signature.inputs)
+    operands = [_stand_in(form, weight) for form, weight in zip(signature.inputs, weights, strict=True)]
+    node = make(signature.op, operands, dict(signature.attrs))
+    return tuple(op for op in lower(Graph([node])).module.ops if op.kind not in ("live_in", "live_out", "const_in"))
+
+
+def _stand_in(form: tuple[Any, str, str], weight: Any) -> Tensor:
+    shape, dtype, _ = form
+    if weight is not None:
+        return make(definition("const"), (), {}, weight=weight)
+    return make(definition("input"), (), {"shape": shape, "dtype": dtype, "max_abs": None})
+
+
+@lru_cache(maxsize=4096)
+def _native_query(signature: Signature) -> Query | None:
+    bridge = next((op for op in lowered_layers(signature) if op.labels.get("bridge")), None)
+    return None if bridge is None else query_of_op(bridge)
+
+
 def _op_name(signature: Signature) -> str:
     if signature.op.name == "cast":
         # A uint8 port is dequantised on the way in (limits.json program_input_dtypes); a bool becomes 0 or 1.
         return "dequantize" if signature.inputs[0][1] == "uint8" else "select"
-    return _LAYERS.get(signature.op.name, signature.op.gate_name)
+    return signature.op.gate_name
 
 
 def _dtype(signature: Signature) -> str | tuple[str, ...]:
@@ -73,29 +143,6 @@ def _weight_properties(operands: list[str], signature: Signature) -> dict[str, A
 
 
 _CONST_NAMES = {("matmul", "b"): "y", ("add", "b"): "y", ("mul", "b"): "y", ("batch_norm", "var"): "variance"}
-
-# Graph op to netplist layer, for ops that are authored directly.
-_LAYERS = {
-    "sdpa": "SDPA",
-    "topk": "TopK",
-    "sort": "Sort",
-    "argmax": "ArgMinMax",
-    "cross_product": "CrossProduct",
-    "cross_correlation": "CrossCorrelation",
-    "cost_volume": "CostVolume",
-    "fps": "FurthestPointSampling",
-    "radius_search": "RadiusSearch",
-    "minmax_norm": "MinMaxNormalization",
-    "lrn": "LocalResponseNormalization",
-    "space_to_channel": "SpaceToChannel",
-    "channel_to_space": "ChannelToSpace",
-    "space_to_batch": "SpaceToBatch",
-    "batch_to_space": "BatchToSpace",
-    "flatten": "Flatten",
-    "input_view": "InputView",
-    "dynamic_slice": "DynamicSlice",
-    "scaled_elementwise": "ScaledElementWise",
-}
 
 
 def _padding(pad: tuple[int, int, int, int]) -> list[int]:
@@ -131,14 +178,6 @@ def _channel_axis(attrs: Attributes, _: Signature) -> dict[str, Any]:
     return {**attrs, "axes": [1]}
 
 
-def _factors(attrs: Attributes, _: Signature) -> dict[str, Any]:
-    return {"FactorX": attrs["r"], "FactorY": attrs["r"], "FactorZ": 1}
-
-
-def _batch_factors(attrs: Attributes, _: Signature) -> dict[str, Any]:
-    return {"FactorX": attrs["bw"], "FactorY": attrs["bh"], "FactorZ": 1}
-
-
 _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
     "conv": _conv,
     "conv_transpose": _conv,
@@ -162,19 +201,6 @@ _SPELLINGS: dict[str, Callable[[Attributes, Signature], dict[str, Any]]] = {
     "pixel_shuffle": lambda attrs, _: {"factor": attrs["r"]},
     "space_to_depth": lambda attrs, _: {"block_size": attrs["r"]},
     "depth_to_space": lambda attrs, _: {"block_size": attrs["r"]},
-    "sdpa": lambda attrs, signature: {"SubtractMax": True, "mask": len(signature.inputs) > 3 or attrs["is_causal"]},
-    "topk": lambda attrs, _: {"K": attrs["k"], "k": attrs["k"]},
-    "argmax": lambda attrs, _: {"Mode": "SpatialArgMax" if attrs["axis"] else "ChannelArgMax"},
-    "minmax_norm": lambda attrs, _: {"Dimension": attrs["dimension"]},
-    "lrn": lambda attrs, signature: {"KernelChannel": signature.shape[1]},
-    "fps": lambda attrs, _: {"CentroidCount": attrs["k"]},
-    "dynamic_slice": lambda attrs, _: {"SliceSize": attrs["size"]},
-    "scaled_elementwise": lambda attrs, _: {"Type": attrs["kind"], "Scale": attrs["scale"]},
-    "cost_volume": lambda attrs, _: {"DisparityRange": attrs["disparity_range"]},
-    "space_to_channel": _factors,
-    "channel_to_space": _factors,
-    "space_to_batch": _batch_factors,
-    "batch_to_space": _batch_factors,
     **dict.fromkeys(
         ("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "reduce_log_sum_exp", "prod"), _reduction
     ),

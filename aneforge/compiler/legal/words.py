@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from aneforge.compiler.legal.query import Query
+from aneforge.native.layer import dimensions
 from aneforge.targets import store
 
-__all__ = ["failure_stage", "reject_message", "without_places"]
+__all__ = ["filled", "needs_texture_engine", "reject_message", "spellings_of", "without_places"]
 
 _PLACE = re.compile(r"%z?[sdu]")
 """Where the vendor's compiler fills in a name or a number."""
@@ -24,6 +27,11 @@ _LAYERS = {
 }
 
 
+def spellings_of(layer: str) -> tuple[str, ...]:
+    """The graph ops that a layer stands for, where their names differ."""
+    return tuple(op for op, name in _LAYERS.items() if name == layer)
+
+
 def reject_message(op: str) -> str | None:
     """The compiler's own string for an op that a chip does not have, where one is published."""
     layer = _layer(op)
@@ -36,14 +44,29 @@ def without_places(message: str) -> str:
     return _PLACE.sub("...", message)
 
 
-def failure_stage(op: str) -> str:
-    """Where in the compiler such an op fails, if more is known than that it does."""
+def filled(string: str, words: Mapping[str, Any], query: Query) -> str:
+    """The vendor's words with the values of a layer filled in: its parameters and the extents of its first bottom."""
+    if "{" not in string:
+        return string
+    shape = query.shape()
+    extents = dimensions(shape)._asdict() if shape is not None and len(shape) <= 5 else {}
+    known = {**extents, **words}
+
+    def value(place: re.Match[str]) -> str:
+        name = place[1]
+        stated = known[name] if name in known else query.parameter(name)
+        return "..." if stated is None else str(stated)
+
+    return _NAME.sub(value, string)
+
+
+_NAME = re.compile(r"\{(\w+)\}")
+
+
+def needs_texture_engine(op: str) -> bool:
+    """Whether the layer of a graph op runs on the texture engine."""
     layer = _layer(op)
-    if layer is None or reject_message(op) is not None:
-        return ""
-    if layer["gate_byte"] is None:
-        return f"{op} passes the validator there and fails code generation"
-    return f"{op} needs a texture engine, which is missing there" if layer["gate_byte"] == "0x81d" else ""
+    return layer is not None and layer["gate_byte"] == "0x81d"
 
 
 def _layer(op: str) -> dict[str, Any] | None:

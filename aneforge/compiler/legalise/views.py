@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse.transposes import pairs_of
+from aneforge.compiler.legal.rules.native import is_in_h13_envelope
+from aneforge.compiler.legal.translate import query_of_op
 from aneforge.compiler.legalise.relabel import Relayer, Span, typed, with_extents
 from aneforge.compiler.lower.builder import reject_string
 from aneforge.compiler.passes import pass_
@@ -52,11 +54,10 @@ def gather_gate(module: Module, chip: Facts) -> int:
 
 
 def _in_envelope(op: Op) -> bool:
-    """Three gather axes, one image without depth, three index channels without width and depth (chapter 35)."""
-    if len(op.operands) != 2 or len(op.attrs["axes"]) != 3:
-        return False
-    (n, d, *_), (_, index_d, index_c, _, index_w) = (operand.shape for operand in op.operands)
-    return (n, d, index_d, index_c, index_w) == (1, 1, 1, 3, 1)
+    """IsValidForH13, which is a rule of the legality table (chapter 35): without indices from outside it is not asked,
+    and views are cheaper."""
+    query = query_of_op(op)
+    return len(op.operands) == 2 and query is not None and is_in_h13_envelope(query)
 
 
 def _by_views(walk: Relayer, op: Op) -> Op:

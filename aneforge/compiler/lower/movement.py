@@ -135,20 +135,22 @@ def _crop(b: Builder, node: Tensor) -> Op:
     return view(b, rows, 4, attrs["left"], node.shape[3])
 
 
-@rule("input_view", "dynamic_slice")
-def _run(b: Builder, node: Tensor) -> Op:
-    """A run of the elements as one line; the dynamic form is a layer whose offset may change between runs."""
-    (_, start), (_, size) = node.signature.attrs
+@rule("input_view")
+def _input_view(b: Builder, node: Tensor) -> Op:
+    """Along an axis, or a run of the elements as one line, which is laid out so that every chip has room for it."""
+    attrs = dict(node.signature.attrs)
+    start, size, step = attrs["offset"], attrs["size"], attrs["step"]
     x = node.inputs[0]
+    if attrs["along"] is not None:
+        return view(b, b.value(x), AXES_OF_RANK[len(x.shape)][attrs["along"]], start, size, step)
+    last = start + step * (size - 1)
+    first, end = min(start, last), max(start, last) + 1
     length = math.prod(x.shape)
-    if node.op == "input_view":
-        columns = _columns(length, start, start + size)
-        first = start // columns
-        rows = view(b, b.laid(x, (length // columns, columns)), 2, first, -(-(start + size) // columns) - first)
-        line = b.stored_reshape(rows, (1, 1, 1, 1, math.prod(rows.shape)))
-        return view(b, line, 4, start - first * columns, size)
-    line = b.laid(x, (length,))
-    return b.unit("DynamicSlice", (line,), (1, 1, 1, 1, size), Coordinate="Width", Offset=start, SliceSize=size)
+    columns = _columns(length, first, end)
+    row = first // columns
+    rows = view(b, b.laid(x, (length // columns, columns)), 2, row, -(-end // columns) - row)
+    line = b.stored_reshape(rows, (1, 1, 1, 1, math.prod(rows.shape)))
+    return view(b, line, 4, start - row * columns, size, step)
 
 
 def _columns(length: int, start: int, end: int) -> int:

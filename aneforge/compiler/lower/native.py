@@ -2,59 +2,101 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from aneforge.anec import Op
 from aneforge.compiler.lower.builder import AXES_OF_RANK, Builder, layout, rule
+from aneforge.graph.ops.layers import attention_axes
 from aneforge.graph.tensor import Tensor
 
 _HEADS_TO_HEIGHT = (0, 1, 3, 2, 4)
+_AS_IT_IS = (0, 1, 2, 3, 4)
 _POINTS_TO_WIDTH = (0, 1, 4, 3, 2)
 _ONE = (1, 1, 1, 1, 1)
+_AXIS_NAMES = {1: "Depth", 2: "Channel", 3: "Height", 4: "Width"}
 
 
 @rule("sdpa")
 def _sdpa(b: Builder, node: Tensor) -> Op:
-    """Channels hold the sequence and height the heads, so C and H change places on the way in and out.
+    """Channels hold the sequence and height the heads: where the heads come first, C and H change places on the way
+    in and out.
 
     The scale is a stored constant of the layer, so it is an fp16 number here already.
     """
     attrs = dict(node.signature.attrs)
     q, k, v, *mask = node.inputs
-    operands = [b.transposed(b.value(operand), _HEADS_TO_HEIGHT) for operand in (q, k, v)]
+    order = _HEADS_TO_HEIGHT if attrs["heads_first"] else _AS_IT_IS
+    operands = [b.transposed(b.value(operand), order) for operand in (q, k, v)]
     operands.append(b.constant(attrs["scale"], _ONE))
-    rows, columns = q.shape[2], k.shape[2]
+    _, sequence = attention_axes(attrs["heads_first"])
+    rows, columns = q.shape[sequence], k.shape[sequence]
     plane = b.laid(mask[0], (rows, columns)) if mask else None
     if attrs["is_causal"]:
         future = b.constant(np.triu(np.full((rows, columns), -np.inf), 1), layout((rows, columns)))
         plane = future if plane is None else b.emit("add", (plane, future), plane.shape)
     if plane is not None:
         operands.append(plane)
-    attended = b.emit("sdpa", operands, operands[0].shape, {"subtract_max": True})
-    return b.transposed(attended, _HEADS_TO_HEIGHT)
+    settings = {"subtract_max": True} if attrs["subtract_max"] else {}
+    attended = b.emit("sdpa", operands, operands[0].shape, settings)
+    return b.transposed(attended, order)
+
+
+def _named(b: Builder, node: Tensor, axis: int) -> str:
+    """The name that parameters have for an axis of the first operand."""
+    place = AXES_OF_RANK[len(node.inputs[0].shape)][axis]
+    if place not in _AXIS_NAMES:
+        raise b.refuse(node, "the batch axis has no name in the layer's parameters; lay it on another axis")
+    return _AXIS_NAMES[place]
+
+
+def _ranking(b: Builder, node: Tensor, layer: str, indices: bool, **settings: Any) -> Op:
+    """Vectors along one axis in the order of their key lanes. Rows that are ordered on their own are vectors of one:
+    their height."""
+    attrs = dict(node.signature.attrs)
+    lanes = "Height" if attrs["lanes"] is None else _named(b, node, attrs["lanes"])
+    order = {"SortDimension": _named(b, node, attrs["axis"]), "VectorDimension": lanes, "SortIndices": attrs["keys"]}
+    x = b.value(node.inputs[0])
+    return b.unit(layer, (x,), layout(node.shape), **settings, **order, Indices=indices)
 
 
 @rule("topk")
 def _topk(b: Builder, node: Tensor) -> Op:
-    (_, k), (_, largest) = node.signature.attrs
-    kind = "Max" if largest else "Min"
-    x = b.value(node.inputs[0])
-    return b.unit("TopK", (x,), layout(node.shape), K=k, Type=kind, SortDimension="Width", VectorDimension="Channel")
+    attrs = dict(node.signature.attrs)
+    kind = "Max" if attrs["largest"] else "Min"
+    return _ranking(b, node, "TopK", attrs["indices"], K=attrs["k"], Type=kind)
 
 
 @rule("sort")
 def _sort(b: Builder, node: Tensor) -> Op:
-    (_, descending), (_, indices) = node.signature.attrs
-    x = b.value(node.inputs[0])
-    return b.unit(
-        "Sort",
-        (x,),
-        x.shape,
-        Direction="Descending" if descending else "Ascending",
-        SortDimension="Width",
-        VectorDimension="Channel",
-        Indices=indices,
-    )
+    attrs = dict(node.signature.attrs)
+    direction = "Descending" if attrs["descending"] else "Ascending"
+    return _ranking(b, node, "Sort", attrs["return_indices"], Direction=direction)
+
+
+@rule("arg_min_max")
+def _arg_min_max(b: Builder, node: Tensor) -> Op:
+    attrs = dict(node.signature.attrs)
+    settings = {
+        "axes": (2,) if attrs["mode"].startswith("Channel") else (3, 4),
+        "kernel_size": attrs["kernel"],
+        "stride_values": attrs["stride"],
+        "pad_values": attrs["pad"],
+        "mode": attrs["mode"],
+    }
+    return b.emit("arg_min_max", (b.value(node.inputs[0]),), layout(node.shape), settings)
+
+
+@rule("global_arg")
+def _global_arg(b: Builder, node: Tensor) -> Op:
+    attrs = dict(node.signature.attrs)
+    settings = {
+        "axis": AXES_OF_RANK[len(node.shape)][attrs["axis"]],
+        "mode": "Max" if attrs["largest"] else "Min",
+    }
+    return b.emit("global_arg_min_max", (b.value(node.inputs[0]),), layout(node.shape), settings)
 
 
 @rule("argmax")
@@ -81,35 +123,38 @@ def _cross_product(b: Builder, node: Tensor) -> Op:
 
 @rule("cross_correlation")
 def _cross_correlation(b: Builder, node: Tensor) -> Op:
-    """The map and the template as planes of one channel."""
-    x, template = node.inputs
-    rows, columns = node.shape
-    operands = (b.laid(x, (1, 1, *x.shape)), b.laid(template, (1, 1, *template.shape)))
-    sizes = {"TemplateHeight": template.shape[0], "TemplateWidth": template.shape[1]}
-    scores = b.unit("CrossCorrelation", operands, (1, 1, 1, rows, columns), **sizes)
-    return b.reshaped(scores, (1, 1, rows, columns), node.shape)
+    """Maps and templates on the channels; rank 2 is one of each."""
+    attrs = dict(node.signature.attrs)
+    operands = [b.laid(operand, (1,) * (4 - len(operand.shape)) + operand.shape) for operand in node.inputs]
+    *_, height, width = node.inputs[1].shape
+    shape = (1,) * (4 - len(node.shape)) + node.shape
+    settings = {"TemplateHeight": height, "TemplateWidth": width, "NumGroups": attrs["groups"]}
+    sides = dict(zip(("PadTop", "PadBot", "PadLeft", "PadRight"), attrs["pad"], strict=True))
+    scores = b.unit("CrossCorrelation", operands, layout(shape), **settings, **sides)
+    return b.reshaped(scores, shape, node.shape)
 
 
 @rule("cost_volume")
 def _cost_volume(b: Builder, node: Tensor) -> Op:
-    operands = [b.vector(operand, 4) for operand in node.inputs]
+    rows = len(node.shape) == 4
+    operands = [b.value(operand) if rows else b.vector(operand, 4) for operand in node.inputs]
     reach = node.signature.attrs[0][1]
     return b.unit("CostVolume", operands, layout(node.shape), DisparityRange=reach, DisparityDirection=0)
 
 
 def _points(b: Builder, node: Tensor) -> Op:
-    """[N, 3] as three channels of N columns."""
-    return b.transposed(b.value(node), _POINTS_TO_WIDTH)
+    """Three channels of N columns: [1, 3, 1, N] as it is, [N, 3] transposed."""
+    value = b.value(node)
+    return value if len(node.shape) == 4 else b.transposed(value, _POINTS_TO_WIDTH)
 
 
 @rule("fps")
 def _fps(b: Builder, node: Tensor) -> Op:
     k = node.signature.attrs[0][1]
     shape = (1, 1, 3, 1, k)
-    samples = b.unit(
-        "FurthestPointSampling", (_points(b, node.inputs[0]),), shape, CentroidCount=k, DistanceMetric="L2"
-    )
-    return b.transposed(samples, _POINTS_TO_WIDTH)
+    points = _points(b, node.inputs[0])
+    samples = b.unit("FurthestPointSampling", (points,), shape, CentroidCount=k, DistanceMetric="L2")
+    return samples if len(node.shape) == 4 else b.transposed(samples, _POINTS_TO_WIDTH)
 
 
 @rule("radius_search")
@@ -117,6 +162,81 @@ def _radius_search(b: Builder, node: Tensor) -> Op:
     points, centroids = node.inputs
     operands = (_points(b, centroids), _points(b, points))
     return b.unit("RadiusSearch", operands, layout(node.shape), Radius=node.signature.attrs[0][1])
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(b: Builder, node: Tensor) -> Op:
+    """A start for each axis, in the order in which the axes are named; the flattened elements lie along the width."""
+    x, start = node.inputs
+    (_, sizes), (_, axes) = node.signature.attrs
+    line = b.laid(x, (math.prod(x.shape),)) if axes is None else b.value(x)
+    names = ["Width"] if axes is None else [_named(b, node, axis) for axis in axes]
+    info = [{"Coordinate": name, "SliceSize": size} for name, size in zip(names, sizes, strict=True)]
+    operands = (line, b.vector(start, 4))
+    settings = {"DynamicSliceAxisOrder": names, "DynamicSliceInfo": info}
+    return b.unit("DynamicSlice", operands, layout(node.shape), **settings)
+
+
+@rule("gather_places")
+def _gather_places(b: Builder, node: Tensor) -> Op:
+    """The channels of the index hold one index for each axis, its height the places; the op gives the places first and
+    the rest of each behind them (U89)."""
+    (_, axes), (_, indices) = node.signature.attrs
+    lines = np.array(indices, np.float64).T
+    if (lines.astype(np.float16) != lines).any():
+        raise b.refuse(node, f"index {int(lines.max())} is not a number of fp16; indices must be 2048 or less")
+    index = b.constant(lines, (1, 1, len(axes), len(indices), 1))
+    attrs = {"axes": tuple(AXES_OF_RANK[4][axis] for axis in axes)}
+    return b.emit("gather_nd", (b.value(node.inputs[0]), index), layout(node.shape), attrs)
+
+
+@rule("live_state")
+def _live_state(b: Builder, node: Tensor) -> Op:
+    return b.emit("state", (), layout(node.shape), {"name": dict(node.signature.attrs)["name"]})
+
+
+@rule("ring_write")
+def _ring_write(b: Builder, node: Tensor) -> Op:
+    x, state = (b.value(operand) for operand in node.inputs)
+    offset = node.signature.attrs[0][1] % state.shape[4]
+    return b.emit("ring_buffer_writer", (x, state), state.shape, {"offset": offset})
+
+
+@rule("ring_read")
+def _ring_read(b: Builder, node: Tensor) -> Op:
+    (_, offset), (_, size) = node.signature.attrs
+    state = b.value(node.inputs[0])
+    attrs = {"offset": offset % state.shape[4], "size": size}
+    return b.emit("ring_buffer_reader", (state,), layout(node.shape), attrs)
+
+
+@rule("resample")
+def _resample(b: Builder, node: Tensor) -> Op:
+    (_, method), (_, coordinates) = node.signature.attrs
+    attrs = {"coordinate_mode": coordinates, "sampling_method": method, "sampling_mode": "Default"}
+    operands = [b.value(operand) for operand in node.inputs]
+    return b.emit("resample", operands, layout(node.shape), {**attrs, "background_value": 0.0})
+
+
+@rule("crop_resize")
+def _crop_resize(b: Builder, node: Tensor) -> Op:
+    (_, crop), (_, output) = node.signature.attrs
+    attrs = {"output_dims": output, "crop_dims": crop, "sampling_method": "Linear"}
+    operands = [b.value(operand) for operand in node.inputs]
+    return b.emit("crop_resize", operands, layout(node.shape), {**attrs, "sampling_mode": "UnalignedCorners"})
+
+
+@rule("native_unflatten")
+def _unflatten(b: Builder, node: Tensor) -> Op:
+    size = node.signature.attrs[0][1]
+    return b.emit("unflatten", (b.value(node.inputs[0]),), layout(node.shape), {"destination_size": size})
+
+
+@rule("kernel_rasterizer")
+def _kernel_rasterizer(b: Builder, node: Tensor) -> Op:
+    x = b.value(node.inputs[0])
+    settings = {"KernelWidth": 1, "KernelHeight": 1, "NumGroups": 1, "RasterizerMode": "UnfoldedChannels"}
+    return b.unit("KernelRasterizer", (x,), x.shape, **settings)
 
 
 @rule("minmax_norm")

@@ -184,12 +184,12 @@ def _l2_norm(b: Builder, node: Tensor) -> Op:
 
 @rule("lrn")
 def _native_response_norm(b: Builder, node: Tensor) -> Op:
-    """The native layer with a window of as many channels as there are."""
+    """The native layer; its window is as many channels as it normalises."""
     attrs = dict(node.signature.attrs)
     x, shape = b.channels_first(node.inputs[0])
     settings = {"Alpha": attrs["alpha"], "Beta": attrs["beta"], "K": attrs["k"]}
     normalised = b.unit(
-        "LocalResponseNormalization", (x,), x.shape, Type="Channel", KernelChannel=node.shape[1], **settings
+        "LocalResponseNormalization", (x,), x.shape, Type="Channel", KernelChannel=attrs["channels"], **settings
     )
     return b.reshaped(normalised, shape, node.shape)
 

@@ -72,14 +72,17 @@ _REARRANGED = {
     "space_to_depth": "space_to_channel",
     "channel_to_space": "channel_to_space",
     "space_to_channel": "space_to_channel",
+    "native_pixel_shuffle": "pixel_shuffle",
+    "native_pixel_unshuffle": "pixel_unshuffle",
 }
 
 
 @rule(*_REARRANGED)
 def _rearrange(b: Builder, node: Tensor) -> Op:
-    factor = node.signature.attrs[0][1]
+    attrs = dict(node.signature.attrs)
+    rows, columns = (attrs["r"],) * 2 if "r" in attrs else (attrs["rows"], attrs["columns"])
     x = b.value(node.inputs[0])
-    return b.emit(_REARRANGED[node.op], (x,), layout(node.shape), {"factors": (1, factor, factor)})
+    return b.emit(_REARRANGED[node.op], (x,), layout(node.shape), {"factors": (1, rows, columns)})
 
 
 @rule("space_to_batch", "batch_to_space")

@@ -29,7 +29,7 @@ def with_few_axes(graph: Graph, file: str) -> Graph:
     if all(node.ndim <= MAX_RANK for node in graph.nodes):
         return graph
     fold = _Fold(graph, file)
-    return Graph([fold.output(output) for output in graph.outputs], graph.states)
+    return Graph([fold.output(output) for output in graph.outputs], graph.states, graph.route)
 
 
 class _Fold:

@@ -8,213 +8,72 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.node import Shape, composed, entry, make, op
-from aneforge.graph.ops.contraction import conv
+from aneforge.graph.node import OpDef, composed, definition, entry, make, op
 from aneforge.graph.ops.elementwise import maximum, minimum, times
 from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.norm import epsilon, response_norm
-from aneforge.graph.ops.shape import gather, stack
-from aneforge.graph.ops.spatial import _condensed, _enlarged, rearrange, to_depth, to_space
-from aneforge.graph.shapes import axis_of, count, extent, number, positive, rank_is
+from aneforge.graph.ops.shape import concat
+from aneforge.graph.ops.spatial import condensed, enlarged, to_depth, to_space
+from aneforge.graph.shapes import count, number, pair, positive, rank_is
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 
-@op("sdpa", "q k v mask?", "scale is_causal", gate="scaled_dot_product_attention", native_layer=True)
+def attention_axes(heads_first: bool) -> tuple[int, int]:
+    """Which axes of an attention hold the heads and the sequence: a netplist has the sequence on its channels."""
+    return (1, 2) if heads_first else (2, 1)
+
+
+@op(
+    "sdpa",
+    "q k v mask?",
+    "scale is_causal subtract_max heads_first",
+    gate="scaled_dot_product_attention",
+    native_layer=True,
+)
 class SDPA:
-    """Fused attention: softmax(q k' * scale + mask) v, the maximum subtracted."""
+    """Fused attention: softmax(q k' * scale + mask) v."""
 
     @staticmethod
-    def shape(q, k, v, mask=None, *, scale, is_causal):
+    def shape(q, k, v, mask=None, *, scale, is_causal, subtract_max, heads_first):
         for name, operand in (("q", q), ("k", k), ("v", v)):
             rank_is(operand, 4, name)
         if k != v:
             raise GraphError(f"K and V must share a shape, not {list(k)} and {list(v)}")
+        heads, rows = attention_axes(heads_first)
         if q[0] != 1:
-            raise GraphError(f"batch is {q[0]}; the layer takes [1, heads, sequence, features]")
-        if q[:2] != k[:2] or q[3] != k[3]:
+            order = "heads, sequence" if heads_first else "sequence, heads"
+            raise GraphError(f"batch is {q[0]}; the layer takes [1, {order}, features]")
+        if q[0] != k[0] or q[heads] != k[heads] or q[3] != k[3]:
             raise GraphError(f"Q {list(q)} does not contract with K {list(k)}: heads and features must agree")
-        if mask is not None and mask != (1, 1, q[2], k[2]):
-            raise GraphError(f"mask of shape {list(mask)} must be one plane [1, 1, {q[2]}, {k[2]}]")
-        return (*q[:3], v[3])
+        if mask is not None and mask != (1, 1, q[rows], k[rows]):
+            raise GraphError(f"mask of shape {list(mask)} must be one plane [1, 1, {q[rows]}, {k[rows]}]")
+        return q
 
     @staticmethod
-    def reference(q, k, v, mask=None, *, scale, is_causal):
+    def reference(q, k, v, mask=None, *, scale, is_causal, subtract_max, heads_first):
+        if not heads_first:
+            q, k, v = (operand.swapaxes(1, 2) for operand in (q, k, v))
         scores = np.matmul(q, k.swapaxes(-1, -2)) * scale
         if is_causal:
             rows, columns = scores.shape[-2:]
             scores = np.where(np.tril(np.ones((rows, columns), bool)), scores, -np.inf)
         if mask is not None:
             scores = scores + mask
-        shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return np.matmul(shifted / shifted.sum(axis=-1, keepdims=True), v)
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True) if subtract_max else scores)
+        attended = np.matmul(powers / powers.sum(axis=-1, keepdims=True), v)
+        return attended if heads_first else attended.swapaxes(1, 2)
 
     @staticmethod
     @composed
-    def derivative(q, k, v, mask=None, *, scale, is_causal):
+    def derivative(q, k, v, mask=None, *, scale, is_causal, subtract_max, heads_first):
+        order = [0, 1, 2, 3] if heads_first else [0, 2, 1, 3]
+        q, k, v = (operand.transpose(order) for operand in (q, k, v))
         scores = times(q @ k.mT, scale)
         if is_causal:
             scores = scores + np.triu(np.full(scores.shape[2:], -np.inf), 1)
-        return (scores if mask is None else scores + mask).softmax(-1) @ v
-
-
-def _rows(x: Shape) -> None:
-    if len(x) != 2:
-        raise GraphError(f"takes rows [C, W], not {list(x)}")
-
-
-@op("topk", "x", "k largest", native_layer=True)
-class TOPK:
-    """The k largest (or smallest) elements of each row, in order."""
-
-    @staticmethod
-    def shape(x, k, largest):
-        _rows(x)
-        if k > x[1]:
-            raise GraphError(f"k is {k}, but a row has only {x[1]} elements")
-        return x[0], k
-
-    @staticmethod
-    def reference(x, k, largest):
-        ordered = np.sort(x, axis=1)
-        return ordered[:, ::-1][:, :k] if largest else ordered[:, :k]
-
-
-@op("sort", "x", "descending return_indices", native_layer=True)
-class SORT:
-    """Each row sorted, or the positions that sort it (as fp16 numbers)."""
-
-    @staticmethod
-    def shape(x, descending, return_indices):
-        _rows(x)
-        return x
-
-    @staticmethod
-    def reference(x, descending, return_indices):
-        order = np.argsort(-x if descending else x, axis=1, kind="stable")
-        return order.astype(np.float64) if return_indices else np.take_along_axis(x, order, axis=1)
-
-
-@op("argmax", "x", "axis", gate="reduce_argmax", native_layer=True)
-class ARGMAX:
-    """The position of the largest element along one axis of a rank-2 tensor (as an fp16 number)."""
-
-    @staticmethod
-    def shape(x, axis):
-        _rows(x)
-        return tuple(1 if i == axis else size for i, size in enumerate(x))
-
-    @staticmethod
-    def reference(x, axis):
-        return np.expand_dims(np.argmax(x, axis=axis), axis).astype(np.float64)
-
-
-@op("cross_product", "a b", native_layer=True)
-class CROSS_PRODUCT:
-    """The cross product of two vectors of three."""
-
-    @staticmethod
-    def shape(a, b):
-        if count(a) != 3 or count(b) != 3:
-            raise GraphError("both operands must hold exactly three elements")
-        return (3,)
-
-    @staticmethod
-    def reference(a, b):
-        return np.cross(a.reshape(3), b.reshape(3))
-
-    @staticmethod
-    @composed
-    def derivative(a, b):
-        a, b, after, before = a.reshape(3), b.reshape(3), [1, 2, 0], [2, 0, 1]
-        return gather(a, after) * gather(b, before) - gather(a, before) * gather(b, after)
-
-
-@op("cross_correlation", "x template", native_layer=True)
-class CROSS_CORRELATION:
-    """A map [H, W] correlated with a template, valid positions only."""
-
-    @staticmethod
-    def shape(x, template):
-        rank_is(x, 2, "map")
-        rank_is(template, 2, "template")
-        if template[0] > x[0] or template[1] > x[1]:
-            raise GraphError(f"template {list(template)} is larger than the map {list(x)}")
-        return x[0] - template[0] + 1, x[1] - template[1] + 1
-
-    @staticmethod
-    def reference(x, template):
-        windows = np.lib.stride_tricks.sliding_window_view(x, template.shape)
-        return np.einsum("ijuv,uv->ij", windows, template)
-
-    @staticmethod
-    @composed
-    def derivative(x, template):
-        return conv(x.expand_dims([0, 1]), template.expand_dims([0, 1])).squeeze([0, 1])
-
-
-@op("cost_volume", "aux ref", "disparity_range", native_layer=True)
-class COST_VOLUME:
-    """Matching cost |aux[x] - ref[x + d]| for each disparity d from 0 to the range."""
-
-    @staticmethod
-    def shape(aux, ref, disparity_range):
-        if count(ref) < count(aux) + disparity_range:
-            raise GraphError(f"ref of {count(ref)} must hold aux of {count(aux)} plus the range {disparity_range}")
-        return disparity_range + 1, count(aux)
-
-    @staticmethod
-    def reference(aux, ref, disparity_range):
-        a, r = aux.reshape(-1), ref.reshape(-1)
-        return np.stack([np.abs(a - r[d : d + len(a)]) for d in range(disparity_range + 1)])
-
-    @staticmethod
-    @composed
-    def derivative(aux, ref, disparity_range):
-        a, r = aux.reshape(aux.size), ref.reshape(ref.size)
-        return stack([(a - r[d : d + a.size]).abs() for d in range(disparity_range + 1)])
-
-
-def _points(x: Shape, what: str) -> None:
-    if len(x) != 2 or x[1] != 3:
-        raise GraphError(f"{what} are [N, 3], not {list(x)}")
-
-
-@op("fps", "points", "k", native_layer=True, gate="FurthestPointSampling")
-class FPS:
-    """k points far apart, picked greedily from the first one (Euclidean)."""
-
-    @staticmethod
-    def shape(points, k):
-        _points(points, "points")
-        if k > points[0]:
-            raise GraphError(f"k is {k}, but there are only {points[0]} points; k must be that many at most")
-        return k, 3
-
-    @staticmethod
-    def reference(points, k):
-        chosen, distance = [0], np.full(len(points), np.inf)
-        while len(chosen) < k:
-            distance = np.minimum(distance, np.square(points - points[chosen[-1]]).sum(axis=1))
-            chosen.append(int(np.argmax(distance)))
-        return points[chosen]
-
-
-@op("radius_search", "points centroids", "radius", native_layer=True, gate="RadiusSearch")
-class RADIUS_SEARCH:
-    """1 where a point lies within a radius of a centroid, else 0."""
-
-    @staticmethod
-    def shape(points, centroids, radius):
-        _points(points, "points")
-        _points(centroids, "centroids")
-        return points[0], centroids[0]
-
-    @staticmethod
-    def reference(points, centroids, radius):
-        distance = np.square(points[:, None] - centroids[None]).sum(axis=2)
-        return (distance <= radius * radius).astype(np.float64)
+        return ((scores if mask is None else scores + mask).softmax(-1) @ v).transpose(order)
 
 
 DIMENSIONS = {"Width": 3, "Height": 2, "Channel": 1}
@@ -242,46 +101,83 @@ class MINMAX_NORM:
         return (x - x.amin(axis)) * (x.amax(axis) - x.amin(axis)).inverse(eps)
 
 
-@op("lrn", "x", "alpha beta k", native_layer=True, gate="LRN")
+@op("lrn", "x", "alpha beta k channels", native_layer=True, gate="LRN")
 class LRN:
-    """Response normalisation over a window of as many channels as there are."""
+    """Response normalisation of the first channels over a window of as many; the others stay as they are (U63)."""
 
     @staticmethod
-    def shape(x, alpha, beta, k):
+    def shape(x, alpha, beta, k, channels):
         rank_is(x, 4, "input")
+        if channels > x[1]:
+            raise GraphError(
+                f"a window of {channels} channels is larger than the input, which has {x[1]}; use {x[1]} at most"
+            )
         return x
 
     @staticmethod
-    def reference(x, alpha, beta, k):
-        channels = x.shape[1]
+    def reference(x, alpha, beta, k, channels):
         before = (channels - 1) // 2
         squares = np.pad(np.square(x), ((0, 0), (before, channels - 1 - before), (0, 0), (0, 0)))
-        total = sum(squares[:, i : i + channels] for i in range(channels))
-        return x / np.power(k + alpha * total, beta)
+        total = sum(squares[:, i : i + x.shape[1]] for i in range(channels))
+        normalised = x / np.power(k + alpha * total, beta)
+        return np.concatenate([normalised[:, :channels], x[:, channels:]], axis=1)
 
     @staticmethod
     @composed
-    def derivative(x, alpha, beta, k):
-        return response_norm(x, x.shape[1], alpha * x.shape[1], beta, k)
+    def derivative(x, alpha, beta, k, channels):
+        normalised = response_norm(x, channels, alpha * channels, beta, k)
+        if channels == x.shape[1]:
+            return normalised
+        return concat([normalised[:, :channels], x[:, channels:]], axis=1)
 
 
-SPACE_TO_CHANNEL = rearrange(
+def _rearranged(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool, gate: str) -> OpDef:
+    """Declare one of the layers that move pixels to channels or back, with a factor for each axis."""
+
+    def shape(x, rows, columns):
+        return enlarged(x, rows, columns) if enlarges else condensed(x, rows, columns)
+
+    def reference(x, rows, columns):
+        return (to_space if enlarges else to_depth)(x, rows, columns, channel_first)
+
+    def derivative(g, y, x, rows, columns):
+        return [make(definition(inverse), (g,), {"rows": rows, "columns": columns})]
+
+    body = {"__doc__": doc, "shape": shape, "reference": reference, "derivative": derivative}
+    return op(name, "x", "rows columns", gate=gate, native_layer=True)(type(name, (), body))
+
+
+SPACE_TO_CHANNEL = _rearranged(
     "space_to_channel",
     "Pixels to blocks of channels, as a native layer.",
-    _condensed,
-    to_depth,
-    False,
     "channel_to_space",
-    native_layer=True,
+    enlarges=False,
+    channel_first=False,
+    gate="space_to_channel",
 )
-CHANNEL_TO_SPACE = rearrange(
+CHANNEL_TO_SPACE = _rearranged(
     "channel_to_space",
     "Blocks of channels to pixels, as a native layer.",
-    _enlarged,
-    to_space,
-    False,
     "space_to_channel",
-    native_layer=True,
+    enlarges=True,
+    channel_first=False,
+    gate="channel_to_space",
+)
+NATIVE_PIXEL_SHUFFLE = _rearranged(
+    "native_pixel_shuffle",
+    "Channels of a block to pixels with a factor for each axis, as a native layer.",
+    "native_pixel_unshuffle",
+    enlarges=True,
+    channel_first=True,
+    gate="PixelShuffle",
+)
+NATIVE_PIXEL_UNSHUFFLE = _rearranged(
+    "native_pixel_unshuffle",
+    "Pixels to channels of a block with a factor for each axis, as a native layer.",
+    "native_pixel_shuffle",
+    enlarges=False,
+    channel_first=True,
+    gate="PixelUnshuffle",
 )
 
 
@@ -346,42 +242,42 @@ class FLATTEN:
         return [g.reshape(x.shape)]
 
 
-@op("input_view", "x", "offset size", native_layer=True)
-class INPUT_VIEW:
-    """A run of the flattened elements."""
+@op("native_unflatten", "x", "size", gate="Unflatten", native_layer=True)
+class NATIVE_UNFLATTEN:
+    """A line of channels as an image; every variant fails lowering (layers.json)."""
 
     @staticmethod
-    def shape(x, offset, size):
-        if offset + size > count(x):
-            raise GraphError(f"{size} elements from {offset} do not fit {count(x)}")
-        return (size,)
+    def shape(x, size):
+        rank_is(x, 4, "input")
+        if count(x[1:]) != count(size):
+            raise GraphError(f"an image of {list(size)} has {count(size)} elements; the input has {count(x[1:])}")
+        return x[0], *size
 
     @staticmethod
-    def reference(x, offset, size):
-        return x.reshape(-1)[offset : offset + size]
+    def reference(x, size):
+        return x.reshape(x.shape[0], *size)
 
     @staticmethod
-    def derivative(g, y, x, offset, size):
-        return [g.pad([(offset, x.size - offset - size)]).reshape(x.shape)]
+    def derivative(g, y, x, size):
+        return [g.reshape(x.shape)]
 
 
-@op("dynamic_slice", "x", "start size", native_layer=True)
-class DYNAMIC_SLICE:
-    """A run of the flattened elements, its start a run-time setting."""
-
-    @staticmethod
-    def shape(x, start, size):
-        if start + size > count(x):
-            raise GraphError(f"{size} elements from {start} do not fit {count(x)}")
-        return (size,)
+@op("kernel_rasterizer", "x", "", gate="KernelRasterizer", native_layer=True)
+class KERNEL_RASTERIZER:
+    """A map unfolded into channels; only the form that changes nothing compiles."""
 
     @staticmethod
-    def reference(x, start, size):
-        return x.reshape(-1)[start : start + size]
+    def shape(x):
+        rank_is(x, 4, "input")
+        return x
 
     @staticmethod
-    def derivative(g, y, x, start, size):
-        return [g.pad([(start, x.size - start - size)]).reshape(x.shape)]
+    def reference(x):
+        return x
+
+    @staticmethod
+    def derivative(g, y, x):
+        return [g]
 
 
 SCALED_OPS = {"Add": np.add, "Mult": np.multiply, "Min": np.minimum, "Max": np.maximum}
@@ -420,60 +316,28 @@ def sdpa(
     attn_mask: Any = None,
 ) -> Tensor:
     """Scaled dot-product attention as the fused native layer; operands are [1, heads, sequence, features]."""
+    q = as_tensor(q, "q")
+    chosen = 1 / math.sqrt(q.shape[-1]) if scale is None else number(scale, "scale")
+    return attention(q, k, v, chosen, attn_mask, is_causal)
+
+
+@entry
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    scale: float,
+    mask: Any = None,
+    is_causal: bool = False,
+    subtract_max: bool = True,
+    heads_first: bool = True,
+) -> Tensor:
+    """The same with every setting of the layer; ``heads_first=False`` takes [1, sequence, heads, features]."""
     operands = [as_tensor(q, "q"), as_tensor(k, "k"), as_tensor(v, "v")]
-    if attn_mask is not None:
-        operands.append(as_tensor(attn_mask, "attn_mask"))
-    chosen = 1 / math.sqrt(operands[0].shape[-1]) if scale is None else number(scale, "scale")
-    return make(SDPA, operands, {"scale": chosen, "is_causal": bool(is_causal)})
-
-
-@entry
-def topk(x: Tensor, k: int, largest: bool = True) -> Tensor:
-    """The k largest elements of each row of [C, W]."""
-    return make(TOPK, (x,), {"k": positive(k, "k"), "largest": bool(largest)})
-
-
-@entry
-def sort(x: Tensor, descending: bool = False, return_indices: bool = False) -> Tensor:
-    """Rows of [C, W] sorted, or the positions that sort them."""
-    return make(SORT, (x,), {"descending": bool(descending), "return_indices": bool(return_indices)})
-
-
-def argmax(x: Tensor, axis: int = -1) -> Tensor:
-    return make(ARGMAX, (x,), {"axis": axis_of(axis, len(x.shape))})
-
-
-@entry
-def cross_product(a: Tensor, b: Any) -> Tensor:
-    """The cross product of two vectors of three."""
-    return make(CROSS_PRODUCT, (as_tensor(a), as_tensor(b)))
-
-
-@entry
-def cross_correlation(x: Tensor, template: Any) -> Tensor:
-    """Correlate a map [H, W] with a template, valid positions only."""
-    return make(CROSS_CORRELATION, (x, as_tensor(template, "template")))
-
-
-@entry
-def cost_volume(aux: Tensor, ref: Any, disparity_range: int = 1) -> Tensor:
-    """Stereo matching cost for disparities 0 .. range."""
-    return make(COST_VOLUME, (aux, as_tensor(ref, "ref")), {"disparity_range": extent(disparity_range, "range")})
-
-
-@entry
-def fps(points: Tensor, k: int) -> Tensor:
-    """Furthest-point sampling of [N, 3] to [k, 3]."""
-    return make(FPS, (points,), {"k": positive(k, "k")})
-
-
-@entry
-def radius_search(points: Tensor, centroids: Any, radius: float) -> Tensor:
-    """Membership of points in balls around centroids, [N, Nc] of 0 and 1."""
-    reach = number(radius, "radius")
-    if reach < 0:
-        raise GraphError(f"radius_search: radius must be zero or more, not {reach:g}")
-    return make(RADIUS_SEARCH, (points, as_tensor(centroids, "centroids")), {"radius": reach})
+    if mask is not None:
+        operands.append(as_tensor(mask, "attn_mask"))
+    settings = {"is_causal": bool(is_causal), "subtract_max": bool(subtract_max), "heads_first": bool(heads_first)}
+    return make(SDPA, operands, {"scale": scale, **settings})
 
 
 @entry
@@ -485,21 +349,40 @@ def minmax_norm(x: Tensor, dimension: str = "Width", eps: float = 1e-4) -> Tenso
 
 
 @entry
-def lrn(x: Tensor, alpha: float = 1.0, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """Response normalisation across channels on the native layer."""
-    return make(LRN, (x,), {"alpha": number(alpha, "alpha"), "beta": number(beta, "beta"), "k": number(k, "k")})
+def lrn(x: Tensor, alpha: float = 1.0, beta: float = 0.75, k: float = 1.0, channels: int | None = None) -> Tensor:
+    """Response normalisation across channels on the native layer; ``channels`` is the window, all channels if None."""
+    attrs = {"alpha": number(alpha, "alpha"), "beta": number(beta, "beta"), "k": number(k, "k")}
+    window = positive(channels, "channels") if channels is not None else (*x.shape, 1, 1)[1]
+    return make(LRN, (x,), {**attrs, "channels": window})
+
+
+def _factors(r: Any) -> dict[str, int]:
+    rows, columns = pair(r, "r")
+    return {"rows": rows, "columns": columns}
 
 
 @entry
-def space_to_channel(x: Tensor, r: int) -> Tensor:
-    """Pixels to channels on the native layer, TensorFlow order."""
-    return make(SPACE_TO_CHANNEL, (x,), {"r": positive(r, "r")})
+def space_to_channel(x: Tensor, r: int | tuple[int, int]) -> Tensor:
+    """Pixels to channels on the native layer, TensorFlow order; a pair of factors is for rows and columns."""
+    return make(SPACE_TO_CHANNEL, (x,), _factors(r))
 
 
 @entry
-def channel_to_space(x: Tensor, r: int) -> Tensor:
-    """Channels to pixels on the native layer, TensorFlow order."""
-    return make(CHANNEL_TO_SPACE, (x,), {"r": positive(r, "r")})
+def channel_to_space(x: Tensor, r: int | tuple[int, int]) -> Tensor:
+    """Channels to pixels on the native layer, TensorFlow order; a pair of factors is for rows and columns."""
+    return make(CHANNEL_TO_SPACE, (x,), _factors(r))
+
+
+@entry
+def native_pixel_shuffle(x: Tensor, r: int | tuple[int, int]) -> Tensor:
+    """Channels to pixels on the native layer, PyTorch order."""
+    return make(NATIVE_PIXEL_SHUFFLE, (x,), _factors(r))
+
+
+@entry
+def native_pixel_unshuffle(x: Tensor, r: int | tuple[int, int]) -> Tensor:
+    """Pixels to channels on the native layer, PyTorch order."""
+    return make(NATIVE_PIXEL_UNSHUFFLE, (x,), _factors(r))
 
 
 @entry
@@ -521,15 +404,16 @@ def flatten(x: Tensor) -> Tensor:
 
 
 @entry
-def input_view(x: Tensor, offset: int, size: int) -> Tensor:
-    """``size`` of the flattened elements from ``offset``."""
-    return make(INPUT_VIEW, (x,), {"offset": extent(offset, "offset"), "size": positive(size, "size")})
+def native_unflatten(x: Tensor, channels: int, height: int, width: int) -> Tensor:
+    """A line of channels as an image."""
+    size = tuple(positive(extent, "an extent") for extent in (channels, height, width))
+    return make(NATIVE_UNFLATTEN, (x,), {"size": size})
 
 
 @entry
-def dynamic_slice(x: Tensor, start: int, size: int = 2) -> Tensor:
-    """``size`` of the flattened elements from ``start``, which may change between runs."""
-    return make(DYNAMIC_SLICE, (x,), {"start": extent(start, "start"), "size": positive(size, "size")})
+def kernel_rasterizer(x: Tensor) -> Tensor:
+    """The rasteriser in the only configuration that compiles: it changes nothing."""
+    return make(KERNEL_RASTERIZER, (x,))
 
 
 @entry

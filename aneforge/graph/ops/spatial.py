@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,7 +141,7 @@ def _linear(x: np.ndarray, axis: int, positions: np.ndarray) -> np.ndarray:
     return np.take(x, low, axis) * (1 - part) + np.take(x, high, axis) * part
 
 
-def _bilinear(x, height, width, align_corners):
+def bilinear(x, height, width, align_corners):
     rows = _linear(x, 2, _source(x.shape[2], height, align_corners))
     return _linear(rows, 3, _source(x.shape[3], width, align_corners))
 
@@ -165,7 +164,7 @@ class UPSAMPLE_BILINEAR:
 
     @staticmethod
     def reference(x, scale, align_corners):
-        return _bilinear(x, x.shape[2] * scale[0], x.shape[3] * scale[1], align_corners)
+        return bilinear(x, x.shape[2] * scale[0], x.shape[3] * scale[1], align_corners)
 
     @staticmethod
     @composed
@@ -182,7 +181,7 @@ class RESIZE_BILINEAR:
         rank_is(x, 4, "input")
         return x[0], x[1], height, width
 
-    reference = _bilinear
+    reference = bilinear
     derivative = composed(_bilinear_product)
 
 
@@ -252,60 +251,79 @@ class AFFINE:
         return result
 
 
-def to_space(x: np.ndarray, r: int, channel_first: bool) -> np.ndarray:
-    """Blocks of channels to r x r pixels; ``channel_first`` is the PyTorch order, else TensorFlow's."""
+def to_space(x: np.ndarray, rows: int, columns: int, channel_first: bool) -> np.ndarray:
+    """Blocks of channels to rows x columns pixels; ``channel_first`` is the PyTorch order, else TensorFlow's."""
     n, c, h, w = x.shape
+    left = c // (rows * columns)
     if channel_first:
-        return x.reshape(n, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, -1, h * r, w * r)
-    return x.reshape(n, r, r, c // (r * r), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, -1, h * r, w * r)
+        blocks = x.reshape(n, left, rows, columns, h, w).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        blocks = x.reshape(n, rows, columns, left, h, w).transpose(0, 3, 4, 1, 5, 2)
+    return blocks.reshape(n, left, h * rows, w * columns)
 
 
-def to_depth(x: np.ndarray, r: int, channel_first: bool) -> np.ndarray:
+def to_depth(x: np.ndarray, rows: int, columns: int, channel_first: bool) -> np.ndarray:
     """The inverse of :func:`to_space`."""
     n, c, h, w = x.shape
-    blocks = x.reshape(n, c, h // r, r, w // r, r)
+    blocks = x.reshape(n, c, h // rows, rows, w // columns, columns)
     order = (0, 1, 3, 5, 2, 4) if channel_first else (0, 3, 5, 1, 2, 4)
-    return blocks.transpose(order).reshape(n, c * r * r, h // r, w // r)
+    return blocks.transpose(order).reshape(n, c * rows * columns, h // rows, w // columns)
 
 
-def _enlarged(x: Shape, r: int) -> Shape:
+def enlarged(x: Shape, rows: int, columns: int) -> Shape:
     rank_is(x, 4, "input")
-    if x[1] % (r * r):
-        raise GraphError(f"channels {x[1]} are not divisible by {r} x {r}")
-    return x[0], x[1] // (r * r), x[2] * r, x[3] * r
+    if x[1] % (rows * columns):
+        raise GraphError(f"channels {x[1]} are not divisible by {rows} x {columns}")
+    return x[0], x[1] // (rows * columns), x[2] * rows, x[3] * columns
 
 
-def _condensed(x: Shape, r: int) -> Shape:
+def condensed(x: Shape, rows: int, columns: int) -> Shape:
     rank_is(x, 4, "input")
-    if x[2] % r or x[3] % r:
-        raise GraphError(f"height {x[2]} and width {x[3]} are not both divisible by {r}")
-    return x[0], x[1] * r * r, x[2] // r, x[3] // r
+    if x[2] % rows or x[3] % columns:
+        factors = str(rows) if rows == columns else f"{rows} and {columns}"
+        raise GraphError(f"height {x[2]} and width {x[3]} are not both divisible by {factors}")
+    return x[0], x[1] * rows * columns, x[2] // rows, x[3] // columns
 
 
-def rearrange(
-    name: str, doc: str, shape: Callable, move: Callable, channel_first: bool, inverse: str, **options: Any
-) -> OpDef:
-    """Declare one of the rearrangements; the derivative is its inverse."""
+def rearrange(name: str, doc: str, inverse: str, *, enlarges: bool, channel_first: bool) -> OpDef:
+    """Declare one of the rearrangements of the model language, which has one factor; the derivative is its inverse."""
+    move, shape = (to_space, enlarged) if enlarges else (to_depth, condensed)
     body = {
         "__doc__": doc,
-        "shape": shape,
-        "reference": lambda x, r: move(x, r, channel_first),
+        "shape": lambda x, r: shape(x, r, r),
+        "reference": lambda x, r: move(x, r, r, channel_first),
         "derivative": lambda g, y, x, r: [make(definition(inverse), (g,), {"r": r})],
     }
-    return op(name, "x", "r", **options)(type(name, (), body))
+    return op(name, "x", "r")(type(name, (), body))
 
 
 PIXEL_SHUFFLE = rearrange(
-    "pixel_shuffle", "Blocks of channels to pixels, PyTorch order.", _enlarged, to_space, True, "pixel_unshuffle"
+    "pixel_shuffle",
+    "Blocks of channels to pixels, PyTorch order.",
+    "pixel_unshuffle",
+    enlarges=True,
+    channel_first=True,
 )
 PIXEL_UNSHUFFLE = rearrange(
-    "pixel_unshuffle", "Pixels to blocks of channels, PyTorch order.", _condensed, to_depth, True, "pixel_shuffle"
+    "pixel_unshuffle",
+    "Pixels to blocks of channels, PyTorch order.",
+    "pixel_shuffle",
+    enlarges=False,
+    channel_first=True,
 )
 DEPTH_TO_SPACE = rearrange(
-    "depth_to_space", "Blocks of channels to pixels, TensorFlow order.", _enlarged, to_space, False, "space_to_depth"
+    "depth_to_space",
+    "Blocks of channels to pixels, TensorFlow order.",
+    "space_to_depth",
+    enlarges=True,
+    channel_first=False,
 )
 SPACE_TO_DEPTH = rearrange(
-    "space_to_depth", "Pixels to blocks of channels, TensorFlow order.", _condensed, to_depth, False, "depth_to_space"
+    "space_to_depth",
+    "Pixels to blocks of channels, TensorFlow order.",
+    "depth_to_space",
+    enlarges=False,
+    channel_first=False,
 )
 
 

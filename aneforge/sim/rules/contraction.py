@@ -394,6 +394,7 @@ def _matrices(x: Array, turned: bool) -> Array:
 
 def _sdpa(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array]) -> PreparedCall:
     """Two products in the accumulators, and between them scale, mask and softmax in fp16."""
+    subtract_max = bool(op.attrs.get("subtract_max"))
 
     def call(q: Array, k: Array, v: Array, scale: Array, mask: Array | None = None) -> Array:
         result = np.empty((q.shape[0], q.shape[3], q.shape[2], v.shape[4]), np.float16)
@@ -404,7 +405,8 @@ def _sdpa(engine: Engine, op: Op, kernel: Array | None, named: dict[str, Array])
             if mask is not None:
                 plane = _matrices(mask, False)
                 scores = paired("add", scores, plane[i % plane.shape[0], j % plane.shape[1]])
-            result[i, j] = engine.products(weighed(engine, scores, (1,)), np.ascontiguousarray(values[i, j]))
+            shares = weighed(engine, scores, (1,), subtract_max)
+            result[i, j] = engine.products(shares, np.ascontiguousarray(values[i, j]))
         return result.transpose(0, 2, 1, 3)[:, None]
 
     return tuple(op.operands), call

@@ -26,7 +26,7 @@ _INFINITY = 0x7C00
 MOVES = kinds_with(Trait.MOVEMENT)
 """Their float64 meaning is exact to the bit."""
 
-UNITS = frozenset(("Sort", "TopK", "DynamicSlice"))
+UNITS = frozenset(("Sort", "TopK", "DynamicSlice", "KernelRasterizer"))
 """Native layers that only move or pick; positions come back as fp16 numbers (N45)."""
 
 

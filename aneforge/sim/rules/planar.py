@@ -96,11 +96,11 @@ def _softmax(engine: Engine, op: Op, x: Array) -> Array:
     return weighed(engine, x, op.attrs["axes"])
 
 
-def weighed(engine: Engine, x: Array, axes: tuple[int, ...]) -> Array:
+def weighed(engine: Engine, x: Array, axes: tuple[int, ...], subtract_max: bool = True) -> Array:
     """The maximum is subtracted in fp16, powers come from the table, their sum is that of a reduction, the quotient is
-    rounded (N28, N61)."""
-    top = widened(x).max(axis=axes, keepdims=True)
-    powers = look_up(activation("exp2", (("base_e", 1.0),), engine.tables), paired("sub", x, narrowed(top)))
+    rounded (N28, N61). An attention may leave the maximum in: then a power above 11.09 is infinite (N29)."""
+    shifted = paired("sub", x, narrowed(widened(x).max(axis=axes, keepdims=True))) if subtract_max else x
+    powers = look_up(activation("exp2", (("base_e", 1.0),), engine.tables), shifted)
     if math.prod(x.shape[axis] for axis in axes) <= LARGEST:
         return paired("div", powers, summed(powers, axes))
     whole = round_step(totals(powers, axes))  # inside the layer, where a sum has more exponents than fp16 (U50)

@@ -37,16 +37,23 @@ def _cross_product(engine: Engine, p: Params, a: Array, b: Array) -> Array:
 
 
 def _cross_correlation(engine: Engine, p: Params, x: Array, template: Array) -> Array:
-    window = Window(template.shape[3:])
+    """Sums of products in the accumulators, for each group of maps."""
+    top, bottom, left, right = (p.get(f"Pad{side}", 0) for side in ("Top", "Bot", "Left", "Right"))
+    window = Window(template.shape[3:], (1, 1), (1, 1), (top, left), (bottom, right))
     rows, columns = window.outputs(x.shape[3:])
-    read = patches(np.ascontiguousarray(x[0, 0]), window, 0, rows)
-    return engine.products(np.ascontiguousarray(template.reshape(1, -1)), read).reshape(1, 1, 1, rows, columns)
+    groups = p.get("NumGroups", 1)
+    maps = np.ascontiguousarray(x[0, 0]).reshape(groups, -1, *x.shape[3:])
+    templates = np.ascontiguousarray(template).reshape(groups, 1, -1)
+    parts = [
+        engine.products(stamp, patches(planes, window, 0, rows)) for planes, stamp in zip(maps, templates, strict=True)
+    ]
+    return np.stack(parts).reshape(1, 1, groups, rows, columns)
 
 
 def _cost_volume(engine: Engine, p: Params, aux: Array, ref: Array) -> Array:
-    a, r = aux.reshape(-1), ref.reshape(-1)
-    planes = [paired("sub", a, r[shift : shift + len(a)]) for shift in range(p["DisparityRange"] + 1)]
-    return np.abs(np.stack(planes)).reshape(1, 1, len(planes), 1, len(a))
+    a, r = aux[0, 0, 0], ref[0, 0, 0]
+    planes = [paired("sub", a, r[:, shift : shift + a.shape[1]]) for shift in range(p["DisparityRange"] + 1)]
+    return np.abs(np.stack(planes))[None, None]
 
 
 def _min_max(engine: Engine, p: Params, x: Array) -> Array:
@@ -58,7 +65,7 @@ def _min_max(engine: Engine, p: Params, x: Array) -> Array:
 
 
 def _response(engine: Engine, p: Params, x: Array) -> Array:
-    """The power is that of the tables: exp2(-beta * log2(...))."""
+    """The power is that of the tables: exp2(-beta * log2(...)). Channels behind the first ones stay as they are."""
     size = p["KernelChannel"]
     before = (size - 1) // 2
     squares = widened(paired("mult", x, x))
@@ -66,7 +73,8 @@ def _response(engine: Engine, p: Params, x: Array) -> Array:
     total = narrowed(np.sum([padded[:, :, i : i + x.shape[2]] for i in range(size)], axis=0))
     shifted = gained(total, None, None, p["Alpha"], p["K"])
     power = gained(look_up(activation("log2", (), engine.tables), shifted), None, None, -p["Beta"])
-    return paired("mult", x, look_up(activation("exp2", (), engine.tables), power))
+    normalised = paired("mult", x, look_up(activation("exp2", (), engine.tables), power))
+    return np.concatenate([normalised[:, :, :size], x[:, :, size:]], axis=2)
 
 
 def _distances(points: Array, others: Array) -> Array:

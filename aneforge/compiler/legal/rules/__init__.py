@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from aneforge.compiler.legal.rules import chains, conv, dtypes, extents, layers, movement, norms, programs, values
+from aneforge.compiler.legal.rules import (
+    chains,
+    conv,
+    dtypes,
+    extents,
+    layers,
+    movement,
+    native,
+    norms,
+    programs,
+    validators,
+    values,
+)
 from aneforge.compiler.legal.rules.base import RULES, Limit, Rule, applicable
 
 __all__ = [
@@ -16,7 +28,9 @@ __all__ = [
     "extents",
     "layers",
     "movement",
+    "native",
     "norms",
     "programs",
+    "validators",
     "values",
 ]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN, Query
 from aneforge.errors import DataError
+from aneforge.native.schema import layer_type
 from aneforge.targets import Fact, global_limit, store
 from aneforge.targets.assumed import constant
 from aneforge.targets.evidence import fact
@@ -28,6 +29,7 @@ __all__ = [
     "ANY",
     "CHIP",
     "RULES",
+    "STAGES",
     "UNREACHED",
     "Limit",
     "Over",
@@ -40,12 +42,17 @@ __all__ = [
     "rule",
     "rule_reads",
     "rule_records",
+    "validator_records",
 ]
 
 ANY = "*"
 """Registered for every op."""
 CHIP = "{chip}"
 """Replaced in a message by the chip's name: rules run once for all chips whose facts agree."""
+
+STAGES = ("frontend", "validator", "code generation", "measured run")
+"""The layers that answer, in the order in which a program meets them: the floor of the conversion, the schema and the
+parser; the validator of a layer; the code generator, which refuses some of what its validator took; and a run."""
 
 UNREACHED = {
     "Core ML placement": "Core ML's planner decides it; ask `judge` with the route `coreml_placement`",
@@ -70,6 +77,8 @@ class Over(NamedTuple):
 
     extent: Any
     limit: Any
+    what: str = ""
+    """What is too large, in words, where the rule is about more than one thing."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,11 @@ class Limit:
         """The structure of ops that the record is about."""
         return self.record.get("pattern")
 
+    @property
+    def stage(self) -> str:
+        """The layer that answers, one of ``STAGES``."""
+        return self.record["stage"]
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -108,6 +122,10 @@ class Rule:
     """Whether each matching record is a limit of its own; otherwise the first that matches wins."""
     elsewhere: str = ""
     """The key of ``UNREACHED`` for a rule that no graph reaches."""
+    validates: bool = False
+    """Whether it is a check of a native layer, so that every layer of a program is asked about it."""
+    string: str = ""
+    """The compiler's own words, where no record states them."""
 
     def concerns(self, op: str) -> bool:
         if ANY in self.ops or op in self.ops:
@@ -127,6 +145,8 @@ def rule(
     reads: tuple[str, ...] = (),
     every_record: bool = False,
     elsewhere: str = "",
+    validates: bool = False,
+    string: str = "",
 ) -> Callable[[Callable[[Query, Limit], Extent | None]], Callable[[Query, Limit], Extent | None]]:
     """Register a rule for the op names it concerns; ``chains`` also for ``chain:`` of those names.
 
@@ -137,7 +157,9 @@ def rule(
 
     def register(check: Callable[[Query, Limit], Extent | None]) -> Callable[[Query, Limit], Extent | None]:
         template = " ".join(inspect.cleandoc(check.__doc__ or "").split())
-        RULES[name] = Rule(name, check, ops, effect, oversize, chains, template, reads, every_record, elsewhere)
+        RULES[name] = Rule(
+            name, check, ops, effect, oversize, chains, template, reads, every_record, elsewhere, validates, string
+        )
         return check
 
     return register
@@ -145,11 +167,30 @@ def rule(
 
 @cache
 def rule_records() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
-    """The records of ``gate_limits.json`` by rule, in the order in which they are tried."""
+    """The records of ``gate_limits.json`` and ``validators.json`` by rule, in the order in which they are tried."""
     by_rule: dict[str, list[Mapping[str, Any]]] = {}
-    for record in store.load("gate_limits")["rules"]:
+    for record in (*store.load("gate_limits")["rules"], *validator_records()):
         by_rule.setdefault(record["rule"], []).append(record)
     return {name: tuple(records) for name, records in by_rule.items()}
+
+
+@cache
+def validator_records() -> tuple[Mapping[str, Any], ...]:
+    """The checks of every layer as records: they concern the layer by its name and its tag, and take its evidence
+    where they state none."""
+    records: list[Mapping[str, Any]] = []
+    for entry in store.load("validators")["validators"]:
+        layer = layer_type(entry["layer"])
+        common = {
+            "ops": tuple(dict.fromkeys((layer.tag, layer.name))),
+            "stage": "validator",
+            "src": layer.evidence.source,
+            "conf": layer.evidence.confidence,
+        }
+        for check in entry["checks"]:
+            counts = {"v": (layer.fewest, layer.most)} if check["check"] == "bottom-count" else {}
+            records.append({**common, **counts, **check, "rule": check["check"]})
+    return tuple(records)
 
 
 @cache
@@ -229,11 +270,13 @@ def _stated(record: Mapping[str, Any]) -> Any:
     return record["v"] if "v" in record else record["pattern"]
 
 
-def applicable(op: str, chip: Facts, route: str, runtime: str = "direct") -> tuple[tuple[Rule, Limit], ...]:
-    """The rules to run for an op on a chip by a route and runtime, each with its limit."""
+def applicable(
+    op: str, chip: Facts, route: str, runtime: str = "direct", validators: bool = False
+) -> tuple[tuple[Rule, Limit], ...]:
+    """The rules to run for an op on a chip by a route and runtime, each with its limit; or the validators alone."""
     pairs = []
     for rule_ in RULES.values():
-        if rule_.concerns(op):
+        if rule_.concerns(op) and (rule_.validates or not validators):
             limits = limits_for(rule_.id, op, chip, route, runtime)
             if rule_.every_record:
                 pairs += [(rule_, limit) for limit in limits]

@@ -24,6 +24,10 @@ def pair(value: Any) -> tuple[int, int] | None:
 
 
 def kernel_hw(query: Query) -> tuple[int, int] | None:
+    """Rows and columns of a kernel, by the shape of a weight or by the parameters of a layer."""
+    for stem in ("Kernel", "Template"):
+        if f"{stem}Width" in query.attrs:
+            return query.attrs.get(f"{stem}Height", 1), query.attrs[f"{stem}Width"]
     if "template" in query.const:
         return pair(query.const["template"][-2:])
     kernel = query.kernel
@@ -32,8 +36,7 @@ def kernel_hw(query: Query) -> tuple[int, int] | None:
 
 @rule("conv-kernel-width", *CONVS, "CrossCorrelation", oversize=True, reads=("cap:conv_square_kernel",))
 def conv_kernel_width(query: Query, limit: Limit) -> Any:
-    """{op}: the kernel is {extent} columns wide and {chip} takes at most {limit} ("Invalid conv kernel width =
-    {extent}, It should be in [1,{limit}]")."""
+    """{op}: the kernel is {extent} columns wide and {chip} takes at most {limit} ("{string}")."""
     size = kernel_hw(query)
     if size is None or size[1] <= limit.value:
         return None
@@ -46,8 +49,7 @@ def conv_kernel_width(query: Query, limit: Limit) -> Any:
 
 @rule("conv-kernel-height", *CONVS, "CrossCorrelation", oversize=True)
 def conv_kernel_height(query: Query, limit: Limit) -> Any:
-    """{op}: the kernel is {extent} rows high and {chip} takes at most {limit} ("Invalid conv kernel height =
-    {extent}, It should be in [1,{limit}]")."""
+    """{op}: the kernel is {extent} rows high and {chip} takes at most {limit} ("{string}")."""
     size = kernel_hw(query)
     return size[0] if size is not None and size[0] > limit.value else None
 
@@ -55,7 +57,7 @@ def conv_kernel_height(query: Query, limit: Limit) -> Any:
 @rule("conv-channels-per-group", "conv", "conv_transpose", "conv2d", "dynamic_conv", elsewhere="graph language")
 def conv_channels_per_group(query: Query, limit: Limit) -> Any:
     """{op}: the weight expects {extent} input channels in all, the input has {limit}
-    ("KernelChannels != InputChannels / Group", "input/output channels should be divisible by num group")."""
+    ("KernelChannels != InputChannels / Group", "{string}")."""
     shape, weight = query.shape(), query.weight_shape
     groups = query.attrs.get("groups", 1)
     if query.is_chain or shape is None or weight is None or len(shape) < 3 or len(weight) < 3 or groups < 1:
@@ -79,6 +81,8 @@ def conv_depth(query: Query, limit: Limit) -> Any:
     """{op}: a rank-{extent} (3-D) convolution is attested by the chip table and fails lowering on {chip}
     ({string})."""
     shape = query.shape()
+    if query.attrs.get("KernelDepth", 1) > 1:
+        return limit.value + 1
     return len(shape) if shape is not None and len(shape) > limit.value else None
 
 
@@ -122,22 +126,31 @@ def _window(query: Query) -> tuple[int, int] | None:
 
 def _pad_known(query: Query) -> bool:
     """Whether the padding is known and is a number; "same" always makes room."""
-    pad_type = query.attrs.get("pad_type", "custom" if "pad" in query.attrs else None)
-    return pad_type in ("valid", "custom")
+    stated = "pad" in query.attrs or "KernelWidth" in query.attrs
+    return query.attrs.get("pad_type", "custom" if stated else None) in ("valid", "custom")
 
 
-@rule("kernel-exceeds-input", "conv", "conv2d", "dynamic_conv", *POOLS, chains=False, elsewhere="graph language")
+def _sides(query: Query) -> tuple[int, ...]:
+    """Top, bottom, left and right."""
+    if "KernelWidth" in query.attrs:
+        return tuple(query.parameter(f"Pad{side}") for side in ("Top", "Bot", "Left", "Right"))
+    pad = query.attrs.get("pad", 0)
+    if isinstance(pad, int):
+        return (pad,) * 4
+    return tuple(pad) if len(pad) == 4 else tuple(side for side in pad for _ in "ab")
+
+
+@rule(
+    "kernel-exceeds-input", "conv", "conv2d", "dynamic_conv", "Conv", *POOLS, chains=False, elsewhere="graph language"
+)
 def kernel_exceeds_input(query: Query, limit: Limit) -> Any:
     """{op}: a kernel of {extent} is larger than its padded input of {limit}."""
     shape, attrs = query.shape(), query.attrs
     size = _window(query) if query.base in POOLS else kernel_hw(query)
     if size is None or shape is None or len(shape) != 4 or not _pad_known(query):
         return None
-    pad = attrs.get("pad", 0)
-    sides = (
-        (pad,) * 4 if isinstance(pad, int) else tuple(pad) if len(pad) == 4 else tuple(p for p in pad for _ in "ab")
-    )
-    reach = pair(attrs.get("dilations", 1)) or (1, 1)
+    sides = _sides(query)
+    reach = pair(attrs.get("dilations", attrs.get("Dilation", 1))) or (1, 1)
     span = tuple((extent - 1) * step + 1 for extent, step in zip(size, reach, strict=True))
     room = (shape[2] + sum(sides[:2]), shape[3] + sum(sides[2:]))
     return Over(span, room) if span[0] > room[0] or span[1] > room[1] else None

@@ -43,7 +43,7 @@ def rank(query: Query, limit: Limit) -> Any:
 @rule("matmul-rank", *MATMULS)
 def matmul_rank(query: Query, limit: Limit) -> Any:
     """{op}: an operand of rank {extent}; products take at most rank {limit} ("Some ops are not supported on any of
-    the specified backends", "ANE cannot support Linear with input rank >= 5")."""
+    the specified backends", "{string}")."""
     for shape in query.known_shapes:
         if len(shape) > limit.value:
             return len(shape)
@@ -119,7 +119,7 @@ def matmul_runtime_contraction(query: Query, limit: Limit) -> Any:
     return sizes[0] if sizes is not None and runtime and sizes[0] > limit.value else None
 
 
-@rule("matmul-row", "matmul", "einsum", oversize=True, chains=False)
+@rule("matmul-row", "matmul", "einsum", "MatrixMultiplication", "MatrixMult", oversize=True, chains=False)
 def matmul_row(query: Query, limit: Limit) -> Any:
     """{op}: a row of the left operand takes {extent} bytes and kernel memory of {chip} holds {limit} ("{string}";
     listing 22.1: a row is a kernel)."""

@@ -1,4 +1,4 @@
-"""Native layers that are authored directly: attention, scaled elementwise, sampling, rasteriser."""
+"""What single layers that are authored directly refuse or compute wrongly, beyond the checks of ``validators.py``."""
 
 from __future__ import annotations
 
@@ -8,67 +8,35 @@ from typing import Any
 
 from aneforge.compiler.legal.query import Query
 from aneforge.compiler.legal.rules.base import ANY, Limit, Over, rule
-from aneforge.targets import store
+from aneforge.compiler.legal.rules.validators import is_checked
+from aneforge.native.schema import layer_types
 
 _SDPA = ("SDPA", "sdpa", "scaled_dot_product_attention")
 
 
 @cache
-def _enumerated() -> Mapping[str, Mapping[str, tuple[Any, ...]]]:
-    """The listed values of each layer's parameters, by layer name and by netplist type."""
-    document = store.load("layers")
-    by_name: dict[str, dict[str, tuple[Any, ...]]] = {}
-    for row in (*document["layers"], *document["unit_types_without_exported_validator"]):
+def _named() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """The listed names of each layer's parameters, by layer name and by netplist type. Listed numbers are envelopes,
+    which the records of ``validators.json`` state."""
+    by_name: dict[str, Mapping[str, tuple[str, ...]]] = {}
+    for layer in layer_types():
         listed = {
-            parameter["key"]: tuple(parameter["values"]) for parameter in row["params"] if parameter.get("values")
+            param.key: param.values
+            for param in layer.params.values()
+            if param.values and isinstance(param.values[0], str)
         }
-        for name in (row.get("name"), row["type_tag"]):
-            if name and listed:
-                by_name[name] = listed
+        by_name |= dict.fromkeys((layer.name, layer.tag), listed)
     return by_name
 
 
-@rule("layer-parameter", ANY, chains=False)
+@rule("layer-parameter", ANY, chains=False, elsewhere="netplist")
 def layer_parameter(query: Query, limit: Limit) -> Any:
-    """{op}: parameter {extent}; the layer has {limit}."""
-    for key, listed in _enumerated().get(query.op, {}).items():
+    """{op}: parameter {extent}; the layer has {limit} ("{string}")."""
+    for key, listed in _named().get(query.op, {}).items():
         value = query.attrs.get(key)
-        if value is not None and not isinstance(value, (list, tuple)) and value not in listed:
+        if isinstance(value, str) and value not in listed and not is_checked(query.op, key, value):
             return Over(f"{key} = {value}", listed)
     return None
-
-
-@rule("dropout-rate", "Dropout", elsewhere="netplist")
-def dropout_rate(query: Query, limit: Limit) -> Any:
-    """{op}: a rate of {extent}; {chip} has no random source (0x4a9) and runs only rate {limit}, the identity
-    ("{string}")."""
-    rate = query.attrs.get("Rate", query.attrs.get("rate", "not given"))
-    return rate if rate != limit.value else None
-
-
-@rule("cross-product-shape", "CrossProduct", "cross_product")
-def cross_product_shape(query: Query, limit: Limit) -> Any:
-    """{op}: operands of {extent}; the layer takes one vector, channels, height and width {limit}."""
-    return next((shape for shape in query.known_shapes if len(shape) == 4 and list(shape[1:]) != limit.value), None)
-
-
-@rule("cost-volume-width", "CostVolume", "cost_volume")
-def cost_volume_width(query: Query, limit: Limit) -> Any:
-    """{op}: a reference {extent} columns wide; it must reach {limit}, the width of the other plus the range."""
-    auxiliary, reference = query.shape(), query.shape(1)
-    if not auxiliary or not reference:
-        return None
-    wanted = auxiliary[-1] + query.attrs.get("DisparityRange", 1)
-    return Over(reference[-1], wanted) if reference[-1] < wanted else None
-
-
-@rule("sdpa-operands", *_SDPA, elsewhere="graph language")
-def sdpa_operands(query: Query, limit: Limit) -> Any:
-    """{op}: keys {extent} and values {limit} differ in shape ("4 or 5 bottoms must be present for SDPA")."""
-    keys, values = query.shape(1), query.shape(2)
-    if keys is None or values is None:
-        return None
-    return Over(keys, values) if keys[:-1] != values[:-1] else None
 
 
 @rule("sdpa-value-width", *_SDPA, elsewhere="graph language")
@@ -92,7 +60,7 @@ def sdpa_length(query: Query, limit: Limit) -> Any:
 @rule("sdpa-mask", *_SDPA, effect="wrong_result", elsewhere="graph language")
 def sdpa_mask(query: Query, limit: Limit) -> Any:
     """{op}: a mask of {extent} planes; the layer uses {limit} plane for all heads."""
-    mask = query.shape(3)
+    mask = query.shape(4)
     planes = mask[-3] if mask is not None and len(mask) >= 3 else query.attrs.get("mask_planes", limit.value)
     return planes if planes > limit.value else None
 
@@ -103,13 +71,6 @@ def sdpa_subtract_max(query: Query, limit: Limit) -> Any:
     return "off" if query.attrs.get("SubtractMax") is False else None
 
 
-@rule("scaled-elementwise-type", "ScaledElementWise", "scaled_elementwise", elsewhere="graph language")
-def scaled_elementwise_type(query: Query, limit: Limit) -> Any:
-    """{op}: type {extent} is refused; the layer has {limit}."""
-    type_name = query.attrs.get("Type")
-    return type_name if type_name is not None and type_name not in limit.value else None
-
-
 @rule("scaled-mult-scale", "ScaledElementWise", "scaled_elementwise", effect="wrong_result")
 def scaled_mult_scale(query: Query, limit: Limit) -> Any:
     """{op}: a scale of {extent} is ignored when the type is Mult; only {limit} gives the right result."""
@@ -117,14 +78,6 @@ def scaled_mult_scale(query: Query, limit: Limit) -> Any:
         return None
     scale = query.values.get("scale", query.attrs.get("Scale", limit.value))
     return scale if scale != limit.value else None
-
-
-@rule("fps-size", "FurthestPointSampling", "fps", oversize=True)
-def fps_size(query: Query, limit: Limit) -> Any:
-    """{op}: {extent} centroids and points; the layer takes at most {limit}."""
-    shape = query.shape()
-    count, points = query.attrs.get("CentroidCount", 0), max(shape) if shape else 0
-    return (count, points) if count > limit.value["centroids"] or points > limit.value["points"] else None
 
 
 @rule("fps-metric", "FurthestPointSampling", effect="wrong_result", elsewhere="netplist")

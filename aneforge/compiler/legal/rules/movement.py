@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from aneforge.compiler.legal.query import Query
-from aneforge.compiler.legal.rules.base import Limit, Over, rule
-from aneforge.compiler.legal.rules.conv import pair
-
-
-@rule("gather-envelope", "gather", "gather_nd", "Gather", elsewhere="netplist")
-def gather_envelope(query: Query, limit: Limit) -> Any:
-    """{op}: without a texture engine the software gather of {chip} takes {limit}, this one has {extent}
-    ("{string}")."""
-    off = {key: query.attrs[key] for key in limit.value if query.attrs.get(key, limit.value[key]) != limit.value[key]}
-    return off or None
+from aneforge.compiler.legal.rules.base import Limit, rule
 
 
 @rule("gather-static", "gather", chains=False, elsewhere="model language")
@@ -64,50 +54,9 @@ def topk_k(query: Query, limit: Limit) -> Any:
     return k if k in limit.value else None
 
 
-def _factors(query: Query) -> tuple[int, ...]:
-    attrs = query.attrs
-    if "FactorX" in attrs or "FactorY" in attrs:
-        return attrs.get("FactorX", 1), attrs.get("FactorY", 1)
-    block = pair(attrs.get("block_shape", attrs.get("block_size", attrs.get("factor", 1))))
-    return block or ()
-
-
-def _composed(number: int, parts: tuple[int, ...] | list[int]) -> bool:
-    """Whether a number is a product of the given factors."""
-    for part in sorted(parts, reverse=True):
-        while part > 1 and number % part == 0:
-            number //= part
-    return number == 1
-
-
-@rule("rearrange-factors", "SpaceToBatch", "BatchToSpace", "SpaceToChannel", "ChannelToSpace")
-def rearrange_factors(query: Query, limit: Limit) -> Any:
-    """{op}: a factor of {extent} is not a product of {limit}."""
-    return next((factor for factor in _factors(query) if not _composed(factor, limit.value)), None)
-
-
 @rule("pad-mode", "pad", effect="decompose", chains=False, elsewhere="rewrites", reads=("texture_engine",))
 def pad_mode(query: Query, limit: Limit) -> Any:
     """{op}: mode {extent} needs the texture engine, which {chip} lacks; the compiler uses its software data path there
     ("{string}")."""
     mode = query.attrs.get("mode", "constant")
     return mode if mode not in limit.value and not limit.chip["texture_engine"] else None
-
-
-@rule("shuffle-factors", "PixelShuffle", "PixelUnshuffle", elsewhere="netplist")
-def shuffle_factors(query: Query, limit: Limit) -> Any:
-    """{op}: a factor of {extent} is not one of {limit}, or does not divide the channels."""
-    factors = _factors(query)
-    wrong = next((factor for factor in factors if factor not in limit.value), None)
-    shape = query.shape()
-    if wrong is None and query.op == "PixelShuffle" and shape is not None and len(shape) >= 3:
-        return prod(factors) if shape[-3] % prod(factors) else None
-    return wrong
-
-
-@rule("batch-divisible", "BatchToSpace", "batch_to_space", elsewhere="graph language")
-def batch_divisible(query: Query, limit: Limit) -> Any:
-    """{op}: a batch of {extent} is not divisible by the block of {limit} ("Input batch n = {extent} is not
-    divisible")."""
-    shape, block = query.shape(), prod(_factors(query))
-    return Over(shape[0], block) if shape and block > 0 and shape[0] % block else None

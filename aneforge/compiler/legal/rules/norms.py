@@ -40,16 +40,6 @@ def layer_norm_width(query: Query, limit: Limit) -> Any:
     return shape[-1] if shape and len(shape) == 2 and shape[-1] > limit.value else None
 
 
-@rule("lrn-channels", "LocalResponseNormalization", "LRN", "lrn")
-def lrn_channels(query: Query, limit: Limit) -> Any:
-    """{op}: {extent} channels; the layer takes at most {limit} ("LRN is not supported on this architecture.")."""
-    shape = query.shape()
-    channels = query.attrs.get("KernelChannel", 0)
-    if shape is not None and len(shape) >= 3:
-        channels = max(channels, shape[-3])
-    return channels if channels > limit.value else None
-
-
 @rule("lrn-partial", "LocalResponseNormalization", "LRN", effect="wrong_result", elsewhere="netplist")
 def lrn_partial(query: Query, limit: Limit) -> Any:
     """{op}: KernelChannel is {extent}; only that many channels are normalised, not {limit}."""
@@ -57,10 +47,3 @@ def lrn_partial(query: Query, limit: Limit) -> Any:
     if shape is None or len(shape) < 3 or channels is None:
         return None
     return channels if channels < shape[-3] else None
-
-
-@rule("minmax-channel", "MinMaxNormalization", "MinMaxNorm", "minmax_norm")
-def minmax_channel(query: Query, limit: Limit) -> Any:
-    """{op}: normalising along {extent} is gated (capability byte 0x818); {limit} run."""
-    along = query.attrs.get("Dimension", query.attrs.get("dimension", "Width"))
-    return along if along not in limit.value else None

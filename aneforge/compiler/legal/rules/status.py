@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legal.query import ALL_RUNTIMES
-from aneforge.compiler.legal.rules.base import CHIP, matches
+from aneforge.compiler.legal.query import ALL_RUNTIMES, CHAIN
+from aneforge.compiler.legal.rules.base import CHIP, matches, validator_records
+from aneforge.compiler.legal.words import needs_texture_engine, reject_message, spellings_of
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import Fact, Family, op_names, op_routes, store
 from aneforge.targets.evidence import fact
-from aneforge.targets.ops import mil_floor, mil_row
+from aneforge.targets.ops import OpRoutes, mil_floor, mil_row
 
-__all__ = ["OpAnswer", "known_names", "op_answer"]
+__all__ = ["OpAnswer", "attested", "has_support_byte", "known_names", "op_answer"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class OpAnswer:
     why: str
     evidence: Fact[Any]
     hint: str = ""
+    stage: str = "frontend"
+    """The layer that gives the answer, one of ``STAGES``."""
+    string: str = ""
+    """The compiler's own words, where they are published."""
 
 
 @cache
@@ -66,11 +71,18 @@ def _record(op: str, chip: Facts, route: str, runtime: str) -> OpAnswer | None:
     named = "direct" if runtime == ALL_RUNTIMES else runtime
     for record in _own().get(op, ()):
         if matches(record, op, chip, route, named):
-            why = f"{op} is not available on {CHIP} by the {route} route"
-            return OpAnswer(
-                record["v"], "op-record", why, fact(record, about=f"gate answer for {op}"), _hint(record, op)
-            )
+            stage = record["stage"]
+            why = _why(op, route, stage)
+            evidence = fact(record, about=f"gate answer for {op}")
+            words = record.get("string") or reject_message(op) or ""
+            return OpAnswer(record["v"], "op-record", why, evidence, _hint(record, op), stage, words)
     return None
+
+
+def _why(op: str, route: str, stage: str) -> str:
+    if stage == "code generation" and route == "direct":
+        return f"{op} passes its validator on {CHIP} and fails code generation"
+    return f"{op} is not available on {CHIP} by the {route} route"
 
 
 def _hint(record: Mapping[str, Any], op: str) -> str:
@@ -97,7 +109,7 @@ def _segmenter(op: str, chip: Facts, route: str) -> OpAnswer | None:
     if chip.get("tier") != Family.A16.name:
         evidence = replace(evidence, confidence="predicted")
     why = f"Core ML's planner does not call {op} eligible for the engine"
-    return OpAnswer("reject", "segmenter", why, evidence, _hint({}, op))
+    return OpAnswer("reject", "segmenter", why, evidence, _hint({}, op), "validator")
 
 
 @cache
@@ -115,19 +127,15 @@ def _sweep(op: str, chip: Facts, route: str) -> OpAnswer | None:
     if str(cell["class"]).startswith("reachable"):
         return OpAnswer("accept", "sweep", "", evidence)
     why = f"{op} failed to compile in a minimal program for the engine alone ({cell['class']})"
-    return OpAnswer("reject", "sweep", why, evidence, _hint({}, op))
+    return OpAnswer("reject", "sweep", why, evidence, _hint({}, op), "code generation", reject_message(op) or "")
 
 
 def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
     """The target database, read as "does the vendor's compiler take it": our own rewrites are not counted."""
     tier = chip.get("tier")
     family = None if tier is None else Family[tier]
-    try:
-        routes = op_routes(op)
-    except UnknownNameError:  # a layer tag or a sweep-only name
-        return OpAnswer("reject", "op-route", f"{op} has no {route} route", Fact(None), _hint({}, op))
     route_name = "direct" if route == "direct" else "conversion"
-    statuses = routes.route(route_name)
+    statuses, routes = _statuses(op, route_name)
     if family is Family.OLDER and route_name == "conversion" and (statuses or route == route_name):
         # Below A13 no model-language program compiles; Core ML reached those chips by an older path.
         value, floor = "accept" if route == "coreml_placement" else "reject", mil_floor()
@@ -135,20 +143,102 @@ def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
     if not statuses:
         other = "conversion" if route_name == "direct" else "direct authoring"
         why = f"{op} is not available by {'direct authoring' if route_name == 'direct' else 'conversion'}"
-        evidence = next(iter(routes.main.values()), Fact(None))
+        evidence = next(iter(routes.main.values()), Fact(None)) if routes is not None else Fact(None)
         return OpAnswer("reject", "op-route", why, evidence, f"use {other}")
     if family is None:  # a reference profile: no tier, so nothing is known against the op
         return OpAnswer("accept", "op-route", "", Fact(None, note="reference profile without a tier"))
     status = statuses[family]
+    if route_name == "direct" and family is not Family.OLDER and has_support_byte(op):
+        return OpAnswer("accept", "op-route", "", status)  # the byte decides, which the layer's validator reads
     row = mil_row(op)
     cell = row.get(family.name) if row is not None else None
     value = {"native": "accept"}.get(status.value, status.value)
-    if (cell == "none" and not op.startswith("const")) or cell == "gated" or routes.rule == "no native form":
+    by_rule = "" if routes is None else routes.rule
+    if (cell == "none" and not op.startswith("const")) or cell == "gated" or by_rule == "no native form":
         value = "reject"  # "decompose" there means a rewrite of ours, not the compiler's (chapter 26 on sin and cos)
-    elif cell == "bridge" and routes.rule == "op matrix" and not op.startswith("const"):
+    elif cell == "bridge" and by_rule == "op matrix" and not op.startswith("const"):
         value = "reject"
     if value == "decompose" and route == "coreml_placement":
         value = "accept"
+    stage = _refusing_stage(op, route_name)
     state = "rewritten to other ops" if value == "decompose" else "not available"
-    why = f"{op} is {state} on {CHIP} by the {route_name} route"
-    return OpAnswer(value, "op-route", why, status, _hint({}, op))
+    part = ", which has no texture engine" if value == "reject" and needs_texture_engine(op) else ""
+    why = f"{op} is {state} on {CHIP}{part} by the {route_name} route"
+    if stage == "code generation" and value == "reject":
+        why = _why(op, route_name, stage)
+    return OpAnswer(value, "op-route", why, status, _hint({}, op), stage, reject_message(op) or "")
+
+
+def _statuses(op: str, route: str) -> tuple[Mapping[Family, Fact[str]] | None, OpRoutes | None]:
+    """The status of an op by family, and where it is from. A layer has a floor of its own on either route."""
+    try:
+        routes = op_routes(op)
+    except UnknownNameError:  # a layer tag or a sweep-only name
+        routes = None
+    layer = _layers().get(op)
+    if route == "conversion" and layer is not None and (routes is None or not routes.conversion):
+        return _layer_floor(layer), routes
+    return None if routes is None else routes.route(route), routes
+
+
+@cache
+def _layers() -> Mapping[str, Mapping[str, Any]]:
+    """The record of each layer, by tag and by name."""
+    rows = store.load("layers")["layers"]
+    return {name: row for row in rows for name in (row["type_tag"], row["name"])}
+
+
+def _layer_floor(row: Mapping[str, Any]) -> Mapping[Family, Fact[str]] | None:
+    """The first family of a layer by conversion; where an older one has a software route, that rewrites it."""
+    first = row["first_family"]["conversion"]
+    start = Family.__members__.get(str(first)[:3])
+    if start is None:
+        return None
+    software = "A13 software" in first
+    evidence = store.load("layers")["evidence"]
+
+    def status(family: Family) -> Fact[str]:
+        below = "decompose" if software and family is Family.A13 else "reject"
+        value = "native" if family >= start else below
+        return fact({**row, "v": value, "note": first}, evidence, about=f"{row['name']} on {family.name}")
+
+    return {family: status(family) for family in Family}
+
+
+def has_support_byte(op: str) -> bool:
+    """Whether the validator of a layer reads a support byte of the chip for every form of the layer."""
+    return op in _gated_layers()
+
+
+@cache
+def _gated_layers() -> frozenset[str]:
+    records = [record for record in validator_records() if record["rule"] == "support-byte" and "when" not in record]
+    return frozenset(name for record in records for name in record["ops"])
+
+
+def _refusing_stage(op: str, route: str) -> str:
+    """Where a chip refuses what the other chips of the route take: conversion by its floor; of authored layers, those
+    that a validator passes fail code generation (chapter 22)."""
+    if route == "conversion":
+        return "frontend"
+    row = _layers().get(op)
+    return "code generation" if row is not None and row["validator"] else "frontend"
+
+
+@lru_cache(maxsize=16384)
+def attested(op: str, chip: Facts, route: str) -> tuple[str, Fact[Any]]:
+    """How far an accept is attested, and by what: a run that was seen on chips of this tier by this route, or a
+    validator, which is no proof that code is generated (chapter 22)."""
+    tier = chip.get("tier")
+    family = None if tier is None else Family[tier]
+    if family is None or op.startswith(CHAIN) or route == "coreml_placement":
+        return "validator", Fact(None)
+    row = mil_row(op)
+    if route == "conversion" and family is Family.A16 and row is not None and "m5_sweep" in row:
+        swept = _sweep(op, chip, route)
+        if swept is not None and swept.value == "accept":
+            return "measured run", swept.evidence
+    seen = (_statuses(name, route)[0] for name in (op, *spellings_of(op)) if name in known_names())
+    cells = [statuses[family] for statuses in seen if statuses and family in statuses]
+    ran = next((cell for cell in cells if cell.confidence == "measured" and cell.value == "native"), None)
+    return ("validator", cells[0] if cells else Fact(None)) if ran is None else ("measured run", ran)

@@ -32,4 +32,6 @@ def fold_finding(query: Query, chip: Facts, route: str, make: Callable[..., F]) 
         return None
     message = f"{query.op}: {encoding} weights are expanded to fp16 when a program for {CHIP} is built"
     hint = "use an encoding that streams there (aneforge.targets.native_streams)"
-    return make("weight-fold", "decompose", message, "stream", "fold", known, False, hint)
+    return make(
+        "weight-fold", "decompose", message, "stream", "fold", known, False, hint, stage="code generation", route=route
+    )
