@@ -462,7 +462,7 @@ def test_the_command_shows_and_clears(tmp_path, folder):
     assert "net.plist" in shown
     document = json.loads(run("cache", "--json"))
     assert document["entries"][0]["model"] == "net.plist"
-    assert document["entries"][0]["operations"] == 3  # two units, and a view with the output's name
+    assert document["entries"][0]["operations"] == 2
     assert document["bytes"] == entries(folder)[0].stat().st_size
     assert "removed 1 model\n" in run("cache", "--clear")
     assert json.loads(run("cache", "--clear", "--json"))["removed"] == 0

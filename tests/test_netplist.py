@@ -174,3 +174,18 @@ def test_files_that_are_no_netplists(tmp_path):
         af.load(written(tmp_path, units, {"x": (1, 4, 4, 4)}, {"y": "v"}))
     with pytest.raises(LoadError, match="netplist does not take dims; it is for ONNX"):
         af.load(written(tmp_path, units, {"x": (1, 4, 4, 4)}, {"y": "u"}), dims={"batch": 1})
+
+
+def test_a_netplist_goes_by_the_direct_route(tmp_path):
+    """Authored layers are gated by bytes, not by the floors of conversion: sine has no unit below A15."""
+    units = {"u": unit("Neuron", "x", {"Type": "Sin"})}
+    file = written(tmp_path, units, {"x": (1, 4, 4, 4)}, {"y": "u"})
+    graph = af.load(file)
+    assert graph.route == "direct"
+    assert af.compile(graph, target="m3").route == "direct"
+    with pytest.raises(af.CompileError, match="This platform doesn't support Neuron Sin"):
+        af.compile(graph, target="m1")
+    assert af.compile(graph, target="m1", route="conversion").route == "conversion"  # which rewrites it
+    graph.save(tmp_path / "kept.aneforge")
+    assert af.load(tmp_path / "kept.aneforge").route == "direct"
+    assert not af.check(file, target="m1").ok

@@ -159,7 +159,7 @@ def authored(folder, tag: str, example: Example):
     keys = {"OutputChannels": 8} if tag == "Conv" else {}
     place = {"KernelIndex": 0, "KernelOffset": 64} if tag == "Conv" else {}
     told = {"u": unit(tag, names, {**params, **place}, **keys)}
-    return written(folder, told, inputs, {"y": "u"}, ["w.bin"], constants)
+    return written(folder, told, inputs, {"u": "u"}, ["w.bin"], constants)
 
 
 def network(file):
@@ -343,7 +343,7 @@ def test_constants_keep_their_names(tmp_path):
     (tmp_path / "w.bin").write_bytes(half(4).tobytes())
     constants = {"shift": constant("shift", (1, 4, 1, 1))}
     told = {"u": unit("ElementWise", ["x", "shift"], {"Type": "Add"})}
-    graph = af.load(written(tmp_path, told, {"x": PLANE}, {"y": "u"}, ["w.bin"], constants))
+    graph = af.load(written(tmp_path, told, {"x": PLANE}, {"u": "u"}, ["w.bin"], constants))
     saved = af.save_netplist(graph, tmp_path / "again.plist")
     after = network(saved.path)
     assert after["Constants"] == ["shift"]

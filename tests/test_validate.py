@@ -249,3 +249,13 @@ def test_layers_are_found_by_name_and_tag():
     assert layer_type("LRN") is layer_type("LocalResponseNormalization")
     chips = validate_all(network(), "m1,m2")
     assert (chips["m1"].accepted, chips["m2"].accepted, chips.ok) == (False, True, False)
+
+
+def test_a_layers_own_validator_speaks_before_general_limits():
+    """A depth is the fifth axis of a bottom: the product's own words come before those about ranks."""
+    deep = af.validate_layer("MatrixMultiplication", {}, [(1, 8, 2, 1, 16), (1, 16, 1, 4)], "m1")
+    assert deep.message == "depth > 1 is not supported for MatMult"
+    assert {"layer-envelope", "matmul-rank"} <= {finding.rule for finding in deep.findings}
+    assert (
+        af.validate_layer("Reshape", {}, [(1, 2, 3, 4, 5, 6)], "m1").message == "Cannot reshape a tensor of rank > 5"
+    )

@@ -48,6 +48,12 @@ class Draft:
         names = graph.names() if names is None else dict(names)
         return cls(graph, graph, names, {}, route)
 
+    @property
+    def is_authored(self) -> bool:
+        """Whether the user stated the layers themselves, as a netplist does. A unit that a chip lacks is refused then,
+        and not written with others (chapter 26)."""
+        return self.route == "direct" and self.source.route == "direct"
+
     def fork(self) -> Draft:
         """A copy that other targets go on with; graphs are never changed, so they are shared."""
         return replace(

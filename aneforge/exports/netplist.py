@@ -127,7 +127,8 @@ def _lowered(graph: Graph, chip: Target | None) -> tuple[Lowered, tuple[Record, 
         except LoweringError as error:
             raise ExportError(f"model: {first_line(error)}") from None
         return lowered, tuple(draft.records)
-    (branch,) = run_pipeline(lambda: Draft.of(graph, "direct"), [chip], until="fuse")
+    loose = Graph(graph.outputs)  # units that the chip lacks may be written with others, whoever stated them
+    (branch,) = run_pipeline(lambda: Draft.of(loose, "direct"), [chip], until="fuse")
     if branch.error is not None:
         raise branch.error.on(chip.name, "direct")
     _refuse_host_inputs(branch.draft)

@@ -117,7 +117,7 @@ def _without(whole: _Rest, refused: dict[str, Refusal]) -> _Rest | None:
     names |= {tensor.uid: names[uid] for uid, tensor in replaced.items()}
     outputs = (replaced.get(output.uid, output) for output in graph.outputs)
     ends = dict.fromkeys([*(output for output in outputs if not output.definition.leaf), *leaving.values()])
-    return _Rest(Graph(list(ends)), names) if kept and ends else None
+    return _Rest(Graph(list(ends), route=graph.route), names) if kept and ends else None
 
 
 def _stand_in(node: Tensor, name: str) -> Tensor:

@@ -110,7 +110,7 @@ class NetworkVerdict:
     def __str__(self) -> str:
         head = f"{self.target.name} by the {self.route} route: "
         if self.accepted:
-            return f"{head}accepts {len(self.rows)} layers"
+            return f"{head}accepts {len(self.rows)} layer{'' if len(self.rows) == 1 else 's'}"
         lines = [f"{head}rejects {len(self.rejected)} of {len(self.rows)} layers"]
         return "\n".join([*lines, *(f"  {row.name}: {row.message} ({row.stage})" for row in self.rejected)])
 

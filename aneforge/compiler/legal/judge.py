@@ -191,9 +191,12 @@ def validator_reads() -> tuple[str, ...]:
     return rule_reads(tuple(name for name, rule_ in RULES.items() if rule_.validates))
 
 
-def _gravest_first(finding: Finding) -> tuple[int, int]:
-    """By effect, and refusals in the order in which a program meets them."""
-    return -EFFECTS.index(finding.effect), STAGES.index(finding.stage)
+def _gravest_first(finding: Finding) -> tuple[int, int, bool, bool]:
+    """By effect, and refusals in the order in which a program meets them; of one stage the layer's own validator
+    before general limits, and what the compiler has words for before the rest."""
+    rule_ = RULES.get(finding.rule)
+    general = rule_ is None or not rule_.validates
+    return -EFFECTS.index(finding.effect), STAGES.index(finding.stage), general, not finding.string
 
 
 def _verdict(findings: list[Finding], accepted: Verdict, placed: str | None = None) -> Verdict:

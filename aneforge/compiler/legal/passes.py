@@ -165,6 +165,8 @@ class _Walk:
 
     def _is_needed(self, node: Tensor, row: Rewrite) -> bool:
         """Whether a rule refuses the node and the row has a form of it, or the chip or the route lacks the op."""
+        if self.draft.is_authored:
+            return False
         if row.rules:
             refused = is_refused(node.signature, self.chip, self.draft.route, row.rules)
             return refused and (row.takes is None or row.takes(self._context(node)))

@@ -50,6 +50,8 @@ class Network:
         self.weights = Weights(file, self.keys.names("Weights", []))
         self._check_names(lists["Constants"])
         self.values: dict[str, Tensor] = {}
+        self.outputs = {port.name for port in procedure.outputs}
+        """Units whose value has its final name: that of an output."""
         self.named = {name: self._unit_keys(name) for name in self.units}
         self.bottoms = {name: keys.symbols("Bottom") for name, keys in self.named.items()}
 
@@ -153,8 +155,12 @@ class Network:
             raise LoadError(
                 f"{where}: OutputChannels is {port.channels}, but the value has {tensor.shape[1]} channels"
             )
-        # A view of the same shape: the unit and the output keep a name each.
-        return tensor if tensor.name == port.name else tensor.reshape(*tensor.shape).named(port.name)
+        if tensor.name == port.name:
+            return tensor
+        if symbol in self.named and symbol not in self.outputs:
+            self.outputs.add(symbol)
+            return tensor.named(port.name)  # the caller's name stands for the unit's
+        return tensor.reshape(*tensor.shape).named(port.name)  # a second name of one value is a view of it
 
     # Units.
 

@@ -17,6 +17,7 @@ from aneforge.targets import store
 __all__ = ["InputPort", "OutputPort", "Procedure", "read_procedure"]
 
 _SIZES = ("BatchSize", "InputChannels", "InputDepth", "InputHeight", "InputWidth")
+_OFTEN_LEFT_OUT = ("BatchSize", "InputDepth")  # by people who write netplists; both are 1 then
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _networks(file: str, document: dict[str, Any]) -> list[str]:
     names = Keys(file, {"Networks": document["Networks"]}, "top").names("Networks")
     keys = Keys(file, document, "top", frozenset(names))
     newest = store.load("layers")["netplist"]["version"]["v"]
-    version = keys.text("Version")
+    version = keys.text("Version", newest)
     parts = version.split(".")
     if len(version) > 32 or not all(part.isascii() and part.isdigit() for part in parts):
         raise keys.wrong("Version", f"numbers with points, such as {newest}")
@@ -111,7 +112,7 @@ def _procedures(file: str, document: Mapping[str, Any]) -> dict[str, Keys]:
     procedures: dict[str, Keys] = {}
     for number, record in enumerate(document["ProcedureList"]):
         keys = Keys(f"{file}: procedure {number}", record, "procedure")
-        name = keys.text("Name")
+        name = keys.text("Name", "main")
         keys.where = f"{file}: procedure {quoted(name)}"
         if name in procedures:
             raise collision(file, name, ["procedure", "procedure"])
@@ -166,7 +167,7 @@ def _input(where: str, record: Any, operations: set[str]) -> InputPort:
     name = keys.text("InputName")
     keys.where = f"{where} {quoted(name)}"
     _checked_operation(keys, operations)
-    sizes = Dimensions(*(keys.whole(key) for key in _SIZES))
+    sizes = Dimensions(*(keys.whole(key, 1) if key in _OFTEN_LEFT_OUT else keys.whole(key) for key in _SIZES))
     kind = keys.element_type("InputType", ("Float16", "UInt8"))
     return InputPort(name, sizes, kind, keys.interleave("InputInterleave"), keys.text("Name", None))
 

@@ -162,8 +162,8 @@ def _routes(op: str, chip: Facts, route: str) -> OpAnswer:
         value = "accept"
     stage = _refusing_stage(op, route_name)
     state = "rewritten to other ops" if value == "decompose" else "not available"
-    part = ", which has no texture engine" if value == "reject" and needs_texture_engine(op) else ""
-    why = f"{op} is {state} on {CHIP}{part} by the {route_name} route"
+    part = ": the chip has no texture engine" if value == "reject" and needs_texture_engine(op) else ""
+    why = f"{op} is {state} on {CHIP} by the {route_name} route{part}"
     if stage == "code generation" and value == "reject":
         why = _why(op, route_name, stage)
     return OpAnswer(value, "op-route", why, status, _hint({}, op), stage, reject_message(op) or "")
