@@ -60,6 +60,11 @@ class Symbol:
     value: int
     name_offset: int = 0
 
+    @property
+    def is_kernel_tile(self) -> bool:
+        """Whether it names the coefficients of one core (``K<sha256>_ne_<number>``)."""
+        return self.name.startswith("K") and "_ne_" in self.name
+
 
 @dataclass(frozen=True)
 class Relocation:

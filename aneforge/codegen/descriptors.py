@@ -105,6 +105,12 @@ class ProgramDescriptor(_Record):
         return None if place is None else self.u32(place) + 1
 
     @property
+    def text_words(self) -> int | None:
+        """The size of the text; None where the descriptor does not state it."""
+        place = self._places.text_words
+        return None if place is None else self.u32(place)
+
+    @property
     def task_count(self) -> int:
         return self.u32(self._places.task_count)
 
@@ -112,6 +118,15 @@ class ProgramDescriptor(_Record):
     def name(self) -> str:
         """The name of the procedure."""
         return self.text(self.u32(self._places.name))
+
+    def unnamed(self) -> dict[int, int]:
+        """The words whose meaning is not published and that are not 0, by their offset in the command."""
+        places = self._places
+        bars = range(places.bars, places.first_task)
+        named = {places.first_task, places.first_task + 4, places.task_count, places.name}
+        named |= {place for place in (places.first_words, places.text_words) if place is not None}
+        offsets = {_HEAD + 4 * number: word for number, word in enumerate(self.state.words)}
+        return {place: word for place, word in offsets.items() if word and place not in named and place not in bars}
 
     def to_json(self) -> dict[str, Any]:
         used = {str(number): f"{address:#x}" for number, address in enumerate(self.bars) if address}

@@ -68,8 +68,8 @@ class Section:
     def read(cls, body: Bytes, place: int) -> Section:
         name, segment, *numbers = body.record(_SECTION, place, "a section")
         address, size, offset, align, relocations, count, flags, *reserved = numbers
-        rest = (relocations, count, flags, (reserved[0], reserved[1], reserved[2]))
-        return cls(_name(name), _name(segment), address, size, offset, align, *rest)
+        names, words = (_name(name), _name(segment)), (reserved[0], reserved[1], reserved[2])
+        return cls(*names, address, size, offset, align, relocations, count, flags, words)
 
     def to_bytes(self) -> bytes:
         places = (self.address, self.size, self.offset, self.align, self.relocation_offset, self.relocation_count)
@@ -125,13 +125,14 @@ class SymbolTable(Command):
 
     @classmethod
     def read(cls, code: int, body: Bytes, offset: int) -> SymbolTable:
-        return cls(code, b"", offset, *body.numbers("IIII", 0, "a symbol table"), bytes(body.data[16:]))
+        symbols, count, strings, size = body.numbers("IIII", 0, "a symbol table")
+        return cls(code, b"", offset, symbols, count, strings, size, bytes(body.data[16:]))
 
 
 @dataclass
 class Port(Command):
-    """A name of the caller, bound to the address of a buffer, in the form of its code: ``PORT`` with 64 bits of address
-    or ``OLD_PORT`` with 32. The payload is the truth; both properties read it."""
+    """A name of the caller, bound to the address of a buffer: 64 bits of it, or 32 in the old form. The payload is the
+    truth; both properties read it."""
 
     @property
     def name(self) -> str:

@@ -98,8 +98,8 @@ class Task:
             return [(address, value, None) for address, value in self.writes]
         by_address = register_map(self.generation).by_address
         if not by_address:  # of h11 the blocks have an order, and no published address
-            named = _by_order(self.commands, self.generation)
-            return [(address, value, register) for (address, value), (_, register) in zip(self.writes, named)]
+            registers = _by_order(self.commands, self.generation)
+            return [(*write, register) for write, register in zip(self.writes, registers, strict=True)]
         return [(address, value, by_address.get(address)) for address, value in self.writes]
 
     @property
@@ -158,20 +158,22 @@ def repeated_block(generation: str) -> str | None:
     return "KernelDMASrc" if generation == "h11" else None
 
 
-def _by_order(commands: Sequence[Command], generation: str) -> Iterator[tuple[int, Register | None]]:
+def _by_order(commands: Sequence[Command], generation: str) -> Iterator[Register | None]:
     """The registers of h11, whose map states an order of blocks and no addresses. A command is named as long as it
     writes whole blocks of that order; from the first that does not, words are unknown."""
     blocks = list(register_map(generation).blocks.values())
     order = [block for block in blocks for _ in range(_COPIES if block.name == repeated_block(generation) else 1)]
     place = 0
     for command in commands:
-        registers: list[Register | None] = []
+        registers: list[Register] = []
         while place < len(order) and len(registers) < len(command.values):
             registers += order[place].registers
             place += 1
         if len(registers) != len(command.values):
-            registers, place = [None] * len(command.values), len(order)
-        yield from zip(command.values, registers, strict=True)
+            place = len(order)
+            yield from (None for _ in command.values)
+        else:
+            yield from registers
 
 
 def read_tasks(text: Bytes, generation: str, first: int, words: int, count: int) -> list[Task]:

@@ -1,0 +1,63 @@
+"""``aneforge inspect``: what a compiled program holds, and what two of them state differently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aneforge.codegen.anec import Anec, read_compiled
+from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.container import Container
+from aneforge.codegen.describe import differences, find_task, raw, task_in_full, tree
+from aneforge.errors import AneforgeError
+from aneforge.output import text
+
+_WORDS = 120  # of a value in a line
+
+
+def run(file: str, other: str | None, task: int | None, words: bool, as_json: bool) -> int:
+    """Print the program, or what differs from another; 1 if something does."""
+    if words and (as_json or other):
+        raise AneforgeError("--raw prints words as they are; leave out --json and --diff")
+    try:
+        if other is None:
+            _show(_read(file), task, words, as_json)
+            return 0
+        return _compare(file, other, task, as_json)
+    except ContainerError as error:  # the tasks are read when they are asked for
+        raise AneforgeError(f"{Path(file).name}: {error}") from None
+
+
+def _read(file: str) -> Container | Anec:
+    try:
+        return read_compiled(file)
+    except ContainerError as error:
+        raise AneforgeError(f"{Path(file).name}: {error}") from None
+
+
+def _show(program: Container | Anec, task: int | None, words: bool, as_json: bool) -> None:
+    if as_json:
+        print(text.as_json(program.to_json() if task is None else find_task(program, task).to_json()))
+    elif words:
+        print("\n".join(raw(program, task)))
+    else:
+        print("\n".join(tree(program) if task is None else task_in_full(program, task)))
+
+
+def _compare(file: str, other: str, task: int | None, as_json: bool) -> int:
+    found = differences(_read(file), _read(other), task)
+    if as_json:
+        rows = [{"name": name, "left": left, "right": right} for name, left, right in found]
+        print(text.as_json({"left": Path(file).name, "right": Path(other).name, "differences": rows}))
+    elif found:
+        print("\n".join(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in found))
+    else:
+        print("the programs are the same")
+    return 1 if found else 0
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not stated"
+    words = str(value)
+    return words if len(words) <= _WORDS else f"{words[:_WORDS]} ... ({len(words)} characters)"
