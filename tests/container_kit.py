@@ -1,4 +1,4 @@
-"""Containers for tests: the published examples assembled, and files written byte by byte without the package's writer."""
+"""Containers for tests: the published examples assembled, and files written byte by byte."""
 
 from __future__ import annotations
 
@@ -107,25 +107,22 @@ class File:
         return head + commands + self._body
 
     def _commands(self, start: int) -> bytes:
-        body, place, address = bytearray(), start, 0x30000000
+        body, address = bytearray(), 0x30000000
         addresses: dict[str, int] = {}
         commands = []
-        relocations = struct.pack(
-            f"<{2 * len(self.relocations)}I", *(w for r in self.relocations for w in (r, 0x5000002))
-        )
+        relocations = b"".join(struct.pack("<II", place, 0x05000002) for place in self.relocations)
         for piece in self.pieces:
             body += piece.gap
             offset = start + len(body) if piece.data else 0
             body += piece.data
             size = len(piece.data) or piece.size
             addresses[piece.name] = address
-            moved = (len(self.relocations), len(relocations)) if piece.name == "__text" and relocations else (0, 0)
-            where = start + len(body) if moved[0] else 0
-            body += relocations if moved[0] else b""
+            moved = len(self.relocations) if piece.name == "__text" else 0
+            where = start + len(body) if moved else 0
+            body += relocations if moved else b""
             names = (piece.name.encode(), piece.segment.encode())
-            section = struct.pack(
-                "<16s16sQQIIIIIIII", *names, address, size, offset, 6, where, moved[0], 0x26, 0, 0, 0
-            )
+            numbers = (address, size, offset, 6, where, moved, 0x26, 0, 0, 0)
+            section = struct.pack("<16s16sQQIIIIIIII", *names, *numbers)
             span = -(-max(size, 1) // 0x4000) * 0x4000
             head = struct.pack("<16sQQQQiiII", names[1], address, span, offset, len(piece.data), 5, 5, 1, 4)
             commands.append(command(0x19, head + section))

@@ -454,7 +454,7 @@ def inspect(
     """Show what a compiled program holds: ports, sections, and what each task computes, reads and writes.
 
     Words whose meaning is not published are shown as unknown. Nothing is run.
-    Examples:  aneforge inspect net.hwx   |   aneforge inspect net.hwx --task 0   |   aneforge inspect a.hwx --diff b.hwx
+    Examples:  aneforge inspect net.hwx --task 0   |   aneforge inspect before.hwx --diff after.hwx
     """
     from aneforge.cli import inspect as command
 

@@ -1,8 +1,8 @@
 """A container as the loader sees it: a view for the third layer of validation, and its own words checked.
 
 The view has what the file states: sections by their addresses, the caller's buffers, constants, tasks in the order of
-the chain. What needs the words themselves is checked here: fields of descriptors in range, tasks behind those that they
-wait for, relocations that land in a field. A descriptor states no planes, so that every port has one.
+the chain. What needs the words themselves is checked here: fields of descriptors in range, tasks behind those that
+they wait for, relocations that land in a field. A descriptor states no planes, so that every port has one.
 """
 
 from __future__ import annotations
