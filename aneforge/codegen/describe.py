@@ -17,6 +17,7 @@ from aneforge.targets import store
 __all__ = ["differences", "raw", "task_in_full", "tree"]
 
 _PLANAR, _SHOWN = 0, 8
+_STREAM, _STREAM_SIZE = "CoeffDMAConfig", "CoeffBfrSize"
 Compiled = Container | Anec
 
 
@@ -143,22 +144,16 @@ def _base_address(task: Task, side: str) -> int | None:
 
 
 def _streams(task: Task) -> str:
-    sizes = [
-        value
-        for _, value, register in task.written()
-        if register is not None and register.name.startswith("CoeffBfrSize") and value
-    ]
-    enabled = sum(
-        value & 1
-        for _, value, register in task.written()
-        if register is not None and register.name.startswith("CoeffDMAConfig")
-    )
+    """The coefficients that the task loads: a stream for each core that is enabled, or a table."""
+    named = {register.name: value for _, value, register in task.written() if register is not None}
+    enabled = [name for name, value in named.items() if name.startswith(_STREAM) and value & 1]
     if not enabled:
         table = meaning_of(task, "table.size")
-        return f"table of {table} bytes" if table and (meaning_of(task, "table.config") or 0) & 1 else ""
-    same = sorted(set(sizes[:enabled]))
-    each = f"{same[0]} bytes each" if len(same) == 1 else f"{min(same)} to {max(same)} bytes"
-    return f"kernels: {enabled} streams, {each}"
+        return f"table of {_bytes(table)}" if table and (meaning_of(task, "table.config") or 0) & 1 else ""
+    sizes = sorted({named.get(name.replace(_STREAM, _STREAM_SIZE), 0) for name in enabled})
+    each = f"{_bytes(sizes[0])} each" if len(sizes) == 1 else f"{sizes[0]:,} to {_bytes(sizes[-1])}"
+    streams = "1 stream" if len(enabled) == 1 else f"{len(enabled)} streams"
+    return f"kernels: {streams}, {each}"
 
 
 def _slots(task: Task) -> str:
