@@ -59,10 +59,12 @@ def test_published_descriptors_are_read(name):
     named = {0: "text_address", 1: "const_address"}
     bars |= {number: int(facts[key], 16) for number, key in named.items() if key in facts}
     bars |= {4 + place: int(address, 16) for place, address in enumerate(facts.get("bar4_up", ()))}
-    assert bars and {number: program.bars[number] for number in bars} == bars
+    assert bars
+    assert {number: program.bars[number] for number in bars} == bars
     for port, tensor in zip(container.ports, document["tensors"], strict=True):
         assert port.role.startswith(tensor["role"])
-        assert list(port.shape) == tensor["shape"] and list(port.strides) == tensor["strides"]
+        assert list(port.shape) == tensor["shape"]
+        assert list(port.strides) == tensor["strides"]
         assert (port.element_code, port.total_bytes) == (tensor["elem_code"], tensor["total_bytes"])
 
 
@@ -200,7 +202,8 @@ def test_a_changed_task_is_written():
     container.tasks[0].commands[0].values[0] ^= 1
     container.tasks[0].header_words[1] = 77
     after = container.to_bytes()
-    assert len(after) == len(before) and after != before
+    assert len(after) == len(before)
+    assert after != before
     again = read_container(after)
     assert again.tasks[0].header["ExeCycles"] == 77
     assert again.tasks[0].writes == container.tasks[0].writes

@@ -21,7 +21,7 @@ from aneforge.codegen.describe import differences, raw, task_in_full, tree
 from aneforge.errors import AneforgeError
 from aneforge.validate import validate_program
 
-COUNT = int(os.environ.get("ANEFORGE_MUTATIONS", "400"))
+COUNT = int(os.environ.get("ANEFORGE_MUTATIONS", "300"))
 SECONDS = 10
 VALUES = (0, 1, 3, 4, 0x10, 0x7F, 0x80, 0xFFFF, 0x4000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFF0)
 
@@ -46,13 +46,12 @@ def explore(data: bytes) -> bool:
     """Everything that can be asked of a container; whether it was sound all the way."""
     try:
         container = read_container(data)
-    except AneforgeError as error:
-        assert isinstance(error, ContainerError) and error.offset >= 0, error
+    except ContainerError:
         return False
     assert container.to_bytes() == data, "what is read is written back"
     sound = True
     asked = (
-        lambda: container.to_json(),
+        container.to_json,
         lambda: list(tree(container)),
         lambda: list(raw(container)),
         lambda: [list(task_in_full(container, place)) for place in range(len(container.tasks))],
@@ -158,8 +157,8 @@ def test_mutated_anec_files_are_read_or_refused():
             try:
                 anec = read_anec(mutated(data, chance))
                 assert anec.to_json()
-            except AneforgeError as error:
-                assert isinstance(error, ContainerError)
+            except ContainerError:
+                continue
 
 
 # One fault each, and the place that the error names.
@@ -173,16 +172,16 @@ def patched(data: bytes, offset: int, form: str, *values: int) -> bytes:
 
 def refusal(data: bytes) -> ContainerError:
     with in_time(), pytest.raises(ContainerError) as caught:
-        container = read_container(data)
-        _ = container.tasks, container.symbols
-        container.to_json()
+        read_container(data).to_json()
+    assert caught.value.offset >= 0
     assert f"offset {caught.value.offset:#x}" in str(caught.value)
     return caught.value
 
 
 def test_wrong_magic():
     error = refusal(patched(CORPUS["h13"], 0, "I", 0xFEEDFACF))
-    assert error.offset == 0 and "0xfeedfacf" in str(error)
+    assert error.offset == 0
+    assert "0xfeedfacf" in str(error)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xce\xfa\xef\xbe", b"\0" * 31])
@@ -203,7 +202,8 @@ def test_two_gigabytes_claimed_by_four_kilobytes():
     assert struct.unpack_from("<Q", data, place)[0] == section.size
     tracemalloc.start()
     error = refusal(patched(data, place, "Q", 2 << 30))
-    assert "2147483648 bytes" in str(error) and error.offset == section.offset
+    assert "2147483648 bytes" in str(error)
+    assert error.offset == section.offset
     assert "state" in str(refusal(patched(data, data.index(struct.pack("<II", 1, 0x21A)) + 4, "I", 2 << 28)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -233,7 +233,8 @@ def test_segments_that_share_addresses_or_bytes():
     container = read_container(data)
     text, kernel = container.segments[0], container.segments[2]
     error = refusal(patched(data, kernel.offset + 24, "Q", text.address + 16))
-    assert "shares addresses" in str(error) and error.offset in (kernel.offset, container.segments[1].offset)
+    assert "shares addresses" in str(error)
+    assert error.offset in (kernel.offset, container.segments[1].offset)
     assert "shares bytes" in str(refusal(patched(data, kernel.offset + 40, "Q", text.file_offset)))
 
 
@@ -241,7 +242,8 @@ def test_more_sections_than_a_segment_has_room_for():
     data = CORPUS["h13"]
     segment = read_container(data).segments[0]
     error = refusal(patched(data, segment.offset + 64, "I", 1 << 30))
-    assert "room for 1" in str(error) and error.offset == segment.offset + 64
+    assert "room for 1" in str(error)
+    assert error.offset == segment.offset + 64
 
 
 @pytest.mark.parametrize("generation", ["h11", "h12", "h13"])
@@ -272,14 +274,16 @@ def test_tasks_that_overlap():
     file.pieces[0].data = patched(text, 28, "I", 44)
     file.task_count = 2
     error = refusal(file.to_bytes())
-    assert "overlaps" in str(error) and error.offset == read_container(file.to_bytes()).text.offset + 44
+    assert "overlaps" in str(error)
+    assert error.offset == read_container(file.to_bytes()).text.offset + 44
 
 
 def test_a_command_longer_than_its_task():
     file = small_file("h16", 1, body=[63 << 15, 1, 2])
     error = refusal(file.to_bytes())
     text = read_container(file.to_bytes()).text
-    assert "writes 64 words" in str(error) and error.offset == text.offset + 16 + 4 * 9
+    assert "writes 64 words" in str(error)
+    assert error.offset == text.offset + 16 + 4 * 9
 
 
 def test_a_task_count_far_beyond_the_text():
@@ -349,7 +353,8 @@ def test_bytes_that_a_form_does_not_allow():
 def test_assembled_programs_pass_the_loader(name):
     verdict = validate_program(assembled(name))
     assert verdict.accepted, str(verdict)
-    assert verdict.checked["tasks"] == 2 and verdict.checked["ports"] == 2
+    assert verdict.checked["tasks"] == 2
+    assert verdict.checked["ports"] == 2
 
 
 def faults(data: bytes) -> str:

@@ -30,6 +30,7 @@ HEADER_BYTES = 0x1000
 _HEADER_SIZES = (HEADER_BYTES, 0x800)
 """As written today, and as the first loader read it."""
 TILE = 0x4000
+_ADDRESS_BITS = 42  # of the device (td_generations.json dma_encoding)
 _FIELDS = struct.Struct("<QIIQQII")
 _BARS = 32
 _TILES, _SHAPES = struct.Struct(f"<{_BARS}I"), struct.Struct(f"<{_BARS * 6}Q")
@@ -141,7 +142,7 @@ def anec_of(container: Container) -> Anec:
         tasks[0].end - tasks[0].offset if tasks else 0,
         len(tasks),
         tuple(_buffer(port, _FIRST_BAR + place) for place, port in enumerate(ordered)),
-        0 if scratch is None else _up(scratch.size, TILE) // TILE,
+        0 if scratch is None else _tile_count(scratch.size, "scratch", scratch.offset),
     )
 
 
@@ -173,7 +174,14 @@ def _with_bars(task: Task, renumbered: Mapping[int, int]) -> list[int]:
 
 def _buffer(port: TensorDescriptor, bar: int) -> Buffer:
     _, plane, row, _ = port.strides
-    return Buffer(port.role, bar, _up(port.total_bytes * port.shape[0], TILE) // TILE, port.shape, plane, row)
+    tiles = _tile_count(port.total_bytes * port.shape[0], f"port {port.name}", port.state.offset)
+    return Buffer(port.role, bar, tiles, port.shape, plane, row)
+
+
+def _tile_count(size: int, what: str, offset: int) -> int:
+    if size >> _ADDRESS_BITS:
+        raise ContainerError(offset, f"{what} takes {size} bytes; addresses have {_ADDRESS_BITS} bits")
+    return _up(size, TILE) // TILE
 
 
 def read_anec(source: str | Path | Source) -> Anec:
