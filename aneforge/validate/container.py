@@ -24,6 +24,8 @@ _ELEMENTS = {"float16": ("f16", 2), "uint8": ("ui8", 1), "int8": ("si8", 1)}
 """The element types of ports whose names differ from ours, and the bytes of each."""
 _MOVABLE = "CoeffBaseAddr"
 """Relocations adjust the base addresses of coefficients (programs.json relocations)."""
+_ADDED_TO = ("BaseAddr", "Base64", "DMAConfig", "DataSet")
+"""Of h14 and later: parts of the names of registers to which a command adds a base address."""
 
 
 def container_view(container: Container) -> ProgramView:
@@ -113,6 +115,13 @@ def _end(segment: Segment) -> int:
 
 
 def _relocations(container: Container) -> Iterator[tuple[str, str]]:
+    """Entries of the file, and base addresses that commands of tasks add."""
+    for number, task in enumerate(container.tasks):
+        known = register_map(task.generation).by_address if task.generation in generations() else {}
+        for command in task.commands:
+            register = known.get(command.address) if command.bar is not None else None
+            if register is not None and not any(part in register.name for part in _ADDED_TO):
+                yield f"task {number}", f"BAR {command.bar} is added to {register.name}, which is not an address"
     for section in container.sections:
         places = [entry.offset for entry in container.relocations(section)]
         if not places:
