@@ -251,14 +251,21 @@ class Container:
     def _write_tasks(self, tasks: list[Task]) -> None:
         """The words of tasks in the text section, if any was changed."""
         here = self.contents(self.text)
-        text = bytearray(here.data)
+        changed: list[tuple[int, bytes]] = []
         for number, task in enumerate(tasks):
+            if not task.may_have_changed:
+                continue
             words = task.words
             if 4 * len(words) != task.end - task.offset:
                 room = (task.end - task.offset) // 4
                 raise here.error(task.offset, f"task {number} has {len(words)} words; there is room for {room}")
-            struct.pack_into(f"<{len(words)}I", text, task.offset, *words)
-        if text != here.data:
+            packed = struct.pack(f"<{len(words)}I", *words)
+            if packed != here.data[task.offset : task.end]:
+                changed.append((task.offset, packed))
+        if changed:
+            text = bytearray(here.data)
+            for offset, packed in changed:
+                text[offset : offset + len(packed)] = packed
             self.replace_contents(self.text, bytes(text))
             vars(self)["tasks"] = tasks
 

@@ -57,6 +57,7 @@ class Task:
         self.file_offset = offset if file_offset is None else file_offset
         """Where it lies in the file."""
         self._body = body
+        self._as_read = tuple(header_words)
 
     @cached_property
     def commands(self) -> list[Command]:
@@ -77,8 +78,17 @@ class Task:
     @property
     def words(self) -> list[int]:
         """The whole task."""
-        decoded = "commands" in vars(self)  # what nobody has looked at is as it was read
-        return [*self.header_words, *(encode(self.commands, self.generation) if decoded else self._body)]
+        return [*self.header_words, *(encode(self.commands, self.generation) if self._is_decoded else self._body)]
+
+    @property
+    def _is_decoded(self) -> bool:
+        """What nobody has looked at is as it was read."""
+        return "commands" in vars(self)
+
+    @property
+    def may_have_changed(self) -> bool:
+        """Whether its words can differ from those that it was made of."""
+        return self._is_decoded or self._as_read != tuple(self.header_words)
 
     @property
     def header(self) -> dict[str, int]:
