@@ -1,6 +1,6 @@
 """Damaged containers: an error with the place in the file, in bounded time and memory. Never another exception.
 
-``ANEFORGE_MUTATIONS=20000`` looks further than the tests; ``make test-search`` sets it.
+``make fuzz`` looks further than the tests, with ``ANEFORGE_MUTATIONS=20000``.
 """
 
 from __future__ import annotations

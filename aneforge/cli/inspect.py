@@ -19,20 +19,23 @@ def run(file: str, other: str | None, task: int | None, words: bool, as_json: bo
     """Print the program, or what differs from another; 1 if something does."""
     if words and (as_json or other):
         raise AneforgeError("--raw prints words as they are; leave out --json and --diff")
-    try:
-        if other is None:
-            _show(_read(file), task, words, as_json)
-            return 0
+    if other is not None:
         return _compare(file, other, task, as_json)
-    except ContainerError as error:  # the tasks are read when they are asked for
-        raise AneforgeError(f"{Path(file).name}: {error}") from None
+    _show(_read(file), task, words, as_json)
+    return 0
 
 
 def _read(file: str) -> Container | Anec:
+    """The program, with every task taken apart, so that an error names the file that has it."""
     try:
-        return read_compiled(file)
+        program = read_compiled(file)
+        if isinstance(program, Container):
+            _ = program.symbols, program.program.name, [port.to_json() for port in program.ports]
+        for task in program.tasks:
+            _ = task.commands
     except ContainerError as error:
         raise AneforgeError(f"{Path(file).name}: {error}") from None
+    return program
 
 
 def _show(program: Container | Anec, task: int | None, words: bool, as_json: bool) -> None:

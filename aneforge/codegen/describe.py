@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -271,8 +272,11 @@ def _container_stated(container: Container) -> dict[str, Any]:
     stated |= {f"BAR {bar}": address for bar, address in program["bars"].items()}
     stated |= {f"binding {port.name}": f"{port.address:#x}" for port in container.bindings}
     stated |= {f"descriptor word {place:#x}": word for place, word in container.program.unnamed().items()}
-    for count, section in enumerate(container.sections):
-        name = f"section {count} {section.segment},{section.name}"
+    seen: Counter[tuple[str, str]] = Counter()
+    for section in container.sections:
+        copy = seen[section.segment, section.name]
+        seen[section.segment, section.name] += 1
+        name = f"section {section.segment},{section.name}" + (f"[{copy}]" if copy else "")
         stated |= {f"{name} address": f"{section.address:#x}", f"{name} size": section.size}
         moved = container.relocations(section)
         stated |= {f"{name} relocations": [f"{entry.offset:#x}" for entry in moved]} if moved else {}

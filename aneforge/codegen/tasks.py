@@ -153,7 +153,15 @@ class Task:
             "header_words": [f"{word:#010x}" for word in self.header_words],
             "header": self.header,
             "registers": self.registers,
-            "writes": [[f"{address:#07x}", f"{value:#010x}"] for address, value in self.writes],
+            "writes": [
+                {
+                    "address": f"{address:#07x}",
+                    "value": f"{value:#010x}",
+                    "register": None if register is None else f"{register.block}.{register.label}",
+                    "confidence": "unknown" if register is None else register.confidence,
+                }
+                for address, value, register in self.written()
+            ],
         }
 
     def __repr__(self) -> str:
