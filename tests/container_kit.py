@@ -99,9 +99,7 @@ class File:
     """By how much the commands are rotated."""
 
     def to_bytes(self) -> bytes:
-        for _ in range(2):  # the sizes of commands do not depend on offsets: the second round has the right ones
-            start = 32 + len(self._commands(0))
-            commands = self._commands(start)
+        commands = self._commands(32 + len(self._commands(0)))  # their sizes do not depend on offsets
         count = self._count
         head = struct.pack("<8I", 0xBEEFFACE, 0x80, SUBTYPES[self.generation], 2, count, len(commands), 0x200000, 0)
         return head + commands + self._body

@@ -193,6 +193,28 @@ def test_a_high_base_register_is_read_whole():
     assert Command(0, [1, 2], mask=1).places == (0, 4)
 
 
+def test_a_section_of_the_caller_has_no_bytes_whatever_its_offset():
+    """The flags say that it is an input, an output or scratch; an offset beside them claims nothing."""
+    data = bytearray(small_file("h13", 1, pieces=[Piece("__DATA", "__bss", size=1 << 30)]).to_bytes())
+    place = data.index(b"__bss\0")
+    struct.pack_into("<I", data, place + 48, 0x4000)
+    struct.pack_into("<I", data, place + 64, 0x25)
+    container = read_container(bytes(data))
+    section = container.section("__bss")
+    assert section is not None
+    assert not section.has_bytes
+    assert len(container.contents(section)) == 0
+    assert container.to_bytes() == data
+
+
+def test_a_load_command_of_any_length_is_kept():
+    odd = struct.pack("<II", 8, 8 + 5) + b"note\0"
+    file = small_file("h13", 1, extra=[odd])
+    container = read_container(file.to_bytes())
+    assert container.note == "note"
+    assert container.to_bytes() == file.to_bytes()
+
+
 # Changes.
 
 

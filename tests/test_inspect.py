@@ -123,6 +123,14 @@ def test_mistakes_are_one_line(tmp_path):
     assert "not a container" in run(EXAMPLES / "detector.onnx", status=2)
 
 
+def test_names_of_strangers_are_not_obeyed(tmp_path):
+    file = tmp_path / "net.hwx"
+    file.write_bytes(small_file("h13", 1, ports=[("\x1b[31mred\nline", 1, (1, 1, 1, 1))]).to_bytes())
+    text = run(file)
+    assert "\x1b" not in text
+    assert "input \\x1b[31mred\\nline: float16" in text
+
+
 def test_the_examples_are_what_their_script_writes(tmp_path):
     script = runpy.run_path(str(EXAMPLES / "write_programs.py"))
     assert script["program"]("h13__binary_add_1x64x8x8", ("x", "z")) == (EXAMPLES / "add.hwx").read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from aneforge.codegen.anec import Anec, read_compiled
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.describe import differences, find_task, raw, task_in_full, tree
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, shown
 from aneforge.output import text
 
 _WORDS = 120  # of a value in a line
@@ -42,9 +43,14 @@ def _show(program: Container | Anec, task: int | None, words: bool, as_json: boo
     if as_json:
         print(text.as_json(program.to_json() if task is None else find_task(program, task).to_json()))
     elif words:
-        print("\n".join(raw(program, task)))
+        _print(raw(program, task))
     else:
-        print("\n".join(tree(program) if task is None else task_in_full(program, task)))
+        _print(tree(program) if task is None else task_in_full(program, task))
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Names are a stranger's: nothing in them is obeyed by the terminal."""
+    print("\n".join(map(shown, lines)))
 
 
 def _compare(file: str, other: str, task: int | None, as_json: bool) -> int:
@@ -53,7 +59,7 @@ def _compare(file: str, other: str, task: int | None, as_json: bool) -> int:
         rows = [{"name": name, "left": left, "right": right} for name, left, right in found]
         print(text.as_json({"left": Path(file).name, "right": Path(other).name, "differences": rows}))
     elif found:
-        print("\n".join(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in found))
+        _print(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in found)
     else:
         print("the programs are the same")
     return 1 if found else 0

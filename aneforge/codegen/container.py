@@ -339,8 +339,10 @@ def read_container(source: str | Path | Source) -> Container:
 
 
 def _check_segments(segments: list[Segment]) -> None:
-    """No two share bytes of the file, and no two that are mapped (protection not 0) share addresses."""
-    in_file = [(part.file_offset, part.file_size, part) for part in segments if part.file_size]
+    """No two share bytes of the file, and no two that are mapped (protection not 0) share addresses. What a segment
+    without contents states of the file means nothing."""
+    full = [part for part in segments if any(section.has_bytes for section in part.sections)]
+    in_file = [(part.file_offset, part.file_size, part) for part in full if part.file_size]
     in_memory = [(part.address, part.vm_size, part) for part in segments if part.vm_size and any(part.protection)]
     for what, runs in (("bytes of the file", in_file), ("addresses", in_memory)):
         runs.sort(key=lambda run: run[:2])

@@ -15,6 +15,7 @@ __all__ = ["Command", "Note", "Port", "Section", "Segment", "State", "SymbolTabl
 
 SEGMENT, SYMBOLS, STATE, PORT, OLD_PORT, NOTE = 0x19, 0x02, 0x04, 0x40, 0x06, 0x08
 _SEGMENT = struct.Struct("<16sQQQQiiII")
+_WITHOUT_BYTES = (0x21, 0x23, 0x25)  # flags of inputs, outputs and scratch (programs.json segments)
 _SECTION = struct.Struct("<16s16sQQIIIIIIII")
 
 
@@ -62,7 +63,7 @@ class Section:
     @property
     def has_bytes(self) -> bool:
         """Whether the file holds its contents. Buffers of the caller and scratch have an address only."""
-        return self.offset != 0 and self.size != 0
+        return self.offset != 0 and self.size != 0 and self.flags not in _WITHOUT_BYTES
 
     @classmethod
     def read(cls, body: Bytes, place: int) -> Section:
@@ -183,8 +184,8 @@ _READERS = {SEGMENT: Segment.read, SYMBOLS: SymbolTable.read, PORT: Port.read, O
 def read_command(data: Bytes, offset: int) -> tuple[Command, int]:
     """The command at an offset, and its size."""
     code, size = data.numbers("II", offset, "a load command")
-    if size < 8 or size % 4:
-        raise data.error(offset + 4, f"a load command of {size} bytes; the least is 8, in steps of 4")
+    if size < 8:
+        raise data.error(offset + 4, f"a load command of {size} bytes; the least is 8")
     body = data.part(offset + 8, size - 8, f"load command {code:#x}")
     if code == NOTE:
         return Note(code, bytes(body.data), data.start + offset), size
