@@ -312,6 +312,17 @@ def test_a_payload_whose_order_fits_is_copied_unchanged():
     assert container.to_anec()[0x1000:] == file[text.offset : constants.offset + constants.size]
 
 
+def test_what_an_anec_header_has_besides_is_kept():
+    data = bytearray(assembled("h13__conv_k3_c64_n64_s8_bias0").to_anec())
+    data[0xF00:0xF04] = b"note"
+    anec = read_anec(bytes(data))
+    assert anec.to_bytes() == data
+    assert anec.spare.rstrip(b"\0").endswith(b"note")
+    short = bytes(data[:0x800] + data[0x1000:])  # as the first loader read it
+    assert read_anec(short).to_bytes() == short
+    assert read_anec(short).tasks[0].words == anec.tasks[0].words
+
+
 def test_anec_is_for_one_chip():
     with pytest.raises(AneforgeError, match="h13"):
         assembled("h14__conv_k3_c64_n64_s8_bias0").to_anec()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from container_kit import NAMES, assembled, small_file
+from container_kit import NAMES, assembled, indexed, small_file
 
 from aneforge.codegen import read_container
 from aneforge.codegen.describe import differences, task_in_full, tree
@@ -59,6 +59,25 @@ def test_words_without_a_map_are_shown():
     container = read_container(small_file("h12", 1).to_bytes())
     assert "3 words without a known meaning" in "\n".join(tree(container))
     assert "not in the published map" in "\n".join(task_in_full(container, 0))
+
+
+def test_a_task_in_full_shows_what_commands_add():
+    text = "\n".join(task_in_full(assembled("h16__binary_add_1x3x224x224"), 0))
+    assert "Src1BaseAddrLo" in text
+    assert text.count("is added") == 6, "three addresses and three configurations"
+    spare = indexed(0x40, [5])
+    spare[0] |= 1 << 30
+    odd = read_container(small_file("h16", 1, body=spare).to_bytes())
+    assert "command bits 0x40000000 belong to no published field" in "\n".join(task_in_full(odd, 0))
+    assert odd.tasks[0].words[-2:] == spare
+
+
+def test_engines_are_named_where_they_are_known():
+    lines = {name: list(tree(read_container(small_file(name, 1).to_bytes()))) for name in ("h11", "h12", "h13")}
+    tasks = {name: next(line for line in found if line.startswith("task 0")) for name, found in lines.items()}
+    assert ", MAC engine" in tasks["h11"]
+    assert "engine" not in tasks["h12"]
+    assert ", planar engine" in tasks["h13"]
 
 
 def test_differences_are_named_and_only_they():

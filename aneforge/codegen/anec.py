@@ -17,7 +17,6 @@ from typing import Any
 
 from aneforge.codegen.bounds import Bytes, ContainerError, Source, file_bytes
 from aneforge.codegen.container import MAGIC, Container, read_container
-from aneforge.codegen.descriptors import TensorDescriptor
 from aneforge.codegen.registers import Field
 from aneforge.codegen.tasks import Task, header_fields, read_tasks
 from aneforge.errors import AneforgeError
@@ -34,7 +33,9 @@ _ADDRESS_BITS = 42  # of the device (td_generations.json dma_encoding)
 _FIELDS = struct.Struct("<QIIQQII")
 _BARS = 32
 _TILES, _SHAPES = struct.Struct(f"<{_BARS}I"), struct.Struct(f"<{_BARS * 6}Q")
-_COMMAND_BAR, _SCRATCH_BAR, _FIRST_BAR = 0, 3, 4
+_KNOWN_BYTES = _FIELDS.size + _TILES.size + _SHAPES.size
+_MOST_PADDING = 64  # files exist whose constants lie at a multiple of 64; the driver itself looks at one of 16
+_COMMAND_BAR, SCRATCH_BAR, _FIRST_BAR = 0, 3, 4
 _BASE_FIELDS = {"RBase0": "RBE0", "RBase1": "RBE1", "WBase": "WBE", "TBase": "TBE"} | {
     f"KBase{number}": f"KBE{number}" for number in range(4)
 }
@@ -73,10 +74,16 @@ class Anec:
     constants: bytes
     first_task_bytes: int
     task_count: int
-    ports: tuple[Buffer, ...]
-    """Outputs, then inputs."""
-    scratch_tiles: int = 0
-    header_bytes: int = HEADER_BYTES
+    inputs: int
+    outputs: int
+    tiles: tuple[int, ...]
+    """How many times 16 KiB the buffer of each base-address register takes."""
+    shapes: tuple[int, ...]
+    """Six numbers for each register: four extents, the bytes of a plane and of a row."""
+    padding: bytes = b""
+    """Between the text and the constants."""
+    spare: bytes = bytes(HEADER_BYTES - _KNOWN_BYTES)
+    """The rest of the header, which has no published meaning."""
 
     generation = GENERATION
 
@@ -86,21 +93,29 @@ class Anec:
         text = Bytes(self.text, self.header_bytes)
         return read_tasks(text, GENERATION, 0, self.first_task_bytes // 4, self.task_count)
 
+    @cached_property
+    def ports(self) -> list[Buffer]:
+        """The caller's tensors: outputs, then inputs."""
+        roles = ["output"] * self.outputs + ["input"] * self.inputs
+        return [self._port(role, _FIRST_BAR + place) for place, role in enumerate(roles)]
+
+    def _port(self, role: str, bar: int) -> Buffer:
+        n, c, h, w, plane, row = self.shapes[6 * bar : 6 * bar + 6]
+        return Buffer(role, bar, self.tiles[bar], (n, c, h, w), plane, row)
+
     @property
-    def payload(self) -> bytes:
-        return self.text + bytes(-len(self.text) % 16) + self.constants
+    def scratch_tiles(self) -> int:
+        return self.tiles[SCRATCH_BAR]
+
+    @property
+    def header_bytes(self) -> int:
+        return _KNOWN_BYTES + len(self.spare)
 
     def to_bytes(self) -> bytes:
-        payload = self.payload
-        tiles, shapes = [0] * _BARS, [0] * (6 * _BARS)
-        tiles[_COMMAND_BAR], tiles[_SCRATCH_BAR] = _up(len(payload), TILE) // TILE, self.scratch_tiles
-        for port in self.ports:
-            tiles[port.bar] = port.tiles
-            shapes[6 * port.bar : 6 * port.bar + 6] = [*port.shape, port.plane_bytes, port.row_bytes]
-        counts = [sum(port.role == role for port in self.ports) for role in ("input", "output")]
-        sizes = (len(payload), self.first_task_bytes, self.task_count, len(self.text), len(self.constants))
-        head = _FIELDS.pack(*sizes, *counts) + _TILES.pack(*tiles) + _SHAPES.pack(*shapes)
-        return head.ljust(self.header_bytes, b"\0") + payload
+        payload = (self.text, self.padding, self.constants)
+        sizes = (sum(map(len, payload)), self.first_task_bytes, self.task_count, len(self.text), len(self.constants))
+        head = _FIELDS.pack(*sizes, self.inputs, self.outputs)
+        return b"".join((head, _TILES.pack(*self.tiles), _SHAPES.pack(*self.shapes), self.spare, *payload))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -135,14 +150,25 @@ def anec_of(container: Container) -> Anec:
     for task in tasks:
         words = [*_with_bars(task, renumbered), *islice(task.words, len(task.header_words), None)]
         struct.pack_into(f"<{len(words)}I", text, task.offset, *words)
+    padding = bytes(-len(text) % 16)
+    tiles, shapes = [0] * _BARS, [0] * (6 * _BARS)
+    tiles[_COMMAND_BAR] = _tile_count(len(text) + len(padding) + len(container.constants), "the program", 0)
     scratch = container.section("__bss", "__DATA")
+    if scratch is not None:
+        tiles[SCRATCH_BAR] = _tile_count(scratch.size, "scratch", scratch.offset)
+    for bar, port in enumerate(ordered, _FIRST_BAR):
+        tiles[bar] = _tile_count(port.total_bytes * port.shape[0], f"port {port.name}", port.state.offset)
+        shapes[6 * bar : 6 * bar + 6] = [*port.shape, *port.strides[1:3]]
     return Anec(
         bytes(text),
         container.constants,
         tasks[0].end - tasks[0].offset if tasks else 0,
         len(tasks),
-        tuple(_buffer(port, _FIRST_BAR + place) for place, port in enumerate(ordered)),
-        0 if scratch is None else _tile_count(scratch.size, "scratch", scratch.offset),
+        sum(port.role == "input" for port in ordered),
+        sum(port.role == "output" for port in ordered),
+        tuple(tiles),
+        tuple(shapes),
+        padding,
     )
 
 
@@ -172,12 +198,6 @@ def _with_bars(task: Task, renumbered: Mapping[int, int]) -> list[int]:
     return words
 
 
-def _buffer(port: TensorDescriptor, bar: int) -> Buffer:
-    _, plane, row, _ = port.strides
-    tiles = _tile_count(port.total_bytes * port.shape[0], f"port {port.name}", port.state.offset)
-    return Buffer(port.role, bar, tiles, port.shape, plane, row)
-
-
 def _tile_count(size: int, what: str, offset: int) -> int:
     if size >> _ADDRESS_BITS:
         raise ContainerError(offset, f"{what} takes {size} bytes; addresses have {_ADDRESS_BITS} bits")
@@ -190,10 +210,10 @@ def read_anec(source: str | Path | Source) -> Anec:
     size, first, count, text_size, constant_size, sources, results = data.record(_FIELDS, 0, "the header")
     header_bytes = len(data) - size
     if header_bytes not in _HEADER_SIZES:
-        wanted = " or ".join(f"{header + size} bytes" for header in _HEADER_SIZES)
-        raise data.error(0, f"not an ANEC file: it claims {size} bytes of program, so {wanted}; it has {len(data)}")
-    start = _up(text_size, 16)
-    if start + constant_size != size:
+        wanted = " or ".join(f"{header + size}" for header in _HEADER_SIZES)
+        raise data.error(0, f"not an ANEC file: {size} bytes of program need {wanted} bytes; the file has {len(data)}")
+    start = size - constant_size
+    if not text_size <= start < text_size + _MOST_PADDING:
         raise data.error(16, f"text of {text_size} and constants of {constant_size} bytes do not make {size}")
     if sources + results > _BARS - _FIRST_BAR:
         raise data.error(32, f"{sources} inputs and {results} outputs; there is room for {_BARS - _FIRST_BAR}")
@@ -201,20 +221,21 @@ def read_anec(source: str | Path | Source) -> Anec:
         raise data.error(8, f"the first task has {first} bytes, which are not whole words")
     tiles = data.record(_TILES, _FIELDS.size, "the tiles")
     shapes = data.record(_SHAPES, _FIELDS.size + _TILES.size, "the shapes")
-    ports = []
-    for place in range(results + sources):
-        bar = _FIRST_BAR + place
-        n, c, h, w, plane, row = shapes[6 * bar : 6 * bar + 6]
-        ports.append(Buffer("output" if place < results else "input", bar, tiles[bar], (n, c, h, w), plane, row))
-    payload = data.part(header_bytes, size, "the program")
-    text = bytes(payload.part(0, text_size, "the text").data)
-    constants = bytes(payload.part(start, constant_size, "the constants").data)
-    anec = Anec(text, constants, first, count, tuple(ports), tiles[_SCRATCH_BAR], header_bytes)
-    written = anec.to_bytes()
-    if written != data.data:
-        place = next(number for number, (a, b) in enumerate(zip(written, data.data, strict=True)) if a != b)
-        raise data.error(place, "a byte that the published form of the header does not have, or that is padding")
-    return anec
+    parts = {"spare": (_KNOWN_BYTES, header_bytes - _KNOWN_BYTES), "text": (header_bytes, text_size)}
+    parts |= {
+        "padding": (header_bytes + text_size, start - text_size),
+        "constants": (header_bytes + start, constant_size),
+    }
+    held = {name: bytes(data.part(place, size, name).data) for name, (place, size) in parts.items()}
+    return Anec(
+        first_task_bytes=first,
+        task_count=count,
+        inputs=sources,
+        outputs=results,
+        tiles=tiles,
+        shapes=shapes,
+        **held,
+    )
 
 
 def read_compiled(path: str | Path) -> Container | Anec:

@@ -285,7 +285,7 @@ class Container:
     def to_json(self) -> dict[str, Any]:
         return {
             "generation": self.generation,
-            "cpusubtype": self.header.cpusubtype,
+            "header": vars(self.header),
             "program": self.program.to_json(),
             "ports": [port.to_json() for port in self.ports],
             "bindings": {binding.name: f"{binding.address:#x}" for binding in self.bindings},

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aneforge.codegen.anec import Anec
+from aneforge.codegen.anec import SCRATCH_BAR, TILE, Anec
 from aneforge.codegen.container import Container
 from aneforge.codegen.meanings import meaning_of, resolved
-from aneforge.codegen.registers import Register
+from aneforge.codegen.registers import Register, generations, register_map
 from aneforge.codegen.tasks import Task, header_fields
 from aneforge.errors import AneforgeError
 from aneforge.targets import store
@@ -28,6 +28,7 @@ def tree(program: Compiled) -> Iterator[str]:
     count = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
     if isinstance(program, Anec):
         names = {port.bar: port.role for port in program.ports}
+        names |= {SCRATCH_BAR: "scratch"} if program.scratch_tiles else {}
         yield f"ANEC program for {program.generation}: {count}"
         yield from _anec_parts(program)
     else:
@@ -50,7 +51,7 @@ def _anec_parts(program: Anec) -> Iterator[str]:
     yield f"  text: {_bytes(len(program.text))}, file {program.header_bytes:#x}"
     yield f"  constants: {_bytes(len(program.constants))}"
     if program.scratch_tiles:
-        yield f"  scratch: {program.scratch_tiles} times 16 KiB, no bytes in the file"
+        yield f"  scratch: {_bytes(program.scratch_tiles * TILE)}, no bytes in the file"
 
 
 def _container_parts(container: Container, bars: Mapping[int, int]) -> Iterator[str]:
@@ -82,16 +83,27 @@ def _bytes(count: int) -> str:
 
 def _task(task: Task, names: Mapping[int, str]) -> Iterator[str]:
     header = task.header
-    engine = "planar engine" if header.get("ENE") == _PLANAR else "MAC engine"
     unknown = sum(register is None or not register.is_known for _, value, register in task.written() if value)
     words = "1 word" if unknown == 1 else f"{unknown} words"
     rest = f", {words} without a known meaning" if unknown else ""
     waits = f", waits for task {header['DTID']}" if "DTID" in header else ""
     size = (task.end - task.offset) // 4
-    yield f"task {header.get('TID')} at {task.offset:#x}: {size} words, {engine}{waits}{rest}"
+    yield f"task {header.get('TID')} at {task.offset:#x}: {size} words{_engine(task)}{waits}{rest}"
     for line in (_extents(task), _kernel(task), *_operands(task, names), _streams(task), _slots(task)):
         if line:
             yield f"  {line}"
+
+
+def _engine(task: Task) -> str:
+    """Nothing where the registers of the generation are not published."""
+    if task.generation not in generations():
+        return ""
+    return ", planar engine" if _is_planar(task) else ", MAC engine"
+
+
+def _is_planar(task: Task) -> bool:
+    """Generations without a planar engine (h11) enable single cores with the same field."""
+    return task.header.get("ENE") == _PLANAR and "PE" in register_map(task.generation).blocks
 
 
 def _extents(task: Task) -> str:
@@ -108,7 +120,7 @@ def _extents(task: Task) -> str:
 
 def _kernel(task: Task) -> str:
     width, height = meaning_of(task, "kernel.width"), meaning_of(task, "kernel.height")
-    if width is None or task.header.get("ENE") == _PLANAR:
+    if width is None or _is_planar(task):
         return ""
     stride = f"{meaning_of(task, 'kernel.stride_y')} x {meaning_of(task, 'kernel.stride_x')}"
     pad = f"{meaning_of(task, 'kernel.top')} above, {meaning_of(task, 'kernel.left')} left"
@@ -165,7 +177,9 @@ def _slots(task: Task) -> str:
         table = codes[kind].get("values", codes[kind])
         return table.get(str(code), f"code {code}")
 
-    planar = task.header.get("ENE") == _PLANAR
+    if task.generation not in generations():
+        return ""
+    planar = _is_planar(task)
     engine, operations = ("planar", "pe_op") if planar else ("mac", "ne_op_mode")
     operation = meaning_of(task, f"{engine}.operation")
     parts = [] if operation is None else [f"operation {named(operations, operation)}"]
@@ -204,20 +218,32 @@ def task_in_full(program: Compiled, number: int) -> Iterator[str]:
         shown += f"{', ' if shown else ''}bits {left:#x} belong to no published field" if left else ""
         yield f"  word {place}: {word:#010x} {shown or ('DTID' if place >= len(named) else '')}".rstrip()
     block = ""
-    for address, value, register in task.written():
+    heads = _command_notes(task)
+    for place, (address, value, register) in enumerate(task.written()):
         name = "unknown" if register is None else register.block
         if name != block:
             block = name
             yield block
-        yield from _register(address, value, register)
+        yield from _register(address, value, register, heads.get(place, ""))
 
 
-def _register(address: int, value: int, register: Register | None) -> Iterator[str]:
+def _command_notes(task: Task) -> dict[int, str]:
+    """What commands state besides addresses, by the place of their first value among the writes."""
+    notes, place = {}, 0
+    for command in task.commands:
+        added = f", BAR {command.bar} is added" if command.bar is not None else ""
+        spare = f", command bits {command.extra:#x} belong to no published field" if command.extra else ""
+        notes[place] = added + spare
+        place += len(command.values)
+    return notes
+
+
+def _register(address: int, value: int, register: Register | None, more: str) -> Iterator[str]:
     if register is None:
-        yield f"  {address:#07x} {value:#010x} not in the published map"
+        yield f"  {address:#07x} {value:#010x} not in the published map{more}"
         return
     note = f" ({register.confidence})" if register.is_known else " unknown"
-    yield f"  {address:#07x} {value:#010x} {register.label}{note}"
+    yield f"  {address:#07x} {value:#010x} {register.label}{note}{more}"
     for field in register.fields:
         if field.read(value):
             meaning = f"  {field.meaning}" if field.meaning else ""
@@ -289,4 +315,6 @@ def _task_stated(task: Task, number: int) -> dict[str, Any]:
     stated |= {f"task {number} {key}": value for key, value in task.registers.items()}
     added = [command for command in task.commands if command.bar is not None]
     stated |= {f"task {number} BAR added at {command.address:#x}": command.bar for command in added}
+    spare = [command for command in task.commands if command.extra]
+    stated |= {f"task {number} command bits at {command.address:#x}": command.extra for command in spare}
     return stated
