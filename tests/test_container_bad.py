@@ -381,3 +381,16 @@ def test_descriptors_out_of_range_are_faults():
     program = read_container(data).program.state.offset
     assert "lies in no segment" in faults(patched(data, program + 0x10 + 8 * 9, "Q", 0xDEAD0000))
     assert "outside" in faults(patched(data, port + 0x70, "Q", 1 << 40))
+
+
+def test_a_section_for_debugging_has_no_addresses():
+    """A segment that is not mapped: no constants, no place among the addresses, and no fault."""
+    data = small_file("h13", 1, pieces=[Piece("__DEBUG", "__debug_info", b"notes")]).to_bytes()
+    segment = read_container(data).segments[1]
+    data = patched(patched(data, segment.offset + 24, "QQ", 0, 0), segment.offset + 56, "ii", 0, 0)
+    container = read_container(data)
+    assert container.constants == b""
+    assert validate_program(container).checked["weights"] == 0
+    assert "section __debug_info" not in faults(data)
+    outside = patched(data, segment.offset + 56, "ii", 5, 5)
+    assert "section __debug_info: it lies outside segment __DEBUG" in faults(outside)

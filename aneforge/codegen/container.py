@@ -181,7 +181,7 @@ class Container:
     @property
     def constants(self) -> bytes:
         """The weights and tables: of the constant section, and of the kernel sections behind it."""
-        return b"".join(self.contents(part).data for part in self.sections if _holds_constants(part))
+        return b"".join(self.contents(part).data for part in self.sections if part.holds_constants)
 
     @cached_property
     def symbols(self) -> list[Symbol]:
@@ -318,12 +318,6 @@ class Container:
         return f"<Container {self.header.generation}, {len(self.commands)} load commands>"
 
 
-def _holds_constants(section: Section) -> bool:
-    return section.has_bytes and (
-        (section.segment == "__TEXT" and section.name == "__const") or section.segment.startswith("__KERN_")
-    )
-
-
 def read_container(source: str | Path | Source) -> Container:
     """The container of a file or of bytes."""
     data = Bytes(file_bytes(source) if isinstance(source, (str, Path)) else source)
@@ -339,11 +333,11 @@ def read_container(source: str | Path | Source) -> Container:
 
 
 def _check_segments(segments: list[Segment]) -> None:
-    """No two share bytes of the file, and no two that are mapped (protection not 0) share addresses. What a segment
+    """No two share bytes of the file, and no two that are mapped share addresses. What a segment
     without contents states of the file means nothing."""
     full = [part for part in segments if any(section.has_bytes for section in part.sections)]
     in_file = [(part.file_offset, part.file_size, part) for part in full if part.file_size]
-    in_memory = [(part.address, part.vm_size, part) for part in segments if part.vm_size and any(part.protection)]
+    in_memory = [(part.address, part.vm_size, part) for part in segments if part.vm_size and part.is_mapped]
     for what, runs in (("bytes of the file", in_file), ("addresses", in_memory)):
         runs.sort(key=lambda run: run[:2])
         for (place, size, before), (start, _, behind) in pairwise(runs):

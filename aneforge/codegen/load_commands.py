@@ -65,6 +65,12 @@ class Section:
         """Whether the file holds its contents. Buffers of the caller and scratch have an address only."""
         return self.offset != 0 and self.size != 0 and self.flags not in _WITHOUT_BYTES
 
+    @property
+    def holds_constants(self) -> bool:
+        """Whether weights and tables lie in it: the constant section behind the text, or a kernel section."""
+        behind_text = self.segment == "__TEXT" and self.name == "__const"
+        return self.has_bytes and (behind_text or self.segment.startswith("__KERN_"))
+
     @classmethod
     def read(cls, body: Bytes, place: int) -> Section:
         name, segment, *numbers = body.record(_SECTION, place, "a section")
@@ -90,6 +96,15 @@ class Segment(Command):
     flags: int = 0
     sections: list[Section] = field(default_factory=list)
     tail: bytes = b""
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it has addresses: the page at 0 and notes for debugging have none."""
+        return any(self.protection)
+
+    @property
+    def end(self) -> int:
+        return self.address + self.vm_size
 
     def body(self) -> bytes:
         places = (self.address, self.vm_size, self.file_offset, self.file_size, *self.protection)

@@ -13,7 +13,6 @@ from itertools import pairwise
 from aneforge.codegen.container import Container
 from aneforge.codegen.descriptors import TensorDescriptor
 from aneforge.codegen.load_commands import Section as FileSection
-from aneforge.codegen.load_commands import Segment
 from aneforge.codegen.registers import generations, register_map
 from aneforge.codegen.tasks import Task
 from aneforge.validate.program import Dependency, PortForm, ProgramView, Section, Stored, Stretch
@@ -34,7 +33,7 @@ def container_view(container: Container) -> ProgramView:
         f"{part.segment},{part.name} at {part.address:#x}": Section(part.name, part.size, 1 << min(part.align, 63))
         for part in container.sections
     }
-    constants = [part for part in container.sections if part.has_bytes and part.name != "__text"]
+    constants = [part for part in container.sections if part.holds_constants]
     sections["constants"] = Section("constants", sum(part.size for part in constants), 1)
     addresses = {binding.name: binding.address for binding in container.bindings}
     homes = {part.address: f"{part.segment},{part.name} at {part.address:#x}" for part in container.sections}
@@ -77,15 +76,15 @@ def field_faults(container: Container) -> Iterator[tuple[str, str, str]]:
 
 def _descriptors(container: Container) -> Iterator[tuple[str, str]]:
     program = container.program
-    mapped = [(part.address, part.address + part.vm_size) for part in container.segments]
+    mapped = [part for part in container.segments if part.is_mapped]
     for number, address in enumerate(program.bars):
-        if address and not any(low <= address < high for low, high in mapped):
+        if address and not any(part.address <= address < part.end for part in mapped):
             yield f"BAR {number}", f"address {address:#x} lies in no segment"
     if program.text_words is not None and 4 * program.text_words != container.text.size:
         yield "program", f"{program.text_words} words of text; the section has {container.text.size} bytes"
-    for segment in container.segments:
+    for segment in mapped:
         for section in segment.sections:
-            if not segment.address <= section.address <= section.address + section.size <= _end(segment):
+            if not segment.address <= section.address <= section.address + section.size <= segment.end:
                 yield f"section {section.name}", f"it lies outside segment {segment.name}"
     yield from _dependencies(container.tasks)
     bound = {binding.name for binding in container.bindings}
@@ -108,10 +107,6 @@ def _dependencies(tasks: list[Task]) -> Iterator[tuple[str, str]]:
         if "DTID" in header and header["DTID"] not in seen:
             yield f"task {place}", f"it waits for task {header['DTID']}, which does not come before it"
         seen.add(header["TID"])
-
-
-def _end(segment: Segment) -> int:
-    return segment.address + segment.vm_size
 
 
 def _relocations(container: Container) -> Iterator[tuple[str, str]]:
