@@ -113,11 +113,14 @@ def generations() -> tuple[str, ...]:
     return tuple(store.load("registers")["generations"])
 
 
-@cache
 def generation_of(cpusubtype: int) -> str | None:
     """The generation that a container's header names; None for an unknown number."""
-    rows = store.load("programs")["container"]["targets"]
-    return next((row["generation"] for row in rows if row["cpusubtype"] == cpusubtype), None)
+    return _by_number().get(cpusubtype)
+
+
+@cache
+def _by_number() -> Mapping[int | None, str]:
+    return {row["cpusubtype"]: row["generation"] for row in store.load("programs")["container"]["targets"]}
 
 
 @cache
