@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test test-torch test-models test-long test-search lint types docs docs-models bench bench-peer clean
+.PHONY: demo tour test test-torch test-models test-long test-search fuzz lint types docs docs-models bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -74,6 +74,10 @@ PROPERTIES ?= $(shell grep -l '@given' tests/test_*.py)
 test-search: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=search --hypothesis-seed=random $(PROPERTIES)
 
+# Damaged compiled programs of every generation, many more than the tests take.
+fuzz: $(VENV)/.installed-dev
+	ANEFORGE_MUTATIONS=20000 $(BIN)/python -m pytest -n 2 -k mutated tests/test_container_bad.py
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
@@ -99,6 +103,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/cache.py
 	$(BIN)/python bench/onnx_coverage.py
 	$(BIN)/python bench/numerics.py
+	$(BIN)/python bench/containers.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed

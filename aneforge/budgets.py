@@ -39,6 +39,7 @@ LIMITS: dict[str, Limit] = {
     "rounds": Limit(4096, "rounds of one loop that is written out"),
     "plist_bytes": Limit(256 << 20, "bytes of one netplist, without its weights"),
     "plist_values": Limit(5_000_000, "values of one netplist, each counted wherever it is used"),
+    "program_bytes": Limit(8 << 30, "bytes of one compiled program (.hwx, .anec)"),
     "depth": Limit(16, "functions within functions, loops within loops"),
 }
 """Every limit by name."""

@@ -147,7 +147,7 @@ TAKES = {
     ("ci", "check"): (("ci", "check", "net.py", "--target", "{}"), True),
     ("ci", "update"): (("ci", "update", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
 }
-NO_CHIPS = {("cache",), ("explain",), ("doctor",), ("measure", "cost"), ("measure", "gate")}
+NO_CHIPS = {("cache",), ("explain",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 
 

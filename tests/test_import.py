@@ -63,6 +63,48 @@ def test_conflicts_and_sources_are_the_published_ones():
     assert store.load("sources")["sources"] == import_facts.read_sources(FACTS)
 
 
+@here
+@pytest.mark.parametrize("generation", import_facts.GENERATIONS)
+def test_every_register_unpacks_to_the_published_one(generation):
+    published = json.loads((FACTS / "hwx" / f"registers_{generation}.json").read_text(encoding="utf-8"))
+    packed = store.load("registers")
+    blocks = []
+    for block in packed["generations"][generation]["blocks"]:
+        rows = []
+        for row in packed["registers"][f"{generation} {block['name']}"]:
+            fields = [dict(zip(("name", "lsb", "width", "meaning"), field, strict=True)) for field in row["fields"]]
+            fields = [{key: value for key, value in field.items() if value != ""} for field in fields]
+            place = {} if block["base"] is None else {"addr": int(block["base"], 16) + int(row["offset"], 16)}
+            rows.append({**row, "fields": fields, **place})
+        blocks.append({**block, "registers": rows})
+    for block in published["blocks"]:
+        for row in block["registers"]:
+            row["fields"] = [{key: value for key, value in field.items() if value != ""} for field in row["fields"]]
+            if block["base"] is None:
+                row.pop("addr", None)
+            else:
+                row["addr"] = int(row["addr"], 16)
+    assert {**packed["generations"][generation], "blocks": blocks} == published
+
+
+@here
+@pytest.mark.parametrize(("part", "file"), [("container", "container"), ("headers", "td_header"), ("codes", "enums")])
+def test_what_is_known_of_containers_is_the_published(part, file):
+    published = json.loads((FACTS / "hwx" / f"{file}.json").read_text(encoding="utf-8"))
+    assert store.load("programs")[part] == published
+
+
+@here
+@pytest.mark.parametrize("file", sorted((FACTS / "hwx" / "examples").glob("*.json")), ids=lambda file: file.stem)
+def test_the_examples_of_the_tests_are_the_published_ones(file):
+    published = json.loads(file.read_text(encoding="utf-8"))
+    kept = json.loads((Path(__file__).parent / "hwx_examples" / file.name).read_text(encoding="utf-8"))
+    for task in published["tasks"]:
+        task["header"] = len(task["header"])
+        task["commands"] = [[command["word"], len(command["values"])] for command in task["commands"]]
+    assert kept == published
+
+
 def test_interning_is_reversible():
     tree = {
         "a": {"v": 1, "src": "S1", "conf": "decoded"},

@@ -442,6 +442,26 @@ def opt(
 
 
 @_command(COMPILE)
+def inspect(
+    file: Annotated[str, typer.Argument(help="A compiled program: a container (.hwx) of any chip, or .anec.")],
+    diff: Annotated[
+        str | None, typer.Option(help="Show only what OTHER states differently, by name; status 1 if anything.")
+    ] = None,
+    task: Annotated[int | None, typer.Option(help="Show every register of this task, numbered from 0.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the words of tasks as they are.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a compiled program holds: ports, sections, and what each task computes, reads and writes.
+
+    Words whose meaning is not published are shown as unknown. Nothing is run.
+    Examples:  aneforge inspect net.hwx --task 0   |   aneforge inspect before.hwx --diff after.hwx
+    """
+    from aneforge.cli import inspect as command
+
+    raise typer.Exit(command.run(file, diff, task, raw, as_json))
+
+
+@_command(COMPILE)
 def tune(
     model: AModel,
     target: OneChip = "m1",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
-from aneforge.cache import place as cache
 from aneforge.cli import say
 
 __all__ = [
@@ -87,6 +86,12 @@ _VOICE: dict[str, tuple[Any, Any]] = {
 }
 
 
+def _cache_off() -> AbstractContextManager[None]:
+    from aneforge.cache import place  # brings NumPy and graphs, which commands without a model do not need
+
+    return place.off()
+
+
 def with_voice(function: Callable[..., None]) -> Callable[..., None]:
     """The command with ``-q``, ``-v`` and ``--color`` after its own options, ``--no-cache`` if it loads a model."""
     hints = get_type_hints(function, include_extras=True)
@@ -96,7 +101,7 @@ def with_voice(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def spoken(*values: Any, **named: Any) -> None:
         say.set_voice(**{name: named.pop(name) for name in _VOICE})
-        with cache.off() if named.pop("no_cache", False) else nullcontext():
+        with _cache_off() if named.pop("no_cache", False) else nullcontext():
             function(*values, **named)
 
     signature = inspect.signature(function)

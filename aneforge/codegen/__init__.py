@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from aneforge.codegen.anec import Anec, read_anec
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container, read_container
 
-__all__ = ["Container", "ContainerError", "read_container"]
+__all__ = ["Anec", "Container", "ContainerError", "read_anec", "read_container"]

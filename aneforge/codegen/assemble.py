@@ -222,7 +222,7 @@ def _surface(tensor: Tensor, address: int) -> Segment:
 def _port(name: str, address: int) -> Port:
     text = name.encode("utf-8") + b"\0"
     payload = struct.pack("<IIQ", 0x18, 0, address) + text
-    return Port(PORT, payload + bytes(-len(payload) % 8), 0, name, address)
+    return Port(PORT, payload + bytes(-len(payload) % 8))
 
 
 def _program(layout: _Layout) -> State:

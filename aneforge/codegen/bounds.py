@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["Bytes", "ContainerError", "Source"]
+__all__ = ["LONGEST_NAME", "Bytes", "ContainerError", "Source", "file_bytes", "readable"]
 
 Source = bytes | bytearray | memoryview
+LONGEST_NAME = 1 << 14
+"""Names of files from strangers are read so far; published ones have a few hundred bytes."""
+
+
+def readable(raw: bytes) -> str:
+    """A name of a file, with what is not UTF-8 shown as it is."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def file_bytes(path: str | Path) -> bytes:
+    """What a file holds, if it is a regular one and within the budget ``program_bytes``."""
+    from aneforge import budgets
+
+    file = budgets.regular_file(path, Path(path).name)
+    budgets.spend("program_bytes", file.stat().st_size, Path(path).name)
+    return file.read_bytes()
 
 
 class ContainerError(AneforgeError, ValueError):
@@ -39,8 +59,11 @@ class Bytes:
 
     def numbers(self, form: str, offset: int, what: str) -> tuple[int, ...]:
         """Little-endian numbers by their ``struct`` form, without the mark of the order."""
-        layout = "<" + form
-        return struct.unpack(layout, self.part(offset, struct.calcsize(layout), what).data)
+        return self.record(struct.Struct("<" + form), offset, what)
+
+    def record(self, layout: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
+        """The fields of a record: numbers, and bytes where the layout has a run of them."""
+        return layout.unpack(self.part(offset, layout.size, what).data)
 
     def u32(self, offset: int, what: str) -> int:
         return self.numbers("I", offset, what)[0]
@@ -48,18 +71,20 @@ class Bytes:
     def u64(self, offset: int, what: str) -> int:
         return self.numbers("Q", offset, what)[0]
 
-    def words(self, offset: int, count: int, what: str) -> tuple[int, ...]:
-        """``count`` words of 32 bits."""
-        return struct.unpack(f"<{count}I", self.part(offset, 4 * count, what).data) if count else ()
+    def words(self, offset: int, count: int, what: str) -> Sequence[int]:
+        """``count`` words of 32 bits, as a view where the machine has the order of the file."""
+        found = self.part(offset, 4 * count, what).data
+        return found.cast("I") if sys.byteorder == "little" else struct.unpack(f"<{count}I", found)
 
     def text(self, offset: int, what: str) -> str:
-        """A string up to its NUL, which must be there."""
-        rest = self.part(offset, max(len(self.data) - offset, 0), what).data if offset <= len(self.data) else b""
-        found = bytes(rest)
+        """A string up to its NUL, which must be there and within :data:`LONGEST_NAME` bytes."""
+        found = bytes(self.data[max(offset, 0) : max(offset, 0) + LONGEST_NAME + 1])
         end = found.find(b"\0")
-        if offset >= len(self.data) or end < 0:
+        if not 0 <= offset < len(self.data) or (end < 0 and len(found) <= LONGEST_NAME):
             raise self.error(offset, f"{what} has no end")
-        return found[:end].decode("utf-8", "backslashreplace")
+        if end < 0:
+            raise self.error(offset, f"{what} has more than {LONGEST_NAME} bytes")
+        return readable(found[:end])
 
     def error(self, offset: int, message: str) -> ContainerError:
         return ContainerError(self.start + offset, message)

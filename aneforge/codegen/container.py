@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from aneforge.codegen.bounds import Bytes, ContainerError, Source
+from aneforge.codegen.bounds import Bytes, ContainerError, Source, file_bytes
 from aneforge.codegen.descriptors import PROGRAM_FLAVORS, TENSOR_FLAVOR, ProgramDescriptor, TensorDescriptor
 from aneforge.codegen.load_commands import Command, Note, Port, Section, Segment, State, SymbolTable, read_command
 from aneforge.codegen.registers import generation_of
+from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tasks import Task, header_fields, read_tasks
-from aneforge.targets import store
 
 __all__ = ["MAGIC", "Container", "Header", "Relocation", "Symbol", "read_container"]
 
 MAGIC = 0xBEEFFACE
 _HEADER = "8I"
-_SYMBOL = "IBBHQ"
-_RELOCATION = "II"
+_SYMBOL = struct.Struct("<IBBHQ")
+_RELOCATION = struct.Struct("<II")
+_NAMES_OVER_STRINGS = 4  # names of symbols may share their ends, but not so that a small file becomes gigabytes
 
 
 @dataclass
@@ -57,6 +60,11 @@ class Symbol:
     value: int
     name_offset: int = 0
 
+    @property
+    def is_kernel_tile(self) -> bool:
+        """Whether it names the coefficients of one core (``K<sha256>_ne_<number>``)."""
+        return self.name.startswith("K") and "_ne_" in self.name
+
 
 @dataclass(frozen=True)
 class Relocation:
@@ -67,7 +75,7 @@ class Relocation:
     info: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Region:
     """A run of the file and what it holds."""
 
@@ -83,11 +91,12 @@ class Region:
 class Container:
     """A program in the engine's own form. ``to_bytes`` gives the file."""
 
-    def __init__(self, header: Header, commands: list[Command], regions: list[Region]) -> None:
+    def __init__(self, header: Header, commands: list[Command], regions: Sequence[Region]) -> None:
         self.header = header
         self.commands = commands
-        self._regions = regions
+        self._regions = list(regions)
         """Everything behind the load commands, in the order of the file, with nothing left out between."""
+        self._offsets = [region.offset for region in regions]
 
     # Parts by their meaning.
 
@@ -123,8 +132,8 @@ class Container:
     def program(self) -> ProgramDescriptor:
         for command in self.commands:
             if isinstance(command, State) and command.flavor in PROGRAM_FLAVORS:
-                return ProgramDescriptor(command, self.generation)
-        raise ContainerError(0, "the container has no program descriptor")
+                return ProgramDescriptor(command)
+        raise ContainerError(32, "the container has no program descriptor")
 
     @cached_property
     def ports(self) -> list[TensorDescriptor]:
@@ -141,23 +150,20 @@ class Container:
         """The bytes of a section."""
         if not section.has_bytes:
             return Bytes(b"", section.offset)
-        for region in self._regions:
-            if region.offset <= section.offset and section.offset + section.size <= region.end:
-                start = section.offset - region.offset
-                return Bytes(memoryview(region.data)[start : start + section.size], section.offset)
-        raise ContainerError(section.offset, f"section {section.name} lies outside the file")
+        return self._bytes_at(section.offset, section.size, f"section {section.segment},{section.name}")
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """Every task, in the order of the chain."""
-        text = self.section("__text", "__TEXT")
-        if text is None:
-            raise ContainerError(0, "the container has no text section")
-        if self.generation not in store.load("programs")["headers"]:
-            raise ContainerError(8, f"the headers of {self.generation} are not published")
+        """Every task, in the order of the chain. ``to_bytes`` writes what is changed in them."""
+        text = self.text
         program = self.program
+        if program.is_indexed != is_indexed(self.generation):
+            flavor = program.state.flavor
+            raise ContainerError(
+                program.state.offset, f"the program descriptor has flavor {flavor}, which {self.generation} has not"
+            )
         first = program.first_task - text.address
-        if not 0 <= first < max(text.size, 1):
+        if program.task_count and not 0 <= first < text.size:
             raise ContainerError(
                 program.state.offset, f"the first task lies at {program.first_task:#x}, outside the text section"
             )
@@ -165,42 +171,111 @@ class Container:
         return read_tasks(self.contents(text), self.generation, first, words, program.task_count)
 
     @property
+    def text(self) -> Section:
+        """The section of the tasks."""
+        text = self.section("__text", "__TEXT")
+        if text is None:
+            raise ContainerError(32, "the container has no text section (__TEXT,__text)")
+        return text
+
+    @property
     def constants(self) -> bytes:
         """The weights and tables: of the constant section, and of the kernel sections behind it."""
-        kept = [part for part in self.sections if _holds_constants(part)]
-        return b"".join(bytes(self.contents(part).data) for part in kept)
+        return b"".join(self.contents(part).data for part in self.sections if part.holds_constants)
 
     @cached_property
     def symbols(self) -> list[Symbol]:
-        table = next((command for command in self.commands if isinstance(command, SymbolTable)), None)
-        return [] if table is None else list(self._symbols(table))
+        tables = [command for command in self.commands if isinstance(command, SymbolTable)]
+        return [symbol for table in tables for symbol in self._symbols(table)]
 
     def _symbols(self, table: SymbolTable) -> Iterator[Symbol]:
-        strings = Bytes(self._bytes_at(table.string_offset, table.string_size), table.string_offset)
-        entries = Bytes(self._bytes_at(table.symbol_offset, 16 * table.symbol_count), table.symbol_offset)
-        for number in range(table.symbol_count):
-            where, kind, section, description, value = entries.numbers(_SYMBOL, 16 * number, "a symbol")
-            yield Symbol(strings.text(where, "a symbol's name"), kind, section, description, value, where)
+        strings = self._bytes_at(table.string_offset, table.string_size, "the names of symbols")
+        size = _SYMBOL.size
+        entries = self._bytes_at(table.symbol_offset, size * table.symbol_count, "the symbols")
+        names: dict[int, str] = {}
+        left = _NAMES_OVER_STRINGS * len(strings)
+        for number, entry in enumerate(_SYMBOL.iter_unpack(entries.data)):
+            where, kind, section, description, value = entry
+            if where not in names:
+                names[where] = strings.text(where, f"the name of symbol {number}")
+                left -= len(names[where])
+            if left < 0:
+                raise entries.error(size * number, "the names of symbols overlap each other many times")
+            yield Symbol(names[where], kind, section, description, value, where)
 
     def relocations(self, section: Section) -> list[Relocation]:
         """The words of a section that the loader adjusts."""
-        raw = Bytes(self._bytes_at(section.relocation_offset, 8 * section.relocation_count), section.relocation_offset)
-        places = range(section.relocation_count)
-        return [Relocation(*raw.numbers(_RELOCATION, 8 * number, "a relocation")) for number in places]
+        size = _RELOCATION.size * section.relocation_count
+        raw = self._bytes_at(section.relocation_offset, size, f"relocations of {section.name}")
+        return [Relocation(*entry) for entry in _RELOCATION.iter_unpack(raw.data)]
 
-    def _bytes_at(self, offset: int, size: int) -> memoryview:
-        for region in self._regions:
-            if region.offset <= offset and offset + size <= region.end:
-                start = offset - region.offset
-                return memoryview(region.data)[start : start + size]
-        return memoryview(b"")
+    def _bytes_at(self, offset: int, size: int, what: str) -> Bytes:
+        if size == 0:
+            return Bytes(b"", offset)
+        place = bisect_right(self._offsets, offset) - 1
+        if place >= 0 and offset + size <= self._regions[place].end:
+            region = self._regions[place]
+            return Bytes(region.data, region.offset).part(offset - region.offset, size, what)
+        raise ContainerError(offset, f"{what} is not one run of the file ({size} bytes)")
 
     # Writing.
 
+    def replace_contents(self, section: Section, data: Source) -> None:
+        """Other bytes of the same length for a section. Tasks that were read from it are read anew."""
+        here = self.contents(section)
+        if len(data) != len(here):
+            raise ContainerError(
+                section.offset, f"section {section.name} has {len(here)} bytes; {len(data)} do not fit. Assemble anew."
+            )
+        place = bisect_right(self._offsets, section.offset) - 1
+        region = self._regions[place]
+        start = section.offset - region.offset
+        parts = (region.data[:start], data, region.data[start + len(data) :])
+        self._regions[place] = replace(region, data=b"".join(parts))
+        if section.name == "__text":
+            vars(self).pop("tasks", None)
+
     def to_bytes(self) -> bytes:
-        """The file."""
+        """The file, with what was changed in commands, sections and tasks."""
+        tasks = vars(self).get("tasks")
+        if tasks is not None:
+            self._write_tasks(tasks)
         commands = b"".join(command.to_bytes() for command in self.commands)
-        return b"".join((self.header.to_bytes(), commands, *(region.data for region in self._regions)))
+        header = replace(self.header, command_count=len(self.commands), command_bytes=len(commands))
+        head = header.to_bytes() + commands
+        regions = [region.data for region in self._regions]
+        if self._offsets and len(head) != self._offsets[0]:
+            regions[0] = self._moved_gap(len(head))
+        return b"".join((head, *regions))
+
+    def _write_tasks(self, tasks: list[Task]) -> None:
+        """The words of tasks in the text section, if any was changed."""
+        here = self.contents(self.text)
+        changed: list[tuple[int, bytes]] = []
+        for number, task in enumerate(tasks):
+            if not task.may_have_changed:
+                continue
+            words = task.words
+            if 4 * len(words) != task.end - task.offset:
+                room = (task.end - task.offset) // 4
+                raise here.error(task.offset, f"task {number} has {len(words)} words; there is room for {room}")
+            packed = struct.pack(f"<{len(words)}I", *words)
+            if packed != here.data[task.offset : task.end]:
+                changed.append((task.offset, packed))
+        if changed:
+            text = bytearray(here.data)
+            for offset, packed in changed:
+                text[offset : offset + len(packed)] = packed
+            self.replace_contents(self.text, bytes(text))
+            vars(self)["tasks"] = tasks
+
+    def _moved_gap(self, end: int) -> bytes:
+        """The zeros behind load commands that became longer or shorter: everything else keeps its place."""
+        gap = self._regions[0]
+        room = gap.end - end
+        if gap.kind != "gap" or any(gap.data) or room < 0:
+            raise ContainerError(end, f"the load commands end at {end:#x}; the file has room up to {gap.offset:#x}")
+        return bytes(room)
 
     def write(self, path: str | Path) -> None:
         from aneforge.output.files import write_whole
@@ -210,46 +285,66 @@ class Container:
     def to_json(self) -> dict[str, Any]:
         return {
             "generation": self.generation,
-            "cpusubtype": self.header.cpusubtype,
+            "header": vars(self.header),
             "program": self.program.to_json(),
             "ports": [port.to_json() for port in self.ports],
-            "segments": [
-                {
-                    "name": segment.name,
-                    "address": f"{segment.address:#x}",
-                    "sections": [{"name": part.name, "size": part.size} for part in segment.sections],
-                }
-                for segment in self.segments
-            ],
+            "bindings": {binding.name: f"{binding.address:#x}" for binding in self.bindings},
+            "segments": [self._segment_json(segment) for segment in self.segments],
+            "symbols": [vars(symbol) for symbol in self.symbols],
             "tasks": [task.to_json() for task in self.tasks],
             "note": self.note,
         }
+
+    def _segment_json(self, segment: Segment) -> dict[str, Any]:
+        sections = [
+            {
+                "name": part.name,
+                "address": f"{part.address:#x}",
+                "size": part.size,
+                "file_offset": part.offset if part.has_bytes else None,
+                "relocations": [vars(entry) for entry in self.relocations(part)],
+            }
+            for part in segment.sections
+        ]
+        return {"name": segment.name, "address": f"{segment.address:#x}", "sections": sections}
+
+    def to_anec(self) -> bytes:
+        """The program as the open Linux driver for the M1 loads it (:mod:`aneforge.codegen.anec`)."""
+        from aneforge.codegen.anec import anec_of
+
+        return anec_of(self).to_bytes()
 
     def __repr__(self) -> str:
         return f"<Container {self.header.generation}, {len(self.commands)} load commands>"
 
 
-def _holds_constants(section: Section) -> bool:
-    return section.has_bytes and (
-        (section.segment == "__TEXT" and section.name == "__const") or section.segment.startswith("__KERN_")
-    )
-
-
 def read_container(source: str | Path | Source) -> Container:
     """The container of a file or of bytes."""
-    if isinstance(source, (str, Path)):
-        from aneforge.budgets import regular_file
-
-        source = regular_file(source, Path(source).name).read_bytes()
-    data = Bytes(source)
+    data = Bytes(file_bytes(source) if isinstance(source, (str, Path)) else source)
     if len(data) < 32:
         raise data.error(0, f"a container has a header of 32 bytes; the file has {len(data)}")
     header = Header(*data.numbers(_HEADER, 0, "the header"))
     if header.magic != MAGIC:
         raise data.error(0, f"not a container: the magic number is {header.magic:#010x}, expected {MAGIC:#010x}")
     commands = _commands(data, header)
+    _check_segments([command for command in commands if isinstance(command, Segment)])
     regions = _regions(data, 32 + header.command_bytes, commands)
     return Container(header, commands, regions)
+
+
+def _check_segments(segments: list[Segment]) -> None:
+    """No two share bytes of the file, and no two that are mapped share addresses. What a segment
+    without contents states of the file means nothing."""
+    full = [part for part in segments if any(section.has_bytes for section in part.sections)]
+    in_file = [(part.file_offset, part.file_size, part) for part in full if part.file_size]
+    in_memory = [(part.address, part.vm_size, part) for part in segments if part.vm_size and part.is_mapped]
+    for what, runs in (("bytes of the file", in_file), ("addresses", in_memory)):
+        runs.sort(key=lambda run: run[:2])
+        for (place, size, before), (start, _, behind) in pairwise(runs):
+            if start < place + size:
+                raise ContainerError(
+                    behind.offset, f"segment {behind.name} shares {what} from {start:#x} with segment {before.name}"
+                )
 
 
 def _commands(data: Bytes, header: Header) -> list[Command]:
@@ -288,7 +383,7 @@ def _claims(commands: list[Command]) -> Iterator[tuple[int, int, str]]:
     for command in commands:
         if isinstance(command, SymbolTable):
             if command.symbol_count:
-                yield command.symbol_offset, 16 * command.symbol_count, "the symbols"
+                yield command.symbol_offset, _SYMBOL.size * command.symbol_count, "the symbols"
             if command.string_size:
                 yield command.string_offset, command.string_size, "the names of symbols"
         if isinstance(command, Segment):
@@ -296,4 +391,8 @@ def _claims(commands: list[Command]) -> Iterator[tuple[int, int, str]]:
                 if section.has_bytes:
                     yield section.offset, section.size, f"section {section.segment},{section.name}"
                 if section.relocation_count:
-                    yield section.relocation_offset, 8 * section.relocation_count, f"relocations of {section.name}"
+                    yield (
+                        section.relocation_offset,
+                        _RELOCATION.size * section.relocation_count,
+                        f"relocations of {section.name}",
+                    )

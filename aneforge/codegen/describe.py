@@ -1,56 +1,109 @@
-"""A container in words: a tree of ports, sections and tasks, one task register by register, and what differs."""
+"""A compiled program in words: a tree of ports, sections and tasks, one task in full, and what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from aneforge.codegen.anec import SCRATCH_BAR, TILE, Anec
 from aneforge.codegen.container import Container
-from aneforge.codegen.meanings import meaning_of
-from aneforge.codegen.registers import Register
+from aneforge.codegen.meanings import meaning_of, resolved
+from aneforge.codegen.registers import Register, generations, register_map
 from aneforge.codegen.tasks import Task, header_fields
+from aneforge.errors import AneforgeError
 from aneforge.targets import store
 
 __all__ = ["differences", "raw", "task_in_full", "tree"]
 
 _PLANAR, _SHOWN = 0, 8
+_STREAM, _STREAM_SIZE = "CoeffDMAConfig", "CoeffBfrSize"
+Compiled = Container | Anec
 
 
-def tree(container: Container) -> Iterator[str]:
+def tree(program: Compiled) -> Iterator[str]:
     """Ports, sections and tasks, a few lines each."""
-    tasks = container.tasks
+    tasks = program.tasks
     count = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
-    yield f"program for {container.generation}: {count}, procedure {container.program.name}"
+    if isinstance(program, Anec):
+        names = {port.bar: port.role for port in program.ports}
+        names |= {SCRATCH_BAR: "scratch"} if program.scratch_tiles else {}
+        yield f"ANEC program for {program.generation}: {count}"
+        yield from _anec_parts(program)
+    else:
+        bars = {address: number for number, address in enumerate(program.program.bars) if address}
+        places = {section.address: "scratch" for section in program.sections if section.name == "__bss"}
+        places |= {port.address: port.name for port in program.bindings}
+        names = {bars[address]: name for address, name in places.items() if address in bars}
+        yield f"program for {program.generation}: {count}, procedure {program.program.name}"
+        yield from _container_parts(program, bars)
+    for task in tasks:
+        yield from _task(task, names)
+
+
+def _anec_parts(program: Anec) -> Iterator[str]:
+    yield "ports"
+    for port in program.ports:
+        extents = " x ".join(map(str, port.shape))
+        yield f"  {port.role}: {extents}, row {port.row_bytes}, plane {port.plane_bytes}, BAR {port.bar}"
+    yield "sections"
+    yield f"  text: {_bytes(len(program.text))}, file {program.header_bytes:#x}"
+    yield f"  constants: {_bytes(len(program.constants))}"
+    if program.scratch_tiles:
+        yield f"  scratch: {_bytes(program.scratch_tiles * TILE)}, no bytes in the file"
+
+
+def _container_parts(container: Container, bars: Mapping[int, int]) -> Iterator[str]:
     if container.note:
         yield f"note: {container.note.splitlines()[0]}"
     yield "ports"
     addresses = {binding.name: binding.address for binding in container.bindings}
-    bars = {address: number for number, address in enumerate(container.program.bars) if address}
     for port in container.ports:
         extents = " x ".join(map(str, port.shape))
         address = addresses.get(port.name)
         bar = "" if address is None else f", BAR {bars.get(address, 'none')} at {address:#x}"
         _, plane, row, _ = port.strides
-        sizes = f"row {row}, plane {plane}, {port.total_bytes} bytes"
+        sizes = f"row {row}, plane {plane}, {_bytes(port.total_bytes)}"
         yield f"  {port.role} {port.name}: {port.element} {extents}, {sizes}{bar}"
     yield "sections"
     for segment in container.segments:
         for section in segment.sections:
             moved = f", {section.relocation_count} relocations" if section.relocation_count else ""
             held = f"file {section.offset:#x}" if section.has_bytes else "no bytes in the file"
-            yield f"  {segment.name},{section.name}: {section.address:#x}, {section.size} bytes, {held}{moved}"
-    for task in tasks:
-        yield from _task(task)
+            yield f"  {segment.name},{section.name}: {section.address:#x}, {_bytes(section.size)}, {held}{moved}"
+    kernels = sum(symbol.is_kernel_tile for symbol in container.symbols)
+    if container.symbols:
+        yield f"symbols: {len(container.symbols)}, of which {kernels} name kernel tiles"
 
 
-def _task(task: Task) -> Iterator[str]:
+def _bytes(count: int) -> str:
+    return f"{count:,} bytes"
+
+
+def _task(task: Task, names: Mapping[int, str]) -> Iterator[str]:
     header = task.header
-    engine = "planar engine" if header.get("ENE") == _PLANAR else "MAC engine"
     unknown = sum(register is None or not register.is_known for _, value, register in task.written() if value)
-    rest = f", {unknown} words without a known meaning" if unknown else ""
-    yield f"task {header.get('TID')} at {task.offset:#x}: {len(task.words)} words, {engine}{rest}"
-    for line in (_extents(task), _kernel(task), *_operands(task), _streams(task), _slots(task)):
+    words = "1 word" if unknown == 1 else f"{unknown} words"
+    rest = f", {words} without a known meaning" if unknown else ""
+    waits = f", waits for task {header['DTID']}" if "DTID" in header else ""
+    size = (task.end - task.offset) // 4
+    yield f"task {header.get('TID')} at {task.offset:#x}: {size} words{_engine(task)}{waits}{rest}"
+    for line in (_extents(task), _kernel(task), *_operands(task, names), _streams(task), _slots(task)):
         if line:
             yield f"  {line}"
+
+
+def _engine(task: Task) -> str:
+    """Nothing where the registers of the generation are not published."""
+    if task.generation not in generations():
+        return ""
+    return ", planar engine" if _is_planar(task) else ", MAC engine"
+
+
+def _is_planar(task: Task) -> bool:
+    """Generations without a planar engine (h11) enable single cores with the same field."""
+    return task.header.get("ENE") == _PLANAR and "PE" in register_map(task.generation).blocks
 
 
 def _extents(task: Task) -> str:
@@ -58,21 +111,25 @@ def _extents(task: Task) -> str:
     for side in ("in", "out"):
         values = [meaning_of(task, f"{side}.{axis}") for axis in ("channels", "height", "width")]
         sides.append(f"{side} " + " x ".join("default" if value is None else str(value) for value in values))
+    if all(side.endswith("default x default x default") for side in sides):
+        return ""
     tile = meaning_of(task, "tile.height")
-    return ", ".join(sides) + ("" if tile is None else f", tiles of {tile} rows")
+    rows = "1 row" if tile == 1 else f"{tile} rows"
+    return ", ".join(sides) + ("" if tile is None else f", tiles of {rows}")
 
 
 def _kernel(task: Task) -> str:
     width, height = meaning_of(task, "kernel.width"), meaning_of(task, "kernel.height")
-    if width is None or task.header.get("ENE") == _PLANAR:
+    if width is None or _is_planar(task):
         return ""
     stride = f"{meaning_of(task, 'kernel.stride_y')} x {meaning_of(task, 'kernel.stride_x')}"
     pad = f"{meaning_of(task, 'kernel.top')} above, {meaning_of(task, 'kernel.left')} left"
     groups = meaning_of(task, "groups")
-    return f"kernel {height} x {width}, stride {stride}, padding {pad}" + (f", {groups} groups" if groups else "")
+    split = f", {groups} groups" if groups and groups > 1 else ""
+    return f"kernel {height} x {width}, stride {stride}, padding {pad}{split}"
 
 
-def _operands(task: Task) -> Iterator[str]:
+def _operands(task: Task, names: Mapping[int, str]) -> Iterator[str]:
     """Where operands and the result lie in memory and in scratch."""
     relocated = {command.places[0]: command.bar for command in task.commands if command.bar is not None}
     header = task.header
@@ -82,7 +139,7 @@ def _operands(task: Task) -> Iterator[str]:
         bar = relocated.get(base) if base is not None else None
         if bar is None and header.get(plain[side][1]):
             bar = header[plain[side][0]]
-        parts = [f"BAR {bar}"] if bar is not None else []
+        parts = [f"BAR {bar}" + (f" ({names[bar]})" if bar in names else "")] if bar is not None else []
         for part in ("row", "plane"):
             stride = meaning_of(task, f"{side}.{part}")
             parts += [f"{part} {stride}"] if stride and bar is not None else []
@@ -95,72 +152,98 @@ def _operands(task: Task) -> Iterator[str]:
 
 
 def _base_address(task: Task, side: str) -> int | None:
-    from aneforge.codegen.meanings import resolved
-
     found = resolved(task.generation, f"{side}.base")
     return None if found is None else found[0].address
 
 
 def _streams(task: Task) -> str:
-    sizes = [
-        value
-        for _, value, register in task.written()
-        if register is not None and register.name.startswith("CoeffBfrSize") and value
-    ]
-    enabled = sum(
-        value & 1
-        for _, value, register in task.written()
-        if register is not None and register.name.startswith("CoeffDMAConfig")
-    )
+    """The coefficients that the task loads: a stream for each core that is enabled, or a table."""
+    named = {register.name: value for _, value, register in task.written() if register is not None}
+    enabled = [name for name, value in named.items() if name.startswith(_STREAM) and value & 1]
     if not enabled:
         table = meaning_of(task, "table.size")
-        return f"table of {table} bytes" if table and (meaning_of(task, "table.config") or 0) & 1 else ""
-    same = sorted(set(sizes[:enabled]))
-    each = f"{same[0]} bytes each" if len(same) == 1 else f"{min(same)} to {max(same)} bytes"
-    return f"kernels: {enabled} streams, {each}"
+        return f"table of {_bytes(table)}" if table and (meaning_of(task, "table.config") or 0) & 1 else ""
+    sizes = sorted({named.get(name.replace(_STREAM, _STREAM_SIZE), 0) for name in enabled})
+    each = f"{_bytes(sizes[0])} each" if len(sizes) == 1 else f"{sizes[0]:,} to {_bytes(sizes[-1])}"
+    streams = "1 stream" if len(enabled) == 1 else f"{len(enabled)} streams"
+    return f"kernels: {streams}, {each}"
 
 
 def _slots(task: Task) -> str:
-    """What is done to the result on its way out."""
+    """The operation and what is fused behind it. A part that the generation's map does not have is left out."""
     codes = store.load("programs")["codes"]
-    if task.header.get("ENE") == _PLANAR:
-        word = meaning_of(task, "planar.config")
-        return "" if word is None else f"operation {codes['pe_op']['values'].get(str(word >> 2 & 7), 'unknown')}"
-    word = meaning_of(task, "mac.config")
-    if word is None:
+
+    def named(kind: str, code: int) -> str:
+        table = codes[kind].get("values", codes[kind])
+        return table.get(str(code), f"code {code}")
+
+    if task.generation not in generations():
         return ""
-    mode = codes["ne_op_mode"]["values"].get(str(word & 7), "unknown")
-    activation = codes["ne_nonlinear"]["values"].get(str(word >> 16 & 3), "unknown")
-    turned = ", result transposed" if meaning_of(task, "task.transposes") else ""
-    bias = ", bias" if word >> 4 & 1 else ""
-    return f"operation {mode}{bias}, activation {activation}{turned}"
+    planar = _is_planar(task)
+    engine, operations = ("planar", "pe_op") if planar else ("mac", "ne_op_mode")
+    operation = meaning_of(task, f"{engine}.operation")
+    parts = [] if operation is None else [f"operation {named(operations, operation)}"]
+    if planar:
+        for part, kind in (("pool", "pe_pool"), ("condition", "pe_condition")):
+            code = meaning_of(task, f"planar.{part}")
+            parts += [f"{part} {named(kind, code)}"] if code else []
+        parts += ["relu"] if meaning_of(task, "planar.relu") else []
+    else:
+        parts += ["bias"] if meaning_of(task, "mac.bias") else []
+        parts += ["scale"] if meaning_of(task, "mac.scaled") else []
+    activation = meaning_of(task, f"{engine}.activation")
+    parts += [f"activation {named('ne_nonlinear', activation)}"] if activation else []
+    parts += ["result transposed"] if meaning_of(task, "task.transposes") else []
+    return ", ".join(parts)
 
 
-def task_in_full(container: Container, number: int) -> Iterator[str]:
+def find_task(program: Compiled, number: int) -> Task:
+    """A task by its place in the chain."""
+    tasks = program.tasks
+    if not 0 <= number < len(tasks):
+        raise AneforgeError(f"--task {number}: the program has {len(tasks)} tasks, numbered from 0")
+    return tasks[number]
+
+
+def task_in_full(program: Compiled, number: int) -> Iterator[str]:
     """Every field that one task writes, with what is known of it. Words without a meaning are shown too."""
-    task = container.tasks[number]
+    task = find_task(program, number)
     yield f"task {number} at {task.offset:#x}: {len(task.words)} words"
     yield "header"
     named = header_fields(task.generation)
     for place, word in enumerate(task.header_words):
         fields = named[place] if place < len(named) else ()
         shown = ", ".join(f"{field.name} {field.read(word)}" for field in fields if field.read(word))
+        left = word & ~sum(field.mask for field in fields) if fields else 0
+        shown += f"{', ' if shown else ''}bits {left:#x} belong to no published field" if left else ""
         yield f"  word {place}: {word:#010x} {shown or ('DTID' if place >= len(named) else '')}".rstrip()
     block = ""
-    for address, value, register in task.written():
+    heads = _command_notes(task)
+    for place, (address, value, register) in enumerate(task.written()):
         name = "unknown" if register is None else register.block
         if name != block:
             block = name
             yield block
-        yield from _register(address, value, register)
+        yield from _register(address, value, register, heads.get(place, ""))
 
 
-def _register(address: int, value: int, register: Register | None) -> Iterator[str]:
+def _command_notes(task: Task) -> dict[int, str]:
+    """What commands state besides addresses, by the place of their first value among the writes."""
+    notes, place = {}, 0
+    for command in task.commands:
+        added = f", BAR {command.bar} is added" if command.bar is not None else ""
+        spare = f", command bits {command.extra:#x} belong to no published field" if command.extra else ""
+        notes[place] = added + spare
+        place += len(command.values)
+    return notes
+
+
+def _register(address: int, value: int, register: Register | None, more: str) -> Iterator[str]:
     if register is None:
-        yield f"  {address:#07x} {value:#010x} not in the published map"
+        yield f"  {address:#07x} {value:#010x} not in the published map{more}"
         return
     note = f" ({register.confidence})" if register.is_known else " unknown"
-    yield f"  {address:#07x} {value:#010x} {register.name}{note}"
+    yield f"  {address:#07x} {value:#010x} {register.label}{note}{more}"
     for field in register.fields:
         if field.read(value):
             meaning = f"  {field.meaning}" if field.meaning else ""
@@ -170,38 +253,68 @@ def _register(address: int, value: int, register: Register | None) -> Iterator[s
         yield f"      bits {left:#x} belong to no published field"
 
 
-def raw(container: Container) -> Iterator[str]:
-    """The words of every task."""
-    for number, task in enumerate(container.tasks):
-        yield f"task {number}"
+def raw(program: Compiled, number: int | None = None) -> Iterator[str]:
+    """The words of every task, or of one."""
+    chosen = enumerate(program.tasks) if number is None else [(number, find_task(program, number))]
+    for place, task in chosen:
+        yield f"task {place}"
         words = task.words
-        for place in range(0, len(words), _SHOWN):
-            line = " ".join(f"{word:08x}" for word in words[place : place + _SHOWN])
-            yield f"  {task.offset + 4 * place:06x}  {line}"
+        for start in range(0, len(words), _SHOWN):
+            line = " ".join(f"{word:08x}" for word in words[start : start + _SHOWN])
+            yield f"  {task.offset + 4 * start:06x}  {line}"
 
 
-def differences(left: Container, right: Container) -> Iterator[str]:
-    """What two programs state differently, by name."""
-    for name in ("generation", "note"):
-        if getattr(left, name) != getattr(right, name):
-            yield f"{name}: {getattr(left, name)} | {getattr(right, name)}"
-    one, other = ([port.to_json() for port in side.ports] for side in (left, right))
-    for number in range(max(len(one), len(other))):
-        a, b = (ports[number] if number < len(ports) else {} for ports in (one, other))
-        for key in dict.fromkeys((*a, *b)):
-            if a.get(key) != b.get(key):
-                yield f"port {number} {key}: {_shown(a.get(key))} | {_shown(b.get(key))}"
-    if len(left.tasks) != len(right.tasks):
-        yield f"tasks: {len(left.tasks)} | {len(right.tasks)}"
-    for number, (a, b) in enumerate(zip(left.tasks, right.tasks, strict=False)):
-        for kind, one_side, other_side in (("header", a.header, b.header), ("", a.registers, b.registers)):
-            for key in dict.fromkeys((*one_side, *other_side)):
-                if one_side.get(key) != other_side.get(key):
-                    where = f"{kind} {key}".strip()
-                    yield f"task {number} {where}: {_shown(one_side.get(key))} | {_shown(other_side.get(key))}"
-    if left.constants != right.constants:
-        yield f"constants: {len(left.constants)} bytes | {len(right.constants)} bytes, contents differ"
+def differences(left: Compiled, right: Compiled, number: int | None = None) -> list[tuple[str, Any, Any]]:
+    """What two programs state differently, by name: the name and both values, None where one does not state it.
+    ``number`` asks for one task only."""
+    one, other = (_stated(program, number) for program in (left, right))
+    names = dict.fromkeys((*one, *other))
+    found = [(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)]
+    if not found and number is None and left.to_bytes() != right.to_bytes():
+        found.append(("bytes without a name (padding, symbols of debugging or spare words)", "differ", "differ"))
+    return found
 
 
-def _shown(value: object) -> str:
-    return "not written" if value is None else str(value)
+def _stated(program: Compiled, number: int | None) -> dict[str, Any]:
+    """Everything that a program states, flat, by names that a person can read."""
+    if number is not None:
+        return _task_stated(find_task(program, number), number)
+    stated: dict[str, Any] = {"generation": program.generation, "tasks": len(program.tasks)}
+    for port in program.ports:
+        stated |= {f"port {port.name} {key}": value for key, value in port.to_json().items() if key != "name"}
+    if isinstance(program, Container):
+        stated |= _container_stated(program)
+    for place, task in enumerate(program.tasks):
+        stated |= _task_stated(task, place)
+    constants = program.constants
+    stated["constants"] = f"{_bytes(len(constants))}, sha256 {hashlib.sha256(constants).hexdigest()[:16]}"
+    return stated
+
+
+def _container_stated(container: Container) -> dict[str, Any]:
+    program = container.program.to_json()
+    stated: dict[str, Any] = {"note": container.note}
+    stated |= {f"program {key}": value for key, value in program.items() if key != "bars"}
+    stated |= {f"BAR {bar}": address for bar, address in program["bars"].items()}
+    stated |= {f"binding {port.name}": f"{port.address:#x}" for port in container.bindings}
+    stated |= {f"descriptor word {place:#x}": word for place, word in container.program.unnamed().items()}
+    seen: Counter[tuple[str, str]] = Counter()
+    for section in container.sections:
+        copy = seen[section.segment, section.name]
+        seen[section.segment, section.name] += 1
+        name = f"section {section.segment},{section.name}" + (f"[{copy}]" if copy else "")
+        stated |= {f"{name} address": f"{section.address:#x}", f"{name} size": section.size}
+        moved = container.relocations(section)
+        stated |= {f"{name} relocations": [f"{entry.offset:#x}" for entry in moved]} if moved else {}
+    stated |= {f"symbol {symbol.name}": f"{symbol.value:#x}" for symbol in container.symbols}
+    return stated
+
+
+def _task_stated(task: Task, number: int) -> dict[str, Any]:
+    stated: dict[str, Any] = {f"task {number} header {key}": value for key, value in task.header.items()}
+    stated |= {f"task {number} {key}": value for key, value in task.registers.items()}
+    added = [command for command in task.commands if command.bar is not None]
+    stated |= {f"task {number} BAR added at {command.address:#x}": command.bar for command in added}
+    spare = [command for command in task.commands if command.extra]
+    stated |= {f"task {number} command bits at {command.address:#x}": command.extra for command in spare}
+    return stated

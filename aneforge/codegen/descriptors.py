@@ -11,7 +11,6 @@ from typing import Any
 
 from aneforge.codegen.bounds import Bytes, ContainerError
 from aneforge.codegen.load_commands import State
-from aneforge.codegen.stream import is_indexed
 from aneforge.targets import store
 
 __all__ = ["ELEMENT_TYPES", "ProgramDescriptor", "TensorDescriptor", "element_type"]
@@ -45,14 +44,15 @@ class _Record:
         words = self.state.words[place : place + count]
         if len(words) != count:
             raise ContainerError(
-                self.state.offset, f"a state record of {len(self.state.words)} words has none at {offset:#x}"
+                self.state.offset, f"the state record has {len(self.state.words)} words, none of them at {offset:#x}"
             )
         return words
 
     def text(self, offset: int) -> str:
         """A string by its offset in the command."""
         behind = offset - _HEAD - 4 * len(self.state.words)
-        return Bytes(self.state.strings, self.state.offset).text(behind, "a name in a state record")
+        start = self.state.offset + _HEAD + 4 * len(self.state.words)
+        return Bytes(self.state.strings, start).text(behind, "a name in a state record")
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,21 @@ class _Places:
 
 _PLAIN = _Places(0x10, 8, 0x810, 0x81C, 0x83C, first_words=0x818)
 _INDEXED = _Places(0x10, 16, 0x810, 0x830, 0x848, text_words=0x824)
+_PLACES = {1: _PLAIN, 4: _INDEXED}
+"""By the flavor of the state record."""
 
 
 class ProgramDescriptor(_Record):
     """Base addresses, the first task, and how many tasks there are."""
 
-    def __init__(self, state: State, generation: str) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__(state)
-        self.generation = generation
-        self._places = _INDEXED if is_indexed(generation) else _PLAIN
+        self._places = _PLACES[state.flavor]
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether it is the form of h14 and later."""
+        return self._places is _INDEXED
 
     @property
     def bars(self) -> list[int]:
@@ -99,6 +105,12 @@ class ProgramDescriptor(_Record):
         return None if place is None else self.u32(place) + 1
 
     @property
+    def text_words(self) -> int | None:
+        """The size of the text; None where the descriptor does not state it."""
+        place = self._places.text_words
+        return None if place is None else self.u32(place)
+
+    @property
     def task_count(self) -> int:
         return self.u32(self._places.task_count)
 
@@ -106,6 +118,15 @@ class ProgramDescriptor(_Record):
     def name(self) -> str:
         """The name of the procedure."""
         return self.text(self.u32(self._places.name))
+
+    def unnamed(self) -> dict[int, int]:
+        """The words whose meaning is not published and that are not 0, by their offset in the command."""
+        places = self._places
+        bars = range(places.bars, places.first_task)
+        named = {places.first_task, places.first_task + 4, places.task_count, places.name}
+        named |= {place for place in (places.first_words, places.text_words) if place is not None}
+        offsets = {_HEAD + 4 * number: word for number, word in enumerate(self.state.words)}
+        return {place: word for place, word in offsets.items() if word and place not in named and place not in bars}
 
     def to_json(self) -> dict[str, Any]:
         used = {str(number): f"{address:#x}" for number, address in enumerate(self.bars) if address}

@@ -9,17 +9,18 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from aneforge.codegen.bounds import Bytes, ContainerError
+from aneforge.codegen.bounds import Bytes, ContainerError, readable
 
 __all__ = ["Command", "Note", "Port", "Section", "Segment", "State", "SymbolTable", "read_command"]
 
 SEGMENT, SYMBOLS, STATE, PORT, OLD_PORT, NOTE = 0x19, 0x02, 0x04, 0x40, 0x06, 0x08
-_SEGMENT = "16sQQQQiiII"
-_SECTION = "16s16sQQIIIIIIII"
+_SEGMENT = struct.Struct("<16sQQQQiiII")
+_WITHOUT_BYTES = (0x21, 0x23, 0x25)  # flags of inputs, outputs and scratch (programs.json segments)
+_SECTION = struct.Struct("<16s16sQQIIIIIIII")
 
 
 def _name(raw: bytes) -> str:
-    return raw.rstrip(b"\0").decode("utf-8", "backslashreplace")
+    return readable(raw.rstrip(b"\0"))
 
 
 def _raw(name: str) -> bytes:
@@ -62,7 +63,24 @@ class Section:
     @property
     def has_bytes(self) -> bool:
         """Whether the file holds its contents. Buffers of the caller and scratch have an address only."""
-        return self.offset != 0 and self.size != 0
+        return self.offset != 0 and self.size != 0 and self.flags not in _WITHOUT_BYTES
+
+    @property
+    def holds_constants(self) -> bool:
+        """Whether weights and tables lie in it: the constant section behind the text, or a kernel section."""
+        behind_text = self.segment == "__TEXT" and self.name == "__const"
+        return self.has_bytes and (behind_text or self.segment.startswith("__KERN_"))
+
+    @classmethod
+    def read(cls, body: Bytes, place: int) -> Section:
+        name, segment, *numbers = body.record(_SECTION, place, "a section")
+        address, size, offset, align, relocations, count, flags, *reserved = numbers
+        names, words = (_name(name), _name(segment)), (reserved[0], reserved[1], reserved[2])
+        return cls(*names, address, size, offset, align, relocations, count, flags, words)
+
+    def to_bytes(self) -> bytes:
+        places = (self.address, self.size, self.offset, self.align, self.relocation_offset, self.relocation_count)
+        return _SECTION.pack(_raw(self.name), _raw(self.segment), *places, self.flags, *self.reserved)
 
 
 @dataclass
@@ -79,42 +97,32 @@ class Segment(Command):
     sections: list[Section] = field(default_factory=list)
     tail: bytes = b""
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it has addresses: the page at 0 and notes for debugging have none."""
+        return any(self.protection)
+
+    @property
+    def end(self) -> int:
+        return self.address + self.vm_size
+
     def body(self) -> bytes:
-        head = (_raw(self.name), self.address, self.vm_size, self.file_offset, self.file_size)
-        parts = [struct.pack("<" + _SEGMENT, *head, *self.protection, len(self.sections), self.flags)]
-        for section in self.sections:
-            names = (_raw(section.name), _raw(section.segment))
-            places = (section.address, section.size, section.offset, section.align)
-            relocations = (section.relocation_offset, section.relocation_count)
-            parts.append(struct.pack("<" + _SECTION, *names, *places, *relocations, section.flags, *section.reserved))
-        return b"".join(parts) + self.tail
+        places = (self.address, self.vm_size, self.file_offset, self.file_size, *self.protection)
+        head = _SEGMENT.pack(_raw(self.name), *places, len(self.sections), self.flags)
+        return b"".join((head, *(section.to_bytes() for section in self.sections), self.tail))
 
     @classmethod
     def read(cls, code: int, body: Bytes, offset: int) -> Segment:
-        values = body.numbers(_SEGMENT, 0, "a segment")
-        name, address, vm_size, file_offset, file_size, most, first, count, flags = values
-        size, start = struct.calcsize("<" + _SECTION), struct.calcsize("<" + _SEGMENT)
-        if count * size > len(body) - start:
-            raise body.error(start - 8, f"the segment claims {count} sections, but has room for {len(body)} bytes")
-        sections = []
-        for number in range(count):
-            part = body.numbers(_SECTION, start + number * size, "a section")
-            sections.append(Section(_name(part[0]), _name(part[1]), *part[2:9], reserved=tuple(part[9:])))  # type: ignore[arg-type]
-        tail = bytes(body.data[start + count * size :])
-        return cls(
-            code,
-            b"",
-            offset,
-            _name(name),  # type: ignore[arg-type]
-            address,
-            vm_size,
-            file_offset,
-            file_size,
-            (most, first),
-            flags,
-            sections,
-            tail,
+        name, address, vm_size, file_offset, file_size, most, first, count, flags = body.record(
+            _SEGMENT, 0, "a segment"
         )
+        room = (len(body) - _SEGMENT.size) // _SECTION.size
+        if count > room:
+            raise body.error(_SEGMENT.size - 8, f"the segment claims {count} sections, but has room for {room}")
+        ends = [_SEGMENT.size + number * _SECTION.size for number in range(count + 1)]
+        sections = [Section.read(body, place) for place in ends[:-1]]
+        places = (_name(name), address, vm_size, file_offset, file_size)
+        return cls(code, b"", offset, *places, (most, first), flags, sections, bytes(body.data[ends[-1] :]))
 
 
 @dataclass
@@ -133,21 +141,29 @@ class SymbolTable(Command):
 
     @classmethod
     def read(cls, code: int, body: Bytes, offset: int) -> SymbolTable:
-        return cls(code, b"", offset, *body.numbers("IIII", 0, "a symbol table"), bytes(body.data[16:]))
+        symbols, count, strings, size = body.numbers("IIII", 0, "a symbol table")
+        return cls(code, b"", offset, symbols, count, strings, size, bytes(body.data[16:]))
 
 
 @dataclass
 class Port(Command):
-    """A name of the caller, bound to the address of a buffer."""
+    """A name of the caller, bound to the address of a buffer: 64 bits of it, or 32 in the old form. The payload is the
+    truth; both properties read it."""
 
-    name: str = ""
-    address: int = 0
+    @property
+    def name(self) -> str:
+        where = Bytes(self.payload, self.offset + 8)
+        return where.text(where.u32(0, "a port") - 8, "the name of a port")
+
+    @property
+    def address(self) -> int:
+        return Bytes(self.payload, self.offset + 8).numbers("Q" if self.code == PORT else "I", 8, "a port")[0]
 
     @classmethod
     def read(cls, code: int, body: Bytes, offset: int) -> Port:
-        where = body.u32(0, "a port") - 8
-        address = body.u64(8, "a port") if code == PORT else body.u32(8, "a port")
-        return cls(code, bytes(body.data), offset, body.text(where, "the name of a port"), address)
+        port = cls(code, bytes(body.data), offset)
+        _ = port.name, port.address  # both are there, or an error says where
+        return port
 
 
 @dataclass
@@ -174,7 +190,7 @@ class Note(Command):
 
     @property
     def text(self) -> str:
-        return self.payload.rstrip(b"\0").decode("utf-8", "backslashreplace").strip("\0")
+        return readable(self.payload.strip(b"\0"))
 
 
 _READERS = {SEGMENT: Segment.read, SYMBOLS: SymbolTable.read, PORT: Port.read, OLD_PORT: Port.read, STATE: State.read}
@@ -183,8 +199,8 @@ _READERS = {SEGMENT: Segment.read, SYMBOLS: SymbolTable.read, PORT: Port.read, O
 def read_command(data: Bytes, offset: int) -> tuple[Command, int]:
     """The command at an offset, and its size."""
     code, size = data.numbers("II", offset, "a load command")
-    if size < 8 or size % 4:
-        raise data.error(offset + 4, f"a load command of {size} bytes; the least is 8, in steps of 4")
+    if size < 8:
+        raise data.error(offset + 4, f"a load command of {size} bytes; the least is 8")
     body = data.part(offset + 8, size - 8, f"load command {code:#x}")
     if code == NOTE:
         return Note(code, bytes(body.data), data.start + offset), size

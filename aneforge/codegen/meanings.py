@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from aneforge.codegen.registers import Field, Register, register_map
+from aneforge.codegen.registers import Field, Register, generations, register_map
 from aneforge.codegen.tasks import Task
 
 __all__ = ["NAMES", "meaning_of", "resolved"]
@@ -103,8 +103,18 @@ NAMES: dict[str, tuple[str, ...]] = {
     },
     # The two engines.
     "planar.config": ("PE.Cfg", "PE.PEConfig", "PE.Config"),
+    "planar.operation": ("PE.Cfg.OpMode", "PE.PEConfig.Operation", "PE.Config.Operation"),
+    "planar.pool": ("PE.PEConfig.PoolMode", "PE.Config.PoolMode"),
+    "planar.condition": ("PE.Cfg.Cond", "PE.Config.Condition"),
+    "planar.relu": ("PE.Cfg.ReluEn",),
+    "planar.activation": ("PE.PEConfig.NLMode", "PE.Config.NLMode"),
+    "planar.second": ("PE.Cfg.SecSrc", "PE.PEConfig.SecSrc", "PE.Config.Src2Sel"),
     "mac.kernel": ("NE.KernelCfg",),
     "mac.config": ("NE.MACCfg", "NE.MacCfg"),
+    "mac.operation": ("NE.MACCfg.OpMode", "NE.MacCfg.OpMode"),
+    "mac.bias": ("NE.MACCfg.BiasMode", "NE.MacCfg.BiasMode", "NE.MacCfg.BiasEn"),
+    "mac.scaled": ("NE.MACCfg.PostScaleMode", "NE.MacCfg.PostScaleMode", "NE.MacCfg.PostEn"),
+    "mac.activation": ("NE.MACCfg.NonlinearMode", "NE.MacCfg.NonlinearMode", "NE.MacCfg.NLMode"),
     "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
     # Constants.
     "constants.config": ("KernelDMASrc.MasterConfig",),
@@ -123,10 +133,12 @@ NAMES: dict[str, tuple[str, ...]] = {
 @cache
 def resolved(generation: str, meaning: str) -> tuple[Register, Field | None] | None:
     """The register that has a meaning in a generation, and the field of it; None where it has none."""
+    if generation not in generations():
+        return None
     known = register_map(generation)
     for name in NAMES[meaning]:
         block, register, *field = name.split(".")
-        found = known.blocks[block].by_name.get(register)
+        found = known.blocks[block].by_name.get(register) if block in known.blocks else None
         if found is None:
             continue
         if not field:
@@ -143,5 +155,10 @@ def meaning_of(task: Task, meaning: str) -> int | None:
     if found is None:
         return None
     register, field = found
-    value = task.word(register.address)
+    value = task.word(register.address) if register.address is not None else _by_register(task, register)
     return value if value is None or field is None else field.read(value)
+
+
+def _by_register(task: Task, register: Register) -> int | None:
+    """The word of a register whose address is not published (h11)."""
+    return next((value for _, value, written in task.written() if written is register), None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import Any
 
 from aneforge.errors import UnknownNameError
@@ -48,6 +50,8 @@ class Register:
     fields: tuple[Field, ...]
     confidence: str
     note: str = ""
+    label: str = ""
+    """Its name, with the offset behind it where the block has several words of that name."""
 
     @property
     def is_known(self) -> bool:
@@ -109,11 +113,14 @@ def generations() -> tuple[str, ...]:
     return tuple(store.load("registers")["generations"])
 
 
-@cache
 def generation_of(cpusubtype: int) -> str | None:
     """The generation that a container's header names; None for an unknown number."""
-    rows = store.load("programs")["container"]["targets"]
-    return next((row["generation"] for row in rows if row["cpusubtype"] == cpusubtype), None)
+    return _by_number().get(cpusubtype)
+
+
+@cache
+def _by_number() -> Mapping[int | None, str]:
+    return {row["cpusubtype"]: row["generation"] for row in store.load("programs")["container"]["targets"]}
 
 
 @cache
@@ -133,10 +140,28 @@ def register_map(generation: str) -> RegisterMap:
 def _block(generation: str, record: Mapping[str, Any], document: Mapping[str, Any]) -> Block:
     base = None if record["base"] is None else int(record["base"], 16)
     rows = document["registers"][f"{generation} {record['name']}"]
-    return Block(record["name"], base, tuple(_register(row, record["name"], base) for row in rows))
+    counts = Counter(row["name"] for row in rows)
+    registers = [_register(row, record["name"], base, counts[row["name"]] > 1) for row in rows]
+    return Block(record["name"], base, tuple(registers))
 
 
-def _register(row: Mapping[str, Any], block: str, base: int | None) -> Register:
-    address = None if base is None else base + int(row["offset"], 16)
-    fields = tuple(Field(*field) for field in row["fields"])
-    return Register(row["name"], block, address, fields, row["confidence"], row.get("note", ""))
+def _register(row: Mapping[str, Any], block: str, base: int | None, repeated: bool) -> Register:
+    offset = int(row["offset"], 16)
+    label = f"{row['name']}_{offset:#x}" if repeated else row["name"]
+    fields = _apart([Field(*field) for field in row["fields"]])
+    address = None if base is None else base + offset
+    return Register(row["name"], block, address, fields, row["confidence"], row.get("note", ""), label)
+
+
+def _apart(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Fields that share no bit. Where published positions overlap, the lower field ends below the next (U110); its
+    meaning keeps what was published."""
+    ordered = sorted(fields, key=lambda field: field.lsb)
+    cut: dict[str, Field] = {}
+    for field, above in pairwise(ordered):
+        if field.lsb + field.width > above.lsb:
+            last = field.lsb + field.width - 1
+            published = f"published as bits {field.lsb} to {last}, of which {above.name} has those from {above.lsb}"
+            meaning = f"{field.meaning}; {published}" if field.meaning else published
+            cut[field.name] = Field(field.name, field.lsb, above.lsb - field.lsb, f"{meaning} (U110)")
+    return tuple(cut.get(field.name, field) for field in fields)

@@ -73,7 +73,7 @@ def _indexed(word: int) -> tuple[tuple[int, int | None, int | None, int], int]:
         mask = word >> 15 & 0xFFFF
         return (address, mask, None, 0), 1 + mask.bit_count()
     bar = word >> 23 & 0x3F if word >> 29 & 1 else None
-    known = 0x1FFFFF | (0x2F800000 if bar is not None else 0)
+    known = 0x1FFFFF | (0x3F800000 if bar is not None else 0)
     return (address, None, bar, word & ~known), (word >> 15 & 0x3F) + 1
 
 

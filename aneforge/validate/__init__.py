@@ -7,6 +7,7 @@ compile ask the same records. Table 22.4 names the five exported functions that 
 
 from __future__ import annotations
 
+from aneforge.validate.container import container_view
 from aneforge.validate.layer import Verdict, validate_layer
 from aneforge.validate.network import (
     EXPORTS,
@@ -27,6 +28,7 @@ __all__ = [
     "ProgramView",
     "Validation",
     "Verdict",
+    "container_view",
     "program_view",
     "validate_all",
     "validate_layer",

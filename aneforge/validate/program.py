@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from aneforge.codegen.container import Container
 from aneforge.compiler.facts import facts_of
 from aneforge.compiler.program import Program
 from aneforge.errors import UnknownNameError
@@ -145,11 +146,19 @@ class ProgramVerdict:
         return {"target": self.target, "accepted": self.accepted, "checked": dict(self.checked), "faults": faults}
 
 
-def validate_program(program: Program | ProgramView) -> ProgramVerdict:
+def validate_program(program: Program | ProgramView | Container) -> ProgramVerdict:
     """Check a compiled program again: buffers in range and aligned, none over another, rows within their stride, ports
-    of one plane or several, weights within the constant section, and tasks behind what they read."""
-    view = program if isinstance(program, ProgramView) else program_view(program)
-    faults = [ProgramFault(name, *told) for name, check in _CHECKS.items() for told in check(view)]
+    of one plane or several, weights within the constant section, and tasks behind what they read. Of a container also
+    that descriptors are in range and that relocations land in their field."""
+    faults: list[ProgramFault] = []
+    if isinstance(program, Container):
+        from aneforge.validate.container import container_view, field_faults
+
+        faults += [ProgramFault(*fault) for fault in field_faults(program)]
+        view = container_view(program)
+    else:
+        view = program if isinstance(program, ProgramView) else program_view(program)
+    faults += [ProgramFault(name, *told) for name, check in _CHECKS.items() for told in check(view)]
     counts = {
         "buffers": len(view.stretches),
         "weights": len(view.stored),

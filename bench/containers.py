@@ -1,0 +1,94 @@
+"""Speed of containers: read and written back, and ``aneforge inspect`` from the shell. Asserts no times.
+
+Run with ``make bench`` or ``python bench/containers.py [--json]``. Throughput is of one core, without the disk, the
+best of several runs: of a program that is mostly weights, and of one that is mostly tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from aneforge.codegen import read_container
+from aneforge.codegen.assemble import Parts, Tensor, assemble
+from aneforge.codegen.registers import register_map
+from aneforge.codegen.tasks import Task, header_fields, header_values
+
+RUNS = 5
+
+
+def best(action: Callable[[], object], runs: int = RUNS) -> float:
+    """Best wall-clock seconds of several runs."""
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def program(tasks: int, constants: int) -> bytes:
+    """A program of h13 whose tasks write every register."""
+    known = register_map("h13")
+    body: list[int] = []
+    for name in known.order:
+        block = known.blocks[name]
+        body += [(len(block.registers) - 1) << 26 | (block.base or 0), *([1] * len(block.registers))]
+    size = len(header_fields("h13")) + len(body)
+    step = -(-4 * size // 256) * 256
+    chain = []
+    for number in range(tasks):
+        is_last = number == tasks - 1
+        following = {} if is_last else {"NextPointer": (number + 1) * step, "NextSize": size - 1}
+        header = header_values("h13", {"TID": number & 0xFFFF, **following})
+        chain.append(Task("h13", header, body, number * step))
+    tensors = [Tensor("x", "input", (1, 8, 8, 8)), Tensor("y", "output", (1, 8, 8, 8))]
+    return assemble(Parts("h13", tensors, chain, bytes(constants))).to_bytes()
+
+
+def rewritten(data: bytes) -> bytes:
+    return read_container(data).to_bytes()
+
+
+def rewritten_with_tasks(data: bytes) -> bytes:
+    container = read_container(data)
+    assert container.tasks
+    return container.to_bytes()
+
+
+def shell(*words: str) -> float:
+    command = [sys.executable, *words]
+    return best(lambda: subprocess.run(command, check=True, capture_output=True))  # noqa: S603
+
+
+def main() -> None:
+    figures: dict[str, float] = {}
+    for name, data in (("weights", program(1, 100 << 20)), ("tasks", program(10_240, 64))):
+        megabytes = len(data) / 1e6
+        assert rewritten(data) == rewritten_with_tasks(data) == data
+        figures[f"{name}: {megabytes:.0f} MB, read and written, MB/s"] = megabytes / best(lambda d=data: rewritten(d))
+        seconds = best(lambda d=data: rewritten_with_tasks(d))
+        figures[f"{name}: {megabytes:.0f} MB, with its chain of tasks, MB/s"] = megabytes / seconds
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program.hwx"
+        data = program(60, 4096)
+        file.write_bytes(data)
+        size = f"{len(data) / 1024:.0f} KiB, {struct.unpack_from('<I', data, 16)[0]} load commands, 60 tasks"
+        figures[f"inspect from the shell ({size}), ms"] = 1e3 * shell("-m", "aneforge", "inspect", str(file))
+        figures["an empty interpreter, ms"] = 1e3 * shell("-c", "")
+        figures["aneforge --version, ms"] = 1e3 * shell("-m", "aneforge", "--version")
+    if "--json" in sys.argv:
+        print(json.dumps(figures, indent=1))
+    else:
+        width = max(map(len, figures))
+        print("\n".join(f"{name.ljust(width)}  {value:10.1f}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    main()
