@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aneforge.codegen.bounds import Bytes, ContainerError, Source
 from aneforge.codegen.descriptors import PROGRAM_FLAVORS, TENSOR_FLAVOR, ProgramDescriptor, TensorDescriptor
@@ -15,6 +15,9 @@ from aneforge.codegen.load_commands import Command, Note, Port, Section, Segment
 from aneforge.codegen.registers import generation_of
 from aneforge.codegen.tasks import Task, header_fields, read_tasks
 from aneforge.targets import store
+
+if TYPE_CHECKING:
+    from aneforge.codegen.record import BuildRecord
 
 __all__ = ["MAGIC", "Container", "Header", "Relocation", "Symbol", "read_container"]
 
@@ -88,6 +91,8 @@ class Container:
         self.commands = commands
         self._regions = regions
         """Everything behind the load commands, in the order of the file, with nothing left out between."""
+        self.record: BuildRecord | None = None
+        """What each task rests on, where the container was written here."""
 
     # Parts by their meaning.
 
