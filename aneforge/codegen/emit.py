@@ -113,7 +113,6 @@ class _Writer:
         self.memory: Memory[int | str] = Memory()
         for port in program.inputs:
             self.memory.write(place_of(self.placement.buffer(port.name)), port.name, port.ndchw_shape)
-        self._kernels = 0
         self._number = 0
 
     @property
@@ -158,7 +157,6 @@ class _Writer:
         if problem:
             del self.constants[start:], self.tiles[tiles:]
             return problem
-        self._kernels += plan.has_kernel
         return item
 
     def _plan(self, layer: ProgramLayer, form: Form, operands: list[Buffer], number: int) -> tuple[TaskPlan, str]:
@@ -183,7 +181,7 @@ class _Writer:
             form.activation if form.activation in ("none", "relu") else "table",
             form.bias is not None,
             form.transposes,
-            self._kernels + 1 if streams.bytes else 0,
+            number + 1 if streams.bytes else 0,
             first_tensor_bar(self.generation) + tensors if has_kernel_section(self.generation) else None,
         ), rule
 

@@ -6,7 +6,7 @@ not give back is carried as text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Form:
     engine: str
     operation: str
     operands: tuple[Op, ...]
-    kernel: Kernel = Kernel()
+    kernel: Kernel = field(default_factory=Kernel)
     weights: Array | None = None
     bias: Array | None = None
     activation: str = "none"

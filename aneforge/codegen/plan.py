@@ -101,7 +101,7 @@ class TaskPlan:
     has_bias: bool = False
     transposes_result: bool = False
     kernel_number: int = 0
-    """Counts the tasks that load weights or a table, from 1; 0 for none."""
+    """The number of a task that loads weights or a table, from 1; 0 for others."""
 
     constants_bar: int | None = None
     """The base-address register of the kernels; worked out from the tensors where it is not given."""

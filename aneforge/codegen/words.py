@@ -43,7 +43,8 @@ _REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 
 _POOLS = {"average_pool": 1, "max_pool": 2}
 _TASK_TYPES = {"copy": 2, "two sources": 3, "reduction": 5}
 UNKNOWN = "unknown"
-"""The operation of a task whose work has no published words: its planar word is zero, which switches the engine off."""
+"""The operation of a task whose work has no published words: the planar word is zero, which switches the engine
+off."""
 _ACTIVATIONS = {"none": 0, "relu": 1, "table": 2}
 _MEMORY_BAR = 4  # the register that configuration words of h15 to h17 are relocated against
 _LATE = ("h16", "h17", "h18")
