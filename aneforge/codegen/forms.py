@@ -16,7 +16,7 @@ from aneforge.codegen.plan import Kernel
 from aneforge.codegen.simple_constants import TABLES
 from aneforge.compiler.shown import ProgramLayer
 
-__all__ = ["TURNED", "Form", "effective_padding", "form_of"]
+__all__ = ["MOST_CHANNELS", "TURNED", "WIDEST", "Form", "effective_padding", "form_of"]
 
 Array = np.ndarray
 TURNED = ((2, 4), (4, 2))
@@ -24,7 +24,7 @@ TURNED = ((2, 4), (4, 2))
 _ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min"}
 _REDUCTIONS = ("reduce_avg", "reduce_sum", "reduce_max", "reduce_min")
 _POOLS = ("average_pool", "max_pool")
-_WIDEST, _MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
+WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,8 @@ def form_of(layer: ProgramLayer, module: Module) -> Form | str:
         n, d, c, h, w = op.shape
         if n * d != 1:
             return "a batch or a depth of more than one has no published words"
-        if max(h, w) > _WIDEST or c > _MOST_CHANNELS:
+        if max(h, w) > WIDEST or c > MOST_CHANNELS:
             return "an extent is larger than its register field"
-        if "storage" in op.labels:
-            return "a stored form of its numbers has no published words"
     kind = ops[0].kind
     if kind in _ELEMENTWISE:
         return _elementwise(ops)

@@ -42,6 +42,7 @@ class Placement:
         self.tensors += [_tensor(port, "output") for port in program.outputs if port.name in names.values()]
         self.bars = bar_numbers(generation, [tensor.name for tensor in self.tensors])
         self._matrices = {port.name for port in (*program.inputs, *program.outputs) if len(port.user_shape) <= 2}
+        self._inputs = {port.name: port.ndchw_shape for port in program.inputs}
         self._ports = _ports(program, names)
         self._memory, self.memory_bytes = _memory(program)
         self._tops = _tops(program)
@@ -56,8 +57,7 @@ class Placement:
     def buffer(self, name: Name) -> Buffer:
         """A value as tasks see it, without a place in scratch where it lies in memory."""
         if isinstance(name, str):
-            port = next(port for port in self._program.inputs if port.name == name)
-            return self._of_port(name, _extents(port.ndchw_shape))
+            return self._of_port(name, _extents(self._inputs[name]))
         layer = self._program.layers[name]
         extents = _extents(layer.shape)
         if layer.buffer.number in self._ports:

@@ -21,6 +21,7 @@ from aneforge.codegen.words import SAMPLED
 __all__ = ["BuildRecord", "TaskRecord", "debug_bytes", "read_debug"]
 
 _MAGIC, _VERSION, _ALIGNED = b"AFDEBUG\0", 1, 64
+_DTYPES = ("<f2", "<f4", "|u1", "|i1", "|b1")
 _HEAD = struct.Struct("<8sIIQ")  # magic, version, zero, bytes of the JSON line
 
 
@@ -121,7 +122,7 @@ def read_debug(data: memoryview | bytes, offset: int = 0) -> tuple[dict[str, Any
 
 
 def _array(data: memoryview, start: int, dtype: str, shape: list[int], place: int) -> np.ndarray:
-    if dtype not in ("<f2", "|u1") or place < 0 or any(extent < 0 for extent in shape):
+    if dtype not in _DTYPES or place < 0 or any(extent < 0 for extent in shape):
         raise ValueError(f"an array of type {dtype} at {place}")
     count = 1
     for extent in shape:

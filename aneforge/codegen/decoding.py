@@ -21,6 +21,7 @@ from aneforge.codegen.reading import Place, Reading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, read_debug
 from aneforge.compiler.lower import Port
 from aneforge.compiler.program import Program
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, intern_fp16
 from aneforge.targets.names import target as find_target
 
@@ -32,6 +33,10 @@ class DecodedProgram(Program):
 
     record: BuildRecord
     """What each task rests on."""
+
+    def place_of(self, layer_number: int) -> int:
+        """Tasks are layers, in the order of the container."""
+        return layer_number
 
 
 def decode(container: Container) -> DecodedProgram:
@@ -58,6 +63,7 @@ class _Decoder:
         if section is not None:
             contents = container.contents(section)
             self.debug, self.arrays = read_debug(contents.data, contents.start)
+        self.encoded: dict[str, Any] = {} if self.debug is None else self.debug["encoded"]
 
     def program(self) -> DecodedProgram:
         name = self.container.generation if self.debug is None else self.debug["target"]
@@ -77,7 +83,7 @@ class _Decoder:
             self._live_in(port.name, tuple(row["ndchw"]), port.dtype, places.get(port.name))
         tasks, records = self.container.tasks, []
         for row in debug["layers"]:
-            text = row.get("text")
+            text, start = row.get("text"), len(self.module.ops)
             if text is None:
                 reading = read_task(tasks[row["task"]], self.constants)
                 value = self._registers(reading, tasks[row["task"]].offset, tuple(row["sources"]))
@@ -86,6 +92,7 @@ class _Decoder:
                 place = (row["place"][0], row["place"][1])
                 (self.memory.view if row["task"] is None else self.memory.write)(place, value, value.shape)
             self.values[row["layer"]] = value
+            self._label(start, row["layer"])
             known = {key: row[key] for key in ("layer", "task", "form", "expressed", "constants", "reason")}
             records.append(TaskRecord(**known, sampled=tuple(row["sampled"]), sources=tuple(row["sources"])))
         outputs = tuple(self._port(row) for row in debug["outputs"])
@@ -94,8 +101,17 @@ class _Decoder:
         return inputs, outputs, records
 
     def _port(self, row: Mapping[str, Any]) -> Port:
-        initial = None if row["initial"] is None else Weight(row["initial"], self.arrays[row["initial"]])
+        initial = None if row["initial"] is None else self._weight(row["initial"])
         return Port(row["name"], tuple(row["shape"]), tuple(row["ndchw"]), row["dtype"], initial)
+
+    def _weight(self, key: str) -> Weight:
+        """A constant of the debug section; under its own key here only, since a stranger's key proves nothing."""
+        if key not in self.encoded:
+            return Weight(key, self.arrays[key])
+        start = f"{key}/"
+        parts = {name.removeprefix(start): part for name, part in self.arrays.items() if name.startswith(start)}
+        encoded = Encoded.from_parts(self.encoded[key], parts)
+        return Weight(key, None, encoded.shape, encoded.decoded, encoded)
 
     def _text(self, text: str) -> Op:
         """The ops of a layer from its text; returns its result."""
@@ -103,15 +119,15 @@ class _Decoder:
         copies: dict[Op, Op] = {}
         for op in part.ops:
             if op.kind == "live_in":
-                name = op.attrs["name"]
-                copies[op] = self.values[int(name[1:]) if name.startswith("%") else name]
+                kind, _, name = op.attrs["name"].partition(":")
+                copies[op] = self.values[int(name) if kind == "layer" else name]
             elif op.kind != "live_out":
                 copy = Op(op.name, [copies[operand] for operand in op.operands], op.type, op.attrs, op.sources)
                 copy.labels = op.labels
                 copies[op] = self._add(copy)
                 for value in op.attrs.values():
-                    if isinstance(value, str) and value in self.arrays:
-                        self.module.weights[value] = Weight(value, self.arrays[value])
+                    if isinstance(value, str) and (value in self.arrays or value in self.encoded):
+                        self.module.weights[value] = self._weight(value)
         return copies[part.output.operands[0]]
 
     # Containers of the vendor.
@@ -134,7 +150,9 @@ class _Decoder:
             if row.role == "input":
                 self._live_in(row.name, shape, "f16", place)
         for number, (task, reading) in enumerate(zip(tasks, readings, strict=True)):
+            start = len(self.module.ops)
             self._registers(reading, task.offset, ())
+            self._label(start, number)
             form = ", ".join(work.kind for work in reading.work) or "copy"
             records.append(TaskRecord(number, number, form, True))
         self._live_out({port.name: self._value(places[port.name], port.ndchw_shape, 0) for port in outputs})
@@ -155,6 +173,12 @@ class _Decoder:
             values = [self._add(op)]
         self.memory.write(reading.result.place, values[0], reading.result.shape)
         return values[0]
+
+    def _label(self, start: int, layer: int) -> None:
+        """Give the ops that were added from ``start`` on to a layer."""
+        for op in self.module.ops[start:]:
+            if op.kind != "const_in":
+                op.layer = layer
 
     def _value(self, place: Place, shape: tuple[int, ...], offset: int) -> Op:
         value = self.memory.read(place, shape)

@@ -18,7 +18,7 @@ from aneforge.anec.text import write
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_kernel_section
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
-from aneforge.codegen.forms import Form, effective_padding, form_of
+from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, form_of
 from aneforge.codegen.memory import Memory
 from aneforge.codegen.placement import Placement, place_of
 from aneforge.codegen.plan import Buffer, Streams, TaskPlan
@@ -29,9 +29,11 @@ from aneforge.codegen.simple_constants import pack_convolution, table_bytes
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tasks import Task
 from aneforge.codegen.words import UNKNOWN, task_of
+from aneforge.compiler.lower import Port
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.errors import AneforgeError
+from aneforge.graph.weights import Weight
 
 __all__ = ["emit", "generation_of_target"]
 
@@ -110,6 +112,7 @@ class _Writer:
         self.constants = bytearray()
         self.tiles: list[tuple[int, int]] = []
         self.arrays: dict[str, np.ndarray] = {}
+        self.encoded: dict[str, Any] = {}
         self.memory: Memory[int | str] = Memory()
         for port in program.inputs:
             self.memory.write(place_of(self.placement.buffer(port.name)), port.name, port.ndchw_shape)
@@ -244,8 +247,9 @@ class _Writer:
                 f"{', '.join(_COVERED[self.generation])}; compile for h13, or save the model as .anef."
             )
         operands = [self.placement.buffer(name) for name in layer.inputs[:2]] or [self._result(layer)]
+        operands = [_fitting(operand) for operand in operands]
         source, second, result = self.placement.staged(
-            layer, operands[0], operands[1] if len(operands) > 1 else None, self._result(layer), 0x20, False
+            layer, operands[0], operands[1] if len(operands) > 1 else None, _fitting(self._result(layer)), 0x20, False
         )
         plan = TaskPlan(number, self.count, "planar", source, result, second, UNKNOWN)
         record = TaskRecord(layer.number, number, layer.op, False, (), "", reason, layer.sources)
@@ -262,8 +266,9 @@ class _Writer:
                 if operand.kind == "const_in":
                     copies[operand] = self._copy(operand, [])
                 else:
-                    name = f"%{name_of(operand)}" if isinstance(name_of(operand), int) else str(name_of(operand))
-                    copies[operand] = Op("anec.live_in", (), operand.type, {"name": name})
+                    name = name_of(operand)
+                    label = f"{'port' if isinstance(name, str) else 'layer'}:{name}"
+                    copies[operand] = Op("anec.live_in", (), operand.type, {"name": label})
                 module.ops.append(copies[operand])
             copies[op] = self._copy(op, [copies[operand] for operand in op.operands])
             module.ops.append(copies[op])
@@ -275,8 +280,16 @@ class _Writer:
         copy.labels = dict(op.labels)
         for value in op.attrs.values():
             if isinstance(value, str) and value in self.program.module.weights:
-                self.arrays[value] = self.program.module.weights[value].array
+                self._keep(self.program.module.weights[value])
         return copy
+
+    def _keep(self, weight: Weight) -> None:
+        """Let the debug section carry a constant in the form that it has."""
+        if weight.encoded is None:
+            self.arrays[weight.key] = weight.array
+            return
+        self.encoded[weight.key] = weight.encoded.to_json()
+        self.arrays |= {f"{weight.key}/{name}": part for name, part in weight.encoded.parts.items()}
 
     # The whole.
 
@@ -312,11 +325,12 @@ class _Writer:
     def _debug(self) -> bytes:
         for port in self.program.inputs:
             if port.initial is not None:
-                self.arrays[port.initial.key] = port.initial.array
+                self._keep(port.initial)
         outputs = [{**_port(port), "value": self.placement.output_of(port)} for port in self.program.outputs]
         content = {
             "target": self.program.target.name,
             "route": self.program.route,
+            "encoded": self.encoded,
             "inputs": [_port(port) for port in self.program.inputs],
             "outputs": outputs,
             "layers": [
@@ -328,7 +342,13 @@ class _Writer:
         return debug_bytes(content, self.arrays)
 
 
-def _port(port: Any) -> dict[str, Any]:
+def _fitting(buffer: Buffer) -> Buffer:
+    """A tensor of a task that nothing reads back: extents that have no room in their fields are left out."""
+    fits = max(buffer.height, buffer.width) <= WIDEST and buffer.channels <= MOST_CHANNELS
+    return buffer if fits else replace(buffer, channels=1, height=1, width=1)
+
+
+def _port(port: Port) -> dict[str, Any]:
     return {
         "name": port.name,
         "shape": list(port.user_shape),
