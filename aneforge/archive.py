@@ -28,6 +28,7 @@ from aneforge.compiler.program import Program
 from aneforge.errors import AneforgeError, LoadError, first_line
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import load_graph
+from aneforge.graph.node import made_from
 from aneforge.graph.weights import Weight
 from aneforge.model import Model, MultiModel
 from aneforge.output.files import write_archive
@@ -143,7 +144,8 @@ def read_program(file: Path, mode: str | None = None) -> Model:
     except _DAMAGED as error:
         raise LoadError(f"{file.name}: not a program that aneforge saved ({first_line(error)})") from None
     try:
-        graph = load_graph(file)
+        with made_from(file.name):
+            graph = load_graph(file)
     except AneforgeError as error:
         raise LoadError(f"{file.name}: the graph in the file cannot be read: {error}") from None
     try:
