@@ -48,10 +48,16 @@ def test_a_loaded_program_is_the_one_that_was_saved(saved):
     feeds = sample()
     assert again.run(feeds).outputs["probs"].tobytes() == model.run(feeds).outputs["probs"].tobytes()
     assert again.estimate() == model.estimate()
-    stories = [
-        str(known.explain("maps")).partition("\n")[2] for known in (again, model)
-    ]  # the first line has the file
+    stories = [str(known.explain("maps")).partition("\n")[2] for known in (again, model)]
     assert stories[0] == stories[1] != ""
+
+
+def test_a_program_runs_in_the_mode_that_is_asked_for(saved):
+    model, path = saved
+    fast = af.load_program(path, mode="fast")
+    assert fast.mode == "fast"
+    feeds = sample()
+    assert fast.run(feeds).outputs["probs"].tobytes() == model.run_fast(feeds).outputs["probs"].tobytes()
 
 
 def test_a_saved_program_is_also_a_saved_graph(saved):
