@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from random_graphs import random_graph
@@ -30,7 +32,7 @@ def feeds_of(program):
     return {port.name: halves(*port.user_shape, scale=1) for port in program.inputs if port.initial is None}
 
 
-def read_back(model):
+def read_back(model: Model) -> tuple[Model, Any]:
     """The model of the container's bytes, and the container."""
     container = emit(model.program)
     data = container.to_bytes()
@@ -146,6 +148,20 @@ def test_layers_without_a_form_travel_as_text_and_are_named():
     assert_same_bits(model, other)
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_kernel_in_passes_is_a_task_for_each(behind):
+    y = af.conv(image(256, 14), halves(512, 256, 3, 3), stride=2, pad=1, bias=halves(512)).relu()
+    model = compiled(y.max_pool(2) if behind else y)  # the parts lie in scratch, or in the caller's tensor
+    passes = model.program.layers[0].passes
+    assert passes > 1
+    other, container = read_back(model)
+    assert len(container.tasks) == passes + behind
+    assert [task.registers["Common.Cout.Cout"] for task in container.tasks[:passes]] == [176, 176, 160]
+    assert_same_bits(model, other)
+    with pytest.raises(ContainerError, match="a pass writes its channels elsewhere"):
+        decode(changed(container, 1, "scratch.result.base" if behind else "result.base", 0x40))
+
+
 def test_two_outputs_and_an_output_that_is_read_again():
     x = image()
     y = af.conv(x, halves(16, 16, 3, 3), pad=1).named("y")
@@ -207,9 +223,11 @@ def test_a_transformer_runs_to_the_bit():
 # The registers are what is read.
 
 
-def changed(container, task, meaning, value):
+def changed(container: Any, task: int, meaning: str, value: int):
     """The container with one field of one task set to another value."""
-    register, field = resolved("h13", meaning)
+    found = resolved("h13", meaning)
+    assert found is not None
+    register, field = found
     words = container.tasks[task]
     old = words.word(register.address)
     new = value if field is None else field.write(old, value)
@@ -269,6 +287,7 @@ def test_weights_are_those_of_the_constants():
     container = emit(model.program)
     data = bytearray(container.to_bytes())
     section = container.section("__const", "__TEXT")
+    assert section is not None
     data[section.offset : section.offset + section.size] = bytes(section.size)
     other = Model(model.graph, decode(read_container(bytes(data))))
     assert not next(iter(other.run(feeds_of(model.program)).outputs.values())).any()

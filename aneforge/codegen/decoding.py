@@ -6,7 +6,7 @@ the vendor has no debug section, so all of its tasks must be in the forms that r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ from aneforge.anec.text import parse
 from aneforge.anec.verify import verify
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
+from aneforge.codegen.meanings import meaning_of
 from aneforge.codegen.memory import Memory
-from aneforge.codegen.reading import Place, Reading, read_task
+from aneforge.codegen.reading import SCRATCH, Place, Reading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, read_debug
+from aneforge.codegen.tasks import Task
 from aneforge.compiler.lower import Port
 from aneforge.compiler.program import Program
 from aneforge.graph.encoding import Encoded
@@ -85,15 +87,15 @@ class _Decoder:
         for row in debug["layers"]:
             text, start = row.get("text"), len(self.module.ops)
             if text is None:
-                reading = read_task(tasks[row["task"]], self.constants)
-                value = self._registers(reading, tasks[row["task"]].offset, tuple(row["sources"]))
+                own = tasks[row["task"] : row["task"] + row["passes"]]
+                value = self._passes(own, tuple(row["sources"]))
             else:
                 value = self._text(text)
                 place = (row["place"][0], row["place"][1])
                 (self.memory.view if row["task"] is None else self.memory.write)(place, value, value.shape)
             self.values[row["layer"]] = value
             self._label(start, row["layer"])
-            known = {key: row[key] for key in ("layer", "task", "form", "expressed", "constants", "reason")}
+            known = {key: row[key] for key in ("layer", "task", "form", "expressed", "constants", "reason", "passes")}
             records.append(TaskRecord(**known, sampled=tuple(row["sampled"]), sources=tuple(row["sources"])))
         outputs = tuple(self._port(row) for row in debug["outputs"])
         named = {port.name: self.values[row["value"]] for port, row in zip(outputs, debug["outputs"], strict=True)}
@@ -163,6 +165,26 @@ class _Decoder:
     def _port_places(self) -> dict[str, Place]:
         bars = {address: number for number, address in enumerate(self.container.program.bars) if address}
         return {port.name: (bars[port.address], 0) for port in self.container.bindings if port.address in bars}
+
+    def _passes(self, tasks: Sequence[Task], sources: tuple[str, ...]) -> Op:
+        """The result of a layer: of its task, or joined from the tasks that each give a part of the channels."""
+        readings = [read_task(task, self.constants) for task in tasks]
+        values = [
+            self._registers(reading, task.offset, sources) for reading, task in zip(readings, tasks, strict=True)
+        ]
+        if len(values) == 1:
+            return values[0]
+        base, start = readings[0].result.place
+        for task, reading in zip(tasks, readings, strict=True):
+            if reading.result.place != (base, start):
+                raise ContainerError(task.offset, "a pass writes its channels elsewhere than behind those of the last")
+            step = meaning_of(task, "scratch.result.channel" if base == SCRATCH else "result.plane") or 0
+            start += step * reading.result.extents[0]
+        _, _, _, height, width = values[0].shape
+        shape = (1, 1, sum(value.shape[2] for value in values), height, width)
+        joined = self._add(Op("anec.concat", values, TensorType(shape, "f16"), {"axis": 2}, sources))
+        self.memory.write(readings[0].result.place, joined, shape)
+        return joined
 
     def _registers(self, reading: Reading, offset: int, sources: tuple[str, ...]) -> Op:
         """The ops of a task; returns its result."""

@@ -38,7 +38,7 @@ from aneforge.graph.weights import Weight
 __all__ = ["emit", "generation_of_target"]
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
-_LINE = 64
+_LINE, _CORES = 64, 16
 _COVERED = {
     "h14": ("elementwise", "convolution"),
     "h15": ("transpose", "convolution"),
@@ -98,7 +98,8 @@ class _Item:
     """A layer on its way into the container."""
 
     layer: ProgramLayer
-    plan: TaskPlan | None
+    plans: list[TaskPlan]
+    """One, or one for each pass of its kernel; none where nothing has to be done."""
     record: TaskRecord
     text: str = ""
 
@@ -107,7 +108,6 @@ class _Writer:
     def __init__(self, program: Program, generation: str) -> None:
         self.program, self.generation = program, generation
         self.placement = Placement(program, generation)
-        self.count = sum(layer.engine != "view" for layer in program.layers)
         self.items: list[_Item] = []
         self.constants = bytearray()
         self.tiles: list[tuple[int, int]] = []
@@ -128,7 +128,7 @@ class _Writer:
             record = TaskRecord(
                 layer.number, None, layer.op, False, reason="a view moves nothing", sources=layer.sources
             )
-            self.items.append(_Item(layer, None, record, self._text(layer)))
+            self.items.append(_Item(layer, [], record, self._text(layer)))
             self.memory.view(place, layer.number, layer.shape)
             return
         number = self._number
@@ -137,7 +137,7 @@ class _Writer:
         if isinstance(item, str):
             item = self._unexpressed(layer, item, number)
         self.items.append(item)
-        self._number = number + 1
+        self._number += len(item.plans)
         self.memory.write(place, layer.number, layer.shape)
 
     # Layers that registers express.
@@ -147,32 +147,38 @@ class _Writer:
             return f"{form.name} has no published words for {self.generation}"
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
-        operands = [self.placement.buffer(self.program.schedule.name_of(op)) for op in form.operands]
         names = [self.program.schedule.name_of(op) for op in form.operands]
-        start, tiles = len(self.constants), len(self.tiles)
-        plan, rule = self._plan(layer, form, operands, number)
-        item = _Item(
-            layer,
-            plan,
-            TaskRecord(layer.number, number, form.name, True, _sampled(form, plan), rule, sources=layer.sources),
-        )
-        problem = self._problem(item, form, names, start) if self.generation == "h13" else ""
-        if problem:
-            del self.constants[start:], self.tiles[tiles:]
-            return problem
-        return item
+        before, tiles = len(self.constants), len(self.tiles)
+        plans, rules = [], {}
+        for part, result in _passes(form, self._result(layer), layer.passes):
+            start = len(self.constants)
+            plan, rule = self._plan(layer, part, [self.placement.buffer(name) for name in names], result, number)
+            problem = self._problem(layer, plan, part, names, start) if self.generation == "h13" else ""
+            if problem:
+                del self.constants[before:], self.tiles[tiles:]
+                return problem
+            plans.append(plan)
+            rules[rule] = None
+            number += 1
+        is_inner = 0 < layer.number < len(self.program.layers) - 1
+        sampled = _sampled(form, plans, is_inner)
+        first, rule = plans[0].number, "; ".join(filter(None, rules))
+        record = TaskRecord(layer.number, first, form.name, True, sampled, rule, "", layer.sources, len(plans))
+        return _Item(layer, plans, record)
 
-    def _plan(self, layer: ProgramLayer, form: Form, operands: list[Buffer], number: int) -> tuple[TaskPlan, str]:
+    def _plan(
+        self, layer: ProgramLayer, form: Form, operands: list[Buffer], result: Buffer, number: int
+    ) -> tuple[TaskPlan, str]:
         pad = 0x20 if form.engine == "planar" else 0x10 * form.kernel.height
         turned = form.transposes and form.operation == "bypass"
         source, second, result = self.placement.staged(
-            layer, operands[0], operands[1] if len(operands) > 1 else None, self._result(layer), pad, turned
+            layer, operands[0], operands[1] if len(operands) > 1 else None, result, pad, turned
         )
         streams, lanes, rule = self._streams(form)
         tensors = len(self.placement.tensors)
         return TaskPlan(
             number,
-            self.count,
+            0,
             form.engine,
             source,
             result,
@@ -216,26 +222,25 @@ class _Writer:
         self.constants += bytes(-len(self.constants) % _LINE)
         return len(self.constants)
 
-    def _problem(self, item: _Item, form: Form, names: list[int | str], start: int) -> str:
+    def _problem(self, layer: ProgramLayer, plan: TaskPlan, form: Form, names: list[int | str], start: int) -> str:
         """What the reader would get wrong of a task; empty where it gives the layer back. ``start`` is where its
         constants begin."""
-        assert item.plan is not None
-        streams = item.plan.streams
+        streams = plan.streams
         table = None if streams.table is None else (streams.table[0] - start, streams.table[1])
         own = replace(
             streams, coefficients=tuple((at - start, size) for at, size in streams.coefficients), table=table
         )
         try:
-            task = task_of(replace(item.plan, streams=own), self.generation)
+            task = task_of(replace(plan, streams=own), self.generation)
             reading = read_task(task, bytes(self.constants[start:]))
         except ContainerError as error:
             return str(error)
-        if place_of(self.placement.buffer(item.layer.number)) != reading.result.place:
+        if place_of(plan.result) != reading.result.place:
             return "its result shares its place with another value"
         for operand, name in zip(reading.operands, names, strict=True):
             if self.memory.read(operand.place, operand.shape) != name:
                 return "an operand shares its place with another value"
-        return _differs(reading, item.layer, form)
+        return _differs(reading, layer, form)
 
     # Layers that they do not.
 
@@ -251,9 +256,9 @@ class _Writer:
         source, second, result = self.placement.staged(
             layer, operands[0], operands[1] if len(operands) > 1 else None, _fitting(self._result(layer)), 0x20, False
         )
-        plan = TaskPlan(number, self.count, "planar", source, result, second, UNKNOWN)
+        plan = TaskPlan(number, 0, "planar", source, result, second, UNKNOWN)
         record = TaskRecord(layer.number, number, layer.op, False, (), "", reason, layer.sources)
-        return _Item(layer, plan, record, self._text(layer))
+        return _Item(layer, [plan], record, self._text(layer))
 
     def _text(self, layer: ProgramLayer) -> str:
         """The ops of a layer as backend text: what it reads comes in by the names of values."""
@@ -308,7 +313,8 @@ class _Writer:
         return assemble(parts)
 
     def _tasks(self) -> Iterator[Task]:
-        plans = [item.plan for item in self.items if item.plan is not None]
+        plans = [plan for item in self.items for plan in item.plans]
+        plans = [replace(plan, count=len(plans)) for plan in plans]
         if is_indexed(self.generation):
             yield from (task_of(plan, self.generation) for plan in plans)
             return
@@ -358,10 +364,37 @@ def _port(port: Port) -> dict[str, Any]:
     }
 
 
-def _sampled(form: Form, plan: TaskPlan) -> tuple[str, ...]:
-    names = list(form.sampled)
-    if 1 <= plan.number < plan.count - 1:
+def _passes(form: Form, result: Buffer, passes: int) -> list[tuple[Form, Buffer]]:
+    """The work of each pass of a kernel, and the part of the result that it gives. Kernel memory holds a part of the
+    outputs at a time; a kernel whose result is turned, or that has groups, stays whole (U108)."""
+    if passes == 1 or form.weights is None or form.transposes or form.kernel.groups > 1:
+        return [(form, result)]
+    outputs = len(form.weights)
+    size = -(-outputs // passes)
+    aligned = -(-size // _CORES) * _CORES
+    size = aligned if -(-outputs // aligned) == passes else size
+    parts = []
+    for first in range(0, outputs, size):
+        weights = form.weights[first : first + size]
+        bias = None if form.bias is None else form.bias[first : first + size]
+        scratch = replace(result.scratch, base=result.scratch.base + first * result.scratch.channel)
+        part = replace(
+            result,
+            channels=len(weights),
+            total=result.plane * len(weights),
+            scratch=result.scratch if result.in_memory else scratch,
+            offset=result.offset + first * result.plane if result.in_memory else 0,
+        )
+        parts.append((replace(form, weights=weights, bias=bias), part))
+    return parts
+
+
+def _sampled(form: Form, plans: list[TaskPlan], is_inner: bool) -> tuple[str, ...]:
+    plan, names = plans[0], list(form.sampled)
+    if is_inner or len(plans) > 2:
         names.append("header")
+    if len(plans) > 1:
+        names.append("passes")
     if plan.second is not None and not plan.second.in_memory:
         names.append("scratch.second")
     return tuple(dict.fromkeys(names))
@@ -373,7 +406,8 @@ def _differs(reading: Reading, layer: ProgramLayer, form: Form) -> str:
     if kinds[0] != kinds[1]:
         return f"its registers read as {', '.join(kinds[0]) or 'nothing'}"
     for work, op in zip(reading.work, layer.ops, strict=True):
-        if work.shape != op.shape:
+        outputs = op.shape if form.weights is None or form.transposes else (1, 1, len(form.weights), *op.shape[3:])
+        if work.shape != outputs:
             return f"its registers give {op.kind} another shape"
         if work.attrs != _as_read(op):
             return f"an attribute of {op.kind} has no register"

@@ -82,7 +82,7 @@ class TaskPlan:
 
     number: int
     count: int
-    """Of how many tasks."""
+    """Of how many tasks; 0 where that is not known yet."""
     engine: str
     """``planar`` or ``mac``."""
     source: Buffer

@@ -43,6 +43,8 @@ class TaskRecord:
     reason: str = ""
     """Why it is not expressed."""
     sources: tuple[str, ...] = ()
+    passes: int = 1
+    """How many tasks do its work one after the other, each for a part of the output channels."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
@@ -74,8 +76,9 @@ class BuildRecord:
         return {"target": self.target, "sampled": self.sampled, "tasks": [task.to_json() for task in self.tasks]}
 
     def __str__(self) -> str:
-        count = sum(task.task is not None for task in self.tasks)
-        lines = [f"{count} tasks for {self.target}, {len(self.expressed)} expressed by registers"]
+        count = sum(task.passes for task in self.tasks if task.task is not None)
+        known = sum(task.passes for task in self.expressed)
+        lines = [f"{count} tasks for {self.target}, {known} expressed by registers"]
         if self.not_expressed:
             kinds: dict[str, int] = {}
             for task in self.not_expressed:
