@@ -104,7 +104,7 @@ if TYPE_CHECKING:
         upsample_bilinear,
     )
     from aneforge.graph.ops.state import live_state, ring_read, ring_write
-    from aneforge.loading import load_onnx
+    from aneforge.loading import load_onnx, load_program
     from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
     from aneforge.numerics.comparison import Comparison, compare
     from aneforge.numerics.cures import reduce_sum_to_matmul
@@ -174,7 +174,7 @@ _HOMES: dict[str, dict[str, str]] = {
     },
     "Load a model file": {
         "aneforge.frontends": "LoadError from_torch load load_graph onnx_to_tensor",
-        "aneforge.loading": "load_onnx",
+        "aneforge.loading": "load_onnx load_program",
     },
     "Check a model against chips": {
         "aneforge.checking": "Check check",
@@ -328,6 +328,7 @@ __all__ = [
     "load",
     "load_graph",
     "load_onnx",
+    "load_program",
     "local_response_norm",
     "logical_and",
     "logical_or",

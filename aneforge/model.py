@@ -150,6 +150,22 @@ class Model:
         """Backend ops in the program."""
         return self.program.stats["ops"]
 
+    def save(self, path: str | Path) -> None:
+        """Write the compiled model to a file, by its ending: ``.anef`` is aneforge's archive, which
+        ``af.load_program`` reads back with everything; ``.hwx`` is the engine's own container, as far as its words are
+        published (``codegen.emit``)."""
+        ending = Path(path).suffix.casefold()
+        if ending == ".anef":
+            from aneforge.archive import save_program
+
+            save_program(self, path)
+        elif ending == ".hwx":
+            from aneforge.codegen import emit
+
+            emit(self.program).write(path)
+        else:
+            raise ArgumentError("path", f"{Path(path).name!r} has no known ending; choose one: .anef, .hwx.")
+
     def estimate(self, scope: str = DEFAULT_SCOPE) -> Any:
         """How long a call takes on the target: microseconds by layer, an interval, and what they rest on."""
         from aneforge.cost.estimate import estimate_program

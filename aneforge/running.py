@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from aneforge.errors import ArgumentError
 from aneforge.gate.preflight import refuse_constant
 from aneforge.graph.graph import Graph
 from aneforge.inputs import samples_of
+from aneforge.loading import PROGRAM_FILES, ContainerModel, load_program
 from aneforge.model import Model, warn_of
 from aneforge.numerics.comparison import Comparison, compare
 from aneforge.numerics.doubts import table_doubts, watched_norms
@@ -147,7 +149,11 @@ def run(
     and gives outputs with that axis; ``progress`` hears how many are done. Both take one chip. A model that is not on
     the engine whole runs in regions, those of the host in float32.
     """
+    if isinstance(model, (str, Path)) and Path(model).suffix.casefold() in PROGRAM_FILES:
+        model = load_program(model, mode)
     graph = graph_of(model, dims, function)
+    if isinstance(model, ContainerModel):
+        return _container_run(model, target, inputs, seed, trace, batch, progress)
     refuse_constant(graph)
     chips = chips_of(target, DEFAULT_CHIPS["run"], model)
     drawn = None if inputs is not None else SEED if seed is None else seed
@@ -176,6 +182,40 @@ def run(
         chip, done.outputs, done.fidelity, done.first_non_finite, steps, partition=split, doubts=tuple(doubts)
     )
     return RunResult({name: chip_run}, None, drawn)
+
+
+def _container_run(
+    model: ContainerModel,
+    target: Chips,
+    inputs: Any,
+    seed: int | None,
+    trace: bool,
+    batch: bool,
+    progress: Progress | None,
+) -> RunResult:
+    """A program from a container, on the chip that it is for."""
+    chips = chips_of(target, model.target.name, model)
+    if list(chips.values()) != [model.target]:
+        raise ArgumentError(
+            "target", f"the container is for {model.target.name} and runs there only. Leave target out."
+        )
+    drawn = None if inputs is not None else SEED if seed is None else seed
+    if batch:
+        if inputs is None or trace:
+            raise ArgumentError("batch", "it runs the samples of inputs, and keeps no trace. Give inputs alone.")
+        done = []
+        for sample in samples_of(model.graph, inputs):
+            done.append(model.run(sample))
+            if progress is not None:
+                progress(len(done))
+        outputs = {name: np.stack([each.outputs[name] for each in done]) for name in done[0].outputs} if done else {}
+        failed = sum(each.first_non_finite is not None for each in done)
+        result = ChipRun(model.target, outputs, batch=len(done), batch_non_finite=failed)
+        return RunResult({model.target.name: result}, None, drawn)
+    run_ = model.run(_sample(model.graph, inputs, seed), trace)
+    steps = tuple(run_.trace) if trace else None
+    result = ChipRun(model.target, run_.outputs, run_.fidelity, run_.first_non_finite, steps)
+    return RunResult({next(iter(chips)): result}, None, drawn)
 
 
 def _sample(graph: Graph, inputs: Any, seed: int | None) -> dict[str, Array]:

@@ -268,6 +268,7 @@ ELSEWHERE = {
     ("load_onnx", "dims"): "tests/test_onnx.py",
     ("load_onnx", "fixed"): "tests/test_onnx.py",
     ("load_onnx", "target"): "tests/test_onnx.py",
+    ("load_program", "mode"): "tests/test_archive.py",
     ("onnx_to_tensor", "dims"): "tests/test_onnx.py",
     ("onnx_to_tensor", "fixed"): "tests/test_onnx.py",
     ("onnx_to_tensor", "folder"): "tests/test_onnx.py",

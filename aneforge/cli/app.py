@@ -372,7 +372,12 @@ def compile_(
     explain: Annotated[
         str | None, typer.Option(help="Show why a node became what it is, pass by pass; all for every node.")
     ] = None,
-    out: Annotated[str | None, out_option("Write the listing, the JSON and the backend code to this folder.")] = None,
+    out: Annotated[
+        str | None,
+        out_option(
+            "Write the listing, the JSON and the backend code to this folder, or the program to FILE.hwx or FILE.anef."
+        ),
+    ] = None,
     validate: Annotated[bool, typer.Option(help="Check the meaning in float64 before and after every pass.")] = False,
     route: Annotated[
         str | None,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from aneforge.arguments import graph_of
 from aneforge.cli import say
 from aneforge.cli.library_warnings import warnings_on_stderr
 from aneforge.cli.model_file import ModelFile
+from aneforge.codegen import emit
 from aneforge.compiler.compile import Compiled
 from aneforge.compiler.refusal import CompileError
 from aneforge.cost.estimate import DispatchFloorWarning
 from aneforge.errors import AneforgeError
-from aneforge.model import build, warn_of
+from aneforge.loading import PROGRAM_FILES
+from aneforge.model import Model, build, warn_of
 from aneforge.model import compile as compile_model
 from aneforge.output import text
 from aneforge.programs import Programs, compile_all, program_text, regions_text, write_regions
@@ -41,7 +44,8 @@ def run(
     else:
         try:
             with warnings_on_stderr(DispatchFloorWarning):  # times are for aneforge estimate
-                compiled = compile_model(graph, build_dir=out, validate=validate, target=names[0], route=route)
+                folder = None if _is_program_file(out) else out
+                compiled = compile_model(graph, build_dir=folder, validate=validate, target=names[0], route=route)
         except CompileError as error:  # as with several targets: nothing was wrong with what was asked
             programs = compile_all(graph, chips, route)
             if not programs.ok:
@@ -50,6 +54,8 @@ def run(
                     print(text.as_json(programs.to_json()))
                 return 1
             return _in_regions(programs, explain, out, validate, as_json)
+        if out is not None and _is_program_file(out):
+            _save(compiled, out)
         if explain:
             story = compiled.explain(None if explain == "all" else explain)
             print(text.as_json(story.to_json()) if as_json else str(story).rstrip())
@@ -58,6 +64,21 @@ def run(
         programs = Programs.of(Compiled({name: compiled.program}, {}, [name]))
     print(text.as_json(programs.to_json()) if as_json else programs)
     return 0 if programs.ok else 1
+
+
+def _is_program_file(out: str | None) -> bool:
+    return out is not None and Path(out).suffix.casefold() in PROGRAM_FILES
+
+
+def _save(compiled: Model, out: str) -> None:
+    """Write the program to a file; what a container cannot say in registers is told on stderr."""
+    if Path(out).suffix.casefold() == ".hwx":
+        container = emit(compiled.program)
+        container.write(out)
+        say.note(f"wrote {out}: {container.record}")
+        return
+    compiled.save(out)
+    say.note(f"wrote {out}")
 
 
 def _in_regions(programs: Programs, explain: str | None, out: str | None, validate: bool, as_json: bool) -> int:
@@ -73,6 +94,11 @@ def _in_regions(programs: Programs, explain: str | None, out: str | None, valida
     if validate:
         for number in split.programs:
             build(split.graph_of(number), split.target, route=split.cut.route, validate=True)
+    if _is_program_file(out):
+        raise AneforgeError(
+            f"--out {out}: the chip takes the model in {len(split.programs)} regions, and the file holds one program. "
+            "Give a folder, or cut the model with aneforge partition."
+        )
     if out is not None:
         folders = write_regions(split, out)
         say.note(f"wrote {', '.join(folders)} and partition.txt to {out}")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aneforge.cli import notes
 from aneforge.cli.library_warnings import warnings_on_stderr
 from aneforge.cli.model_file import ModelFile
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError
+from aneforge.loading import PROGRAM_FILES
 from aneforge.output import text
 from aneforge.output.files import write_arrays
 from aneforge.running import run as run_model
@@ -41,8 +44,10 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
         "seed": options.seed,
         "progress": _progress() if options.batch else None,
     }
+    program = Path(file.path).suffix.casefold() in PROGRAM_FILES
+    target = None if program and chips == DEFAULT_CHIPS["run"] else chips  # a program runs on the chip it is for
     with warnings_on_stderr():
-        result = run_model(file.path, chips, options.inputs, options.mode, options.trace, options.batch, **settings)
+        result = run_model(file.path, target, options.inputs, options.mode, options.trace, options.batch, **settings)
     notes.drawn(result.seed, result.samples)
     if result.comparison is None and result.only.partition is not None:
         notes.regions(result.only.partition)

@@ -80,6 +80,8 @@ class Parts:
     cycles: int = 0
     tiles: Sequence[tuple[int, int]] = field(default_factory=tuple)
     """Offset and size of each stream of coefficients in the constants, for the symbols."""
+    debug: bytes = b""
+    """A section that no loader reads: what our own reader needs beside the registers."""
 
 
 def _up(value: int, step: int) -> int:
@@ -185,6 +187,9 @@ def assemble(parts: Parts) -> Container:
 def _segments(layout: _Layout, relocation_bytes: int) -> list[Segment]:
     parts = layout.parts
     segments = [_segment("__PAGEZERO", 0, PAGE, (0, 0), 4, [])]
+    if parts.debug:
+        section = Section("__debug_info", "__DEBUG", 0, len(parts.debug), 0, 6, flags=0x32)
+        segments.append(_segment("__DEBUG", 0, 0, (0, 0), 4, [section]))
     if parts.scratch_bytes:
         size = _up(parts.scratch_bytes, PAGE)
         section = Section("__bss", "__DATA", layout.scratch, parts.scratch_bytes, 0, 14, flags=0x25)
@@ -359,6 +364,12 @@ def _place_in_file(
         kernel.file_size = len(layout.kernels)
         regions.append(Region(aligned, "kernels", layout.kernels))
         place = aligned + len(layout.kernels)
+    if layout.parts.debug:
+        debug = segments["__DEBUG"]
+        debug.file_offset = debug.sections[0].offset = place
+        debug.file_size = len(layout.parts.debug)
+        regions.append(Region(place, "debug", layout.parts.debug))
+        place += len(layout.parts.debug)
     relocations, symbols, strings = tail
     for kind, data in (("relocations", relocations), ("symbols", symbols), ("strings", strings)):
         if kind == "relocations" and data:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aneforge.codegen.bounds import Bytes, ContainerError, Source, file_bytes
 from aneforge.codegen.descriptors import PROGRAM_FLAVORS, TENSOR_FLAVOR, ProgramDescriptor, TensorDescriptor
@@ -17,6 +17,9 @@ from aneforge.codegen.load_commands import Command, Note, Port, Section, Segment
 from aneforge.codegen.registers import generation_of
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tasks import Task, header_fields, read_tasks
+
+if TYPE_CHECKING:
+    from aneforge.codegen.record import BuildRecord
 
 __all__ = ["MAGIC", "Container", "Header", "Relocation", "Symbol", "read_container"]
 
@@ -97,6 +100,8 @@ class Container:
         self._regions = list(regions)
         """Everything behind the load commands, in the order of the file, with nothing left out between."""
         self._offsets = [region.offset for region in regions]
+        self.record: BuildRecord | None = None
+        """What each task rests on, where the container was written here."""
 
     # Parts by their meaning.
 

@@ -55,7 +55,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "task.network": ("Common.TaskInfo.NID", "Common.NID.NID"),
     # Memory on the way in and out.
     **{
-        f"{side}.{part}": (f"TileDMASrc.{old}{name}", f"TileDMASrc.{new}{name}", f"TileDMASrc.{new}{other}")
+        f"{side}.{part}": tuple(
+            f"TileDMASrc.{prefix}{text}" for text in (name, other) for prefix in (old, new) if text
+        )
         for side, old, new in (("source", "", "Src1"), ("second", "Src2", "Src2"))
         for part, name, other in (
             ("config", "DMAConfig", ""),
@@ -65,12 +67,12 @@ NAMES: dict[str, tuple[str, ...]] = {
             ("depth", "DepthStride", ""),
             ("group", "GroupStride", ""),
             ("format", "Fmt", ""),
-            ("base", "BaseAddrLo", ""),
+            ("base", "BaseAddrLo", "BaseAddr"),
             ("set", "DataSet", ""),
         )
     },
     **{
-        f"result.{part}": (f"TileDMADst.{name}", f"TileDMADst.Dst{name}")
+        f"result.{part}": (f"TileDMADst.{name}", f"TileDMADst.Dst{name}", f"TileDMADst.{name.removesuffix('Lo')}")
         for part, name in (
             ("config", "DMAConfig"),
             ("row", "RowStride"),
@@ -102,6 +104,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         )
     },
     # The two engines.
+    "planar.scale": ("PE.FinalScale",),
     "planar.config": ("PE.Cfg", "PE.PEConfig", "PE.Config"),
     "planar.operation": ("PE.Cfg.OpMode", "PE.PEConfig.Operation", "PE.Config.Operation"),
     "planar.pool": ("PE.PEConfig.PoolMode", "PE.Config.PoolMode"),
@@ -115,6 +118,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "mac.bias": ("NE.MACCfg.BiasMode", "NE.MacCfg.BiasMode", "NE.MacCfg.BiasEn"),
     "mac.scaled": ("NE.MACCfg.PostScaleMode", "NE.MacCfg.PostScaleMode", "NE.MacCfg.PostEn"),
     "mac.activation": ("NE.MACCfg.NonlinearMode", "NE.MacCfg.NonlinearMode", "NE.MacCfg.NLMode"),
+    "mac.unit_kernel": ("NE.MACCfg.KernelMode",),
     "mac.scale": ("NE.PostScale", "NE.NEPostScale"),
     # Constants.
     "constants.config": ("KernelDMASrc.MasterConfig",),

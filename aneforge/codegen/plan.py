@@ -5,7 +5,9 @@ A plan knows no registers. :mod:`aneforge.codegen.words` writes it with the regi
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
+from math import prod
 
 __all__ = ["Buffer", "Kernel", "Scratch", "Streams", "TaskPlan"]
 
@@ -36,6 +38,10 @@ class Buffer:
     offset: int = 0
 
     @property
+    def extents(self) -> tuple[int, int, int]:
+        return self.channels, self.height, self.width
+
+    @property
     def in_memory(self) -> bool:
         return self.bar is not None
 
@@ -50,6 +56,8 @@ class Kernel:
     top: int = 0
     left: int = 0
     groups: int = 1
+    is_depthwise: bool = False
+    """Whether each output channel reads one input channel."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +82,16 @@ class TaskPlan:
 
     number: int
     count: int
-    """Of how many tasks."""
+    """Of how many tasks; 0 where that is not known yet."""
     engine: str
     """``planar`` or ``mac``."""
     source: Buffer
     result: Buffer
     second: Buffer | None = None
     operation: str = "add"
-    """Of the planar engine: add, mul, max, min. Of the other: convolution or bypass."""
+    """Of the planar engine: add, sub, mul, max or min of two sources; a reduction (reduce_avg, reduce_sum, reduce_max,
+    reduce_min) or a pool (average_pool, max_pool) of one; or unknown, where the work has no published words. Of the
+    other: convolution or bypass."""
     kernel: Kernel = Kernel()
     streams: Streams = Streams()
     lanes: int = 1
@@ -91,10 +101,19 @@ class TaskPlan:
     has_bias: bool = False
     transposes_result: bool = False
     kernel_number: int = 0
-    """Counts the tasks that load weights or a table, from 1; 0 for none."""
+    """The number of a task that loads weights or a table, from 1; 0 for others."""
 
     constants_bar: int | None = None
     """The base-address register of the kernels; worked out from the tensors where it is not given."""
+
+    @property
+    def final_scale(self) -> int:
+        """What the planar engine multiplies its result with, as the bits of a single: 1/N for a mean of N numbers."""
+        count = 1
+        if self.operation == "reduce_avg":
+            sides = zip(self.source.extents, self.result.extents, strict=True)
+            count = prod(before for before, after in sides if before != after)
+        return int.from_bytes(struct.pack("<f", 1 / count), "little")
 
     @property
     def is_first(self) -> bool:

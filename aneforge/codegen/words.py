@@ -15,7 +15,7 @@ from aneforge.codegen.registers import register_map
 from aneforge.codegen.stream import Command, encode, grouped, is_indexed
 from aneforge.codegen.tasks import Task, header_values
 
-__all__ = ["SAMPLED", "task_of"]
+__all__ = ["SAMPLED", "UNKNOWN", "task_of"]
 
 SAMPLED: dict[str, str] = {
     "task.share_preferred": "row sharing: two settings are published, one for windows and one for transposes",
@@ -23,6 +23,15 @@ SAMPLED: dict[str, str] = {
     "scratch.source.row": "a row that would fall on the same banks as the one before is moved on",
     "header": "events of tasks between the first and the last of a program are not published",
     "mac.kernel": "bits 16 and 28 are set from h16 on where a task loads a table or weights",
+    "planar.pool": "the pooling code stands where the map of h14 has it; no program of h13 that pools is published",
+    "planar.reduction": "the operation of a reduction is the code of the same operation on two sources",
+    "planar.relu": "the bit is in the map; no program that sets it is published",
+    "depthwise": "written as a bypass is: one input channel for each output channel",
+    "groups": "the number of groups as the map has it; no program with groups is published",
+    "mac.bias": "the bit is in the map; no program that sets it is published",
+    "scratch.second": "a second source in scratch is configured as the first; no such program is published",
+    "passes": "a kernel in passes is one task for each part of the output channels; no such program is published",
+    "scratch.matrix": "a matrix that is turned is read in lines of 256 bytes, as in the published product",
 }
 """Words whose rule rests on a few published programs; the record of a build names those that it used."""
 
@@ -30,7 +39,13 @@ _FORMAT, _LATE_FORMAT = 0x01002031, 0x3211
 _RATES = {"h13": 34.1333, "h14": 34.1333, "h15": 51.2, "h16": 51.2, "h17": 51.2, "h18": 60.0}
 """Bytes a nanosecond that the estimate in a task's header counts with. They are the memory of the first product of a
 generation, and give every published header (``ExeCycles`` is a time in microseconds)."""
-_PLANAR_OPS = {"add": 0, "mul": 1, "max": 2, "min": 3, "sum of squares": 4}
+_PLANAR_OPS = {"add": 0, "mul": 1, "max": 2, "min": 3, "sum of squares": 4, "sub": 0}
+_REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3}
+_POOLS = {"average_pool": 1, "max_pool": 2}
+_TASK_TYPES = {"copy": 2, "two sources": 3, "reduction": 5}
+UNKNOWN = "unknown"
+"""The operation of a task whose work has no published words: the planar word is zero, which switches the engine
+off."""
 _ACTIVATIONS = {"none": 0, "relu": 1, "table": 2}
 _MEMORY_BAR = 4  # the register that configuration words of h15 to h17 are relocated against
 _LATE = ("h16", "h17", "h18")
@@ -135,7 +150,9 @@ def _common(words: _Words, plan: TaskPlan) -> None:
         across = max(4, _log2(source.width))
         words.put("patch.width", across)
         words.put("patch.height", min(_log2(source.height), max(8 - across, 0)))
-        words.put("task.type", 3 if plan.second else 2)
+        words.put("task.type", _task_type(plan))
+        if plan.operation in _POOLS:
+            _kernel(words, plan)
     else:
         _window(words, plan)
     for generation in ("h13", "h14"):
@@ -163,17 +180,11 @@ def _window(words: _Words, plan: TaskPlan) -> None:
     bypass = plan.operation == "bypass"
     is_plain = (kernel.height, kernel.width, *kernel.stride, kernel.top, kernel.left) == (1, 1, 1, 1, 0, 0)
     if words.generation == "h13" or not is_plain:
-        for axis, value in (
-            ("width", kernel.width),
-            ("height", kernel.height),
-            ("top", kernel.top),
-            ("left", kernel.left),
-        ):
-            words.put(f"kernel.{axis}", value)
-        words.put("kernel.stride_y", kernel.stride[0])
-        words.put("kernel.stride_x", kernel.stride[1])
-        words.put("kernel.step_x", 1)
-        words.put("kernel.step_y", 1)
+        _kernel(words, plan)
+    if kernel.is_depthwise:
+        words.put("unicast", 1)
+    elif kernel.groups > 1:
+        words.put("groups", kernel.groups)
     words.put("outputs_per_core", 0 if bypass else _log2(plan.lanes))
     if bypass:
         if words.generation in ("h13", "h14", "h15"):
@@ -191,6 +202,24 @@ def _window(words: _Words, plan: TaskPlan) -> None:
                 words.put(f"task.share_{part}", 4)
 
 
+def _kernel(words: _Words, plan: TaskPlan) -> None:
+    kernel = plan.kernel
+    words.put("kernel.width", kernel.width)
+    words.put("kernel.height", kernel.height)
+    words.put("kernel.top", kernel.top)
+    words.put("kernel.left", kernel.left)
+    words.put("kernel.stride_y", kernel.stride[0])
+    words.put("kernel.stride_x", kernel.stride[1])
+    words.put("kernel.step_x", 1)
+    words.put("kernel.step_y", 1)
+
+
+def _task_type(plan: TaskPlan) -> int:
+    if plan.operation in _POOLS or plan.operation in _REDUCTIONS:
+        return _TASK_TYPES["reduction"]
+    return _TASK_TYPES["two sources" if plan.second else "copy"]
+
+
 def _memory(words: _Words, plan: TaskPlan) -> None:
     h13 = words.generation == "h13"
     fmt = _LATE_FORMAT if words.generation == "h18" else _FORMAT
@@ -206,6 +235,8 @@ def _memory(words: _Words, plan: TaskPlan) -> None:
         else:
             words.put(f"{side}.config", 0x48880)
         _strides(words, side, tensor)
+        if h13:
+            words.put(f"{side}.base", tensor.offset)
         words.put(f"{side}.format", 0x2030 if h13 and side == "second" else fmt)
     result = plan.result
     if result.in_memory or h13:
@@ -214,6 +245,8 @@ def _memory(words: _Words, plan: TaskPlan) -> None:
         written = {"h13": 0x040000C1, "h14": 0x01000E31}.get(words.generation, 0x01000001 | hint | tag)
         words.put("result.config", written if result.in_memory else 0xC0)
         _strides(words, "result", result)
+        if h13:
+            words.put("result.base", result.offset)
         out = 0xF0003211 if words.generation == "h18" else 0x01302031
         words.put("result.format", out)
 
@@ -235,7 +268,8 @@ def _scratch(words: _Words, plan: TaskPlan) -> None:
         words.put("scratch.source.config", 0x01500172 if plan.second and early else 0x00500172)
         words.put("scratch.second.config", 0x00500172 if plan.second else 0x00500130)
     else:
-        words.put("scratch.source.config", 0x160 if early else 0x120)
+        second = 1 << 24 if plan.second and early else 0
+        words.put("scratch.source.config", (0x160 if early else 0x120) | second)
     for side, tensor in (("source", source), ("second", plan.second)):
         if tensor is None:
             continue
@@ -261,10 +295,10 @@ def _scratch(words: _Words, plan: TaskPlan) -> None:
 
 
 def _planar(words: _Words, plan: TaskPlan) -> None:
-    second = 2 << 18 if plan.second else 0
-    words.put("planar.config", second | _PLANAR_OPS[plan.operation] << 2)
+    words.put("planar.config", _planar_config(plan))
     if words.generation == "h13":
-        for name, value in (("BiasScale", 0x3C000000), ("PreScale", 0x3C000000), ("FinalScale", 0x3F800000)):
+        scale = plan.final_scale
+        for name, value in (("BiasScale", 0x3C000000), ("PreScale", 0x3C000000), ("FinalScale", scale)):
             words.put_register("PE", name, value)
         words.put("mac.kernel", 0x80)
         words.put("mac.config", 0x00100000)
@@ -272,6 +306,15 @@ def _planar(words: _Words, plan: TaskPlan) -> None:
         spare = words.map.register("TileDMADst", "Spare0").address
         assert spare is not None
         words.alone["TileDMADst"] = Command(spare, [0xDEAD])
+
+
+def _planar_config(plan: TaskPlan) -> int:
+    if plan.operation == UNKNOWN:
+        return 0
+    pool = _POOLS.get(plan.operation, 0)
+    code = 0 if pool else {**_PLANAR_OPS, **_REDUCTIONS}[plan.operation]
+    second = (3 if plan.operation == "sub" else 2) if plan.second else 0
+    return second << 18 | int(plan.activation == "relu") << 5 | code << 2 | pool
 
 
 def _mac(words: _Words, plan: TaskPlan) -> None:

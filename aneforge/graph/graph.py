@@ -174,9 +174,10 @@ class Graph:
 
     def save(self, path: str | Path) -> None:
         """Write one file: the graph, and each weight once. Nothing is left half-written."""
-        write_archive(path, self._entries())
+        write_archive(path, self.entries())
 
-    def _entries(self) -> Iterator[tuple[str, Callable[[IO[bytes]], object]]]:
+    def entries(self) -> Iterator[tuple[str, Callable[[IO[bytes]], object]]]:
+        """The entries of the archive that :meth:`save` writes, each with what writes it."""
         yield "graph.json", _text_writer(self.to_json(weights=False))
         for key, weight in self.weights.items():
             if weight.encoded is None:

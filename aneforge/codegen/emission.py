@@ -1,0 +1,441 @@
+"""A program as a container: one task a layer, as the phases decided, with what registers cannot say beside it.
+
+A task is ``expressed`` where the reader gets the ops of its layer back from its registers and constants; that is
+checked for every task while it is written. A layer without a register form gets a task with the words that are known
+(extents, strides, buffers), and its work travels as backend text in the debug section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from aneforge.anec.ir import Module, Op
+from aneforge.anec.text import write
+from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_kernel_section
+from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.container import Container
+from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, form_of
+from aneforge.codegen.memory import Memory
+from aneforge.codegen.placement import Placement, place_of
+from aneforge.codegen.plan import Buffer, Streams, TaskPlan
+from aneforge.codegen.reading import Reading, read_task
+from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
+from aneforge.codegen.registers import generations
+from aneforge.codegen.simple_constants import pack_convolution, table_bytes
+from aneforge.codegen.stream import is_indexed
+from aneforge.codegen.tasks import Task
+from aneforge.codegen.words import UNKNOWN, task_of
+from aneforge.compiler.lower import Port
+from aneforge.compiler.program import Program
+from aneforge.compiler.shown import ProgramLayer
+from aneforge.errors import AneforgeError
+from aneforge.graph.weights import Weight
+
+__all__ = ["emit", "generation_of_target"]
+
+_TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
+_LINE, _CORES = 64, 16
+_COVERED = {
+    "h14": ("elementwise", "convolution"),
+    "h15": ("transpose", "convolution"),
+    "h16": ("elementwise", "activation"),
+    "h17": ("elementwise", "transpose", "convolution"),
+    "h18": ("elementwise", "activation"),
+}
+"""The forms that published programs of a generation show. h13 has every form."""
+_CHANGES_NUMBERS = ("storage", "data_path")
+"""Labels that say how the numbers of an op are computed."""
+
+
+def generation_of_target(name: str) -> str:
+    """The register generation of a target: its name without the suffix of a variant (``h13g`` is of ``h13``)."""
+    generation = name[:3]
+    if generation not in generations() or generation in ("h11", "h12"):
+        known = ", ".join(known for known in generations() if known != "h11")
+        raise AneforgeError(f"{name}: the task words of this target are not published. Choose a target of {known}.")
+    return generation
+
+
+def emit(program: Program) -> Container:
+    """The container of a program. ``container.record`` says what each task rests on.
+
+    A program of several segments is refused: a container is one dispatch.
+    """
+    generation = generation_of_target(program.target.name)
+    _refuse(program)
+    writer = _Writer(program, generation)
+    for layer in program.layers:
+        writer.add(layer)
+    container = writer.container()
+    container.record = writer.record
+    return container
+
+
+def _refuse(program: Program) -> None:
+    if len(program.segments) > 1:
+        cut = next(segment for segment in program.segments if segment.kind == "native" or segment.number)
+        layer = program.layers[cut.layers[0]]
+        raise AneforgeError(
+            f"{', '.join(layer.sources) or layer.op}: cuts the program into {len(program.segments)} segments; a "
+            "container holds one. Save the model as .anef, or split the graph at this node."
+        )
+    for op in program.module.ops:
+        if op.kind in ("state", "ring_buffer_writer", "ring_buffer_reader"):
+            raise AneforgeError(
+                f"{', '.join(op.sources) or op.name}: keeps a state between calls; a container has no published form "
+                "for it. Save the model as .anef."
+            )
+    if not any(layer.engine != "view" for layer in program.layers):
+        raise AneforgeError("the program has no layer that computes; a container needs a task. Save it as .anef.")
+
+
+@dataclass
+class _Item:
+    """A layer on its way into the container."""
+
+    layer: ProgramLayer
+    plans: list[TaskPlan]
+    """One, or one for each pass of its kernel; none where nothing has to be done."""
+    record: TaskRecord
+    text: str = ""
+
+
+class _Writer:
+    def __init__(self, program: Program, generation: str) -> None:
+        self.program, self.generation = program, generation
+        self.placement = Placement(program, generation)
+        self.items: list[_Item] = []
+        self.constants = bytearray()
+        self.tiles: list[tuple[int, int]] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self.encoded: dict[str, Any] = {}
+        self.memory: Memory[int | str] = Memory()
+        for port in program.inputs:
+            self.memory.write(place_of(self.placement.buffer(port.name)), port.name, port.ndchw_shape)
+        self._number = 0
+
+    @property
+    def record(self) -> BuildRecord:
+        return BuildRecord(self.program.target.name, tuple(item.record for item in self.items))
+
+    def add(self, layer: ProgramLayer) -> None:
+        place = place_of(self.placement.buffer(layer.number))
+        if layer.engine == "view":
+            record = TaskRecord(
+                layer.number, None, layer.op, False, reason="a view moves nothing", sources=layer.sources
+            )
+            self.items.append(_Item(layer, [], record, self._text(layer)))
+            self.memory.view(place, layer.number, layer.shape)
+            return
+        number = self._number
+        form = form_of(layer, self.program.module)
+        item = self._expressed(layer, form, number) if isinstance(form, Form) else form
+        if isinstance(item, str):
+            item = self._unexpressed(layer, item, number)
+        self.items.append(item)
+        self._number += len(item.plans)
+        self.memory.write(place, layer.number, layer.shape)
+
+    # Layers that registers express.
+
+    def _expressed(self, layer: ProgramLayer, form: Form, number: int) -> _Item | str:
+        if self.generation != "h13" and form.name not in _COVERED[self.generation]:
+            return f"{form.name} has no published words for {self.generation}"
+        if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
+            return "its numbers are computed in a way that has no published words"
+        names = [self.program.schedule.name_of(op) for op in form.operands]
+        before, tiles = len(self.constants), len(self.tiles)
+        plans, rules = [], {}
+        for part, result in _passes(form, self._result(layer), layer.passes):
+            start = len(self.constants)
+            plan, rule = self._plan(layer, part, [self.placement.buffer(name) for name in names], result, number)
+            problem = self._problem(layer, plan, part, names, start) if self.generation == "h13" else ""
+            if problem:
+                del self.constants[before:], self.tiles[tiles:]
+                return problem
+            plans.append(plan)
+            rules[rule] = None
+            number += 1
+        is_inner = 0 < layer.number < len(self.program.layers) - 1
+        sampled = _sampled(form, plans, is_inner)
+        first, rule = plans[0].number, "; ".join(filter(None, rules))
+        record = TaskRecord(layer.number, first, form.name, True, sampled, rule, "", layer.sources, len(plans))
+        return _Item(layer, plans, record)
+
+    def _plan(
+        self, layer: ProgramLayer, form: Form, operands: list[Buffer], result: Buffer, number: int
+    ) -> tuple[TaskPlan, str]:
+        pad = 0x20 if form.engine == "planar" else 0x10 * form.kernel.height
+        turned = form.transposes and form.operation == "bypass"
+        source, second, result = self.placement.staged(
+            layer, operands[0], operands[1] if len(operands) > 1 else None, result, pad, turned
+        )
+        streams, lanes, rule = self._streams(form)
+        tensors = len(self.placement.tensors)
+        return TaskPlan(
+            number,
+            0,
+            form.engine,
+            source,
+            result,
+            second,
+            form.operation,
+            form.kernel,
+            streams,
+            lanes,
+            form.activation if form.activation in ("none", "relu") else "table",
+            form.bias is not None,
+            form.transposes,
+            number + 1 if streams.bytes else 0,
+            first_tensor_bar(self.generation) + tensors if has_kernel_section(self.generation) else None,
+        ), rule
+
+    def _result(self, layer: ProgramLayer) -> Buffer:
+        return self.placement.buffer(layer.number)
+
+    def _streams(self, form: Form) -> tuple[Streams, int, str]:
+        """Puts the kernel and the table of a form behind the other constants."""
+        coefficients: tuple[tuple[int, int], ...] = ()
+        table, lanes, rules = None, 1, []
+        base = self._behind() if is_indexed(self.generation) else 0
+        if form.weights is not None:
+            start = self._behind()
+            packed = pack_convolution(form.weights, form.kernel.groups, form.bias, form.kernel.stride)
+            self.constants += packed.data
+            coefficients = tuple((start - base + offset, size) for offset, size in packed.streams)
+            self.tiles += [(start + offset, size) for offset, size in packed.streams]
+            lanes = packed.lanes
+            rules.append(f"kernel by {packed.rule} ({packed.evidence})")
+        if form.activation not in ("none", "relu"):
+            start = self._behind()
+            content = table_bytes(form.activation, self.generation)
+            self.constants += content.data
+            table = start - base, len(content.data)
+            rules.append(f"table of {form.activation} ({content.evidence})")
+        return Streams(coefficients, table, base), lanes, "; ".join(rules)
+
+    def _behind(self) -> int:
+        self.constants += bytes(-len(self.constants) % _LINE)
+        return len(self.constants)
+
+    def _problem(self, layer: ProgramLayer, plan: TaskPlan, form: Form, names: list[int | str], start: int) -> str:
+        """What the reader would get wrong of a task; empty where it gives the layer back. ``start`` is where its
+        constants begin."""
+        streams = plan.streams
+        table = None if streams.table is None else (streams.table[0] - start, streams.table[1])
+        own = replace(
+            streams, coefficients=tuple((at - start, size) for at, size in streams.coefficients), table=table
+        )
+        try:
+            task = task_of(replace(plan, streams=own), self.generation)
+            reading = read_task(task, bytes(self.constants[start:]))
+        except ContainerError as error:
+            return str(error)
+        if place_of(plan.result) != reading.result.place:
+            return "its result shares its place with another value"
+        for operand, name in zip(reading.operands, names, strict=True):
+            if self.memory.read(operand.place, operand.shape) != name:
+                return "an operand shares its place with another value"
+        return _differs(reading, layer, form)
+
+    # Layers that they do not.
+
+    def _unexpressed(self, layer: ProgramLayer, reason: str, number: int) -> _Item:
+        if self.generation != "h13":
+            raise AneforgeError(
+                f"{', '.join(layer.sources) or layer.op}: layer {layer.number} ({layer.op}) cannot be written for "
+                f"{self.generation}: {reason}. Published programs of {self.generation} show "
+                f"{', '.join(_COVERED[self.generation])}; compile for h13, or save the model as .anef."
+            )
+        operands = [self.placement.buffer(name) for name in layer.inputs[:2]] or [self._result(layer)]
+        operands = [_fitting(operand) for operand in operands]
+        source, second, result = self.placement.staged(
+            layer, operands[0], operands[1] if len(operands) > 1 else None, _fitting(self._result(layer)), 0x20, False
+        )
+        plan = TaskPlan(number, 0, "planar", source, result, second, UNKNOWN)
+        record = TaskRecord(layer.number, number, layer.op, False, (), "", reason, layer.sources)
+        return _Item(layer, [plan], record, self._text(layer))
+
+    def _text(self, layer: ProgramLayer) -> str:
+        """The ops of a layer as backend text: what it reads comes in by the names of values."""
+        module, copies = Module(), {}
+        name_of = self.program.schedule.name_of
+        for op in layer.ops:
+            for operand in op.operands:
+                if operand in copies:
+                    continue
+                if operand.kind == "const_in":
+                    copies[operand] = self._copy(operand, [])
+                else:
+                    name = name_of(operand)
+                    label = f"{'port' if isinstance(name, str) else 'layer'}:{name}"
+                    copies[operand] = Op("anec.live_in", (), operand.type, {"name": label})
+                module.ops.append(copies[operand])
+            copies[op] = self._copy(op, [copies[operand] for operand in op.operands])
+            module.ops.append(copies[op])
+        module.ops.append(Op("anec.live_out", [copies[layer.ops[-1]]], None, {"names": ("result",)}))
+        return write(module, self.program.target.name)
+
+    def _copy(self, op: Op, operands: list[Op]) -> Op:
+        copy = Op(op.name, operands, op.type, op.attrs, op.sources)
+        copy.labels = dict(op.labels)
+        for value in op.attrs.values():
+            if isinstance(value, str) and value in self.program.module.weights:
+                self._keep(self.program.module.weights[value])
+        return copy
+
+    def _keep(self, weight: Weight) -> None:
+        """Let the debug section carry a constant in the form that it has."""
+        if weight.encoded is None:
+            self.arrays[weight.key] = weight.array
+            return
+        self.encoded[weight.key] = weight.encoded.to_json()
+        self.arrays |= {f"{weight.key}/{name}": part for name, part in weight.encoded.parts.items()}
+
+    # The whole.
+
+    def container(self) -> Container:
+        tasks = list(self._tasks())
+        parts = Parts(
+            self.generation,
+            self.placement.tensors,
+            tasks,
+            bytes(self.constants),
+            self.placement.scratch_bytes,
+            cycles=sum(task.header.get("ExeCycles", 0) for task in tasks),
+            tiles=self.tiles,
+            debug=self._debug(),
+        )
+        return assemble(parts)
+
+    def _tasks(self) -> Iterator[Task]:
+        plans = [plan for item in self.items for plan in item.plans]
+        plans = [replace(plan, count=len(plans)) for plan in plans]
+        if is_indexed(self.generation):
+            yield from (task_of(plan, self.generation) for plan in plans)
+            return
+        tasks = [task_of(plan, self.generation) for plan in plans]
+        places, place = [], 0
+        for task in tasks:
+            places.append(place)
+            place += -(-4 * len(task.words) // _TASKS_AT) * _TASKS_AT
+        for number, plan in enumerate(plans):
+            more = number + 1 < len(plans)
+            following = (places[number + 1], len(tasks[number + 1].words)) if more else None
+            yield task_of(plan, self.generation, places[number], following)
+
+    def _debug(self) -> bytes:
+        for port in self.program.inputs:
+            if port.initial is not None:
+                self._keep(port.initial)
+        outputs = [{**_port(port), "value": self.placement.output_of(port)} for port in self.program.outputs]
+        content = {
+            "target": self.program.target.name,
+            "route": self.program.route,
+            "encoded": self.encoded,
+            "inputs": [_port(port) for port in self.program.inputs],
+            "outputs": outputs,
+            "layers": [
+                {**item.record.to_json(), "place": list(place_of(self.placement.buffer(item.layer.number)))}
+                | ({"text": item.text} if item.text else {})
+                for item in self.items
+            ],
+        }
+        return debug_bytes(content, self.arrays)
+
+
+def _fitting(buffer: Buffer) -> Buffer:
+    """A tensor of a task that nothing reads back: extents that have no room in their fields are left out."""
+    fits = max(buffer.height, buffer.width) <= WIDEST and buffer.channels <= MOST_CHANNELS
+    return buffer if fits else replace(buffer, channels=1, height=1, width=1)
+
+
+def _port(port: Port) -> dict[str, Any]:
+    return {
+        "name": port.name,
+        "shape": list(port.user_shape),
+        "ndchw": list(port.ndchw_shape),
+        "dtype": port.dtype,
+        "initial": None if port.initial is None else port.initial.key,
+    }
+
+
+def _passes(form: Form, result: Buffer, passes: int) -> list[tuple[Form, Buffer]]:
+    """The work of each pass of a kernel, and the part of the result that it gives. Kernel memory holds a part of the
+    outputs at a time; a kernel whose result is turned, or that has groups, stays whole (U108)."""
+    if passes == 1 or form.weights is None or form.transposes or form.kernel.groups > 1:
+        return [(form, result)]
+    outputs = len(form.weights)
+    size = -(-outputs // passes)
+    aligned = -(-size // _CORES) * _CORES
+    size = aligned if -(-outputs // aligned) == passes else size
+    parts = []
+    for first in range(0, outputs, size):
+        weights = form.weights[first : first + size]
+        bias = None if form.bias is None else form.bias[first : first + size]
+        scratch = replace(result.scratch, base=result.scratch.base + first * result.scratch.channel)
+        part = replace(
+            result,
+            channels=len(weights),
+            total=result.plane * len(weights),
+            scratch=result.scratch if result.in_memory else scratch,
+            offset=result.offset + first * result.plane if result.in_memory else 0,
+        )
+        parts.append((replace(form, weights=weights, bias=bias), part))
+    return parts
+
+
+def _sampled(form: Form, plans: list[TaskPlan], is_inner: bool) -> tuple[str, ...]:
+    plan, names = plans[0], list(form.sampled)
+    if is_inner or len(plans) > 2:
+        names.append("header")
+    if len(plans) > 1:
+        names.append("passes")
+    if plan.second is not None and not plan.second.in_memory:
+        names.append("scratch.second")
+    return tuple(dict.fromkeys(names))
+
+
+def _differs(reading: Reading, layer: ProgramLayer, form: Form) -> str:
+    """What of a layer its registers do not give back."""
+    kinds = [work.kind for work in reading.work], [op.kind for op in layer.ops]
+    if kinds[0] != kinds[1]:
+        return f"its registers read as {', '.join(kinds[0]) or 'nothing'}"
+    for work, op in zip(reading.work, layer.ops, strict=True):
+        outputs = op.shape if form.weights is None or form.transposes else (1, 1, len(form.weights), *op.shape[3:])
+        if work.shape != outputs:
+            return f"its registers give {op.kind} another shape"
+        if work.attrs != _as_read(op):
+            return f"an attribute of {op.kind} has no register"
+        if work.kernel is not None and not (_same(work.kernel, form.weights) and _same(work.bias, form.bias)):
+            return "its coefficients do not come back from the constants"
+    return ""
+
+
+def _same(left: np.ndarray | None, right: np.ndarray | None) -> bool:
+    """Whether two arrays have the same bits."""
+    if left is None or right is None:
+        return left is right
+    return left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+def _as_read(op: Op) -> dict[str, Any]:
+    """The attributes of an op as registers keep them: padding that no window reads is not there."""
+    attrs = dict(op.attrs)
+    if op.kind == "convolution":
+        before, size, stride = attrs["explicit_padding"], attrs["kernel_sizes"], attrs["strides"]
+        key = "explicit_padding"
+    elif op.kind in ("average_pool", "max_pool"):
+        before, size, stride = attrs["padding"], attrs["ksize"], attrs["stride"]
+        key = "padding"
+        if op.kind == "average_pool" and not any(before):
+            attrs["inc_pad"] = True
+    else:
+        return attrs
+    if (size[0], stride[0], *before[:2]) == (1, 1, 0, 0):
+        attrs[key] = effective_padding(op.operands[0].shape, op.shape, size[1:], stride[1:], before[2], before[4])
+    return attrs

@@ -1,0 +1,175 @@
+"""Where the values of a program lie as its tasks see them: tensors of the caller, memory of our own, and scratch.
+
+Addresses in scratch are those that the phases chose. Memory has rows of whole 64-byte lines, as its strides in the
+registers need; the phases count its rows at 16 bytes, so buffers in memory get their addresses here (U104).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aneforge.codegen.assemble import PAGE, Tensor, bar_numbers
+from aneforge.codegen.buffers import in_memory, matrix, scratch_of, spaced
+from aneforge.codegen.plan import Buffer, Scratch
+from aneforge.codegen.reading import SCRATCH, Place
+from aneforge.compiler.lower import Port
+from aneforge.compiler.memory.layout import Arena
+from aneforge.compiler.plan import Name
+from aneforge.compiler.program import Program
+from aneforge.compiler.shown import ProgramLayer
+
+__all__ = ["Placement", "place_of"]
+
+_MEMORY_BAR = 3
+_NOWHERE = Scratch(0, 0, 0, 0)
+_LINE = 0x100
+"""Bytes of a line of a matrix that is turned, in scratch."""
+_BYTES = ("uint8", "ui8")
+
+
+def place_of(buffer: Buffer) -> Place:
+    """The place of a tensor as the reader of a task finds it."""
+    return (SCRATCH, buffer.scratch.base) if buffer.bar is None else (buffer.bar, buffer.offset)
+
+
+class Placement:
+    """The tensors of a program."""
+
+    def __init__(self, program: Program, generation: str) -> None:
+        self._program = program
+        names = _output_ports(program)
+        self.tensors = [_tensor(port, "input") for port in program.inputs]
+        self.tensors += [_tensor(port, "output") for port in program.outputs if port.name in names.values()]
+        self.bars = bar_numbers(generation, [tensor.name for tensor in self.tensors])
+        self._matrices = {port.name for port in (*program.inputs, *program.outputs) if len(port.user_shape) <= 2}
+        self._inputs = {port.name: port.ndchw_shape for port in program.inputs}
+        self._ports = _ports(program, names)
+        self._memory, self.memory_bytes = _memory(program)
+        self._tops = _tops(program)
+        peak = max(self._tops.values(), default=0)
+        used = self.memory_bytes + peak
+        self.scratch_bytes = -(-used // PAGE) * PAGE
+
+    def output_of(self, port: Port) -> Name:
+        """The value that an output gives."""
+        return _output_values(self._program)[port.name]
+
+    def buffer(self, name: Name) -> Buffer:
+        """A value as tasks see it, without a place in scratch where it lies in memory."""
+        if isinstance(name, str):
+            return self._of_port(name, _extents(self._inputs[name]))
+        layer = self._program.layers[name]
+        extents = _extents(layer.shape)
+        if layer.buffer.number in self._ports:
+            return self._of_port(self._ports[layer.buffer.number], extents)
+        if layer.buffer.space == "l2":
+            channel = layer.buffer.row_stride
+            row = extents[0] * channel
+            scratch = Scratch(layer.labels["address"], channel, row, row)
+            return in_memory(*extents, scratch, None)
+        offset = self._memory[_memory_key(layer)]
+        return replace(in_memory(*extents, _NOWHERE, _MEMORY_BAR), offset=offset)
+
+    def _of_port(self, name: str, extents: tuple[int, int, int]) -> Buffer:
+        channels, height, width = extents
+        if name in self._matrices and height == 1:
+            return matrix(channels, width, _NOWHERE, self.bars[name])
+        return in_memory(channels, height, width, _NOWHERE, self.bars[name])
+
+    def staged(
+        self, layer: ProgramLayer, source: Buffer, second: Buffer | None, result: Buffer, pad: int, turned: bool
+    ) -> tuple[Buffer, Buffer | None, Buffer]:
+        """The operands of a task with the places in scratch through which memory reaches the engine: behind what the
+        task group keeps there, in the order source, second source, result."""
+        cursor = self._tops.get(layer.task_group, 0)
+        if source.in_memory:
+            place = scratch_of(*source.extents, cursor, pad)
+            if turned and source.height == 1:
+                channel = min(place.channel, _LINE)
+                line = source.channels * channel
+                place = Scratch(cursor, channel, line, line)
+            source = replace(source, scratch=place)
+            cursor += place.row * source.height
+        if second is not None and second.in_memory:
+            place = scratch_of(*second.extents, spaced(cursor), pad)
+            second = replace(second, scratch=place)
+            cursor = place.base + place.row * second.height
+        if result.in_memory:
+            result = replace(result, scratch=scratch_of(*result.extents, cursor))
+        return source, second, result
+
+
+def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    n, d, c, h, w = shape
+    return n * d * c, h, w
+
+
+def _tensor(port: Port, role: str) -> Tensor:
+    n, d, c, h, w = port.ndchw_shape
+    shape = (1, 1, c, w) if len(port.user_shape) <= 2 else (n, d * c, h, w)
+    if port.dtype in _BYTES:
+        return Tensor(port.name, role, shape, 3, 1)
+    return Tensor(port.name, role, shape)
+
+
+def _output_values(program: Program) -> dict[str, Name]:
+    output = program.module.output
+    name_of = program.schedule.name_of
+    return {name: name_of(op) for name, op in zip(output.attrs["names"], output.operands, strict=True)}
+
+
+def _output_ports(program: Program) -> dict[Name, str]:
+    """The port that each value of a layer leaves by; a second name for one value has no tensor of its own."""
+    ports: dict[Name, str] = {}
+    for name, value in _output_values(program).items():
+        if isinstance(value, int):
+            ports.setdefault(value, name)
+    return ports
+
+
+def _ports(program: Program, outputs: dict[Name, str]) -> dict[int, str]:
+    """The port that owns a buffer, by the number of the buffer: views of a tensor share it."""
+    ports: dict[int, str] = {}
+    for buffer in program.buffers:
+        for value in buffer.values:
+            name = value if isinstance(value, str) else outputs.get(value)
+            if name is not None:
+                ports.setdefault(buffer.number, name)
+    return ports
+
+
+def _tops(program: Program) -> dict[int, int]:
+    """Where the buffers of each task group end in scratch."""
+    tops: dict[int, int] = {}
+    for buffer in program.buffers:
+        if buffer.space == "l2" and buffer.task_group is not None and buffer.address is not None:
+            end = buffer.address + buffer.bytes
+            tops[buffer.task_group] = max(tops.get(buffer.task_group, 0), end)
+    return tops
+
+
+def _memory_key(layer: ProgramLayer) -> tuple[int, int]:
+    return layer.buffer.number, layer.labels.get("buffer_offset", 0)
+
+
+def _memory(program: Program) -> tuple[dict[tuple[int, int], int], int]:
+    """Addresses of what lies in memory of our own. What is not live together may share."""
+    sizes: dict[tuple[int, int], int] = {}
+    lives: dict[tuple[int, int], tuple[int, int]] = {}
+    for layer in program.layers:
+        if layer.buffer.space != "l2":
+            key = _memory_key(layer)
+            channels, height, width = _extents(layer.shape)
+            sizes[key] = max(sizes.get(key, 0), channels * height * -(-2 * width // 64) * 64)
+            lives[key] = layer.buffer.live
+    arena, addresses = Arena(None), {}
+    ending: list[tuple[int, tuple[int, int]]] = []
+    for key in sorted(sizes, key=lambda key: lives[key]):
+        for last, old in [entry for entry in ending if entry[0] < lives[key][0]]:
+            arena.give_back(addresses[old], sizes[old])
+            ending.remove((last, old))
+        address = arena.take(sizes[key])
+        assert address is not None  # an arena without a capacity always has room
+        addresses[key] = address
+        ending.append((lives[key][1], key))
+    return addresses, arena.top

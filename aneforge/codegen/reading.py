@@ -1,0 +1,232 @@
+"""What a task does, from its registers and constants: where it reads and writes, and the backend ops of its work."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from aneforge.codegen.bounds import ContainerError
+from aneforge.codegen.forms import TURNED, effective_padding
+from aneforge.codegen.meanings import meaning_of
+from aneforge.codegen.registers import register_map
+from aneforge.codegen.simple_constants import activation_of, unpack_convolution
+from aneforge.codegen.tasks import Task
+
+__all__ = ["SCRATCH", "Operand", "Place", "Reading", "Work", "read_task"]
+
+SCRATCH = -1
+"""The base of a place in the engine's own memory, beside the numbers of base-address registers."""
+Place = tuple[int, int]
+"""A base-address register and an offset, or :data:`SCRATCH` and an address."""
+
+_PLANAR, _CORES = 0, 16
+_SECOND_IN_SCRATCH = 1  # DependencyMode of a second source that no DMA brings
+_ELEMENTWISE = {0: "add", 1: "mult", 2: "max", 3: "min"}
+_REDUCED = {0: "reduce_sum", 2: "reduce_max", 3: "reduce_min"}
+_POOLED = {1: "average_pool", 2: "max_pool"}
+_TWO_SOURCES, _REDUCTION = 3, 5
+_NEGATED = 3
+_CONVOLUTION, _BYPASS = 0, 4
+_RELU, _TABLE = 1, 2
+_AXES = (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a task reads or writes: its place, and its channels, height and width."""
+
+    place: Place
+    extents: tuple[int, int, int]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        return (1, 1, *self.extents)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One backend op of a task."""
+
+    kind: str
+    attrs: dict[str, Any]
+    shape: tuple[int, ...]
+    kernel: np.ndarray | None = None
+    bias: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A task in the engine's language."""
+
+    operands: tuple[Operand, ...]
+    result: Operand
+    work: tuple[Work, ...]
+
+
+class _Registers:
+    """The words of one task by meaning; a word that is missing is an error that names it."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __getitem__(self, meaning: str) -> int:
+        value = meaning_of(self.task, meaning)
+        if value is None:
+            raise self.error(f"does not write {meaning}")
+        return value
+
+    def word(self, block: str, name: str) -> int:
+        value = self.task.word(register_map(self.task.generation).register(block, name).address)
+        if value is None:
+            raise self.error(f"does not write {block}.{name}")
+        return value
+
+    def error(self, message: str) -> ContainerError:
+        return ContainerError(self.task.offset, f"task {self.task.header.get('TID')} {message}")
+
+
+def read_task(task: Task, constants: bytes) -> Reading:
+    """The ops of a task of h13. An error says what in it has no published meaning."""
+    words, header = _Registers(task), task.header
+    if task.generation != "h13":
+        raise words.error(f"is of {task.generation}; only programs of h13 are read back to ops")
+    into = (words["in.channels"], words["in.height"], words["in.width"])
+    out = (words["out.channels"], words["out.height"], words["out.width"])
+    operands = [Operand(_source_place(words, header), into)]
+    planar = header["ENE"] == _PLANAR
+    if planar and words["task.type"] == _TWO_SOURCES:
+        operands.append(Operand(_second_place(words, header), into))
+    work = _planar(words, into, out) if planar else _mac(words, into, out, constants)
+    result = work[-1].shape[2:] if work else out
+    written = words["result.config"] & 1
+    place = (header["WBase"], words["result.base"]) if written else (SCRATCH, words.word("L2", "ResultBase"))
+    return Reading(tuple(operands), Operand(place, (result[0], result[1], result[2])), tuple(work))
+
+
+def _source_place(words: _Registers, header: dict[str, int]) -> Place:
+    if words["source.config"] & 1:
+        return header["RBase0"], words["source.base"]
+    return SCRATCH, words["scratch.source.base"]
+
+
+def _second_place(words: _Registers, header: dict[str, int]) -> Place:
+    if words["second.config"] >> 18 & 3 == _SECOND_IN_SCRATCH:
+        return SCRATCH, words["scratch.second.base"]
+    return header["RBase1"], words["second.base"]
+
+
+def _planar(words: _Registers, into: tuple[int, ...], out: tuple[int, ...]) -> list[Work]:
+    kind, config = words["task.type"], words["planar.config"]
+    operation, shape = words["planar.operation"], (1, 1, *out)
+    if kind == _TWO_SOURCES and operation in _ELEMENTWISE and config:
+        negated = words["planar.second"] == _NEGATED
+        if negated and operation:
+            raise words.error(f"negates its second source in operation {operation}, which has no published meaning")
+        work = [Work("sub" if negated else _ELEMENTWISE[operation], {}, shape)]
+    elif kind == _REDUCTION and config & 3 in _POOLED:
+        work = [_pool(words, _POOLED[config & 3], into, out)]
+    elif kind == _REDUCTION and not config & 3 and operation in _REDUCED:
+        work = [_reduction(words, operation, into, out)]
+    else:
+        raise words.error(f"has planar work {config:#x} of type {kind}, which has no published meaning")
+    if words["planar.relu"]:
+        work.append(Work("relu", {}, shape))
+    return work
+
+
+def _pool(words: _Registers, kind: str, into: tuple[int, ...], out: tuple[int, ...]) -> Work:
+    size, stride = _window(words)
+    padding = effective_padding(into, out, size, stride, words["kernel.top"], words["kernel.left"])
+    attrs: dict[str, Any] = {"ksize": (1, *size), "padding": padding, "stride": (1, *stride)}
+    if kind == "average_pool":
+        attrs["inc_pad"] = True
+    return Work(kind, attrs, (1, 1, *out))
+
+
+def _reduction(words: _Registers, operation: int, into: tuple[int, ...], out: tuple[int, ...]) -> Work:
+    axes = tuple(axis for axis, before, after in zip(_AXES, into, out, strict=True) if before != after)
+    if any(out[axis - 2] != 1 for axis in axes):
+        raise words.error(f"reduces {into} to {out}, which no axes do")
+    count = prod(into[axis - 2] for axis in axes)
+    kind = _REDUCED[operation]
+    scale = words["planar.scale"]
+    if scale != _single(1.0):
+        if scale != _single(1 / count) or kind != "reduce_sum":
+            raise words.error(f"scales its result by {scale:#010x}; a mean of {count} has {_single(1 / count):#010x}")
+        kind = "reduce_avg"
+    return Work(kind, {"axes": axes}, (1, 1, *out))
+
+
+def _single(value: float) -> int:
+    return int.from_bytes(struct.pack("<f", value), "little")
+
+
+def _window(words: _Registers) -> tuple[tuple[int, int], tuple[int, int]]:
+    size = words["kernel.height"], words["kernel.width"]
+    stride = words["kernel.stride_y"], words["kernel.stride_x"]
+    if not all((*size, *stride)):
+        raise words.error(f"has a window of {size} with strides {stride}")
+    return size, stride
+
+
+def _mac(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> list[Work]:
+    operation, shape = words["mac.operation"], (1, 1, *out)
+    work: list[Work] = []
+    if operation == _CONVOLUTION and not words["mac.unit_kernel"]:
+        work.append(_convolution(words, into, out, constants))
+    elif operation != _BYPASS or into != out:
+        raise words.error(f"has MAC operation {operation} from {into} to {out}, which has no published meaning")
+    activation = words["mac.activation"]
+    if activation == _RELU:
+        work.append(Work("relu", {}, shape))
+    elif activation == _TABLE:
+        start, size = words["table.base"], words["table.size"]
+        name = activation_of(constants[start : start + size], words.task.generation)
+        if name is None:
+            raise words.error(f"reads a table at {start:#x} of the constants that is not a known activation")
+        work.append(Work(name, {}, shape))
+    elif activation:
+        raise words.error(f"has activation {activation}, which has no published meaning")
+    if words["task.transposes"]:
+        work.append(Work("transpose", {"transpose_list": TURNED}, (1, 1, *out[::-1])))
+    return work
+
+
+def _convolution(words: _Registers, into: tuple[int, ...], out: tuple[int, ...], constants: bytes) -> Work:
+    depthwise = bool(words["unicast"])
+    groups = into[0] if depthwise else max(1, words["groups"])
+    if into[0] % groups or out[0] % groups:
+        raise words.error(f"has {groups} groups of {into[0]} input and {out[0]} output channels")
+    size, stride = _window(words)
+    streams = [
+        (words.word("KernelDMASrc", f"CoeffBaseAddr[{core}]"), words.word("KernelDMASrc", f"CoeffBfrSize[{core}]"))
+        for core in range(_CORES)
+        if words.word("KernelDMASrc", f"CoeffDMAConfig[{core}]") & 1
+    ]
+    if not streams:
+        raise words.error("is a convolution without a stream of coefficients")
+    first = min(start for start, _ in streams)
+    data = constants[first : max(start + length for start, length in streams)]
+    shape = (out[0], into[0] // groups, *size)
+    if 2 * prod(shape) > len(data):
+        raise words.error(f"needs {2 * prod(shape)} bytes of coefficients; its streams have {len(data)}")
+    relative = [(start - first, length) for start, length in streams]
+    try:
+        kernel, bias = unpack_convolution(data, relative, shape, groups, bool(words["mac.bias"]), stride)
+    except ValueError as error:
+        raise words.error(f"has coefficients that do not fit its kernel: {error}") from None
+    attrs: dict[str, Any] = {
+        "strides": (1, *stride),
+        "dilation_rates": (1, 1, 1),
+        "groups": groups,
+        "explicit_padding": effective_padding(into, out, size, stride, words["kernel.top"], words["kernel.left"]),
+        "kernel_sizes": (1, *size),
+        "weights_layout": "OIHW",
+        "padding_style": "EXPLICIT",
+        **({"channel_wise": True} if depthwise else {}),
+    }
+    return Work("convolution", attrs, (1, 1, *out), kernel, bias)
