@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -29,7 +30,7 @@ from aneforge.sim import native
 from aneforge.sim.half import round_half, rounded_away
 from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
-__all__ = ["activation", "constructed", "fitted", "look_up"]
+__all__ = ["Knots", "activation", "constructed", "fitted", "knots_of", "look_up", "tabulated"]
 
 Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
@@ -56,6 +57,37 @@ def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables
         else:
             results = round_half(_EXACT[name](inputs, **settings))
     return _no_nan(results).astype(np.float16)
+
+
+@dataclass(frozen=True)
+class Knots:
+    """What an engine holds of a function: its values at equal steps, and the line on each side as (slope, start)."""
+
+    first: float
+    last: float
+    values: Array
+    below: tuple[float, float] = (0.0, 0.0)
+    above: tuple[float, float] = (0.0, 0.0)
+
+
+def tabulated() -> tuple[str, ...]:
+    """The activations that have knots; the others are computed, or their tables are unpublished."""
+    return (*_BY_SET, *_CONSTRUCTED)
+
+
+@lru_cache(maxsize=64)
+def knots_of(name: str, tables: str = "m6") -> Knots:
+    """The knots of an activation in one set of tables. Functions of a mantissa have them for that, odd ones from 0,
+    and the lines are those of the function as it is computed here (U42)."""
+    if name == "tanh":
+        end = _record(tables, name)["end"]
+        return Knots(0.0, end, _tanh_knots(end), above=(0.0, 1.0))
+    if name in _BY_SET:
+        return _fitted_knots(_record(tables, name))
+    name = _SAME_KNOTS.get(name, name)
+    first, last, count, function = _SAMPLES[name]
+    below, above = _TAILS[name]() if name in _TAILS else ((0.0, 0.0), (0.0, 0.0))
+    return Knots(first, last, _sampled(function, first, last, count), below, above)
 
 
 def constructed(name: str) -> bool:
@@ -128,12 +160,22 @@ def _sigmoid(x: Array) -> Array:
     The two ends of N37 fix the line: it is 0 from -9.9375 down, which is also where the worst error of 810.8 ulp
     falls (N40), and 8.3203125 is the first input to round to 1. Lines are our reading (U42).
     """
-    lowest, first_one = (float(np.float16(end)) for end in numeric_record("N37")["value"]["domain"])
-    slope = 2.0**-12 / (-lowest - first_one)  # half a step below 1 is left at the first input that rounds to 1
+    lowest, slope = _sigmoid_line()
     rest = np.maximum(slope * (-lowest - np.abs(x)), 0.0)
     tails = round_half(np.where(x < 0, rest, 1 - rest))
-    knots = _sampled(lambda z: 1 / (1 + np.exp(-z)), -8, 8)
+    knots = knots_of("sigmoid").values
     return _only(np.abs(x) <= 8, tails, lambda z: _between(knots, (z + 8) * 2, 16), x)
+
+
+def _sigmoid_line() -> tuple[float, float]:
+    """Where the lower line reaches 0, and its slope."""
+    lowest, first_one = (float(np.float16(end)) for end in numeric_record("N37")["value"]["domain"])
+    return lowest, 2.0**-12 / (-lowest - first_one)  # half a step below 1 is left at the first input that rounds to 1
+
+
+def _sigmoid_tails() -> tuple[tuple[float, float], tuple[float, float]]:
+    lowest, slope = _sigmoid_line()
+    return (slope, -slope * lowest), (slope, 1 + slope * lowest)
 
 
 def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
@@ -146,9 +188,13 @@ def _tanh(record: Mapping[str, Any], x: Array, alpha: float = 1.0, beta: float =
     """One from the end of the table on, which is more than its last knot (N81)."""
     end = record["end"]
     entering = round_half(x * beta) if beta != 1.0 else x
-    inside = _odd(entering, _sampled(np.tanh, 0, end), end, 1.0)
+    inside = _odd(entering, _tanh_knots(end), end, 1.0)
     result = np.where(np.abs(entering) < end, inside, np.copysign(1.0, entering))
     return result if alpha == 1.0 else round_half(alpha * result)
+
+
+def _tanh_knots(end: float) -> Array:
+    return _sampled(np.tanh, 0, end)
 
 
 def _erf_values(z: Array) -> Array:
@@ -159,7 +205,7 @@ def _erf(x: Array) -> Array:
     """33 knots on [0, 2]. The tail is not constant (N58): we take a line (U42), cut at 1."""
     slope, start = _erf_tail()
     beyond = round_half(np.minimum(start + slope * np.abs(x), 1.0))
-    return _odd(x, _sampled(_erf_values, 0, 2), 2.0, beyond)
+    return _odd(x, knots_of("erf").values, 2.0, beyond)
 
 
 @cache
@@ -172,20 +218,26 @@ def _erf_tail() -> tuple[float, float]:
 
 def _fitted(record: Mapping[str, Any], x: Array) -> Array:
     """gelu and swish: fitted knots; the argument itself from the upper end on, zero below the lower one (N59)."""
-    low, high = record["domain"]
-    knots = np.array(record["knots"])
+    table = _fitted_knots(record)
+    low, high, knots = table.first, table.last, table.values
     scale = (len(knots) - 1) / (high - low)
-    if "zero" in record:
-        knots[round(-low * scale)] = record["zero"]
     outside = np.where(x >= high, x, 0.0)
     return _only((x >= low) & (x < high), outside, lambda z: _between(knots, (z - low) * scale, -low * scale), x)
+
+
+def _fitted_knots(record: Mapping[str, Any]) -> Knots:
+    low, high = record["domain"]
+    knots = np.array(record["knots"])
+    if "zero" in record:
+        knots[round(-low * (len(knots) - 1) / (high - low))] = record["zero"]
+    return Knots(low, high, knots, above=(1.0, 0.0))
 
 
 # Functions of an exponent and a mantissa.
 
 
 def _power_of_two(exponent: Array) -> Array:
-    knots = _sampled(np.exp2, 0, 1)
+    knots = knots_of("exp2").values
 
     def scaled(z: Array) -> Array:
         whole = np.floor(z)
@@ -205,7 +257,7 @@ def _log(x: Array, epsilon: float = 0.0, base_e: float = 0.0) -> Array:
     give 0 from where their sums overflow.
     """
     shifted = round_half(x + epsilon) if epsilon else x
-    knots = round_half(np.log2(0.5 + np.arange(33) / 64))
+    knots = knots_of("log2").values
 
     def base2(z: Array) -> Array:
         mantissa, exponent = _split(z)
@@ -216,30 +268,30 @@ def _log(x: Array, epsilon: float = 0.0, base_e: float = 0.0) -> Array:
     return round_half(result * _LN_2 if base_e else result)
 
 
-def _roots(x: Array, power: float) -> Array:
+def _roots(x: Array, name: str, power: float) -> Array:
     """Mantissa in [0.5, 2) with an even exponent, knots 1/16 apart, scaled by half the exponent."""
     mantissa, exponent = _split(x)
     odd = exponent % 2 != 0
     mantissa, exponent = np.where(odd, mantissa * 2, mantissa), np.where(odd, exponent - 1, exponent)
-    knots = round_half((0.5 + np.arange(25) / 16) ** power)
+    knots = knots_of(name).values
     return round_half(_between(knots, (mantissa - 0.5) * 16) * np.exp2(exponent * power))
 
 
 def _sqrt(x: Array) -> Array:
-    return _only((x > 0) & np.isfinite(x), np.where(x > 0, x, 0.0), lambda z: _roots(z, 0.5), x)
+    return _only((x > 0) & np.isfinite(x), np.where(x > 0, x, 0.0), lambda z: _roots(z, "sqrt", 0.5), x)
 
 
 def _rsqrt(x: Array, epsilon: float = 0.0) -> Array:
     """The sign of a zero is lost before the root (N33)."""
     shifted = round_half(x + epsilon) if epsilon else x
     outside = np.where(shifted == 0, np.inf, 0.0)
-    return _only((shifted > 0) & np.isfinite(shifted), outside, lambda z: _roots(z, -0.5), shifted)
+    return _only((shifted > 0) & np.isfinite(shifted), outside, lambda z: _roots(z, "r_sqrt", -0.5), shifted)
 
 
 def _inverse(x: Array, epsilon: float = 0.0) -> Array:
     """The sign of a zero is lost before the reciprocal (N33)."""
     shifted = round_half(x + epsilon) if epsilon else x
-    knots = round_half(1 / (0.5 + np.arange(33) / 64))
+    knots = knots_of("invert").values
 
     def reciprocal(z: Array) -> Array:
         mantissa, exponent = _split(np.abs(z))
@@ -259,7 +311,7 @@ _HALF_TURN = 102943 / 32768
 
 def _half_wave(angle: Array) -> Array:
     """Sine from -pi/2 to pi/2: 33 knots from 0 to pi/2, step pi/64 (N38), odd."""
-    knots = _sampled(np.sin, 0, np.pi / 2)
+    knots = knots_of("sin").values
     return np.copysign(_between(knots, np.minimum(np.abs(angle) * (64 / np.pi), 32.0)), angle)
 
 
@@ -290,6 +342,25 @@ def _cos(x: Array) -> Array:
 
     return _only(np.isfinite(x), 0.0, wave, np.abs(x))
 
+
+_SAMPLES: dict[str, tuple[float, float, int, Callable[[Array], Array]]] = {
+    "sigmoid": (-8.0, 8.0, 33, lambda z: 1 / (1 + np.exp(-z))),
+    "erf": (0.0, 2.0, 33, _erf_values),
+    "exp2": (0.0, 1.0, 33, np.exp2),
+    "log2": (0.5, 1.0, 33, np.log2),
+    "sqrt": (0.5, 2.0, 25, lambda z: z**0.5),
+    "r_sqrt": (0.5, 2.0, 25, lambda z: z**-0.5),
+    "invert": (0.5, 1.0, 33, lambda z: 1 / z),
+    "sin": (0.0, math.pi / 2, 33, np.sin),
+}
+"""First knot, last knot, their number, and the function that they are exact samples of (N38, N58)."""
+
+_SAME_KNOTS = {"high_precision_sigmoid": "sigmoid", "cos": "sin"}
+
+_TAILS: dict[str, Callable[[], tuple[tuple[float, float], tuple[float, float]]]] = {
+    "sigmoid": _sigmoid_tails,
+    "erf": lambda: ((0.0, 0.0), _erf_tail()),
+}
 
 _BY_SET: dict[str, Callable[..., Array]] = {"tanh": _tanh, "gelu": _fitted, "swish": _fitted}
 
