@@ -154,13 +154,13 @@ def test_random_convolutions_come_back_bit_for_bit():
             groups, per_group, inputs = groups * per_group, 1, 1
         kernel = any_halves(rng, groups * per_group, inputs, height, width)
         bias = any_halves(rng, groups * per_group) if rng.random() < 0.5 else None
-        stride = (int(rng.integers(1, 3)),) * 2
+        step = int(rng.integers(1, 3))
         side = int(rng.choice([4, 8, 9, 64]))
-        packed = pack_convolution(kernel, groups, bias, stride, side)
+        packed = pack_convolution(kernel, groups, bias, (step, step), side)
         assert all(offset % 64 == 0 and size % 64 == 0 for offset, size in packed.streams)
         assert len(packed.streams) == min(CORES, -(-kernel.shape[0] // packed.lanes))
         found, found_bias = unpack_convolution(
-            packed.data, packed.streams, kernel.shape, groups, bias is not None, stride, side
+            packed.data, packed.streams, kernel.shape, groups, bias is not None, (step, step), side
         )
         assert same_bits(found, kernel)
         assert (found_bias is None) if bias is None else found_bias is not None and same_bits(found_bias, bias)
