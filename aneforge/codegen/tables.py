@@ -1,30 +1,31 @@
-"""Activation tables as the constants hold them: 64 halfwords of fp16, the knots being those of the simulator.
+"""Activation tables as the constants hold them: 64 halfwords, the knots being those of the simulator.
 
-=========  ==============================================================
+=========  ===================================================================
 halfword   meaning (enums.json, ``lut``)
-=========  ==============================================================
-0, 1       x at the first and at the last knot
-2, 3       value below and value above
+=========  ===================================================================
+0, 1       x at which the lower and the upper tail end, fp16 as all up to 40
+2, 3       value below and value above them
 4 to 36    33 knots
-37 to 42   slopes and scales: here slope and start of the line below, the
-           same of the line above, knots for each unit of x, and a number
-           for what is done with x before and after (U103)
+37 to 40   slope and start of the line below the knots, and of that above them
+41, 42     whole numbers: knots for each unit of x as a power of two, and how x
+           leads to the knots (U103)
 43 to 63   zero
-=========  ==============================================================
+=========  ===================================================================
 
-The first 37 halfwords are published, and so is their meaning; of the six behind them only "slopes and scale constants"
-is, so that no table is word-exact yet.
+The sigmoid of h16 and h18 has the published hash, which settles all but the meaning of its last two halfwords: both
+are 1. The last two of every other table are our reading, and so are most ends and tails.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from aneforge.errors import UnknownNameError
-from aneforge.sim.tables import Knots, knots_of, tabulated
+from aneforge.sim.tables import knots_of, tabulated
 from aneforge.targets import target
 from aneforge.targets.assumed import compile_fact
 
@@ -36,15 +37,26 @@ _WORDS = 64
 _LONG_TABLE = 2048
 """Bytes of a table on h13, which rounds it up; 128 on the others."""
 
-_FORMS = ("direct", "odd", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos")
-"""What is done with x before and after the table; its place in this list is halfword 42 (U103)."""
+_HALVES = 41
+"""Halfwords that are fp16 numbers, up to the tails."""
+_EVIDENCE = {
+    "h13": "formula",
+    "h14": "formula",
+    "h15": "formula",
+    "h16": "hash",
+    "h17": "formula",
+    "h18": "hash",
+}
+"""Of the sigmoid: the hash of two generations is published and met, and the layout is the same from h13 on."""
+_FORMS = ("unknown", "direct", "odd", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos")
+"""How x leads to the knots; the place in this list is halfword 42, of which only the 1 of sigmoid is read (U103)."""
 _ODD = ("tanh", "erf")
 _SAME_TABLE = {"high_precision_sigmoid": "sigmoid"}
 
 
 @dataclass(frozen=True)
 class TableBytes:
-    """A table of the constants; ``evidence`` is ``hash`` or ``sampled``, as for packed weights."""
+    """A table of the constants; ``evidence`` is ``hash``, ``formula`` or ``sampled``, as for packed weights."""
 
     data: bytes
     evidence: str
@@ -56,8 +68,10 @@ def table_bytes(activation: str, generation: str) -> TableBytes:
         raise UnknownNameError(
             f"{activation}: no knots of its table are known; choose one: {', '.join(sorted(tabulated()))}"
         )
-    words = _words(_SAME_TABLE.get(activation, activation), _table_set(generation))
-    return TableBytes(words + bytes(_size(generation) - len(words)), "sampled")
+    name = _SAME_TABLE.get(activation, activation)
+    words = _words(name, _table_set(generation))
+    evidence = _EVIDENCE.get(generation, "sampled") if name == "sigmoid" else "sampled"
+    return TableBytes(words + bytes(_size(generation) - len(words)), evidence)
 
 
 def activation_of(data: bytes, generation: str) -> str | None:
@@ -83,24 +97,15 @@ def _table_set(generation: str) -> str:
 @cache
 def _words(activation: str, tables: str) -> bytes:
     knots = knots_of(activation, tables)
-    words = np.zeros(_WORDS, np.float16)
-    words[0], words[1] = knots.first, knots.last
-    words[2], words[3] = _outside(activation, knots)
-    words[_FIRST_KNOT : _FIRST_KNOT + _KNOTS] = knots.values[-1]  # a shorter table stays at its last knot
-    words[_FIRST_KNOT : _FIRST_KNOT + len(knots.values)] = knots.values
-    words[37:41] = *knots.below, *knots.above
-    words[41] = (len(knots.values) - 1) / (knots.last - knots.first)
+    halves = np.full(_HALVES, knots.values[-1], np.float16)  # a shorter table stays at its last knot
+    halves[:4] = knots.below.end, knots.above.end, knots.below.value, knots.above.value
+    halves[_FIRST_KNOT : _FIRST_KNOT + len(knots.values)] = knots.values
+    halves[37:] = knots.below.slope, knots.below.start, knots.above.slope, knots.above.start
+    words = np.zeros(_WORDS, np.uint16)
+    words[:_HALVES] = halves.view(np.uint16)
+    words[41] = round(math.log2((len(knots.values) - 1) / (knots.last - knots.first)))
     words[42] = _FORMS.index(_form(activation))
     return words.tobytes()
-
-
-def _outside(activation: str, knots: Knots) -> tuple[float, float]:
-    """What the function is far below and far above; without an end of its own, its first and last knot."""
-    if activation == "sigmoid":
-        return 0.0, 1.0
-    if _form(activation) == "odd":
-        return -1.0, 1.0
-    return float(knots.values[0]), float(knots.values[-1])
 
 
 def _form(activation: str) -> str:

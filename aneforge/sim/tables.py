@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,13 @@ from aneforge.sim import native
 from aneforge.sim.half import round_half, rounded_away
 from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
-__all__ = ["Knots", "activation", "constructed", "fitted", "knots_of", "look_up", "tabulated"]
+__all__ = ["Knots", "Tail", "activation", "constructed", "fitted", "knots_of", "look_up", "tabulated"]
 
 Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
 _LOG2_E = 1.4423828125  # log2(e) and ln 2 as fp16 holds them (N58)
 _LN_2 = 0.693359375
+_LARGEST = 65504.0
 _MINUS_INFINITY = -65536.0  # what a multiplier reads of it: the largest exponent is an ordinary one there (N31)
 
 
@@ -60,14 +61,25 @@ def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables
 
 
 @dataclass(frozen=True)
+class Tail:
+    """A function beyond its knots: a line up to ``end``, and one value from there on."""
+
+    end: float
+    value: float
+    slope: float = 0.0
+    start: float = 0.0
+    """What the line would be at 0."""
+
+
+@dataclass(frozen=True)
 class Knots:
-    """What an engine holds of a function: its values at equal steps, and the line on each side as (slope, start)."""
+    """What an engine holds of a function: its values at equal steps, and a tail on each side."""
 
     first: float
     last: float
     values: Array
-    below: tuple[float, float] = (0.0, 0.0)
-    above: tuple[float, float] = (0.0, 0.0)
+    below: Tail
+    above: Tail
 
 
 def tabulated() -> tuple[str, ...]:
@@ -77,17 +89,18 @@ def tabulated() -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def knots_of(name: str, tables: str = "m6") -> Knots:
-    """The knots of an activation in one set of tables. Functions of a mantissa have them for that, odd ones from 0,
-    and the lines are those of the function as it is computed here (U42)."""
+    """The knots of an activation in one set of tables. Functions of a mantissa have them for that, odd ones from 0."""
     if name == "tanh":
         end = _record(tables, name)["end"]
-        return Knots(0.0, end, _tanh_knots(end), above=(0.0, 1.0))
+        return Knots(0.0, end, _tanh_knots(end), Tail(-end, -1.0), Tail(end, 1.0))
     if name in _BY_SET:
         return _fitted_knots(_record(tables, name))
     name = _SAME_KNOTS.get(name, name)
     first, last, count, function = _SAMPLES[name]
-    below, above = _TAILS[name]() if name in _TAILS else ((0.0, 0.0), (0.0, 0.0))
-    return Knots(first, last, _sampled(function, first, last, count), below, above)
+    values = _sampled(function, first, last, count)
+    if name in _TAILS:
+        return Knots(first, last, values, *_TAILS[name](values))
+    return Knots(first, last, values, Tail(first, values[0]), Tail(last, values[-1]))
 
 
 def constructed(name: str) -> bool:
@@ -155,27 +168,24 @@ def _split(values: Array) -> tuple[Array, Array]:
 
 
 def _sigmoid(x: Array) -> Array:
-    """33 knots on [-8, 8]; beyond them a line on each side (N36 has four tail coefficients), mirror images.
-
-    The two ends of N37 fix the line: it is 0 from -9.9375 down, which is also where the worst error of 810.8 ulp
-    falls (N40), and 8.3203125 is the first input to round to 1. Lines are our reading (U42).
-    """
-    lowest, slope = _sigmoid_line()
-    rest = np.maximum(slope * (-lowest - np.abs(x)), 0.0)
-    tails = round_half(np.where(x < 0, rest, 1 - rest))
-    knots = knots_of("sigmoid").values
-    return _only(np.abs(x) <= 8, tails, lambda z: _between(knots, (z + 8) * 2, 16), x)
+    """33 knots on [-8, 8]; beyond them a line on each side, to 0 at -9.9375 and to 1 at 8.3203125."""
+    table = knots_of("sigmoid")
+    tails = np.where(x < 0, _in_tail(table.below, x), _in_tail(table.above, x))
+    return _only(np.abs(x) <= 8, tails, lambda z: _between(table.values, (z + 8) * 2, 16), x)
 
 
-def _sigmoid_line() -> tuple[float, float]:
-    """Where the lower line reaches 0, and its slope."""
-    lowest, first_one = (float(np.float16(end)) for end in numeric_record("N37")["value"]["domain"])
-    return lowest, 2.0**-12 / (-lowest - first_one)  # half a step below 1 is left at the first input that rounds to 1
+def _sigmoid_tails(knots: Array) -> tuple[Tail, Tail]:
+    """From the last knot to the ends of N37, continuously. With slopes and starts in fp16 this gives the table of the
+    published programs for h16 and h18 to the bit (U42)."""
+    low, high = (float(np.float16(end)) for end in numeric_record("N37")["value"]["domain"])
+    slopes = round_half(np.array([knots[0] / (-8 - low), (1 - knots[-1]) / (high - 8)]))
+    starts = round_half(np.array([-slopes[0] * low, 1 - slopes[1] * high]))
+    return Tail(low, 0.0, slopes[0], starts[0]), Tail(high, 1.0, slopes[1], starts[1])
 
 
-def _sigmoid_tails() -> tuple[tuple[float, float], tuple[float, float]]:
-    lowest, slope = _sigmoid_line()
-    return (slope, -slope * lowest), (slope, 1 + slope * lowest)
+def _in_tail(tail: Tail, x: Array) -> Array:
+    """The value is that of the end from the end on; the line is rounded once (U42)."""
+    return np.where(np.abs(x) >= abs(tail.end), tail.value, round_half(tail.slope * x + tail.start))
 
 
 def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
@@ -203,17 +213,16 @@ def _erf_values(z: Array) -> Array:
 
 def _erf(x: Array) -> Array:
     """33 knots on [0, 2]. The tail is not constant (N58): we take a line (U42), cut at 1."""
-    slope, start = _erf_tail()
-    beyond = round_half(np.minimum(start + slope * np.abs(x), 1.0))
+    beyond = _in_tail(knots_of("erf").above, np.abs(x))
     return _odd(x, knots_of("erf").values, 2.0, beyond)
 
 
-@cache
-def _erf_tail() -> tuple[float, float]:
+def _erf_tails(_: Array) -> tuple[Tail, Tail]:
     """The least-squares line through erf at the fp16 numbers from 2 to 2.4375, which is where that line reaches 1."""
     z = np.arange(2, 2.4375, 2.0**-9)
-    slope, start = np.polyfit(z, _erf_values(z), 1)
-    return float(slope), float(start)
+    slope, start = (float(number) for number in np.polyfit(z, _erf_values(z), 1))
+    end = (1 - start) / slope
+    return Tail(-end, -1.0, slope, -start), Tail(end, 1.0, slope, start)
 
 
 def _fitted(record: Mapping[str, Any], x: Array) -> Array:
@@ -230,7 +239,7 @@ def _fitted_knots(record: Mapping[str, Any]) -> Knots:
     knots = np.array(record["knots"])
     if "zero" in record:
         knots[round(-low * (len(knots) - 1) / (high - low))] = record["zero"]
-    return Knots(low, high, knots, above=(1.0, 0.0))
+    return Knots(low, high, knots, Tail(low, 0.0), Tail(_LARGEST, _LARGEST, slope=1.0))
 
 
 # Functions of an exponent and a mantissa.
@@ -357,10 +366,7 @@ _SAMPLES: dict[str, tuple[float, float, int, Callable[[Array], Array]]] = {
 
 _SAME_KNOTS = {"high_precision_sigmoid": "sigmoid", "cos": "sin"}
 
-_TAILS: dict[str, Callable[[], tuple[tuple[float, float], tuple[float, float]]]] = {
-    "sigmoid": _sigmoid_tails,
-    "erf": lambda: ((0.0, 0.0), _erf_tail()),
-}
+_TAILS: dict[str, Callable[[Array], tuple[Tail, Tail]]] = {"sigmoid": _sigmoid_tails, "erf": _erf_tails}
 
 _BY_SET: dict[str, Callable[..., Array]] = {"tanh": _tanh, "gelu": _fitted, "swish": _fitted}
 
