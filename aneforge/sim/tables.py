@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,13 @@ from aneforge.sim import native
 from aneforge.sim.half import round_half, rounded_away
 from aneforge.targets.numeric_facts import activation_tables, numeric_record
 
-__all__ = ["activation", "constructed", "fitted", "look_up"]
+__all__ = ["Knots", "Tail", "activation", "constructed", "fitted", "knots_of", "look_up", "tabulated"]
 
 Array = np.ndarray
 _ALL = np.arange(65536, dtype=np.uint16).view(np.float16)
 _LOG2_E = 1.4423828125  # log2(e) and ln 2 as fp16 holds them (N58)
 _LN_2 = 0.693359375
+_LARGEST = 65504.0
 _MINUS_INFINITY = -65536.0  # what a multiplier reads of it: the largest exponent is an ordinary one there (N31)
 
 
@@ -56,6 +58,49 @@ def activation(name: str, parameters: tuple[tuple[str, float], ...] = (), tables
         else:
             results = round_half(_EXACT[name](inputs, **settings))
     return _no_nan(results).astype(np.float16)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A function beyond its knots: a line up to ``end``, and one value from there on."""
+
+    end: float
+    value: float
+    slope: float = 0.0
+    start: float = 0.0
+    """What the line would be at 0."""
+
+
+@dataclass(frozen=True)
+class Knots:
+    """What an engine holds of a function: its values at equal steps, and a tail on each side."""
+
+    first: float
+    last: float
+    values: Array
+    below: Tail
+    above: Tail
+
+
+def tabulated() -> tuple[str, ...]:
+    """The activations that have knots; the others are computed, or their tables are unpublished."""
+    return (*_BY_SET, *_CONSTRUCTED)
+
+
+@lru_cache(maxsize=64)
+def knots_of(name: str, tables: str = "m6") -> Knots:
+    """The knots of an activation in one set of tables. Functions of a mantissa have them for that, odd ones from 0."""
+    if name == "tanh":
+        end = _record(tables, name)["end"]
+        return Knots(0.0, end, _tanh_knots(end), Tail(-end, -1.0), Tail(end, 1.0))
+    if name in _BY_SET:
+        return _fitted_knots(_record(tables, name))
+    name = _SAME_KNOTS.get(name, name)
+    first, last, count, function = _SAMPLES[name]
+    values = _sampled(function, first, last, count)
+    if name in _TAILS:
+        return Knots(first, last, values, *_TAILS[name](values))
+    return Knots(first, last, values, Tail(first, values[0]), Tail(last, values[-1]))
 
 
 def constructed(name: str) -> bool:
@@ -123,17 +168,24 @@ def _split(values: Array) -> tuple[Array, Array]:
 
 
 def _sigmoid(x: Array) -> Array:
-    """33 knots on [-8, 8]; beyond them a line on each side (N36 has four tail coefficients), mirror images.
+    """33 knots on [-8, 8]; beyond them a line on each side, to 0 at -9.9375 and to 1 at 8.3203125."""
+    table = knots_of("sigmoid")
+    tails = np.where(x < 0, _in_tail(table.below, x), _in_tail(table.above, x))
+    return _only(np.abs(x) <= 8, tails, lambda z: _between(table.values, (z + 8) * 2, 16), x)
 
-    The two ends of N37 fix the line: it is 0 from -9.9375 down, which is also where the worst error of 810.8 ulp
-    falls (N40), and 8.3203125 is the first input to round to 1. Lines are our reading (U42).
-    """
-    lowest, first_one = (float(np.float16(end)) for end in numeric_record("N37")["value"]["domain"])
-    slope = 2.0**-12 / (-lowest - first_one)  # half a step below 1 is left at the first input that rounds to 1
-    rest = np.maximum(slope * (-lowest - np.abs(x)), 0.0)
-    tails = round_half(np.where(x < 0, rest, 1 - rest))
-    knots = _sampled(lambda z: 1 / (1 + np.exp(-z)), -8, 8)
-    return _only(np.abs(x) <= 8, tails, lambda z: _between(knots, (z + 8) * 2, 16), x)
+
+def _sigmoid_tails(knots: Array) -> tuple[Tail, Tail]:
+    """From the last knot to the ends of N37, continuously. With slopes and starts in fp16 this gives the table of the
+    published programs for h16 and h18 to the bit (U42)."""
+    low, high = (float(np.float16(end)) for end in numeric_record("N37")["value"]["domain"])
+    slopes = round_half(np.array([knots[0] / (-8 - low), (1 - knots[-1]) / (high - 8)]))
+    starts = round_half(np.array([-slopes[0] * low, 1 - slopes[1] * high]))
+    return Tail(low, 0.0, slopes[0], starts[0]), Tail(high, 1.0, slopes[1], starts[1])
+
+
+def _in_tail(tail: Tail, x: Array) -> Array:
+    """The value is that of the end from the end on; the line is rounded once (U42)."""
+    return np.where(np.abs(x) >= abs(tail.end), tail.value, round_half(tail.slope * x + tail.start))
 
 
 def _odd(x: Array, knots: Array, end: float, beyond: Array | float) -> Array:
@@ -146,9 +198,13 @@ def _tanh(record: Mapping[str, Any], x: Array, alpha: float = 1.0, beta: float =
     """One from the end of the table on, which is more than its last knot (N81)."""
     end = record["end"]
     entering = round_half(x * beta) if beta != 1.0 else x
-    inside = _odd(entering, _sampled(np.tanh, 0, end), end, 1.0)
+    inside = _odd(entering, _tanh_knots(end), end, 1.0)
     result = np.where(np.abs(entering) < end, inside, np.copysign(1.0, entering))
     return result if alpha == 1.0 else round_half(alpha * result)
+
+
+def _tanh_knots(end: float) -> Array:
+    return _sampled(np.tanh, 0, end)
 
 
 def _erf_values(z: Array) -> Array:
@@ -157,35 +213,40 @@ def _erf_values(z: Array) -> Array:
 
 def _erf(x: Array) -> Array:
     """33 knots on [0, 2]. The tail is not constant (N58): we take a line (U42), cut at 1."""
-    slope, start = _erf_tail()
-    beyond = round_half(np.minimum(start + slope * np.abs(x), 1.0))
-    return _odd(x, _sampled(_erf_values, 0, 2), 2.0, beyond)
+    beyond = _in_tail(knots_of("erf").above, np.abs(x))
+    return _odd(x, knots_of("erf").values, 2.0, beyond)
 
 
-@cache
-def _erf_tail() -> tuple[float, float]:
+def _erf_tails(_: Array) -> tuple[Tail, Tail]:
     """The least-squares line through erf at the fp16 numbers from 2 to 2.4375, which is where that line reaches 1."""
     z = np.arange(2, 2.4375, 2.0**-9)
-    slope, start = np.polyfit(z, _erf_values(z), 1)
-    return float(slope), float(start)
+    slope, start = (float(number) for number in np.polyfit(z, _erf_values(z), 1))
+    end = (1 - start) / slope
+    return Tail(-end, -1.0, slope, -start), Tail(end, 1.0, slope, start)
 
 
 def _fitted(record: Mapping[str, Any], x: Array) -> Array:
     """gelu and swish: fitted knots; the argument itself from the upper end on, zero below the lower one (N59)."""
-    low, high = record["domain"]
-    knots = np.array(record["knots"])
+    table = _fitted_knots(record)
+    low, high, knots = table.first, table.last, table.values
     scale = (len(knots) - 1) / (high - low)
-    if "zero" in record:
-        knots[round(-low * scale)] = record["zero"]
     outside = np.where(x >= high, x, 0.0)
     return _only((x >= low) & (x < high), outside, lambda z: _between(knots, (z - low) * scale, -low * scale), x)
+
+
+def _fitted_knots(record: Mapping[str, Any]) -> Knots:
+    low, high = record["domain"]
+    knots = np.array(record["knots"])
+    if "zero" in record:
+        knots[round(-low * (len(knots) - 1) / (high - low))] = record["zero"]
+    return Knots(low, high, knots, Tail(low, 0.0), Tail(_LARGEST, _LARGEST, slope=1.0))
 
 
 # Functions of an exponent and a mantissa.
 
 
 def _power_of_two(exponent: Array) -> Array:
-    knots = _sampled(np.exp2, 0, 1)
+    knots = knots_of("exp2").values
 
     def scaled(z: Array) -> Array:
         whole = np.floor(z)
@@ -205,7 +266,7 @@ def _log(x: Array, epsilon: float = 0.0, base_e: float = 0.0) -> Array:
     give 0 from where their sums overflow.
     """
     shifted = round_half(x + epsilon) if epsilon else x
-    knots = round_half(np.log2(0.5 + np.arange(33) / 64))
+    knots = knots_of("log2").values
 
     def base2(z: Array) -> Array:
         mantissa, exponent = _split(z)
@@ -216,30 +277,30 @@ def _log(x: Array, epsilon: float = 0.0, base_e: float = 0.0) -> Array:
     return round_half(result * _LN_2 if base_e else result)
 
 
-def _roots(x: Array, power: float) -> Array:
+def _roots(x: Array, name: str, power: float) -> Array:
     """Mantissa in [0.5, 2) with an even exponent, knots 1/16 apart, scaled by half the exponent."""
     mantissa, exponent = _split(x)
     odd = exponent % 2 != 0
     mantissa, exponent = np.where(odd, mantissa * 2, mantissa), np.where(odd, exponent - 1, exponent)
-    knots = round_half((0.5 + np.arange(25) / 16) ** power)
+    knots = knots_of(name).values
     return round_half(_between(knots, (mantissa - 0.5) * 16) * np.exp2(exponent * power))
 
 
 def _sqrt(x: Array) -> Array:
-    return _only((x > 0) & np.isfinite(x), np.where(x > 0, x, 0.0), lambda z: _roots(z, 0.5), x)
+    return _only((x > 0) & np.isfinite(x), np.where(x > 0, x, 0.0), lambda z: _roots(z, "sqrt", 0.5), x)
 
 
 def _rsqrt(x: Array, epsilon: float = 0.0) -> Array:
     """The sign of a zero is lost before the root (N33)."""
     shifted = round_half(x + epsilon) if epsilon else x
     outside = np.where(shifted == 0, np.inf, 0.0)
-    return _only((shifted > 0) & np.isfinite(shifted), outside, lambda z: _roots(z, -0.5), shifted)
+    return _only((shifted > 0) & np.isfinite(shifted), outside, lambda z: _roots(z, "r_sqrt", -0.5), shifted)
 
 
 def _inverse(x: Array, epsilon: float = 0.0) -> Array:
     """The sign of a zero is lost before the reciprocal (N33)."""
     shifted = round_half(x + epsilon) if epsilon else x
-    knots = round_half(1 / (0.5 + np.arange(33) / 64))
+    knots = knots_of("invert").values
 
     def reciprocal(z: Array) -> Array:
         mantissa, exponent = _split(np.abs(z))
@@ -259,7 +320,7 @@ _HALF_TURN = 102943 / 32768
 
 def _half_wave(angle: Array) -> Array:
     """Sine from -pi/2 to pi/2: 33 knots from 0 to pi/2, step pi/64 (N38), odd."""
-    knots = _sampled(np.sin, 0, np.pi / 2)
+    knots = knots_of("sin").values
     return np.copysign(_between(knots, np.minimum(np.abs(angle) * (64 / np.pi), 32.0)), angle)
 
 
@@ -290,6 +351,22 @@ def _cos(x: Array) -> Array:
 
     return _only(np.isfinite(x), 0.0, wave, np.abs(x))
 
+
+_SAMPLES: dict[str, tuple[float, float, int, Callable[[Array], Array]]] = {
+    "sigmoid": (-8.0, 8.0, 33, lambda z: 1 / (1 + np.exp(-z))),
+    "erf": (0.0, 2.0, 33, _erf_values),
+    "exp2": (0.0, 1.0, 33, np.exp2),
+    "log2": (0.5, 1.0, 33, np.log2),
+    "sqrt": (0.5, 2.0, 25, lambda z: z**0.5),
+    "r_sqrt": (0.5, 2.0, 25, lambda z: z**-0.5),
+    "invert": (0.5, 1.0, 33, lambda z: 1 / z),
+    "sin": (0.0, math.pi / 2, 33, np.sin),
+}
+"""First knot, last knot, their number, and the function that they are exact samples of (N38, N58)."""
+
+_SAME_KNOTS = {"high_precision_sigmoid": "sigmoid", "cos": "sin"}
+
+_TAILS: dict[str, Callable[[Array], tuple[Tail, Tail]]] = {"sigmoid": _sigmoid_tails, "erf": _erf_tails}
 
 _BY_SET: dict[str, Callable[..., Array]] = {"tanh": _tanh, "gelu": _fitted, "swish": _fitted}
 

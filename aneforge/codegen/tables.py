@@ -1,0 +1,118 @@
+"""Activation tables as the constants hold them: 64 halfwords, the knots being those of the simulator.
+
+=========  ===================================================================
+halfword   meaning (enums.json, ``lut``)
+=========  ===================================================================
+0, 1       x at which the lower and the upper tail end, fp16 as all up to 40
+2, 3       value below and value above them
+4 to 36    33 knots
+37 to 40   slope and start of the line below the knots, and of that above them
+41, 42     whole numbers: knots for each unit of x as a power of two, and how x
+           leads to the knots (U103)
+43 to 63   zero
+=========  ===================================================================
+
+The sigmoid of h16 and h18 has the published hash, which settles all but the meaning of its last two halfwords: both
+are 1. The last two of every other table are our reading, and so are most ends and tails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from aneforge.errors import UnknownNameError
+from aneforge.sim.tables import knots_of, tabulated
+from aneforge.targets import target
+from aneforge.targets.assumed import compile_fact
+
+__all__ = ["TableBytes", "activation_of", "table_bytes"]
+
+_KNOTS = 33
+_FIRST_KNOT = 4
+_WORDS = 64
+_LONG_TABLE = 2048
+"""Bytes of a table on h13, which rounds it up; 128 on the others."""
+
+_HALVES = 41
+"""Halfwords that are fp16 numbers, up to the tails."""
+_EVIDENCE = {
+    "h13": "formula",
+    "h14": "formula",
+    "h15": "formula",
+    "h16": "hash",
+    "h17": "formula",
+    "h18": "hash",
+}
+"""Of the sigmoid: the hash of two generations is published and met, and the layout is the same from h13 on."""
+_FORMS = ("unknown", "direct", "odd", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos")
+"""How x leads to the knots; the place in this list is halfword 42, of which only the 1 of sigmoid is read (U103)."""
+_ODD = ("tanh", "erf")
+_SAME_TABLE = {"high_precision_sigmoid": "sigmoid"}
+
+
+@dataclass(frozen=True)
+class TableBytes:
+    """A table of the constants; ``evidence`` is ``hash``, ``formula`` or ``sampled``, as for packed weights."""
+
+    data: bytes
+    evidence: str
+
+
+def table_bytes(activation: str, generation: str) -> TableBytes:
+    """The table of an activation for a generation (``h13``)."""
+    if activation not in tabulated():
+        raise UnknownNameError(
+            f"{activation}: no knots of its table are known; choose one: {', '.join(sorted(tabulated()))}"
+        )
+    name = _SAME_TABLE.get(activation, activation)
+    words = _words(name, _table_set(generation))
+    evidence = _EVIDENCE.get(generation, "sampled") if name == "sigmoid" else "sampled"
+    return TableBytes(words + bytes(_size(generation) - len(words)), evidence)
+
+
+def activation_of(data: bytes, generation: str) -> str | None:
+    """The activation that a table is; None for one that we do not know. Tables are compared by their ends and knots,
+    and among equals by all of their bytes: sine and cosine have the same knots."""
+    table, tables = data[: 2 * _WORDS], _table_set(generation)
+    if len(table) < 2 * _WORDS or any(data[2 * _WORDS :]):
+        return None
+    names = [name for name in tabulated() if name not in _SAME_TABLE]
+    equals = [name for name in names if _ends_and_knots(_words(name, tables)) == _ends_and_knots(table)]
+    return next((name for name in equals if _words(name, tables) == table), equals[0] if equals else None)
+
+
+def _size(generation: str) -> int:
+    return _LONG_TABLE if generation == "h13" else 2 * _WORDS
+
+
+@cache
+def _table_set(generation: str) -> str:
+    return str(compile_fact(target(generation), "table_set").value)
+
+
+@cache
+def _words(activation: str, tables: str) -> bytes:
+    knots = knots_of(activation, tables)
+    halves = np.full(_HALVES, knots.values[-1], np.float16)  # a shorter table stays at its last knot
+    halves[:4] = knots.below.end, knots.above.end, knots.below.value, knots.above.value
+    halves[_FIRST_KNOT : _FIRST_KNOT + len(knots.values)] = knots.values
+    halves[37:] = knots.below.slope, knots.below.start, knots.above.slope, knots.above.start
+    words = np.zeros(_WORDS, np.uint16)
+    words[:_HALVES] = halves.view(np.uint16)
+    words[41] = round(math.log2((len(knots.values) - 1) / (knots.last - knots.first)))
+    words[42] = _FORMS.index(_form(activation))
+    return words.tobytes()
+
+
+def _form(activation: str) -> str:
+    if activation in _ODD:
+        return "odd"
+    return activation if activation in _FORMS else "direct"
+
+
+def _ends_and_knots(table: bytes) -> bytes:
+    return table[:4] + table[2 * _FIRST_KNOT : 2 * (_FIRST_KNOT + _KNOTS)]
