@@ -348,6 +348,37 @@ def test_several_segments_are_refused():
         emit(model.program)
 
 
+def test_flipped_bits_are_errors_or_programs_that_run():
+    x = image()
+    model = compiled((af.conv(x, halves(16, 16, 3, 3), pad=1).tanh() + x).softmax(1).max_pool(2))
+    container = emit(model.program)
+    data, feeds = container.to_bytes(), feeds_of(model.program)
+    sections = [container.section("__text", "__TEXT"), container.section("__debug_info", "__DEBUG")]
+    read = 0
+    for place in range(600):
+        section = sections[place % 2]
+        assert section is not None
+        flipped = bytearray(data)
+        flipped[section.offset + int(rng.integers(section.size))] ^= 1 << int(rng.integers(8))
+        try:
+            Model(model.graph, decode(read_container(bytes(flipped)))).run(feeds)
+            read += 1
+        except AneforgeError:
+            continue
+    assert 0 < read < 600
+
+
+def test_ports_of_two_sizes_are_refused():
+    container = emit(compiled(image().relu()).program)
+    section = container.section("__debug_info", "__DEBUG")
+    assert section is not None
+    data = bytearray(container.to_bytes())
+    start = data.index(b'"shape": [1, 16', section.offset)
+    data[start : start + 15] = b'"shape": [3, 16'
+    with pytest.raises(ContainerError, match="not equally many numbers"):
+        decode(read_container(bytes(data)))
+
+
 def test_a_debug_section_of_another_version_is_refused():
     data = bytearray(debug_bytes({"a": 1}, {"w": halves(3)}))
     content, arrays = read_debug(bytes(data))

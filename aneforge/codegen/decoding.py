@@ -7,6 +7,7 @@ the vendor has no debug section, so all of its tasks must be in the forms that r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class _Decoder:
 
     def _port(self, row: Mapping[str, Any]) -> Port:
         initial = None if row["initial"] is None else self._weight(row["initial"])
-        return Port(row["name"], tuple(row["shape"]), tuple(row["ndchw"]), row["dtype"], initial)
+        return _checked(Port(row["name"], tuple(row["shape"]), tuple(row["ndchw"]), row["dtype"], initial))
 
     def _weight(self, key: str) -> Weight:
         """A constant of the debug section; under its own key here only, since a stranger's key proves nothing."""
@@ -147,7 +148,7 @@ class _Decoder:
             shape = (seen if row.role == "input" else written).get(place)
             if shape is None:
                 raise ContainerError(row.state.offset, f"no task reads or writes the {row.role} {row.name}")
-            port = Port(row.name, row.shape, shape, "f16")
+            port = _checked(Port(row.name, row.shape, shape, "f16"))
             (inputs if row.role == "input" else outputs).append(port)
             if row.role == "input":
                 self._live_in(row.name, shape, "f16", place)
@@ -231,3 +232,11 @@ class _Decoder:
     def _add(self, op: Op) -> Op:
         self.module.ops.append(op)
         return op
+
+
+def _checked(port: Port) -> Port:
+    """The port, if its two shapes hold equally many numbers."""
+    if prod(port.user_shape) != prod(port.ndchw_shape):
+        shapes = f"{list(port.user_shape)} for the user and {list(port.ndchw_shape)} for the engine"
+        raise ContainerError(0, f"port {port.name} is {shapes}, which are not equally many numbers")
+    return port
