@@ -12,6 +12,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -27,14 +28,13 @@ from aneforge.compiler.passes import PASSES, PassLog
 from aneforge.compiler.program import Program
 from aneforge.errors import AneforgeError, LoadError, first_line
 from aneforge.graph.encoding import Encoded
-from aneforge.graph.graph import load_graph
+from aneforge.graph.graph import Graph, load_graph
 from aneforge.graph.node import made_from
 from aneforge.graph.weights import Weight
-from aneforge.model import Model, MultiModel
 from aneforge.output.files import write_archive
 from aneforge.targets.names import target as find_target
 
-__all__ = ["read_program", "save_program"]
+__all__ = ["SavedProgram", "read_program", "save_program"]
 
 VERSION = 1
 _MANIFEST, _TEXT = "program.json", "program.mlir"
@@ -47,7 +47,18 @@ Entry = tuple[str, Callable[[IO[bytes]], object]]
 # Writing.
 
 
-def save_program(model: Model, path: str | Path) -> None:
+@dataclass(frozen=True)
+class SavedProgram:
+    """What an archive holds of a compiled model."""
+
+    graph: Graph
+    program: Program
+    mode: str
+    keys: tuple[str, ...] | None = None
+    """The names of the outputs, where a call gives them by name."""
+
+
+def save_program(model: SavedProgram, path: str | Path) -> None:
     """Write a compiled model to one file."""
     digests: dict[str, str] = {}
 
@@ -80,7 +91,7 @@ def _hashed(name: str, write: Callable[[IO[bytes]], object], digests: dict[str, 
     digests[name] = hashing.digest.hexdigest()
 
 
-def _entries(model: Model) -> Iterator[Entry]:
+def _entries(model: SavedProgram) -> Iterator[Entry]:
     yield from model.graph.entries()
     program = model.program
     yield _TEXT, lambda stream: stream.write(program.mlir.encode("utf-8"))
@@ -94,7 +105,7 @@ def _entries(model: Model) -> Iterator[Entry]:
             yield f"{_ENCODED}{key}/{name}.npy", partial(_write_array, part)
 
 
-def _own_weights(model: Model) -> dict[str, Weight]:
+def _own_weights(model: SavedProgram) -> dict[str, Weight]:
     """Weights that compiling made, and start values of ports; the graph has the others."""
     weights = dict(model.program.module.weights)
     weights |= {port.initial.key: port.initial for port in model.program.inputs if port.initial is not None}
@@ -105,14 +116,14 @@ def _write_array(array: np.ndarray, stream: IO[bytes]) -> None:
     np.lib.format.write_array(stream, array, allow_pickle=False)
 
 
-def _manifest(model: Model, digests: Mapping[str, str]) -> dict[str, Any]:
+def _manifest(model: SavedProgram, digests: Mapping[str, str]) -> dict[str, Any]:
     program = model.program
     return {
         "aneforge_program": VERSION,
         "target": program.target.name,
         "route": program.route,
         "mode": model.mode,
-        "keys": list(model.output_ports) if isinstance(model, MultiModel) else None,
+        "keys": None if model.keys is None else list(model.keys),
         "inputs": [_port_record(port) for port in program.inputs],
         "outputs": [_port_record(port) for port in program.outputs],
         "passes": [[*entry[:-1], 0.0] for entry in program.log],
@@ -131,8 +142,8 @@ def _port_record(port: Port) -> dict[str, Any]:
 # Reading.
 
 
-def read_program(file: Path, mode: str | None = None) -> Model:
-    """The compiled model of a file that :func:`save_program` wrote."""
+def read_program(file: Path) -> SavedProgram:
+    """The contents of a file that :func:`save_program` wrote."""
     try:
         with zipfile.ZipFile(regular_file(file, file.name)) as archive:
             check_archive(archive, file.name)
@@ -157,10 +168,8 @@ def read_program(file: Path, mode: str | None = None) -> Model:
         raise
     except _DAMAGED as error:
         raise LoadError(f"{file.name}: the program in the file cannot be read ({first_line(error)})") from None
-    how = mode or manifest["mode"]
-    if manifest["keys"] is not None:
-        return MultiModel(graph, program, manifest["keys"], how)
-    return Model.of(graph, program, how)
+    keys = manifest["keys"]
+    return SavedProgram(graph, program, manifest["mode"], None if keys is None else tuple(keys))
 
 
 def _checked_manifest(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:

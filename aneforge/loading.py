@@ -12,7 +12,7 @@ from aneforge.frontends import onnx_graph
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import image_input
 from aneforge.graph.ops.leaf import input as graph_input
-from aneforge.model import Model
+from aneforge.model import Model, MultiModel
 from aneforge.model import compile as compile_model
 from aneforge.sim.engine import MODES
 from aneforge.targets.chip import Target
@@ -64,7 +64,11 @@ def load_program(path: str | Path, mode: str | None = None) -> Model:
         )
     from aneforge.archive import read_program
 
-    return read_program(file, mode)
+    saved = read_program(file)
+    how = mode or saved.mode
+    if saved.keys is not None:
+        return MultiModel(saved.graph, saved.program, saved.keys, how)
+    return Model.of(saved.graph, saved.program, how)
 
 
 class ContainerModel(Model):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from aneforge.sim.engine import MODES
 from aneforge.sim.executor import Plan, Run
 from aneforge.sim.fidelity import FIDELITIES, basis
 from aneforge.targets.chip import Target
+
+if TYPE_CHECKING:
+    from aneforge.archive import SavedProgram
 
 __all__ = ["Model", "MultiModel", "SegmentedModel", "build", "compile", "compile_multi", "fidelity", "warn_of"]
 
@@ -158,13 +162,19 @@ class Model:
         if ending == ".anef":
             from aneforge.archive import save_program
 
-            save_program(self, path)
+            save_program(self._saved, path)
         elif ending == ".hwx":
             from aneforge.codegen import emit
 
             emit(self.program).write(path)
         else:
             raise ArgumentError("path", f"{Path(path).name!r} has no known ending; choose one: .anef, .hwx.")
+
+    @property
+    def _saved(self) -> SavedProgram:
+        from aneforge.archive import SavedProgram
+
+        return SavedProgram(self.graph, self.program, self.mode)
 
     def estimate(self, scope: str = DEFAULT_SCOPE) -> Any:
         """How long a call takes on the target: microseconds by layer, an interval, and what they rest on."""
@@ -298,6 +308,10 @@ class MultiModel(Model):
     def input_ports(self) -> tuple[str, ...]:
         """The names of the inputs that a call takes, in order."""
         return tuple(port.name for port in self.program.inputs if port.initial is None)
+
+    @property
+    def _saved(self) -> SavedProgram:
+        return replace(super()._saved, keys=self.output_ports)
 
     def output_view(self, which: int | str = 0) -> np.ndarray:
         """As for :class:`Model`; by the names that ``output_ports`` has."""

@@ -20,13 +20,14 @@ from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, form_of
 from aneforge.codegen.memory import Memory
+from aneforge.codegen.packing import pack_convolution
 from aneforge.codegen.placement import Placement, place_of
 from aneforge.codegen.plan import Buffer, Streams, TaskPlan
 from aneforge.codegen.reading import Reading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
 from aneforge.codegen.registers import generations
-from aneforge.codegen.simple_constants import pack_convolution, table_bytes
 from aneforge.codegen.stream import is_indexed
+from aneforge.codegen.tables import table_bytes
 from aneforge.codegen.tasks import Task
 from aneforge.codegen.words import UNKNOWN, task_of
 from aneforge.compiler.lower import Port

@@ -13,7 +13,6 @@ import numpy as np
 from aneforge.anec.interpret import laid_out
 from aneforge.anec.ir import Module, Op
 from aneforge.codegen.plan import Kernel
-from aneforge.codegen.simple_constants import TABLES
 from aneforge.compiler.shown import ProgramLayer
 
 __all__ = ["MOST_CHANNELS", "TURNED", "WIDEST", "Form", "effective_padding", "form_of"]
@@ -24,6 +23,8 @@ TURNED = ((2, 4), (4, 2))
 _ELEMENTWISE = {"add": "add", "sub": "sub", "mult": "mul", "max": "max", "min": "min"}
 _REDUCTIONS = ("reduce_avg", "reduce_sum", "reduce_max", "reduce_min")
 _POOLS = ("average_pool", "max_pool")
+_TABLES = ("sigmoid", "tanh", "gelu", "swish", "erf", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos")
+"""Activations that are a table and have no settings."""
 WIDEST, MOST_CHANNELS = (1 << 15) - 1, (1 << 17) - 1
 
 
@@ -124,7 +125,7 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
         name, operation = "convolution", "convolution"
         sampled += ["depthwise"] if kernel.is_depthwise else ["groups"] if kernel.groups > 1 else []
     activation, transposes = "none", False
-    if rest and (rest[0].kind == "relu" or (rest[0].kind in TABLES and not rest[0].attrs)):
+    if rest and (rest[0].kind == "relu" or (rest[0].kind in _TABLES and not rest[0].attrs)):
         activation = rest.pop(0).kind
         name = name if operation == "convolution" else "activation"
     if rest and rest[0].kind == "transpose" and rest[0].attrs["transpose_list"] == TURNED:

@@ -12,8 +12,9 @@ import numpy as np
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.forms import TURNED, effective_padding
 from aneforge.codegen.meanings import meaning_of
+from aneforge.codegen.packing import unpack_convolution
 from aneforge.codegen.registers import register_map
-from aneforge.codegen.simple_constants import activation_of, unpack_convolution
+from aneforge.codegen.tables import activation_of
 from aneforge.codegen.tasks import Task
 
 __all__ = ["SCRATCH", "Operand", "Place", "Reading", "Work", "read_task"]
