@@ -208,8 +208,8 @@ def _container_run(
             done.append(model.run(sample))
             if progress is not None:
                 progress(len(done))
-        outputs = {name: np.stack([each.outputs[name] for each in done]) for name in done[0].outputs} if done else {}
-        failed = sum(each.first_non_finite is not None for each in done)
+        outputs = {name: np.stack([run.outputs[name] for run in done]) for name in done[0].outputs} if done else {}
+        failed = sum(run.first_non_finite is not None for run in done)
         result = ChipRun(model.target, outputs, batch=len(done), batch_non_finite=failed)
         return RunResult({model.target.name: result}, None, drawn)
     run_ = model.run(_sample(model.graph, inputs, seed), trace)

@@ -11,26 +11,14 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+from targets import best
 
 from aneforge.codegen import read_container
 from aneforge.codegen.assemble import Parts, Tensor, assemble
 from aneforge.codegen.registers import register_map
 from aneforge.codegen.tasks import Task, header_fields, header_values
-
-RUNS = 5
-
-
-def best(action: Callable[[], object], runs: int = RUNS) -> float:
-    """Best wall-clock seconds of several runs."""
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def program(tasks: int, constants: int) -> bytes:

@@ -54,15 +54,15 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _compare(file: str, other: str, task: int | None, as_json: bool) -> int:
-    found = differences(_read(file), _read(other), task)
+    changes = differences(_read(file), _read(other), task)
     if as_json:
-        rows = [{"name": name, "left": left, "right": right} for name, left, right in found]
+        rows = [{"name": name, "left": left, "right": right} for name, left, right in changes]
         print(text.as_json({"left": Path(file).name, "right": Path(other).name, "differences": rows}))
-    elif found:
-        _print(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in found)
+    elif changes:
+        _print(f"{name}: {_value(left)} | {_value(right)}" for name, left, right in changes)
     else:
         print("the programs are the same")
-    return 1 if found else 0
+    return 1 if changes else 0
 
 
 def _value(value: Any) -> str:

@@ -44,7 +44,9 @@ def layer(name: str, params: str | None, shapes: str | None, chips: str, route: 
     asked = chips_of(chips, DEFAULT_CHIPS["validate"])
     verdicts = {chip: validate_layer(name, stated, bottoms, target, route) for chip, target in asked.items()}
     if as_json:
-        print(text.as_json({"layer": name, "targets": {chip: each.to_json() for chip, each in verdicts.items()}}))
+        print(
+            text.as_json({"layer": name, "targets": {chip: verdict.to_json() for chip, verdict in verdicts.items()}})
+        )
     else:
         print(_told(name, route, verdicts, asked))
     return 0 if all(verdict.accepted for verdict in verdicts.values()) else 1

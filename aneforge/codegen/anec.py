@@ -226,7 +226,7 @@ def read_anec(source: str | Path | Source) -> Anec:
         "padding": (header_bytes + text_size, start - text_size),
         "constants": (header_bytes + start, constant_size),
     }
-    held = {name: bytes(data.part(place, size, name).data) for name, (place, size) in parts.items()}
+    contents = {name: bytes(data.part(place, size, name).data) for name, (place, size) in parts.items()}
     return Anec(
         first_task_bytes=first,
         task_count=count,
@@ -234,7 +234,7 @@ def read_anec(source: str | Path | Source) -> Anec:
         outputs=results,
         tiles=tiles,
         shapes=shapes,
-        **held,
+        **contents,
     )
 
 

@@ -10,6 +10,7 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from aneforge.codegen.container import MAGIC, Container, Header, Region
 from aneforge.codegen.load_commands import (
@@ -230,6 +231,12 @@ def _port(name: str, address: int) -> Port:
     return Port(PORT, payload + bytes(-len(payload) % 8))
 
 
+def _put(words: list[int], offset: int, value: int, size: int = 1) -> None:
+    """A number of one word or of two at its offset in the command of a state record."""
+    for place in range(size):
+        words[(offset - 0x10) // 4 + place] = value >> 32 * place & 0xFFFFFFFF
+
+
 def _program(layout: _Layout) -> State:
     """The program descriptor, with the words that every published one has."""
     parts = layout.parts
@@ -237,10 +244,7 @@ def _program(layout: _Layout) -> State:
     late = has_kernel_section(parts.generation)
     words = [0] * ((0x222 if late else 0x21E) if indexed else 0x21A)
 
-    def put(offset: int, value: int, size: int = 1) -> None:
-        for place in range(size):
-            words[(offset - 0x10) // 4 + place] = value >> 32 * place & 0xFFFFFFFF
-
+    put = partial(_put, words)
     stride = 16 if indexed else 8
     for number, address in layout.bars.items():
         put(0x10 + number * stride, address, 2)
@@ -284,10 +288,7 @@ def _tensor(tensor: Tensor, procedure: str) -> State:
     first = 0x10 + 4 * len(words)
     offsets = [first, first + len(strings[0]), first + len(strings[0]) + len(strings[1])]
 
-    def put(offset: int, value: int, size: int = 1) -> None:
-        for place in range(size):
-            words[(offset - 0x10) // 4 + place] = value >> 32 * place & 0xFFFFFFFF
-
+    put = partial(_put, words)
     put(0x10, 3)
     put(0x14, 1 if tensor.role == "input" else 2)
     put(0x18, offsets[0])

@@ -70,8 +70,8 @@ def _container_parts(container: Container, bars: Mapping[int, int]) -> Iterator[
     for segment in container.segments:
         for section in segment.sections:
             moved = f", {section.relocation_count} relocations" if section.relocation_count else ""
-            held = f"file {section.offset:#x}" if section.has_bytes else "no bytes in the file"
-            yield f"  {segment.name},{section.name}: {section.address:#x}, {_bytes(section.size)}, {held}{moved}"
+            place = f"file {section.offset:#x}" if section.has_bytes else "no bytes in the file"
+            yield f"  {segment.name},{section.name}: {section.address:#x}, {_bytes(section.size)}, {place}{moved}"
     kernels = sum(symbol.is_kernel_tile for symbol in container.symbols)
     if container.symbols:
         yield f"symbols: {len(container.symbols)}, of which {kernels} name kernel tiles"

@@ -198,9 +198,9 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
     types |= {layer.number: (layer.type.shape, layer.type.dtype) for layer in program.layers}
     stretches = []
     for buffer in program.buffers:
-        held = [types[value] for value in buffer.values]
-        row_bytes = max((shape[4] * _ELEMENT_BYTES[dtype] for shape, dtype in held), default=0)
-        rows = max((prod(shape[:4]) for shape, _ in held), default=0)
+        stored = [types[value] for value in buffer.values]
+        row_bytes = max((shape[4] * _ELEMENT_BYTES[dtype] for shape, dtype in stored), default=0)
+        rows = max((prod(shape[:4]) for shape, _ in stored), default=0)
         name = ", ".join(map(str, buffer.values))
         stretches.append(
             Stretch(

@@ -50,13 +50,13 @@ def report(verdicts: Mapping[str, NetworkVerdict], model: str, everything: bool 
 
 
 def _columns(verdicts: Mapping[str, NetworkVerdict]) -> list[_Column]:
-    found: dict[tuple[object, ...], _Column] = {}
+    columns: dict[tuple[object, ...], _Column] = {}
     for chip, verdict in verdicts.items():
         rows = (*verdict.network, *verdict.rows)
         key = tuple((row.name, row.accepted, row.stage, _unnamed(row, verdict), row.reason == "") for row in rows)
-        column = found.setdefault(key, _Column(_letter(len(found)), verdict))
+        column = columns.setdefault(key, _Column(_letter(len(columns)), verdict))
         column.chips.append(chip)
-    return list(found.values())
+    return list(columns.values())
 
 
 def _letter(number: int) -> str:
@@ -85,19 +85,19 @@ def _table(columns: list[_Column], everything: bool) -> str:
     return text.columns(("type", *(column.letter for column in columns), "layer"), rows[:cut]) + more
 
 
-def _cell(found: LayerRow | None) -> str:
+def _cell(row: LayerRow | None) -> str:
     """One word: ``runs`` (seen to run there), ``accept`` (its validator takes it, or nothing is wrong with the
     network), ``rewritten``, ``wrong`` (it runs, and its numbers can be wrong) or ``reject``."""
-    if found is None:
+    if row is None:
         return "accept"
-    if not found.accepted:
+    if not row.accepted:
         return "reject"
-    effects = {finding.effect for finding in found.findings}
+    effects = {finding.effect for finding in row.findings}
     if "wrong_result" in effects:
         return "wrong"
     if "decompose" in effects:
         return "rewritten"
-    return "runs" if found.stage == "measured run" else "accept"
+    return "runs" if row.stage == "measured run" else "accept"
 
 
 def _reasons(columns: list[_Column], everything: bool) -> Iterator[str]:
