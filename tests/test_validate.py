@@ -259,3 +259,10 @@ def test_a_layers_own_validator_speaks_before_general_limits():
     assert (
         af.validate_layer("Reshape", {}, [(1, 2, 3, 4, 5, 6)], "m1").message == "Cannot reshape a tensor of rank > 5"
     )
+
+
+def test_a_file_that_is_no_netplist_is_bad_input(tmp_path):
+    file = tmp_path / "net.plist"
+    file.write_bytes(b"bplist00\xff")
+    with pytest.raises(af.LoadError, match="not a property list"):
+        af.validate_network(file, "m1")

@@ -46,6 +46,8 @@ EXPORTS: Mapping[str, str] = {
 }
 """The five exported functions that are not about one layer, and the function here that stands for each."""
 
+_NO_NETPLIST = ("not a property list", "not a netplist")
+"""What the reader says of a file that is damaged or something else: bad input, and no answer of the compiler's."""
 _BONDED, _COLLISION = range(2)  # the places of the two strings in layers.json
 
 
@@ -180,7 +182,7 @@ def validate_all(
     try:
         graph = graph_of(network, dims, function)
     except LoadError as error:
-        if not _is_netplist(network):
+        if not _is_netplist(network) or any(words in str(error) for words in _NO_NETPLIST):
             raise
         rows = (_whole(Path(name).name, "frontend", str(error), Fact(None, ("S26",), "decoded")),)
         return Validation({chip: NetworkVerdict(known, route, (), rows) for chip, known in chips.items()}, name)
