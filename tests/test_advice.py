@@ -13,6 +13,7 @@ from aneforge import estimates as estimates_module
 from aneforge.advice import LEAST_GAIN, Change, advise
 from aneforge.advice.batch import batched
 from aneforge.advice.change import Question
+from aneforge.codecs.encoders import encode, encoders_for
 from aneforge.cost.host import host_band
 from aneforge.graph.graph import Graph
 from aneforge.regions.partition import partition_for, partitions_for
@@ -21,7 +22,7 @@ from aneforge.rewrites.rewrite import applied, scene_of
 from aneforge.rewrites.stored import dense_of
 from aneforge.targets.names import target
 from aneforge.tuning.attention import query_tiles
-from aneforge.tuning.encoders import encode, encoders_for, stored_site
+from aneforge.tuning.stored_forms import stored_site
 
 SCOPE = "coreml_call"
 

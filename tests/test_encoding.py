@@ -55,15 +55,15 @@ def case(request):
 
 def test_what_the_codes_mean(case):
     encoded, want = case
-    np.testing.assert_array_equal(encoded.decoded(), want)
+    np.testing.assert_array_equal(encoded.decode(), want)
     np.testing.assert_array_equal(np.asarray(encoded), want)
     assert encoded.shape == want.shape
 
 
 def test_axes_move_with_the_codes(case):
     encoded, want = case
-    np.testing.assert_array_equal(encoded.T.decoded(), want.T)
-    np.testing.assert_array_equal(encoded.expand_dims(1).decoded(), want[:, None])
+    np.testing.assert_array_equal(encoded.T.decode(), want.T)
+    np.testing.assert_array_equal(encoded.expand_dims(1).decode(), want[:, None])
     assert encoded.T.form == encoded.form
 
 
@@ -87,7 +87,7 @@ def test_bytes_as_they_are_stored():
     assert blockwise()[0].bytes == 48 // 2 + 6 * 2
     assert palette()[0].bytes == 24 * 2 // 8 + 16 * 2
     encoded, want = sparse()
-    assert encoded.bytes == 2 * np.count_nonzero(want) + 3
+    assert encoded.stored_bytes == 2 * np.count_nonzero(want) + 3
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_weights_keep_their_form(name, tmp_path):
     assert told.encodings == {weight.name: 1}
     (found,) = [each for each in af.load(tmp_path / "x.mlpackage").weights.values() if each.encoded]
     assert found.encoding == weight.name
-    np.testing.assert_array_equal(found.array, weight.decoded().astype(np.float16))
+    np.testing.assert_array_equal(found.array, weight.decode().astype(np.float16))
 
 
 def test_states_are_states_of_the_package(tmp_path):

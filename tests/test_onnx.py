@@ -468,7 +468,7 @@ def test_weights_of_a_quantised_model_keep_their_encoding(tmp_path):
     ]
     graph = same(saved(tmp_path, nodes, {"x": [1, 4, 8, 8]}, ["y"], weights), tolerance=2e-3)
     (stored,) = [weight for weight in graph.weights.values() if weight.encoded is not None]
-    assert (stored.encoding, stored.encoded.bytes) == ("int8", 8 * 36 + 8 * 2)
+    assert (stored.encoding, stored.encoded.stored_bytes) == ("int8", 8 * 36 + 8 * 2)
     np.testing.assert_array_equal(stored.encoded.codes, codes)
 
 

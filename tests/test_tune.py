@@ -10,6 +10,7 @@ import pytest
 
 import aneforge as af
 from aneforge.cli import tune as command
+from aneforge.codecs.encoders import encode, encoders_for
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph, load_graph
 from aneforge.rewrites.forms import OP_FORMS
@@ -25,7 +26,6 @@ from aneforge.tuning import (
 )
 from aneforge.tuning.attention import ATTENTION_FORMS, row_bounds
 from aneforge.tuning.checking import distance
-from aneforge.tuning.encoders import encode, encoders_for
 from aneforge.tuning.search import LEAST_GAIN, forms_for
 from aneforge.tuning.tiling import TILING_FORMS
 
@@ -362,7 +362,7 @@ def test_every_form_of_weights_streams_and_is_near():
         stored = encode(weight, encoder)
         assert isinstance(stored, Encoded)
         peak = np.abs(weight.astype(np.float64)).max()
-        assert np.abs(stored.decoded() - weight.astype(np.float64)).max() <= allowed[encoder.name] * peak * 1.02
+        assert np.abs(stored.decode() - weight.astype(np.float64)).max() <= allowed[encoder.name] * peak * 1.02
         program = af.compile(af.input((8, 128), name="x").linear(stored), target="m5").program
         assert {each.encoding for each in program.weights if each.flow} == {encoder.name}
 
@@ -373,7 +373,7 @@ def test_zero_weights_are_encoded():
     for encoder in encoders_for(M5):
         stored = encode(weight, encoder)
         assert stored is not None
-        assert not stored.decoded().any()
+        assert not stored.decode().any()
 
 
 def test_sparse_weights_keep_their_bits():

@@ -13,6 +13,7 @@ from functools import cache, partial
 import numpy as np
 
 from aneforge.advice.change import Proposal, Question, estimated_graph
+from aneforge.codecs.encoders import Encoder, encoders_for, is_worth_encoding
 from aneforge.cost.calls import CONVERTED
 from aneforge.cost.columns import columns_of
 from aneforge.cost.constants import Basis
@@ -25,7 +26,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.regions.partition import Partition
 from aneforge.rewrites.rewrite import applied
 from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
-from aneforge.tuning.encoders import Encoder, encoders_for, is_worth_encoding, stored_site
+from aneforge.tuning.stored_forms import stored_site
 
 __all__ = ["stored_weights"]
 

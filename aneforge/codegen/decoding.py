@@ -114,7 +114,7 @@ class _Decoder:
         start = f"{key}/"
         parts = {name.removeprefix(start): part for name, part in self.arrays.items() if name.startswith(start)}
         encoded = Encoded.from_parts(self.encoded[key], parts)
-        return Weight(key, None, encoded.shape, encoded.decoded, encoded)
+        return Weight(key, None, encoded.shape, encoded.decode, encoded)
 
     def _text(self, text: str) -> Op:
         """The ops of a layer from its text; returns its result."""

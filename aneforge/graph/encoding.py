@@ -136,7 +136,7 @@ class Encoded:
         return math.prod(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.decoded().astype(dtype or np.float64, copy=False)
+        return self.decode().astype(dtype or np.float64, copy=False)
 
     @property
     def T(self) -> Encoded:  # noqa: N802 - as arrays have it
@@ -145,7 +145,7 @@ class Encoded:
     def transpose(self, order: Sequence[int]) -> Encoded:
         """The same codes with the axes in another order. The values of a sparse weight are reordered."""
         if self.form == "sparse":
-            turned = self.decoded().transpose(*order)
+            turned = self.decode().transpose(*order)
             assert self.mask is not None
             mask = self.mask.transpose(*order)
             return Encoded.sparse(mask, turned[mask].astype(self.codes.dtype))
@@ -179,7 +179,7 @@ class Encoded:
 
     # Numbers.
 
-    def decoded(self) -> np.ndarray:
+    def decode(self) -> np.ndarray:
         """The numbers, in float64, before any rounding."""
         if self.form == "sparse":
             assert self.mask is not None
@@ -215,7 +215,7 @@ class Encoded:
         return f"int{self.bits}" if self.form == "affine" else self.form
 
     @property
-    def bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """The stored bytes: codes bit by bit, and the constants beside them in fp16 (a mask bit for bit)."""
         total = -(-self.codes.size * self.bits // 8)
         total += 0 if self.mask is None else -(-self.mask.size // 8)
@@ -252,7 +252,7 @@ class Encoded:
         shape = tuple(int(extent) for extent in document["shape"])
         bits = 16 if form == "sparse" else _known_bits(document["bits"])
         encoded = cls(form, bits, shape, **parts, vector_axis=int(document["vector_axis"]))
-        if encoded._checked().decoded().shape != shape:
+        if encoded._checked().decode().shape != shape:
             raise GraphError(f"the {form} weight does not have the declared shape {list(shape)}")
         return encoded
 

@@ -142,7 +142,7 @@ def known_weight(key: str, array: np.ndarray | None, encoded: Encoded | None = N
     weight = _table.get(key)
     if weight is None:
         if encoded is not None:
-            weight = Weight(key, None, encoded.shape, encoded.decoded, encoded)
+            weight = Weight(key, None, encoded.shape, encoded.decode, encoded)
         else:
             weight = Weight(key, array)
         weight = _interned(weight)
@@ -159,9 +159,9 @@ def _intern_encoded(values: Encoded, what: str) -> Weight:
     key = values.key
     weight = _table.get(key)
     if weight is None:
-        _as_fp16(values.decoded(), what)  # refuses what fp16 cannot hold now, not when the numbers are first read
+        _as_fp16(values.decode(), what)  # refuses what fp16 cannot hold now, not when the numbers are first read
         frozen = values.frozen()
-        weight = _interned(Weight(key, None, frozen.shape, frozen.decoded, frozen))
+        weight = _interned(Weight(key, None, frozen.shape, frozen.decode, frozen))
     return weight
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aneforge.arguments import Source, chip_of, graph_of
+from aneforge.codecs.encoders import encode, encoders_for
 from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.model import Model, warn_of
@@ -21,10 +22,10 @@ from aneforge.rewrites.rewrite import Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
 from aneforge.targets.chip import Target
 from aneforge.tuning.checking import Check, Checker, Inputs
-from aneforge.tuning.encoders import encode, encoders_for, encoding_forms
 from aneforge.tuning.pricing import Change, changes_of, figure
 from aneforge.tuning.records import Candidate, Figure, Tuning
 from aneforge.tuning.search import Limits, refuse_reps, tuned_model
+from aneforge.tuning.stored_forms import encoding_forms
 
 __all__ = ["tune_precision"]
 
@@ -200,4 +201,4 @@ def _spoiled(site: Site, form: str, chip: Target) -> float:
     if layer is None or stored is None:
         return float("inf")
     numbers = layer.weight.astype(np.float64)
-    return float(np.sum((stored.decoded() - numbers) ** 2) / max(np.sum(numbers**2), 1e-30))
+    return float(np.sum((stored.decode() - numbers) ** 2) / max(np.sum(numbers**2), 1e-30))

@@ -25,9 +25,9 @@ from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
 from aneforge.targets.chip import Target
 from aneforge.tuning.attention import ATTENTION_FORMS
 from aneforge.tuning.checking import Check, Checker, Inputs
-from aneforge.tuning.encoders import encoding_forms
 from aneforge.tuning.pricing import Change, changes_of, figure, in_order, joined, risks_of
 from aneforge.tuning.records import Candidate, Figure, Tuning
+from aneforge.tuning.stored_forms import encoding_forms
 from aneforge.tuning.tiling import TILING_FORMS
 
 __all__ = ["Limits", "forms_for", "refuse_reps", "search", "tune", "tuned_model"]

@@ -62,7 +62,7 @@ def stored_bytes(constant_node: Tensor) -> int:
     if storage not in ("", "fp16"):
         weight = constant_node.weight
         if weight is not None and weight.encoded is not None:
-            return weight.encoded.bytes
+            return weight.encoded.stored_bytes
     return 2 * constant_node.size
 
 

@@ -94,4 +94,4 @@ def stored_size(module: Module, op: Op) -> int:
         return op.type.bytes
     encoded = module.weights[op.attrs["weight"]].encoded
     assert encoded is not None
-    return encoded.bytes
+    return encoded.stored_bytes

@@ -107,7 +107,7 @@ def _sparse_palette(op: Op) -> Value:
     axis, numbers = op.axis(weight.ndim, name="vector_axis"), table.shape[-1]
     indices = np.zeros(weight.shape, np.int64)
     indices[weight.mask] = weight.codes
-    dense = Encoded.palette(indices, table, 8, axis).decoded()
+    dense = Encoded.palette(indices, table, 8, axis).decode()
     mask = np.repeat(weight.mask, numbers, axis) if numbers > 1 else weight.mask
     return Encoded.sparse(mask, dense[mask].astype(table.dtype))
 

@@ -357,4 +357,4 @@ def _as_list(results: Any) -> list[Value]:
 
 def _decode(value: Value) -> np.ndarray:
     """Return the numbers of a known value, decoded if it is an encoded weight."""
-    return value.decoded().astype(np.float32) if isinstance(value, Encoded) else np.asarray(value)
+    return value.decode().astype(np.float32) if isinstance(value, Encoded) else np.asarray(value)

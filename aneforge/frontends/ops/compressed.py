@@ -115,7 +115,7 @@ def _sparse_lookup(op: Op) -> list[np.ndarray]:
     mask, table = op.known("indices_mask"), op.known("lut")
     vector = axis_of(op.whole("vector_axis") if op.has("vector_axis") else 0, mask.ndim)
     indices = _scatter_by_mask(mask, op.known("indices_nonzero_data"))
-    dense = Encoded.palette(indices, table, _bits(op, "indices_nonzero_data"), vector).decoded()
+    dense = Encoded.palette(indices, table, _bits(op, "indices_nonzero_data"), vector).decode()
     wide = np.repeat(mask, table.shape[-1], vector) if table.shape[-1] > 1 else mask
     return [wide, dense[wide.astype(bool)]]
 

@@ -40,7 +40,7 @@ def order_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
 def numbers_of(value: Any) -> np.ndarray:
     """Return a known value as an array: a view of the tensor's memory if NumPy has its type."""
     if isinstance(value, Encoded):
-        return value.decoded()
+        return value.decode()
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     plain = value.detach().cpu()

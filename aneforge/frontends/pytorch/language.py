@@ -228,7 +228,7 @@ class Torch(Language):
             promised = op.fx.meta["val"]
             return [torch.zeros((), dtype=promised.dtype).expand(promised.shape)]
         self._charge(op.fx)
-        positional = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decoded()).float(), args)
+        positional = tree_map_only(Encoded, lambda weight: torch.from_numpy(weight.decode()).float(), args)
         positional, keyword_only = tree_map_only(
             torch.device, lambda _: torch.device("cpu"), (positional, {**op.kwargs, "pin_memory": None})
         )

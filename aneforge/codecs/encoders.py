@@ -9,15 +9,11 @@ from functools import cache
 import numpy as np
 
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
-from aneforge.graph.ops.contraction import conv, linear
-from aneforge.graph.tensor import Tensor
-from aneforge.rewrites.rewrite import Rewrite, Scene, Site
-from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
 from aneforge.targets.streams import native_streams
 
-__all__ = ["Encoder", "encode", "encoders_for", "encoding_forms", "is_worth_encoding", "stored_site"]
+__all__ = ["Encoder", "encode", "encoders_for", "is_worth_encoding"]
 
 _LEAST = 1024  # numbers: below that a table and its look-up cost more than they save
 _MOST_KEPT = 0.5  # a sparse form pays from half zeros on (compression.json auto_threshold)
@@ -153,37 +149,6 @@ def encoders_for(target: Target) -> tuple[Encoder, ...]:
 def encode(weight: np.ndarray, encoder: Encoder) -> Encoded | None:
     """A weight in one form, or None where that form does not pay for it."""
     return encoder.write(weight) if weight.size >= _LEAST and encoder.pays(weight) else None
-
-
-def encoding_forms(target: Target) -> tuple[Rewrite, ...]:
-    """A rewrite for each form that the chip streams."""
-    return tuple(_form(encoder) for encoder in encoders_for(target))
-
-
-def _form(encoder: Encoder) -> Rewrite:
-    def find(node: Tensor, scene: Scene) -> Site | None:
-        layer = dense_of(node) or kernel_of(node)
-        if layer is None or layer.weight.size < _LEAST or not encoder.pays(layer.weight):
-            return None
-        stored = cache(lambda: encoder.write(layer.weight))  # a weight is written when somebody tries it, and once
-
-        kept = np.count_nonzero(layer.weight) if encoder.name == "sparse" else 0
-        return stored_site(node, layer, stored, traits=kept)
-
-    return Rewrite("encoding", encoder.name, f"The weights of a layer stored as {encoder.name}.", find)
-
-
-def stored_site(
-    node: Tensor, layer: Dense | Kernel, stored: Callable[[], Encoded | Tensor], traits: object = None
-) -> Site:
-    """A layer with its weight in another form, which is made when the layer is built."""
-
-    def build(x: Tensor) -> Tensor:
-        if isinstance(layer, Dense):
-            return linear(x, stored(), layer.bias)
-        return conv(x, stored(), layer.stride, layer.pad, layer.dilation, layer.groups, layer.bias)
-
-    return Site(node, (layer.x,), build, traits=traits)
 
 
 def is_worth_encoding(weight: np.ndarray) -> bool:
