@@ -83,9 +83,9 @@ def test_a_graph_keeps_the_form_through_files_and_documents(case, tmp_path):
 
 
 def test_bytes_as_they_are_stored():
-    assert affine()[0].bytes == 24 + 6 * 2 + 6
-    assert blockwise()[0].bytes == 48 // 2 + 6 * 2
-    assert palette()[0].bytes == 24 * 2 // 8 + 16 * 2
+    assert affine()[0].stored_bytes == 24 + 6 * 2 + 6
+    assert blockwise()[0].stored_bytes == 48 // 2 + 6 * 2
+    assert palette()[0].stored_bytes == 24 * 2 // 8 + 16 * 2
     encoded, want = sparse()
     assert encoded.stored_bytes == 2 * np.count_nonzero(want) + 3
 
