@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from container_kit import NAMES, example, tasks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_fuse import Build
@@ -14,9 +15,10 @@ from test_schedule import ALL, M1, named, square_map
 
 import aneforge as af
 from aneforge.anec import TensorType, interpret, parse
-from aneforge.compiler.banks import BANK_BYTES, bank, conflict_depth, row_stride
+from aneforge.codegen.meanings import meaning_of
+from aneforge.compiler.banks import BANK_BYTES, bank, conflict_depth, spread_rows
 from aneforge.compiler.facts import facts_of
-from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.footprint import Footprint, in_memory
 from aneforge.compiler.memory import MEMORY
 from aneforge.compiler.memory.allocation import Allocation, allocation_of
 from aneforge.compiler.memory.layout import Arena, pack
@@ -59,23 +61,28 @@ def test_the_conflict_depth_is_what_counting_gives(rows, steps):
     assert conflict_depth(rows, stride) == max(hits.values())
 
 
-@given(width=st.integers(1, 5000), rows=st.integers(1, 300), granule=st.sampled_from([1, 16]))
-def test_the_stride_is_the_smallest_without_conflicts(width, rows, granule):
-    stride = row_stride(width, rows, granule)
-    assert stride >= width
-    assert stride % BANK_BYTES == 0
-    assert conflict_depth(min(rows, 64), stride) == 1
-    shorter = range(-(-width // BANK_BYTES) * BANK_BYTES, stride, BANK_BYTES)
-    assert all(conflict_depth(min(rows, 64), each) > 1 for each in shorter)
+@given(row=st.integers(1, 5000), rows=st.integers(1, 300))
+def test_neighbouring_rows_never_begin_on_one_bank(row, rows):
+    stride = spread_rows(row * BANK_BYTES, rows)
+    assert rows == 1 or bank(0) != bank(stride)
+    assert stride == row * BANK_BYTES or bank(0) == bank(row * BANK_BYTES)
 
 
-def test_the_search_stops_at_the_chips_bound():
-    assert row_stride(1024, 64, 16) == 1040
-    assert row_stride(1024, 64, 16, widest=1024) == 1024
+@pytest.mark.parametrize("name", [name for name in NAMES if "binary_add" in name])
+def test_strides_are_those_of_published_programs(name):
+    """On chip and in memory, for sums of two tensors on five generations."""
+    task = tasks_of(example(name))[0]
+    shape = tuple(int(extent) for extent in name.rsplit("_", 1)[1].split("x"))
+    value = Build().input(TensorType((1, *shape)))
+    on_chip, memory = footprint().on_chip(value), in_memory(value)
+    assert meaning_of(task, "scratch.source.channel") == on_chip.channel
+    assert meaning_of(task, "scratch.source.row") == on_chip.row
+    assert meaning_of(task, "source.row") == memory.row
+    assert meaning_of(task, "source.plane") == memory.channel
 
 
 def footprint(chip="h13"):
-    return Footprint(facts_of(target(chip), ("dram_alignment", "l2_bank_align", "max_l2_dst_stride")))
+    return Footprint(facts_of(target(chip), ("dram_alignment", "l2_bank_align")))
 
 
 def test_rows_of_equal_length_lie_alike_and_others_do_not():
@@ -179,15 +186,15 @@ def test_pieces_are_written_where_they_belong(axis, widths, output):
     graph = laid_out(module)
     whole = labels(graph, "whole")
     assert whole["engine"] == "view"
-    type_ = next(op.type for op in module if op.kind == "concat")
-    stride = footprint().row_stride(next(op for op in module if op.kind == "concat"))
-    unit = {2: type_.shape[3] * stride, 3: stride, 4: 2}[axis]
+    concat = next(op for op in module if op.kind == "concat")
+    strides = in_memory(concat) if output else footprint().on_chip(concat)
+    unit = {2: strides.channel, 3: strides.row, 4: 2}[axis]
     starts = [labels(graph, f"part{i}")["buffer_offset"] for i in range(len(widths))]
     assert starts == [sum(widths[:i]) * unit for i in range(len(widths))]
     for i in range(len(widths)):
         part = labels(graph, f"part{i}")
         assert part["space"] == whole["space"] == ("port" if output else "l2")
-        assert part["row_stride"] == stride
+        assert (part["channel_stride"], part["row_stride"]) == strides[:2]
 
 
 def test_a_width_piece_off_the_granule_is_copied():

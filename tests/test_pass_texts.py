@@ -119,15 +119,15 @@ ALLOCATED = {
     "0": "allocation = 6",  # a ring
     "1": "allocation = 8",  # the caller's buffer under another shape
     "2": "allocation = 0",  # stays on chip
-    "3": "allocation = 4, buffer_offset = 0, inside = 2",  # overwrites it
+    "3": "allocation = 4, inside = 2",  # overwrites it
     "4": "allocation = 2",  # handed on to the next layer
-    "5": "allocation = 5, buffer_offset = 0, inside = 4",  # which overwrites it
+    "5": "allocation = 5, inside = 4",  # which overwrites it
     "6": "allocation = 2",
     "7": "allocation = 3",  # and here which does not
     "8": "allocation = 2",
     # A ring that reads a chained result. Rings run on the DMA and chains on one engine, so no program that comes out
     # of phase 3 has it: the text says that this ring is written by the planar engine.
-    "9": "allocation = 7, buffer_offset = 0, inside = 0",  # the ring itself, changed in its place
+    "9": "allocation = 7, inside = 0",  # the ring itself, changed in its place
     "10": "allocation = 1",  # leaves the program
 }
 

@@ -119,15 +119,15 @@ SCHEDULE = [
     Case(
         "schedule-layers",
         "one that exceeds the working set has no preference",
-        diamond(2000),  # 2000 rows of 528 bytes, and m9 has 1 MB
+        diamond(2100),  # 2100 rows of 512 bytes, and m9 has 1 MB
         """
-        %x = "anec.live_in"() {name = "x"} : () -> !1x2000x252
-        %a = "anec.reduce_max"(%x) {L0, axes = [3], engine = "PE"} : (!1x2000x252) -> !1x1x252
+        %x = "anec.live_in"() {name = "x"} : () -> !1x2100x252
+        %a = "anec.reduce_max"(%x) {L0, axes = [3], engine = "PE"} : (!1x2100x252) -> !1x1x252
         %b = "anec.abs"(%a) {L1, engine = "PE"} : (!1x1x252) -> !1x1x252
         %k = "anec.const_in"() {weight = "kernel"} : () -> !1x1x1x1x1
         %d = "anec.convolution"(%b, %k) {#unit, L3, engine = "NE"} : (!1x1x252, !1x1x1x1x1) -> !1x1x252
-        %c = "anec.tile"(%a) {L2, engine = "DMA", multiples = [1, 1, 1, 2000, 1]} : (!1x1x252) -> !1x2000x252
-        %e = "anec.reduce_max"(%c) {L4, axes = [3], engine = "PE"} : (!1x2000x252) -> !1x1x252
+        %c = "anec.tile"(%a) {L2, engine = "DMA", multiples = [1, 1, 1, 2100, 1]} : (!1x1x252) -> !1x2100x252
+        %e = "anec.reduce_max"(%c) {L4, axes = [3], engine = "PE"} : (!1x2100x252) -> !1x1x252
         %f = "anec.add"(%d, %e) {L5, engine = "PE"} : (!1x1x252, !1x1x252) -> !1x1x252
         "anec.live_out"(%f) {names = ["y"]} : (!1x1x252) -> ()
         """,
@@ -206,34 +206,34 @@ SCHEDULE = [
         "discover-co-issue",
         "two results above the budget both stream",
         """
-        %x = "anec.live_in"() {name = "x"} : () -> !1x3800x252
-        %a = "anec.tanh"(%x) {L0, engine = "NE"} : (!1x3800x252) -> !1x3800x252
-        %b = "anec.abs"(%x) {L1, engine = "PE"} : (!1x3800x252) -> !1x3800x252
-        %c = "anec.max"(%a, %b) {L2, engine = "PE"} : (!1x3800x252, !1x3800x252) -> !1x3800x252
-        "anec.live_out"(%c) {names = ["y"]} : (!1x3800x252) -> ()
+        %x = "anec.live_in"() {name = "x"} : () -> !1x3900x252
+        %a = "anec.tanh"(%x) {L0, engine = "NE"} : (!1x3900x252) -> !1x3900x252
+        %b = "anec.abs"(%x) {L1, engine = "PE"} : (!1x3900x252) -> !1x3900x252
+        %c = "anec.max"(%a, %b) {L2, engine = "PE"} : (!1x3900x252, !1x3900x252) -> !1x3900x252
+        "anec.live_out"(%c) {names = ["y"]} : (!1x3900x252) -> ()
         """,
     ),
     Case(
         "close-task-groups",
         "two maps of 1 MB do not fit 15/16 of 2 MB: the second opens a task group and the chain into it is cut",
         """
-        %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
+        %x = "anec.live_in"() {name = "x"} : () -> !1x2000x252
         %k = "anec.const_in"() {weight = "kernel"} : () -> !1x1x1x1x1
         %a = "anec.convolution"(%x, %k) {#unit, L0, chained, engine = "NE"}
-             : (!1x1939x252, !1x1x1x1x1) -> !1x1939x252
-        %b = "anec.convolution"(%a, %k) {#unit, L1, engine = "NE"} : (!1x1939x252, !1x1x1x1x1) -> !1x1939x252
-        %c = "anec.reduce_max"(%b) {L2, axes = [3], chained, engine = "PE"} : (!1x1939x252) -> !1x1x252
+             : (!1x2000x252, !1x1x1x1x1) -> !1x2000x252
+        %b = "anec.convolution"(%a, %k) {#unit, L1, engine = "NE"} : (!1x2000x252, !1x1x1x1x1) -> !1x2000x252
+        %c = "anec.reduce_max"(%b) {L2, axes = [3], chained, engine = "PE"} : (!1x2000x252) -> !1x1x252
         %d = "anec.reduce_max"(%c) {L3, axes = [4], engine = "PE"} : (!1x1x252) -> !1x1x1
         "anec.live_out"(%d) {names = ["y"]} : (!1x1x1) -> ()
         """,
         """
-        %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
+        %x = "anec.live_in"() {name = "x"} : () -> !1x2000x252
         %k = "anec.const_in"() {weight = "kernel"} : () -> !1x1x1x1x1
         %a = "anec.convolution"(%x, %k) {#unit, L0, engine = "NE", task_group = 0}
-             : (!1x1939x252, !1x1x1x1x1) -> !1x1939x252
+             : (!1x2000x252, !1x1x1x1x1) -> !1x2000x252
         %b = "anec.convolution"(%a, %k) {#unit, L1, engine = "NE", task_group = 1}
-             : (!1x1939x252, !1x1x1x1x1) -> !1x1939x252
-        %c = "anec.reduce_max"(%b) {L2, axes = [3], chained, engine = "PE", task_group = 1} : (!1x1939x252) -> !1x1x252
+             : (!1x2000x252, !1x1x1x1x1) -> !1x2000x252
+        %c = "anec.reduce_max"(%b) {L2, axes = [3], chained, engine = "PE", task_group = 1} : (!1x2000x252) -> !1x1x252
         %d = "anec.reduce_max"(%c) {L3, axes = [4], engine = "PE", task_group = 1} : (!1x1x252) -> !1x1x1
         "anec.live_out"(%d) {names = ["y"]} : (!1x1x1) -> ()
         """,
@@ -243,21 +243,21 @@ SCHEDULE = [
         "close-task-groups",
         "a segment opens one, and two results that do not fit together are issued one after the other",
         """
-        %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
-        %a = "anec.tanh"(%x) {L0, co_issue = 1, engine = "NE", segment = 0} : (!1x1939x252) -> !1x1939x252
-        %b = "anec.abs"(%x) {L1, co_issue = 0, engine = "PE", segment = 0} : (!1x1939x252) -> !1x1939x252
-        %c = "anec.max"(%a, %b) {L2, engine = "PE", segment = 0} : (!1x1939x252, !1x1939x252) -> !1x1939x252
-        %d = "anec.reduce_max"(%c) {L3, axes = [3], engine = "PE", segment = 1} : (!1x1939x252) -> !1x1x252
+        %x = "anec.live_in"() {name = "x"} : () -> !1x2000x252
+        %a = "anec.tanh"(%x) {L0, co_issue = 1, engine = "NE", segment = 0} : (!1x2000x252) -> !1x2000x252
+        %b = "anec.abs"(%x) {L1, co_issue = 0, engine = "PE", segment = 0} : (!1x2000x252) -> !1x2000x252
+        %c = "anec.max"(%a, %b) {L2, engine = "PE", segment = 0} : (!1x2000x252, !1x2000x252) -> !1x2000x252
+        %d = "anec.reduce_max"(%c) {L3, axes = [3], engine = "PE", segment = 1} : (!1x2000x252) -> !1x1x252
         "anec.live_out"(%d) {names = ["y"]} : (!1x1x252) -> ()
         """,
         """
-        %x = "anec.live_in"() {name = "x"} : () -> !1x1939x252
-        %a = "anec.tanh"(%x) {L0, engine = "NE", task_group = 0, segment = 0} : (!1x1939x252) -> !1x1939x252
-        %b = "anec.abs"(%x) {L1, engine = "PE", task_group = 1, segment = 0} : (!1x1939x252) -> !1x1939x252
+        %x = "anec.live_in"() {name = "x"} : () -> !1x2000x252
+        %a = "anec.tanh"(%x) {L0, engine = "NE", task_group = 0, segment = 0} : (!1x2000x252) -> !1x2000x252
+        %b = "anec.abs"(%x) {L1, engine = "PE", task_group = 1, segment = 0} : (!1x2000x252) -> !1x2000x252
         %c = "anec.max"(%a, %b) {L2, engine = "PE", task_group = 1, segment = 0}
-             : (!1x1939x252, !1x1939x252) -> !1x1939x252
+             : (!1x2000x252, !1x2000x252) -> !1x2000x252
         %d = "anec.reduce_max"(%c) {L3, axes = [3], engine = "PE", task_group = 2, segment = 1}
-             : (!1x1939x252) -> !1x1x252
+             : (!1x2000x252) -> !1x1x252
         "anec.live_out"(%d) {names = ["y"]} : (!1x1x252) -> ()
         """,
     ),
@@ -277,8 +277,8 @@ JOINS = """
         "anec.live_out"(%g) {names = ["y"]} : (!2x2x12) -> ()
 """
 FIRST_JOIN = (
-    JOINS.replace("{L0, ", "{L0, buffer_offset = 0, inside = 2, ")
-    .replace("{L1, ", "{L1, buffer_offset = 16, inside = 2, ")
+    JOINS.replace("{L0, ", "{L0, inside = 2, ")
+    .replace("{L1, ", "{L1, inside = 2, ")
     .replace('{L2, axis = 4, engine = "DMA"', '{L2, axis = 4, engine = "view"')
 )
 
@@ -319,46 +319,52 @@ def packed(path, flow):
 def spill(late, peak):
     """Maps of 600, 500 and 600 KB in a row; the middle one goes, and then 700 KB more fit in sum but in no piece."""
     return f"""
-        %w = "anec.live_in"() {{name = "w"}} : () -> !1x1163x252
-        %x = "anec.live_in"() {{name = "x"}} : () -> !1x969x252
-        %z = "anec.live_in"() {{name = "z"}} : () -> !1x1357x252
-        %a = "anec.abs"(%w) {{L0, allocation = 0, engine = "PE", task_group = 0}} : (!1x1163x252) -> !1x1163x252
-        %b = "anec.abs"(%x) {{L1, allocation = 0, engine = "PE", task_group = 0}} : (!1x969x252) -> !1x969x252
-        %c = "anec.square"(%w) {{L2, allocation = 0, engine = "PE", task_group = 0}} : (!1x1163x252) -> !1x1163x252
+        %w = "anec.live_in"() {{name = "w"}} : () -> !1x1200x252
+        %x = "anec.live_in"() {{name = "x"}} : () -> !1x1000x252
+        %z = "anec.live_in"() {{name = "z"}} : () -> !1x1400x252
+        %a = "anec.abs"(%w) {{L0, allocation = 0, engine = "PE", task_group = 0}} : (!1x1200x252) -> !1x1200x252
+        %b = "anec.abs"(%x) {{L1, allocation = 0, engine = "PE", task_group = 0}} : (!1x1000x252) -> !1x1000x252
+        %c = "anec.square"(%w) {{L2, allocation = 0, engine = "PE", task_group = 0}} : (!1x1200x252) -> !1x1200x252
         %d = "anec.reduce_max"(%b) {{L3, allocation = 1, axes = [3, 4], engine = "PE", task_group = 0}}
-             : (!1x969x252) -> !1x1x1
-        %e = "anec.abs"(%z) {{L4, {late}, engine = "PE", task_group = 0}} : (!1x1357x252) -> !1x1357x252
+             : (!1x1000x252) -> !1x1x1
+        %e = "anec.abs"(%z) {{L4, {late}, engine = "PE", task_group = 0}} : (!1x1400x252) -> !1x1400x252
         %f = "anec.reduce_max"(%e) {{L5, {peak}, axes = [3, 4], engine = "PE", task_group = 0}}
-             : (!1x1357x252) -> !1x1x1
+             : (!1x1400x252) -> !1x1x1
         %g = "anec.add"(%a, %f) {{L6, allocation = 1, engine = "PE", task_group = 0}}
-             : (!1x1163x252, !1x1x1) -> !1x1163x252
+             : (!1x1200x252, !1x1x1) -> !1x1200x252
         %h = "anec.add"(%c, %f) {{L7, allocation = 1, engine = "PE", task_group = 0}}
-             : (!1x1163x252, !1x1x1) -> !1x1163x252
-        "anec.live_out"(%d, %g, %h) {{names = ["d", "g", "h"]}} : (!1x1x1, !1x1163x252, !1x1163x252) -> ()
+             : (!1x1200x252, !1x1x1) -> !1x1200x252
+        "anec.live_out"(%d, %g, %h) {{names = ["d", "g", "h"]}} : (!1x1x1, !1x1200x252, !1x1200x252) -> ()
     """
 
 
 SPILLED = """
-        %w = "anec.live_in"() {live = [0, 2], name = "w", row_stride = 528, space = "port"} : () -> !1x1163x252
-        %x = "anec.live_in"() {live = [0, 1], name = "x", row_stride = 528, space = "port"} : () -> !1x969x252
-        %z = "anec.live_in"() {live = [0, 4], name = "z", row_stride = 528, space = "port"} : () -> !1x1357x252
+        %w = "anec.live_in"() {live = [0, 2], name = "w", channel_stride = 614400, row_stride = 512,
+             space = "port"} : () -> !1x1200x252
+        %x = "anec.live_in"() {live = [0, 1], name = "x", channel_stride = 512000, row_stride = 512,
+             space = "port"} : () -> !1x1000x252
+        %z = "anec.live_in"() {live = [0, 4], name = "z", channel_stride = 716800, row_stride = 512,
+             space = "port"} : () -> !1x1400x252
         %a = "anec.abs"(%w) {L0, address = 0, allocation = 0, engine = "PE", live = [0, 6], task_group = 0,
-             row_stride = 528, space = "l2"} : (!1x1163x252) -> !1x1163x252
-        %b = "anec.abs"(%x) {L1, address = 614080, allocation = 0, engine = "PE", live = [1, 3], task_group = 0,
-             row_stride = 528, space = "l2"} : (!1x969x252) -> !1x969x252
-        %c = "anec.square"(%w) {L2, address = 1125760, allocation = 0, engine = "PE", live = [2, 7], task_group = 0,
-             row_stride = 528, space = "l2"} : (!1x1163x252) -> !1x1163x252
+             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1200x252) -> !1x1200x252
+        %b = "anec.abs"(%x) {L1, address = 614400, allocation = 0, engine = "PE", live = [1, 3], task_group = 0,
+             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1000x252) -> !1x1000x252
+        %c = "anec.square"(%w) {L2, address = 1126400, allocation = 0, engine = "PE", live = [2, 7], task_group = 0,
+             channel_stride = 512, row_stride = 512, space = "l2"} : (!1x1200x252) -> !1x1200x252
         %d = "anec.reduce_max"(%b) {L3, allocation = 1, axes = [3, 4], engine = "PE", live = [3, 3], task_group = 0,
-             row_stride = 16, space = "port"} : (!1x969x252) -> !1x1x1
+             channel_stride = 64, row_stride = 64, space = "port"} : (!1x1000x252) -> !1x1x1
         %e = "anec.abs"(%z) {L4, address = 0, allocation = 1, engine = "PE", live = [4, 5], task_group = 0,
-             row_stride = 528, space = "dram"} : (!1x1357x252) -> !1x1357x252
-        %f = "anec.reduce_max"(%e) {L5, address = 614080, allocation = 0, axes = [3, 4], engine = "PE",
-             live = [5, 7], task_group = 0, row_stride = 16, space = "l2"} : (!1x1357x252) -> !1x1x1
-        %g = "anec.add"(%a, %f) {L6, allocation = 1, engine = "PE", live = [6, 6], task_group = 0, row_stride = 528,
-             space = "port"} : (!1x1163x252, !1x1x1) -> !1x1163x252
-        %h = "anec.add"(%c, %f) {L7, allocation = 1, engine = "PE", live = [7, 7], task_group = 0, row_stride = 528,
-             space = "port"} : (!1x1163x252, !1x1x1) -> !1x1163x252
-        "anec.live_out"(%d, %g, %h) {names = ["d", "g", "h"]} : (!1x1x1, !1x1163x252, !1x1163x252) -> ()
+             channel_stride = 716800, row_stride = 512, space = "dram"} : (!1x1400x252) -> !1x1400x252
+        %f = "anec.reduce_max"(%e) {L5, address = 614400, allocation = 0, axes = [3, 4], engine = "PE",
+             live = [5, 7], task_group = 0, channel_stride = 16, row_stride = 16, space = "l2"}
+             : (!1x1400x252) -> !1x1x1
+        %g = "anec.add"(%a, %f) {L6, allocation = 1, engine = "PE", live = [6, 6], task_group = 0,
+             channel_stride = 614400, row_stride = 512,
+             space = "port"} : (!1x1200x252, !1x1x1) -> !1x1200x252
+        %h = "anec.add"(%c, %f) {L7, allocation = 1, engine = "PE", live = [7, 7], task_group = 0,
+             channel_stride = 614400, row_stride = 512,
+             space = "port"} : (!1x1200x252, !1x1x1) -> !1x1200x252
+        "anec.live_out"(%d, %g, %h) {names = ["d", "g", "h"]} : (!1x1x1, !1x1200x252, !1x1200x252) -> ()
 """
 
 MEMORY = [
@@ -433,8 +439,8 @@ MEMORY = [
         "join-widths",
         "where the granule is one byte both are",
         JOINS,
-        FIRST_JOIN.replace("{L3, ", "{L3, buffer_offset = 0, inside = 5, ")
-        .replace("{L4, ", "{L4, buffer_offset = 8, inside = 5, ")
+        FIRST_JOIN.replace("{L3, ", "{L3, inside = 5, ")
+        .replace("{L4, ", "{L4, inside = 5, ")
         .replace('{L5, axis = 4, engine = "DMA"', '{L5, axis = 4, engine = "view"'),
         chip="m9",
     ),
@@ -457,7 +463,7 @@ MEMORY = [
              : (!2x4x4) -> !2x4x4
         %b = "anec.softmax"(%a) {L1, allocation = 3, axes = [2], engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
         %c = "anec.tanh"(%b) {L2, allocation = 0, engine = "NE", task_group = 0} : (!2x4x4) -> !2x4x4
-        %d = "anec.add"(%b, %c) {L3, allocation = 4, buffer_offset = 0, engine = "PE", inside = 2, task_group = 0}
+        %d = "anec.add"(%b, %c) {L3, allocation = 4, engine = "PE", inside = 2, task_group = 0}
              : (!2x4x4, !2x4x4) -> !2x4x4
         %e = "anec.softmax"(%d) {L4, allocation = 1, axes = [2], engine = "PE", task_group = 0} : (!2x4x4) -> !2x4x4
         %f = "anec.abs"(%e) {L5, allocation = 1, engine = "PE", task_group = 1} : (!2x4x4) -> !2x4x4
@@ -508,18 +514,18 @@ MEMORY = [
     ),
     Case(
         "lay-out-buffers",
-        "rows of 1024 bytes get another bank each, rewrites and pieces lie inside, and a place is taken again",
+        "rows of 1024 bytes begin on different banks, rewrites and pieces lie inside, and a place is taken again",
         """
         %x = "anec.live_in"() {name = "x"} : () -> !1x4x512
         %a = "anec.softmax"(%x) {L0, allocation = 0, axes = [3], engine = "PE", task_group = 0}
              : (!1x4x512) -> !1x4x512
-        %b = "anec.abs"(%a) {L1, allocation = 4, buffer_offset = 0, engine = "PE", inside = 0, task_group = 0}
+        %b = "anec.abs"(%a) {L1, allocation = 4, engine = "PE", inside = 0, task_group = 0}
              : (!1x4x512) -> !1x4x512
         %c = "anec.reduce_max"(%b) {L2, allocation = 0, axes = [4], engine = "PE", task_group = 0}
              : (!1x4x512) -> !1x4x1
-        %d = "anec.softmax"(%c) {L3, allocation = 0, axes = [3], buffer_offset = 0, engine = "PE", inside = 5,
+        %d = "anec.softmax"(%c) {L3, allocation = 0, axes = [3], engine = "PE", inside = 5,
              task_group = 0} : (!1x4x1) -> !1x4x1
-        %e = "anec.tanh"(%c) {L4, allocation = 0, buffer_offset = 64, engine = "NE", inside = 5, task_group = 0}
+        %e = "anec.tanh"(%c) {L4, allocation = 0, engine = "NE", inside = 5, task_group = 0}
              : (!1x4x1) -> !1x4x1
         %f = "anec.concat"(%d, %e) {L5, allocation = 0, axis = 2, engine = "view", task_group = 0}
              : (!1x4x1, !1x4x1) -> !2x4x1
@@ -527,21 +533,24 @@ MEMORY = [
         "anec.live_out"(%g) {names = ["y"]} : (!2x4x1) -> ()
         """,
         """
-        %x = "anec.live_in"() {live = [0, 0], name = "x", row_stride = 1040, space = "port"} : () -> !1x4x512
+        %x = "anec.live_in"() {live = [0, 0], name = "x", channel_stride = 4096, row_stride = 1024, space = "port"}
+             : () -> !1x4x512
         %a = "anec.softmax"(%x) {L0, address = 0, allocation = 0, axes = [3], engine = "PE", live = [0, 2],
-             task_group = 0, row_stride = 1040, space = "l2"} : (!1x4x512) -> !1x4x512
+             task_group = 0, channel_stride = 1024, row_stride = 1056, space = "l2"} : (!1x4x512) -> !1x4x512
         %b = "anec.abs"(%a) {L1, address = 0, allocation = 4, buffer_offset = 0, engine = "PE", inside = 0,
-             live = [0, 2], task_group = 0, row_stride = 1040, space = "l2"} : (!1x4x512) -> !1x4x512
-        %c = "anec.reduce_max"(%b) {L2, address = 4160, allocation = 0, axes = [4], engine = "PE", live = [2, 4],
-             task_group = 0, row_stride = 16, space = "l2"} : (!1x4x512) -> !1x4x1
+             live = [0, 2], task_group = 0, channel_stride = 1024, row_stride = 1056, space = "l2"}
+             : (!1x4x512) -> !1x4x512
+        %c = "anec.reduce_max"(%b) {L2, address = 4224, allocation = 0, axes = [4], engine = "PE", live = [2, 4],
+             task_group = 0, channel_stride = 16, row_stride = 16, space = "l2"} : (!1x4x512) -> !1x4x1
         %d = "anec.softmax"(%c) {L3, address = 0, allocation = 0, axes = [3], buffer_offset = 0, engine = "PE",
-             inside = 5, live = [3, 6], task_group = 0, row_stride = 16, space = "l2"} : (!1x4x1) -> !1x4x1
-        %e = "anec.tanh"(%c) {L4, address = 64, allocation = 0, buffer_offset = 64, engine = "NE", inside = 5,
-             live = [3, 6], task_group = 0, row_stride = 16, space = "l2"} : (!1x4x1) -> !1x4x1
+             inside = 5, live = [3, 6], task_group = 0, channel_stride = 16, row_stride = 32, space = "l2"}
+             : (!1x4x1) -> !1x4x1
+        %e = "anec.tanh"(%c) {L4, address = 16, allocation = 0, buffer_offset = 16, engine = "NE", inside = 5,
+             live = [3, 6], task_group = 0, channel_stride = 16, row_stride = 32, space = "l2"} : (!1x4x1) -> !1x4x1
         %f = "anec.concat"(%d, %e) {L5, address = 0, allocation = 0, axis = 2, engine = "view", live = [3, 6],
-             task_group = 0, row_stride = 16, space = "l2"} : (!1x4x1, !1x4x1) -> !2x4x1
+             task_group = 0, channel_stride = 16, row_stride = 32, space = "l2"} : (!1x4x1, !1x4x1) -> !2x4x1
         %g = "anec.softmax"(%f) {L6, allocation = 1, axes = [3], engine = "PE", live = [6, 6], task_group = 0,
-             row_stride = 16, space = "port"} : (!2x4x1) -> !2x4x1
+             channel_stride = 256, row_stride = 64, space = "port"} : (!2x4x1) -> !2x4x1
         "anec.live_out"(%g) {names = ["y"]} : (!2x4x1) -> ()
         """,
     ),

@@ -213,6 +213,7 @@ LABELS: dict[str, str] = {
     "buffer": "s",  # dedicated or default (0x1f0)
     "address": "i",
     "buffer_offset": "i",  # bytes into the buffer that it is inside
+    "channel_stride": "i",
     "row_stride": "i",
     "live": "i2",  # first and last place in the schedule at which the buffer is needed
     "inside": "i",  # the layer whose buffer holds this one

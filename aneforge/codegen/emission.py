@@ -30,6 +30,7 @@ from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import table_bytes
 from aneforge.codegen.tasks import Task
 from aneforge.codegen.words import UNKNOWN, task_of
+from aneforge.compiler.footprint import MEMORY_LINE
 from aneforge.compiler.lower import Port
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
@@ -149,6 +150,11 @@ class _Writer:
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
         names = [self.program.schedule.name_of(op) for op in form.operands]
+        if any(
+            buffer.in_memory and buffer.row % MEMORY_LINE
+            for buffer in map(self.placement.buffer, (*names, layer.number))
+        ):
+            return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
         before, tiles = len(self.constants), len(self.tiles)
         plans, rules = [], {}
         for part, result in _passes(form, self._result(layer), layer.passes):
@@ -162,10 +168,17 @@ class _Writer:
             rules[rule] = None
             number += 1
         is_inner = 0 < layer.number < len(self.program.layers) - 1
-        sampled = _sampled(form, plans, is_inner)
+        sampled = _sampled(form, plans, is_inner, any(self._is_reshaped(name) for name in names))
         first, rule = plans[0].number, "; ".join(filter(None, rules))
         record = TaskRecord(layer.number, first, form.name, True, sampled, rule, "", layer.sources, len(plans))
         return _Item(layer, plans, record)
+
+    def _is_reshaped(self, name: int | str) -> bool:
+        """Whether a value is another's bytes under another shape."""
+        if isinstance(name, str) or self.program.layers[name].engine != "view":
+            return False
+        layer = self.program.layers[name]
+        return layer.op != "concat" and layer.input_types[0].shape != layer.shape
 
     def _plan(
         self, layer: ProgramLayer, form: Form, operands: list[Buffer], result: Buffer, number: int
@@ -390,12 +403,14 @@ def _passes(form: Form, result: Buffer, passes: int) -> list[tuple[Form, Buffer]
     return parts
 
 
-def _sampled(form: Form, plans: list[TaskPlan], is_inner: bool) -> tuple[str, ...]:
+def _sampled(form: Form, plans: list[TaskPlan], is_inner: bool, is_reshaped: bool) -> tuple[str, ...]:
     plan, names = plans[0], list(form.sampled)
     if is_inner or len(plans) > 2:
         names.append("header")
     if len(plans) > 1:
         names.append("passes")
+    if is_reshaped:
+        names.append("views")
     if plan.second is not None and not plan.second.in_memory:
         names.append("scratch.second")
     return tuple(dict.fromkeys(names))

@@ -1,7 +1,6 @@
 """Where the values of a program lie as its tasks see them: tensors of the caller, memory of our own, and scratch.
 
-Addresses in scratch are those that the phases chose. Memory has rows of whole 64-byte lines, as its strides in the
-registers need; the phases count its rows at 16 bytes, so buffers in memory get their addresses here (U104).
+Addresses and strides are those that the phases chose.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from aneforge.codegen.buffers import in_memory, matrix, scratch_of, spaced
 from aneforge.codegen.plan import Buffer, Scratch
 from aneforge.codegen.reading import SCRATCH, Place
 from aneforge.compiler.lower import Port
-from aneforge.compiler.memory.layout import Arena
 from aneforge.compiler.plan import Name
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
@@ -44,10 +42,9 @@ class Placement:
         self._matrices = {port.name for port in (*program.inputs, *program.outputs) if len(port.user_shape) <= 2}
         self._inputs = {port.name: port.ndchw_shape for port in program.inputs}
         self._ports = _ports(program, names)
-        self._memory, self.memory_bytes = _memory(program)
         self._tops = _tops(program)
         peak = max(self._tops.values(), default=0)
-        used = self.memory_bytes + peak
+        used = program.stats["memory_bytes"] + peak
         self.scratch_bytes = -(-used // PAGE) * PAGE
 
     def output_of(self, port: Port) -> Name:
@@ -62,13 +59,12 @@ class Placement:
         extents = _extents(layer.shape)
         if layer.buffer.number in self._ports:
             return self._of_port(self._ports[layer.buffer.number], extents)
+        labels = layer.labels
+        channel, row = labels["channel_stride"], labels["row_stride"]
         if layer.buffer.space == "l2":
-            channel = layer.buffer.row_stride
-            row = extents[0] * channel
-            scratch = Scratch(layer.labels["address"], channel, row, row)
+            scratch = Scratch(labels["address"], channel, row, extents[0] * channel)
             return in_memory(*extents, scratch, None)
-        offset = self._memory[_memory_key(layer)]
-        return replace(in_memory(*extents, _NOWHERE, _MEMORY_BAR), offset=offset)
+        return Buffer(*extents, row, channel, extents[0] * channel, _NOWHERE, _MEMORY_BAR, labels["address"])
 
     def _of_port(self, name: str, extents: tuple[int, int, int]) -> Buffer:
         channels, height, width = extents
@@ -146,30 +142,3 @@ def _tops(program: Program) -> dict[int, int]:
             end = buffer.address + buffer.bytes
             tops[buffer.task_group] = max(tops.get(buffer.task_group, 0), end)
     return tops
-
-
-def _memory_key(layer: ProgramLayer) -> tuple[int, int]:
-    return layer.buffer.number, layer.labels.get("buffer_offset", 0)
-
-
-def _memory(program: Program) -> tuple[dict[tuple[int, int], int], int]:
-    """Addresses of what lies in memory of our own. What is not live together may share."""
-    sizes: dict[tuple[int, int], int] = {}
-    lives: dict[tuple[int, int], tuple[int, int]] = {}
-    for layer in program.layers:
-        if layer.buffer.space != "l2":
-            key = _memory_key(layer)
-            channels, height, width = _extents(layer.shape)
-            sizes[key] = max(sizes.get(key, 0), channels * height * -(-2 * width // 64) * 64)
-            lives[key] = layer.buffer.live
-    arena, addresses = Arena(None), {}
-    ending: list[tuple[int, tuple[int, int]]] = []
-    for key in sorted(sizes, key=lambda key: lives[key]):
-        for last, old in [entry for entry in ending if entry[0] < lives[key][0]]:
-            arena.give_back(addresses[old], sizes[old])
-            ending.remove((last, old))
-        address = arena.take(sizes[key])
-        assert address is not None  # an arena without a capacity always has room
-        addresses[key] = address
-        ending.append((lives[key][1], key))
-    return addresses, arena.top

@@ -30,6 +30,7 @@ SAMPLED: dict[str, str] = {
     "groups": "the number of groups as the map has it; no program with groups is published",
     "mac.bias": "the bit is in the map; no program that sets it is published",
     "scratch.second": "a second source in scratch is configured as the first; no such program is published",
+    "views": "a tensor is read under another shape where it lies; published programs read each as it was written",
     "passes": "a kernel in passes is one task for each part of the output channels; no such program is published",
     "scratch.matrix": "a matrix that is turned is read in lines of 256 bytes, as in the published product",
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import gcd
 
-__all__ = ["BANK_BYTES", "bank", "conflict_depth", "row_stride"]
+__all__ = ["BANK_BYTES", "bank", "conflict_depth", "spread_rows"]
 
 BANK_BYTES = 16
+_MOVED_ON = 2 * BANK_BYTES
 
 
 def bank(address: int, banks: int = 64) -> int:
@@ -20,21 +21,6 @@ def conflict_depth(rows: int, stride: int, banks: int = 64) -> int:
     return -(-rows // distinct)
 
 
-def row_stride(row_bytes: int, rows: int, granule: int, banks: int = 64, widest: int | None = None) -> int:
-    """The smallest stride with the fewest conflicts among the rows that are read side by side (U34).
-
-    ``granule`` is the width granule of the chip, ``widest`` the bound of the search. An odd multiple of 16 bytes
-    visits every bank, so the search ends after one step or is not needed at all.
-    """
-    step = max(granule, BANK_BYTES)
-    stride = -(-row_bytes // step) * step
-    side_by_side = min(rows, banks)
-    best, depth = stride, conflict_depth(side_by_side, stride, banks)
-    while depth > 1:
-        stride += step
-        if stride - best > banks * BANK_BYTES or (widest is not None and stride > widest):
-            break
-        conflicts = conflict_depth(side_by_side, stride, banks)
-        if conflicts < depth:
-            best, depth = stride, conflicts
-    return best
+def spread_rows(row_bytes: int, rows: int, banks: int = 64, moved_on: int = _MOVED_ON) -> int:
+    """Bytes from one row to the next: neighbouring rows that would begin on the same bank are moved on (U34)."""
+    return row_bytes + moved_on if rows > 1 and conflict_depth(2, row_bytes, banks) > 1 else row_bytes

@@ -1,57 +1,82 @@
-"""How many bytes a tensor takes, on chip and in memory: one answer for the scheduler and for the layout."""
+"""How tensors lie on chip and in memory, and how many bytes they take: one answer for the scheduler and the layout."""
 
 from __future__ import annotations
 
+from math import prod
+from typing import NamedTuple
+
 from aneforge.anec.ir import Op, TensorType
-from aneforge.compiler.banks import row_stride
+from aneforge.compiler.banks import BANK_BYTES, spread_rows
 from aneforge.compiler.facts import Facts
 
-__all__ = ["Footprint"]
+__all__ = ["MEMORY_LINE", "Footprint", "Strides", "in_memory"]
+
+MEMORY_LINE = 64
+"""Strides of tensors in memory are whole lines: the registers hold no others (programs.json ``align``)."""
+
+
+class Strides(NamedTuple):
+    """The bytes from one channel to the next and from one row to the next, and of the whole tensor.
+
+    On chip the channels of a row lie side by side, so a row is longer than a channel of it. In memory a channel is a
+    plane of rows. Published programs of every generation show both (facts: hwx examples).
+    """
+
+    channel: int
+    row: int
+    bytes: int
+
+    def start(self, axis: int, at: int, shape: tuple[int, ...], element: int) -> int:
+        """Where a piece begins that starts at place ``at`` of an axis (NDCHW, not the batch) of this tensor."""
+        _, depth, _, _, _ = shape
+        return at * (self.bytes // depth // shape[0], self.channel, self.row, element)[axis - 1]
 
 
 class Footprint:
-    """Strides and sizes on one chip. A pass that uses it declares 0x1c0, 0x1c8 and 0x1f8."""
+    """Strides and sizes on one chip. A pass that uses it declares 0x1c0 and 0x1c8."""
 
     def __init__(self, chip: Facts) -> None:
-        self._granule: int = chip["dram_alignment"]
+        self._granule: int = max(chip["dram_alignment"], BANK_BYTES)
         self._banks: int = chip["l2_bank_align"]
-        self._widest: int | None = chip.get("max_l2_dst_stride")
-        self.rules = (self._granule, self._banks, self._widest)
+        self.rules = (self._granule, self._banks)
         """Equal for chips on which every tensor has the same size."""
-        self._strides: dict[TensorType, int] = {}
-        self._sizes: dict[TensorType, int] = {}
+        self._strides: dict[TensorType, Strides] = {}
 
-    def row_stride(self, value: Op) -> int:
-        """Bytes from one row to the next, chosen so that neighbouring rows lie in different banks."""
-        type_ = value.type
-        assert type_ is not None
-        stride = self._strides.get(type_)
-        if stride is None:
+    def on_chip(self, value: Op) -> Strides:
+        """A tensor in L2: rows of all channels, neighbouring rows on different banks."""
+        type_ = _type(value)
+        strides = self._strides.get(type_)
+        if strides is None:
             n, d, c, h, w = type_.shape
-            width = w * type_.element_bytes
-            stride = row_stride(width, n * d * c * h, self._granule, self._banks, self._widest)
-            self._strides[type_] = stride
-        return stride
+            channel = _up(w * type_.element_bytes, self._granule)
+            row = spread_rows(c * channel, h, self._banks)
+            strides = self._strides[type_] = Strides(channel, row, n * d * h * row)
+        return strides
 
     def bytes(self, value: Op) -> int:
-        """What a value takes. Memory has the strides of L2, so moving a tensor is one straight copy."""
-        type_ = value.type
-        assert type_ is not None
-        size = self._sizes.get(type_)
-        if size is None:
-            n, d, c, h, _ = type_.shape
-            size = self._sizes[type_] = n * d * c * h * self.row_stride(value)
-        return size
+        """What a value takes on chip."""
+        return self.on_chip(value).bytes
 
     def same_bytes(self, first: Op, second: Op) -> bool:
-        """Whether two shapes of the same elements lie alike in memory: equal rows, or no gaps between rows at all."""
+        """Whether two shapes of the same elements can share a stretch: equal rows, or no gaps between rows at all."""
         first_type, second_type = _type(first), _type(second)
         if first_type.dtype != second_type.dtype:
             return False
-        return first_type.shape[4] == second_type.shape[4] or (self._dense(first) and self._dense(second))
+        return first_type.shape[4] == second_type.shape[4] or (self._dense(first_type) and self._dense(second_type))
 
-    def _dense(self, value: Op) -> bool:
-        return self.bytes(value) == _type(value).bytes
+    def _dense(self, type_: TensorType) -> bool:
+        return type_.shape[4] * type_.element_bytes % self._granule == 0
+
+
+def in_memory(value: Op, line: int = MEMORY_LINE) -> Strides:
+    """A tensor in memory: planes of rows, each row of whole lines."""
+    type_ = _type(value)
+    row = _up(type_.shape[4] * type_.element_bytes, line)
+    return Strides(type_.shape[3] * row, row, prod(type_.shape[:4]) * row)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step
 
 
 def _type(value: Op) -> TensorType:

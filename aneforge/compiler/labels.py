@@ -94,12 +94,14 @@ def _owner(graph: LayerGraph, layer: Layer) -> Name:
 
 
 def _buffer(number: int, value: Op, labels: dict[str, Any], values: tuple[Name, ...]) -> Buffer:
-    space, stride, address = labels["space"], labels["row_stride"], labels.get("address")
+    space, address = labels["space"], labels.get("address")
+    channel, row = labels["channel_stride"], labels["row_stride"]
     if address is not None:
         address -= labels.get("buffer_offset", 0)
     n, d, c, h, _ = value.shape
     task_group = labels.get("task_group") if space == "l2" else None
-    return Buffer(number, space, address, n * d * c * h * stride, stride, tuple(labels["live"]), task_group, values)
+    size = n * d * (h * row if space == "l2" else c * channel)
+    return Buffer(number, space, address, size, channel, row, tuple(labels["live"]), task_group, values)
 
 
 def _weight(module: Module, op: Op) -> StoredWeight:

@@ -72,7 +72,7 @@ class TaskGroup:
 
 
 class Buffer(NamedTuple):
-    """One stretch of memory: where it lies, how its rows are spaced, and from which step to which it is needed.
+    """One stretch of memory: where it lies, its strides, and from which step to which it is needed.
     The pass ``lay-out-buffers`` decides it. (A tuple, because nearly every layer of a program has one.)"""
 
     number: int
@@ -80,6 +80,8 @@ class Buffer(NamedTuple):
     """``l2``, ``dram``, or ``port`` where the caller owns it."""
     address: int | None
     bytes: int
+    channel_stride: int
+    """Bytes from one channel to the next: in L2 beside each other in a row, in memory a plane of rows."""
     row_stride: int
     live: tuple[int, int]
     task_group: int | None

@@ -59,8 +59,9 @@ class Stretch:
     address: int | None
     bytes: int
     row_stride: int
+    """From one row of a channel to what comes next: its next row, or on chip the same row of the next channel."""
     row_bytes: int
-    """The bytes of the longest row in it."""
+    """The bytes of the shortest row in it: views can have longer ones."""
     rows: int
     live: tuple[int, int]
     epoch: int | None = None
@@ -199,7 +200,7 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
     stretches = []
     for buffer in program.buffers:
         stored = [types[value] for value in buffer.values]
-        row_bytes = max((shape[4] * _ELEMENT_BYTES[dtype] for shape, dtype in stored), default=0)
+        row_bytes = min((shape[4] * _ELEMENT_BYTES[dtype] for shape, dtype in stored), default=0)
         rows = max((prod(shape[:4]) for shape, _ in stored), default=0)
         name = ", ".join(map(str, buffer.values))
         stretches.append(
@@ -208,7 +209,7 @@ def _stretches(program: Program) -> tuple[Stretch, ...]:
                 buffer.space,
                 buffer.address,
                 buffer.bytes,
-                buffer.row_stride,
+                buffer.channel_stride if buffer.space == "l2" else buffer.row_stride,
                 row_bytes,
                 rows,
                 buffer.live,

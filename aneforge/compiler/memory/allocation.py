@@ -47,7 +47,7 @@ def allocation_of(chained: bool, dependent: bool, in_place: bool, ring: bool, on
 @pass_(
     "assign-allocations",
     4,
-    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align"],
     requires=["task groups", "joined concats"],
     ensures=["allocations"],
 )
@@ -66,7 +66,6 @@ def assign_allocations(module: Module, chip: Facts) -> int:
         in_place = owner is not layer and "inside" not in layer.primary.labels
         if in_place and owner is not None:
             layer.primary.labels["inside"] = owner.number
-            layer.primary.labels["buffer_offset"] = owner.primary.labels.get("buffer_offset", 0)
         on_chip = live.on_chip(buffer)
         chained = "chained" in layer.primary.labels and on_chip
         if not chained:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aneforge.anec.ir import Module
+from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.footprint import Footprint
 from aneforge.compiler.memory.liveness import Liveness
@@ -18,7 +18,7 @@ _BATCH, _WIDTH = 0, 4
 @pass_(
     "join-widths",
     4,
-    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align"],
     requires=["task groups", "folded pads"],
     ensures=["joined concats"],
     only=["concat"],
@@ -56,23 +56,14 @@ def _pieces(graph: LayerGraph, layer: Layer, granule: int) -> list[Layer]:
         busy = piece.engine == "view" or piece.is_output or piece.is_ring or "inside" in piece.primary.labels
         if busy or len(piece.consumers) > 1 or piece.segment != layer.segment:
             return []
-    if op.attrs["axis"] == _WIDTH and any(at % granule for at in _offsets(layer, 1)):
+    if op.attrs["axis"] == _WIDTH and any(_row_bytes(operand) % granule for operand in op.operands[:-1]):
         return []
     return producers
 
 
-def _offsets(layer: Layer, stride: int) -> list[int]:
-    """Where each operand starts in the buffer, in bytes, for rows ``stride`` bytes apart."""
-    type_ = layer.result.type
-    assert type_ is not None
-    _, _, c, h, _ = type_.shape
-    axis = layer.primary.attrs["axis"]
-    unit = {1: c * h * stride, 2: h * stride, 3: stride, 4: type_.element_bytes}[axis]
-    starts, at = [], 0
-    for operand in layer.primary.operands:
-        starts.append(at * unit)
-        at += operand.shape[axis]
-    return starts
+def _row_bytes(operand: Op) -> int:
+    assert operand.type is not None
+    return operand.type.shape[_WIDTH] * operand.type.element_bytes
 
 
 class _Pressure:
@@ -110,8 +101,6 @@ def _affordable(live: Liveness, pressure: _Pressure, layer: Layer, pieces: list[
 def _join(live: Liveness, layer: Layer, pieces: list[Layer]) -> None:
     layer.primary.labels["engine"] = "view"
     whole = live.of[layer.result]
-    starts = _offsets(layer, live.footprint.row_stride(layer.result))
-    for piece, start in zip(pieces, starts, strict=True):
+    for piece in pieces:
         piece.primary.labels["inside"] = layer.number
-        piece.primary.labels["buffer_offset"] = start
         live.share(piece.result, whole)

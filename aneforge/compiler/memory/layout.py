@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
-from aneforge.anec.ir import Module
+from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.footprint import Footprint
+from aneforge.compiler.footprint import MEMORY_LINE, Footprint, Strides, in_memory
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.memory.liveness import LiveBuffer, Liveness
 from aneforge.compiler.passes import pass_
@@ -70,17 +71,19 @@ class Arena:
                     self._holes[neighbour : neighbour + 2] = [(left, right)]
 
 
-def pack(buffers: Iterable[LiveBuffer], capacity: int | None) -> tuple[dict[LiveBuffer, int], list[LiveBuffer], int]:
+def pack(
+    buffers: Iterable[LiveBuffer], capacity: int | None, size_of: Callable[[LiveBuffer], int] = attrgetter("size")
+) -> tuple[dict[LiveBuffer, int], list[LiveBuffer], int]:
     """Addresses by a scan over the steps; what finds no room; and the bytes that were needed."""
     arena = Arena(capacity)
     placed: dict[LiveBuffer, int] = {}
     homeless: list[LiveBuffer] = []
     ending: list[tuple[int, int, LiveBuffer]] = []
-    for number, buffer in enumerate(sorted(buffers, key=lambda buffer_: (buffer_.first, -buffer_.size))):
+    for number, buffer in enumerate(sorted(buffers, key=lambda buffer_: (buffer_.first, -size_of(buffer_)))):
         while ending and ending[0][0] < buffer.first:
             ended = heapq.heappop(ending)[2]
-            arena.give_back(placed[ended], ended.size)
-        address = arena.take(buffer.size)
+            arena.give_back(placed[ended], size_of(ended))
+        address = arena.take(size_of(buffer))
         if address is None:
             homeless.append(buffer)
         else:
@@ -92,21 +95,23 @@ def pack(buffers: Iterable[LiveBuffer], capacity: int | None) -> tuple[dict[Live
 @pass_(
     "lay-out-buffers",
     4,
-    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align"],
     requires=["allocations"],
     ensures=["addresses"],
 )
 def lay_out_buffers(module: Module, chip: Facts) -> int:
-    """Give every buffer its place in L2 or memory, its row stride and its live range; counts what L2 had to give up.
+    """Give every buffer its place in L2 or memory, its strides and its live range; counts what L2 had to give up.
 
-    Holes between buffers can keep one out of L2 although the sum of all fits; it then goes to memory.
+    Holes between buffers can keep one out of L2 although the sum of all fits; it then goes to memory. Rows in memory
+    are whole lines of 64 bytes; in L2 the channels of a row lie side by side.
     """
     plan, graph = plan_of(module), LayerGraph.of_module(module)
     live = Liveness.of_module(module, Footprint(chip), budget(chip["max_operand_bytes"]))
     buffers = live.buffers()
     spaces, addresses, spilled = _places(live, buffers, chip["max_operand_bytes"])
-    plan.buffers = _records(live, spaces, addresses)
-    _write_labels(graph, plan.buffers)
+    strides = {buffer: _strides(live, buffer, spaces[buffer]) for buffer in buffers}
+    plan.buffers = _records(live, spaces, addresses, strides)
+    _write_labels(live, plan.buffers, spaces)
     for buffer in spilled:
         for value in buffer.values:
             _evict(graph.of[value])
@@ -135,13 +140,33 @@ def _places(
     for buffer in buffers:
         if buffer not in spaces:
             spaces[buffer] = "port" if buffer.port else "dram"
-    addresses |= pack((buffer for buffer in buffers if spaces[buffer] == "dram"), None)[0]
+    outside = [buffer for buffer in buffers if spaces[buffer] == "dram"]
+    sizes = {buffer: _strides(live, buffer, "dram").bytes for buffer in outside}
+    addresses |= pack(outside, None, sizes.__getitem__)[0]
     return spaces, addresses, spilled
 
 
-def _records(live: Liveness, spaces: dict[LiveBuffer, str], addresses: dict[LiveBuffer, int]) -> tuple[Buffer, ...]:
+def _strides(live: Liveness, buffer: LiveBuffer, space: str, value: Op | None = None) -> Strides:
+    """The strides of a buffer, or of a value that is a view of it."""
+    value = value or buffer.owner
+    return live.footprint.on_chip(value) if space == "l2" else in_memory(value, _line(buffer))
+
+
+def _line(buffer: LiveBuffer) -> int:
+    """What rows in memory are rounded up to. Views with rows of another length need rows without gaps: where whole
+    lines would leave some, the rows lie end to end, which no task can read (U104)."""
+    rows = {value.shape[4] * value.type.element_bytes for value in buffer.values if value.type is not None}
+    return MEMORY_LINE if len(rows) == 1 or not any(size % MEMORY_LINE for size in rows) else 1
+
+
+def _records(
+    live: Liveness,
+    spaces: dict[LiveBuffer, str],
+    addresses: dict[LiveBuffer, int],
+    strides: dict[LiveBuffer, Strides],
+) -> tuple[Buffer, ...]:
     """Every buffer as an object: those of ports first, then in the order in which layers first write to them."""
-    graph, footprint = live.graph, live.footprint
+    graph = live.graph
     names: dict[LiveBuffer, list[Name]] = {buffer: [] for buffer in live.in_order()}
     for op in graph.module.inputs:
         if op in live.of:
@@ -153,8 +178,9 @@ def _records(live: Liveness, spaces: dict[LiveBuffer, str], addresses: dict[Live
             number,
             spaces[buffer],
             addresses.get(buffer),
-            footprint.bytes(buffer.owner),
-            footprint.row_stride(buffer.owner),
+            strides[buffer].bytes,
+            strides[buffer].channel,
+            strides[buffer].row,
             (buffer.first, buffer.last),
             buffer.task_group if spaces[buffer] == "l2" else None,
             tuple(values),
@@ -163,15 +189,36 @@ def _records(live: Liveness, spaces: dict[LiveBuffer, str], addresses: dict[Live
     )
 
 
-def _write_labels(graph: LayerGraph, buffers: Iterable[Buffer]) -> None:
-    """The same on the ops, for the text: on a port, or on the first op of a layer."""
+def _write_labels(live: Liveness, buffers: Iterable[Buffer], spaces: dict[LiveBuffer, str]) -> None:
+    """The same on the ops, for the text: on a port, or on the first op of a layer. A view has strides of its own."""
+    graph = live.graph
     ports = {op.attrs["name"]: op for op in graph.module.inputs}
     for buffer in buffers:
         for name in buffer.values:
-            labels = ports[name].labels if isinstance(name, str) else graph.numbered[name].primary.labels
-            labels["space"], labels["live"], labels["row_stride"] = buffer.space, buffer.live, buffer.row_stride
+            layer = None if isinstance(name, str) else graph.numbered[name]
+            value, first = (ports[name], ports[name]) if layer is None else (layer.result, layer.primary)
+            labels = first.labels
+            labels["space"], labels["live"] = buffer.space, buffer.live
+            labels["channel_stride"], labels["row_stride"] = buffer.channel_stride, buffer.row_stride
+            if "inside" in labels:
+                joined = graph.numbered[labels["inside"]].primary
+                labels["buffer_offset"] = _offset(value, joined, buffer)
+            elif layer is not None and layer.engine == "view":
+                own = _strides(live, live.of[value], spaces[live.of[value]], value)
+                labels["channel_stride"], labels["row_stride"] = own.channel, own.row
             if buffer.address is not None:
                 labels["address"] = buffer.address + labels.get("buffer_offset", 0)
+
+
+def _offset(value: Op, joined: Op, buffer: Buffer) -> int:
+    """Where a result lies inside the buffer of another layer: behind the pieces before it, if a concat joins them."""
+    if joined.kind != "concat" or value not in joined.operands:
+        return 0
+    assert joined.type is not None
+    axis, before = joined.attrs["axis"], joined.operands[: joined.operands.index(value)]
+    strides = Strides(buffer.channel_stride, buffer.row_stride, buffer.bytes)
+    at = sum(operand.shape[axis] for operand in before)
+    return strides.start(axis, at, joined.type.shape, joined.type.element_bytes)
 
 
 def _evict(layer: Layer) -> None:

@@ -13,7 +13,7 @@ from aneforge.compiler.schedule.layers import LayerGraph
 @pass_(
     "dedicate-buffers",
     4,
-    reads=["l2_resident_threshold", "resident_buffer_gate", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["l2_resident_threshold", "resident_buffer_gate", "dram_alignment", "l2_bank_align"],
     requires=["addresses"],
 )
 def dedicate_buffers(module: Module, chip: Facts) -> int:

@@ -21,7 +21,7 @@ _OTHER = {"NE": "PE", "PE": "NE"}
 @pass_(
     "discover-co-issue",
     3,
-    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align"],
     requires=["chains"],
     ensures=["co-issue"],
 )

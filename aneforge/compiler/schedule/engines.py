@@ -12,7 +12,7 @@ from aneforge.compiler.schedule.layers import Layer, LayerGraph, engine_class, i
 @pass_(
     "assign-engines",
     3,
-    reads=["dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["dram_alignment", "l2_bank_align"],
     requires=["layers"],
     ensures=["engines"],
 )

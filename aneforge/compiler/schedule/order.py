@@ -37,7 +37,7 @@ class Branch:
 @pass_(
     "schedule-layers",
     3,
-    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align"],
     requires=["engines", "segments"],
     ensures=["schedule"],
 )

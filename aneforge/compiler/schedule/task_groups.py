@@ -35,7 +35,7 @@ def steps_of(layers: list[Layer]) -> list[list[Layer]]:
 @pass_(
     "close-task-groups",
     3,
-    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align", "max_l2_dst_stride"],
+    reads=["max_operand_bytes", "dram_alignment", "l2_bank_align"],
     requires=["chains", "co-issue"],
     ensures=["task groups"],
 )
