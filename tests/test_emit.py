@@ -282,6 +282,21 @@ def test_another_padding_is_another_convolution(meaning, value, by_hand):
     assert next(iter(model.run(feeds).outputs.values())).tobytes() != expected(**feeds, dtype="float16").tobytes()
 
 
+@pytest.mark.parametrize(
+    ("meaning", "stride", "pad"),
+    [("kernel.stride_x", (1, 2), ((0, 0), (0, 5))), ("kernel.stride_y", (2, 1), ((0, 5), (0, 0)))],
+)
+def test_another_stride_is_another_convolution(meaning, stride, pad):
+    """The result keeps its extents, so the wider steps of the window end behind the tensor, in padding."""
+    kernel = halves(16, 16, 3, 3)
+    model = compiled(af.conv(image(16, 8), kernel))
+    other = Model(model.graph, decode(changed(emit(model.program), 0, meaning, 2)))
+    expected = compiled(af.conv(af.pad(image(16, 8), ((0, 0), (0, 0), *pad)), kernel, stride=stride))
+    feeds = feeds_of(model.program)
+    assert next(iter(other.run(feeds).outputs.values())).tobytes() == expected(**feeds, dtype="float16").tobytes()
+    assert next(iter(model.run(feeds).outputs.values())).tobytes() != expected(**feeds, dtype="float16").tobytes()
+
+
 def test_weights_are_those_of_the_constants():
     model = compiled(af.conv(image(), halves(16, 16, 1, 1)))
     container = emit(model.program)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from aneforge.codegen.container import MAGIC, Container, Header, Region
+from aneforge.codegen.dialect import dialect_of
 from aneforge.codegen.load_commands import (
     PORT,
     SEGMENT,
@@ -91,12 +92,12 @@ def _up(value: int, step: int) -> int:
 
 def first_tensor_bar(generation: str) -> int:
     """The number of the first tensor among the base-address registers."""
-    return 4 if generation in ("h11", "h12", "h13", "h14") else 6
+    return dialect_of(generation).first_tensor_bar
 
 
 def has_kernel_section(generation: str) -> bool:
     """Whether weights and tables have a segment of their own."""
-    return generation in ("h16", "h17", "h18")
+    return dialect_of(generation).kernel_section
 
 
 def bar_numbers(generation: str, names: Sequence[str]) -> dict[str, int]:
@@ -258,7 +259,7 @@ def _program(layout: _Layout) -> State:
         put(0x838, 0xFFFFFFFFFFFFFFFF, 2)
         put(0x844, 0xFFFF)
         put(0x848, name_offset)
-        put(0x868, {"h14": 3, "h15": 5}.get(parts.generation, 4))
+        put(0x868, dialect_of(parts.generation).program_format or 0)
         put(0x870, 2 if late else 1)
         places = (0x888, 0x88C, 0x890) if late else (0x878, 0x87C, 0x880)
         if late:

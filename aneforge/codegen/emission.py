@@ -18,6 +18,7 @@ from aneforge.anec.text import write
 from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_kernel_section
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
+from aneforge.codegen.dialect import dialect_of, written_generations
 from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, form_of
 from aneforge.codegen.memory import Memory
 from aneforge.codegen.packing import pack_convolution
@@ -25,7 +26,6 @@ from aneforge.codegen.placement import Placement, place_of
 from aneforge.codegen.plan import Buffer, Streams, TaskPlan
 from aneforge.codegen.reading import Reading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, debug_bytes
-from aneforge.codegen.registers import generations
 from aneforge.codegen.stream import is_indexed
 from aneforge.codegen.tables import table_bytes
 from aneforge.codegen.tasks import Task
@@ -41,14 +41,6 @@ __all__ = ["emit", "generation_of_target"]
 
 _TASKS_AT = 0x100  # every published task of h13 starts at a multiple of it
 _LINE, _CORES = 64, 16
-_COVERED = {
-    "h14": ("elementwise", "convolution"),
-    "h15": ("transpose", "convolution"),
-    "h16": ("elementwise", "activation"),
-    "h17": ("elementwise", "transpose", "convolution"),
-    "h18": ("elementwise", "activation"),
-}
-"""The forms that published programs of a generation show. h13 has every form."""
 _CHANGES_NUMBERS = ("storage", "data_path")
 """Labels that say how the numbers of an op are computed."""
 
@@ -56,8 +48,8 @@ _CHANGES_NUMBERS = ("storage", "data_path")
 def generation_of_target(name: str) -> str:
     """The register generation of a target: its name without the suffix of a variant (``h13g`` is of ``h13``)."""
     generation = name[:3]
-    if generation not in generations() or generation in ("h11", "h12"):
-        known = ", ".join(known for known in generations() if known != "h11")
+    if generation not in written_generations():
+        known = ", ".join(written_generations())
         raise AneforgeError(f"{name}: the task words of this target are not published. Choose a target of {known}.")
     return generation
 
@@ -109,6 +101,8 @@ class _Item:
 class _Writer:
     def __init__(self, program: Program, generation: str) -> None:
         self.program, self.generation = program, generation
+        self.shown = dialect_of(generation).shown_forms
+        """The forms that may be written; None for all, where the reader gets tasks back from their registers."""
         self.placement = Placement(program, generation)
         self.items: list[_Item] = []
         self.constants = bytearray()
@@ -145,22 +139,20 @@ class _Writer:
     # Layers that registers express.
 
     def _expressed(self, layer: ProgramLayer, form: Form, number: int) -> _Item | str:
-        if self.generation != "h13" and form.name not in _COVERED[self.generation]:
+        if self.shown is not None and form.name not in self.shown:
             return f"{form.name} has no published words for {self.generation}"
         if any(label in op.labels for op in layer.ops for label in _CHANGES_NUMBERS):
             return "its numbers are computed in a way that has no published words"
         names = [self.program.schedule.name_of(op) for op in form.operands]
-        if any(
-            buffer.in_memory and buffer.row % MEMORY_LINE
-            for buffer in map(self.placement.buffer, (*names, layer.number))
-        ):
+        tensors = [self.placement.buffer(name) for name in (*names, layer.number)]
+        if any(tensor.in_memory and tensor.row % MEMORY_LINE for tensor in tensors):
             return "rows of a tensor in memory lie end to end, and the registers hold strides of whole lines"
         before, tiles = len(self.constants), len(self.tiles)
         plans, rules = [], {}
         for part, result in _passes(form, self._result(layer), layer.passes):
             start = len(self.constants)
             plan, rule = self._plan(layer, part, [self.placement.buffer(name) for name in names], result, number)
-            problem = self._problem(layer, plan, part, names, start) if self.generation == "h13" else ""
+            problem = self._problem(layer, plan, part, names, start) if self.shown is None else ""
             if problem:
                 del self.constants[before:], self.tiles[tiles:]
                 return problem
@@ -259,11 +251,11 @@ class _Writer:
     # Layers that they do not.
 
     def _unexpressed(self, layer: ProgramLayer, reason: str, number: int) -> _Item:
-        if self.generation != "h13":
+        if self.shown is not None:
             raise AneforgeError(
                 f"{', '.join(layer.sources) or layer.op}: layer {layer.number} ({layer.op}) cannot be written for "
                 f"{self.generation}: {reason}. Published programs of {self.generation} show "
-                f"{', '.join(_COVERED[self.generation])}; compile for h13, or save the model as .anef."
+                f"{', '.join(self.shown)}; compile for h13, or save the model as .anef."
             )
         operands = [self.placement.buffer(name) for name in layer.inputs[:2]] or [self._result(layer)]
         operands = [_fitting(operand) for operand in operands]

@@ -55,20 +55,18 @@ NAMES: dict[str, tuple[str, ...]] = {
     "task.network": ("Common.TaskInfo.NID", "Common.NID.NID"),
     # Memory on the way in and out.
     **{
-        f"{side}.{part}": tuple(
-            f"TileDMASrc.{prefix}{text}" for text in (name, other) for prefix in (old, new) if text
-        )
+        f"{side}.{part}": tuple(f"TileDMASrc.{prefix}{text}" for text in names for prefix in (old, new))
         for side, old, new in (("source", "", "Src1"), ("second", "Src2", "Src2"))
-        for part, name, other in (
-            ("config", "DMAConfig", ""),
-            ("hints", "DMAConfigExt", "WrapCfg"),
-            ("row", "RowStride", ""),
+        for part, *names in (
+            ("config", "DMAConfig"),
+            ("hints", "DMAConfigExt", "WrapCfg", "CacheHints"),
+            ("row", "RowStride"),
             ("plane", "PlaneStride", "ChannelStride"),
-            ("depth", "DepthStride", ""),
-            ("group", "GroupStride", ""),
-            ("format", "Fmt", ""),
+            ("depth", "DepthStride"),
+            ("group", "GroupStride"),
+            ("format", "Fmt"),
             ("base", "BaseAddrLo", "BaseAddr"),
-            ("set", "DataSet", ""),
+            ("set", "DataSet"),
         )
     },
     **{
@@ -104,6 +102,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         )
     },
     # The two engines.
+    "planar.bias_scale": ("PE.BiasScale",),
+    "planar.pre_scale": ("PE.PreScale",),
     "planar.scale": ("PE.FinalScale",),
     "planar.config": ("PE.Cfg", "PE.PEConfig", "PE.Config"),
     "planar.operation": ("PE.Cfg.OpMode", "PE.PEConfig.Operation", "PE.Config.Operation"),

@@ -24,6 +24,7 @@ from functools import cache
 
 import numpy as np
 
+from aneforge.codegen.dialect import dialect_of
 from aneforge.errors import UnknownNameError
 from aneforge.sim.tables import knots_of, tabulated
 from aneforge.targets import target
@@ -34,20 +35,8 @@ __all__ = ["TableBytes", "activation_of", "table_bytes"]
 _KNOTS = 33
 _FIRST_KNOT = 4
 _WORDS = 64
-_LONG_TABLE = 2048
-"""Bytes of a table on h13, which rounds it up; 128 on the others."""
-
 _HALVES = 41
 """Halfwords that are fp16 numbers, up to the tails."""
-_EVIDENCE = {
-    "h13": "formula",
-    "h14": "formula",
-    "h15": "formula",
-    "h16": "hash",
-    "h17": "formula",
-    "h18": "hash",
-}
-"""Of the sigmoid: the hash of two generations is published and met, and the layout is the same from h13 on."""
 _FORMS = ("unknown", "direct", "odd", "exp2", "log2", "sqrt", "r_sqrt", "invert", "sin", "cos")
 """How x leads to the knots; the place in this list is halfword 42, of which only the 1 of sigmoid is read (U103)."""
 _ODD = ("tanh", "erf")
@@ -70,8 +59,9 @@ def table_bytes(activation: str, generation: str) -> TableBytes:
         )
     name = _SAME_TABLE.get(activation, activation)
     words = _words(name, _table_set(generation))
-    evidence = _EVIDENCE.get(generation, "sampled") if name == "sigmoid" else "sampled"
-    return TableBytes(words + bytes(_size(generation) - len(words)), evidence)
+    dialect = dialect_of(generation)
+    evidence = dialect.table_evidence if name == "sigmoid" else "sampled"
+    return TableBytes(words + bytes(dialect.table_bytes - len(words)), evidence)
 
 
 def activation_of(data: bytes, generation: str) -> str | None:
@@ -83,10 +73,6 @@ def activation_of(data: bytes, generation: str) -> str | None:
     names = [name for name in tabulated() if name not in _SAME_TABLE]
     equals = [name for name in names if _ends_and_knots(_words(name, tables)) == _ends_and_knots(table)]
     return next((name for name in equals if _words(name, tables) == table), equals[0] if equals else None)
-
-
-def _size(generation: str) -> int:
-    return _LONG_TABLE if generation == "h13" else 2 * _WORDS
 
 
 @cache

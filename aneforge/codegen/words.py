@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, log2
 
+from aneforge.codegen.dialect import Dialect, dialect_of
 from aneforge.codegen.meanings import resolved
 from aneforge.codegen.plan import Buffer, TaskPlan
 from aneforge.codegen.registers import register_map
@@ -36,10 +37,6 @@ SAMPLED: dict[str, str] = {
 }
 """Words whose rule rests on a few published programs; the record of a build names those that it used."""
 
-_FORMAT, _LATE_FORMAT = 0x01002031, 0x3211
-_RATES = {"h13": 34.1333, "h14": 34.1333, "h15": 51.2, "h16": 51.2, "h17": 51.2, "h18": 60.0}
-"""Bytes a nanosecond that the estimate in a task's header counts with. They are the memory of the first product of a
-generation, and give every published header (``ExeCycles`` is a time in microseconds)."""
 _PLANAR_OPS = {"add": 0, "mul": 1, "max": 2, "min": 3, "sum of squares": 4, "sub": 0}
 _REDUCTIONS = {"reduce_avg": 0, "reduce_sum": 0, "reduce_max": 2, "reduce_min": 3}
 _POOLS = {"average_pool": 1, "max_pool": 2}
@@ -48,8 +45,7 @@ UNKNOWN = "unknown"
 """The operation of a task whose work has no published words: the planar word is zero, which switches the engine
 off."""
 _ACTIVATIONS = {"none": 0, "relu": 1, "table": 2}
-_MEMORY_BAR = 4  # the register that configuration words of h15 to h17 are relocated against
-_LATE = ("h16", "h17", "h18")
+_MEMORY_BAR = 4  # the register that words about memory are relocated against, where they are
 
 
 class _Words:
@@ -57,6 +53,7 @@ class _Words:
 
     def __init__(self, generation: str) -> None:
         self.generation = generation
+        self.dialect = dialect_of(generation)
         self.map = register_map(generation)
         self.values: dict[int, int] = {}
         self.relocated: list[tuple[int, list[int], int]] = []
@@ -64,10 +61,10 @@ class _Words:
         self.alone: dict[str, Command] = {}
         """By block: a command of its own behind the others."""
 
-    def put(self, meaning: str, value: int) -> None:
-        """A field or a word by its meaning."""
+    def put(self, meaning: str, value: int | None) -> None:
+        """A field or a word by its meaning; nothing for None, or where the generation has no such register."""
         found = resolved(self.generation, meaning)
-        if found is None:
+        if found is None or value is None:
             return
         register, field = found
         assert register.address is not None
@@ -120,18 +117,18 @@ def task_of(plan: TaskPlan, generation: str, offset: int = 0, following: tuple[i
     """The task of a plan. ``following`` is where the next one lies in the text and how many words it has, for the
     generations whose tasks form a chain."""
     words = _Words(generation)
-    if generation == "h13":
-        _defaults_of_h13(words)
+    if words.dialect.writes_every_register:
+        _defaults(words)
     _common(words, plan)
     _memory(words, plan)
     _scratch(words, plan)
-    if generation == "h13" and plan.second is not None:
+    if words.dialect.writes_every_register and plan.second is not None:
         words.put("format.second", 2)
     (_planar if plan.engine == "planar" else _mac)(words, plan)
     _constants(words, plan)
     _relocations(words, plan)
     commands = words.commands()
-    header = _header(plan, generation, following, len(encode(commands, generation)))
+    header = _header(plan, words.dialect, following, len(encode(commands, generation)))
     return Task(generation, header, encode(commands, generation), offset)
 
 
@@ -143,10 +140,9 @@ def _common(words: _Words, plan: TaskPlan) -> None:
             words.put(f"{side}.{axis}", extent)
     words.put("tile.height", result.height)
     planar = plan.engine == "planar"
-    if words.generation in _LATE and source.width == 256:
-        words.drop("in.width")  # the default
-    if words.generation in _LATE and _untransposed(plan).width == 256:
-        words.drop("out.width")
+    for side, tensor in extents:
+        if tensor.width == words.dialect.default_width:
+            words.drop(f"{side}.width")
     if planar:
         across = max(4, _log2(source.width))
         words.put("patch.width", across)
@@ -156,12 +152,10 @@ def _common(words: _Words, plan: TaskPlan) -> None:
             _kernel(words, plan)
     else:
         _window(words, plan)
-    for generation in ("h13", "h14"):
-        if words.generation == generation:
-            words.put("task.bit0", 1)
-            words.put("task.dual_source", int(plan.second is not None))
+    words.put("task.bit0", 1)
+    words.put("task.dual_source", int(plan.second is not None))
     if not planar:
-        words.put("task.network", 2 if words.generation in ("h17", "h18") else 1)
+        words.put("task.network", words.dialect.network)
     elif is_indexed(words.generation):
         words.put("task.network", 0)
 
@@ -180,7 +174,7 @@ def _window(words: _Words, plan: TaskPlan) -> None:
     words.put("task.transposes", int(plan.transposes_result))
     bypass = plan.operation == "bypass"
     is_plain = (kernel.height, kernel.width, *kernel.stride, kernel.top, kernel.left) == (1, 1, 1, 1, 0, 0)
-    if words.generation == "h13" or not is_plain:
+    if words.dialect.writes_every_register or not is_plain:
         _kernel(words, plan)
     if kernel.is_depthwise:
         words.put("unicast", 1)
@@ -188,8 +182,7 @@ def _window(words: _Words, plan: TaskPlan) -> None:
         words.put("groups", kernel.groups)
     words.put("outputs_per_core", 0 if bypass else _log2(plan.lanes))
     if bypass:
-        if words.generation in ("h13", "h14", "h15"):
-            words.put("groups", 1)
+        words.put("groups", words.dialect.bypass_groups)
         words.put("unicast", 1)
         words.put("unicast.channels", 1)
         if plan.transposes_result:
@@ -198,9 +191,8 @@ def _window(words: _Words, plan: TaskPlan) -> None:
         return
     if plan.source.width <= 8:
         words.put("task.small_source", 1)
-        if words.generation in ("h13", "h14"):
-            for part in ("preferred", "least", "most"):
-                words.put(f"task.share_{part}", 4)
+        for part in ("preferred", "least", "most"):
+            words.put(f"task.share_{part}", words.dialect.small_source_share)
 
 
 def _kernel(words: _Words, plan: TaskPlan) -> None:
@@ -222,63 +214,58 @@ def _task_type(plan: TaskPlan) -> int:
 
 
 def _memory(words: _Words, plan: TaskPlan) -> None:
-    h13 = words.generation == "h13"
-    fmt = _LATE_FORMAT if words.generation == "h18" else _FORMAT
-    for side, tensor in (("source", plan.source), ("second", plan.second)):
-        if tensor is None or not (tensor.in_memory or h13):
+    dialect, in_full = words.dialect, words.dialect.writes_every_register
+    sides = (
+        ("source", plan.source, dialect.source_config, dialect.memory_format),
+        ("second", plan.second, dialect.second_config, dialect.second_format),
+    )
+    for side, tensor, config, number_format in sides:
+        if tensor is None or not (tensor.in_memory or in_full):
             continue
-        config = {"h13": 0x33881 if side == "source" else 0x33880, "h14": 0xE21 if side == "source" else 0xE20}
+        words.put(f"{side}.config", config if tensor.in_memory else dialect.source_on_chip_config)
         if tensor.in_memory:
-            words.put(f"{side}.config", config.get(words.generation, 0x21))
-            words.put(f"{side}.hints", 0xCE)
-            if words.generation == "h18":
-                words.put_register("TileDMASrc", "Src1CacheHints" if side == "source" else "Src2CacheHints", 0xCE)
-        else:
-            words.put(f"{side}.config", 0x48880)
+            words.put(f"{side}.hints", dialect.cache_hint)
         _strides(words, side, tensor)
-        if h13:
+        if in_full:
             words.put(f"{side}.base", tensor.offset)
-        words.put(f"{side}.format", 0x2030 if h13 and side == "second" else fmt)
+        words.put(f"{side}.format", number_format)
     result = plan.result
-    if result.in_memory or h13:
-        tag = 0x10000 if plan.streams.coefficients and words.generation in ("h15", *_LATE) else 0
-        hint = 0x20 if words.generation in ("h17", "h18") else 0x30
-        written = {"h13": 0x040000C1, "h14": 0x01000E31}.get(words.generation, 0x01000001 | hint | tag)
-        words.put("result.config", written if result.in_memory else 0xC0)
+    if result.in_memory or in_full:
+        written = dialect.result_config_with_kernel if plan.streams.coefficients else dialect.result_config
+        words.put("result.config", written if result.in_memory else dialect.result_on_chip_config)
         _strides(words, "result", result)
-        if h13:
+        if in_full:
             words.put("result.base", result.offset)
-        out = 0xF0003211 if words.generation == "h18" else 0x01302031
-        words.put("result.format", out)
+        words.put("result.format", dialect.result_format)
 
 
 def _strides(words: _Words, side: str, tensor: Buffer) -> None:
-    """Rows have a stride only where there are several, from h14 on; deeper ones are written by h13 alone."""
-    if tensor.height > 1 or words.generation == "h13":
+    """Rows have a stride where there are several; deeper strides are those of registers that are always written."""
+    if tensor.height > 1 or words.dialect.writes_every_register:
         words.put(f"{side}.row", tensor.row)
     words.put(f"{side}.plane", tensor.plane)
-    if words.generation == "h13":
+    if words.dialect.writes_every_register:
         words.put(f"{side}.depth", tensor.total)
         words.put(f"{side}.group", tensor.total)
 
 
 def _scratch(words: _Words, plan: TaskPlan) -> None:
-    generation, source, result = words.generation, plan.source, plan.result
-    early = generation in ("h13", "h14")
+    dialect, source, result = words.dialect, plan.source, plan.result
+    in_full = dialect.writes_every_register
     if source.in_memory:
-        words.put("scratch.source.config", 0x01500172 if plan.second and early else 0x00500172)
+        words.put("scratch.source.config", dialect.scratch_source_of_two if plan.second else dialect.scratch_source)
         words.put("scratch.second.config", 0x00500172 if plan.second else 0x00500130)
     else:
-        second = 1 << 24 if plan.second and early else 0
-        words.put("scratch.source.config", (0x160 if early else 0x120) | second)
+        resident = dialect.scratch_resident_of_two if plan.second else dialect.scratch_resident
+        words.put("scratch.source.config", resident)
     for side, tensor in (("source", source), ("second", plan.second)):
         if tensor is None:
             continue
         place = tensor.scratch
-        if place.base or generation == "h13":
+        if place.base or in_full:
             words.put(f"scratch.{side}.base", place.base)
         words.put(f"scratch.{side}.channel", place.channel)
-        if tensor.in_memory or generation == "h13":
+        if tensor.in_memory or in_full:
             words.put(f"scratch.{side}.row", place.row)
             words.put(f"scratch.{side}.depth", place.depth)
         if tensor.in_memory:
@@ -288,7 +275,7 @@ def _scratch(words: _Words, plan: TaskPlan) -> None:
     else:
         words.put("scratch.result.config", 0x00500170)
         words.put("scratch.result.channel", result.scratch.channel)
-        if generation == "h13":
+        if in_full:
             words.put("scratch.result.row", result.scratch.row)
             words.put("scratch.result.depth", result.scratch.depth)
     if result.scratch.base:
@@ -296,17 +283,18 @@ def _scratch(words: _Words, plan: TaskPlan) -> None:
 
 
 def _planar(words: _Words, plan: TaskPlan) -> None:
+    dialect = words.dialect
     words.put("planar.config", _planar_config(plan))
-    if words.generation == "h13":
-        scale = plan.final_scale
-        for name, value in (("BiasScale", 0x3C000000), ("PreScale", 0x3C000000), ("FinalScale", scale)):
-            words.put_register("PE", name, value)
-        words.put("mac.kernel", 0x80)
-        words.put("mac.config", 0x00100000)
-    if words.generation == "h14":
+    if dialect.planar_unit is not None:
+        words.put("planar.bias_scale", dialect.planar_unit)
+        words.put("planar.pre_scale", dialect.planar_unit)
+        words.put("planar.scale", plan.final_scale)
+    words.put("mac.kernel", dialect.idle_mac_kernel)
+    words.put("mac.config", dialect.idle_mac_config)
+    if dialect.spare is not None:
         spare = words.map.register("TileDMADst", "Spare0").address
         assert spare is not None
-        words.alone["TileDMADst"] = Command(spare, [0xDEAD])
+        words.alone["TileDMADst"] = Command(spare, [dialect.spare])
 
 
 def _planar_config(plan: TaskPlan) -> int:
@@ -319,56 +307,50 @@ def _planar_config(plan: TaskPlan) -> int:
 
 
 def _mac(words: _Words, plan: TaskPlan) -> None:
+    dialect = words.dialect
     mode = 0xC if plan.operation == "bypass" else 0
-    point = 0x3C00 if words.generation in _LATE else 0x1C00
     bias = 0x10 if plan.has_bias else 0
-    words.put("mac.config", 0x00100000 | point | mode | bias | _ACTIVATIONS[plan.activation] << 16)
+    words.put("mac.config", 0x00100000 | dialect.mac_point | mode | bias | _ACTIVATIONS[plan.activation] << 16)
     words.put("mac.scale", 0x3C00)
-    if words.generation == "h13":
-        words.put("mac.kernel", 0x82)
-    elif words.generation in _LATE and plan.has_kernel:
-        words.put("mac.kernel", 0x10000082 if plan.streams.coefficients else 0x00010082)
+    if plan.streams.coefficients:
+        words.put("mac.kernel", dialect.mac_kernel_with_weights)
+    else:
+        words.put("mac.kernel", dialect.mac_kernel_with_table if plan.streams.table else dialect.mac_kernel)
 
 
 def _constants(words: _Words, plan: TaskPlan) -> None:
-    generation, streams = words.generation, plan.streams
+    dialect, streams = words.dialect, plan.streams
     if not plan.has_kernel:
-        if is_indexed(generation) and plan.engine == "planar":
-            words.put("constants.config", 0x80)
+        if plan.engine == "planar":
+            words.put("constants.config", dialect.no_constants_config)
         return
-    if not is_indexed(generation):
-        words.put("constants.config", 0x40)
-    else:
-        words.put("constants.config", 0x2C0 | plan.kernel_number << 16)
-    enabled = 0x81 if generation == "h13" else 0x10021 if generation in ("h15", *_LATE) else 0x21
-    for number, (start, size) in enumerate(streams.coefficients):
-        place = f"[{number}]" if generation == "h13" else str(number)
-        words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", enabled)
-        if start or generation == "h13":
+    number = plan.kernel_number << 16 if is_indexed(words.generation) else 0
+    words.put("constants.config", dialect.constants_config | number)
+    for core, (start, size) in enumerate(streams.coefficients):
+        place = f"[{core}]" if dialect.numbered_streams else str(core)
+        words.put_register("KernelDMASrc", f"CoeffDMAConfig{place}", dialect.stream_config)
+        if start or dialect.writes_every_register:
             words.put_register("KernelDMASrc", f"CoeffBaseAddr{place}", start)
         words.put_register("KernelDMASrc", f"CoeffBfrSize{place}", size)
     if streams.table is not None:
-        words.put("table.config", 0x81 if generation == "h13" else 0x21)
+        words.put("table.config", dialect.table_config)
         words.put("table.size", streams.table[1])
-        if generation == "h13":
+        if not is_indexed(words.generation):
             words.put("table.base", streams.table[0])
 
 
 def _relocations(words: _Words, plan: TaskPlan) -> None:
-    """What the loader adds base addresses to, in the order of published programs: constants, sources, result, and from
-    h15 on the words that configure memory."""
-    generation = words.generation
+    """What the loader adds base addresses to, in the order of published programs: constants, sources, result, and
+    where a generation has them the words that configure memory."""
+    generation, dialect = words.generation, words.dialect
     if not is_indexed(generation):
         return
-    if plan.result.in_memory and generation not in ("h14",):
-        telemetry = {"TelemetryControl": 0x12, "TelemetryPre0": 0x00A000A0, "TelemetryDSID": 0}
-        telemetry |= {"EarlyTermArg34": 0x007F0000, "BackoffControl": 0x20010701}
-        if plan.streams.coefficients:
-            telemetry["TelemetryPre1"] = 0x000100E0
-        for name, value in telemetry.items():
-            words.put_register("CacheDMA", name, value)
     streams = plan.streams
-    constants = _constants_bar(plan, generation)
+    if plan.result.in_memory:
+        more = dialect.cache_words_with_kernel if streams.coefficients else {}
+        for name, value in (dialect.cache_words | more).items():
+            words.put_register("CacheDMA", name, value)
+    constants = _constants_bar(plan, dialect)
     if streams.coefficients:
         words.relocate("constants.base", constants, streams.base, 0)
     if streams.table is not None:
@@ -377,70 +359,47 @@ def _relocations(words: _Words, plan: TaskPlan) -> None:
     moved = [(side, tensor) for side, tensor in tensors if tensor is not None and tensor.bar is not None]
     for side, tensor in moved:
         assert tensor.bar is not None
-        words.relocate(f"{side}.base", tensor.bar, tensor.offset, 0)
-        if generation == "h17" and side == "second":
-            words.relocate(f"{side}.base", tensor.bar, tensor.offset, 0)  # as published programs have it, twice
-    if generation in ("h15", "h16", "h17"):
+        for _ in range(dialect.second_base_times if side == "second" else 1):
+            words.relocate(f"{side}.base", tensor.bar, tensor.offset, 0)
+    if dialect.relocated is not None:
         for side, _ in moved:
-            found = resolved(generation, f"{side}.config")
+            found = resolved(generation, f"{side}.{dialect.relocated}")
             assert found is not None
             assert found[0].address is not None
-            words.relocate(f"{side}.config", _MEMORY_BAR, words.values.pop(found[0].address))
-    elif generation == "h18":
-        for side, _ in moved:
-            words.relocate(f"{side}.set", _MEMORY_BAR, 0)
+            words.relocate(f"{side}.{dialect.relocated}", _MEMORY_BAR, words.values.pop(found[0].address, 0))
 
 
-def _constants_bar(plan: TaskPlan, generation: str) -> int:
+def _constants_bar(plan: TaskPlan, dialect: Dialect) -> int:
     """The base-address register of weights and tables: the constant section, or the kernels behind the tensors."""
-    if generation not in _LATE:
+    if not dialect.kernel_section:
         return 1
     tensors = (plan.source, plan.second, plan.result)
     return plan.constants_bar or max(tensor.bar for tensor in tensors if tensor and tensor.bar is not None) + 1
 
 
-def _header(plan: TaskPlan, generation: str, following: tuple[int, int] | None, body: int) -> list[int]:
-    time = int(plan.memory_bytes / _RATES[generation] / 1000)
-    single = plan.count == 1
+def _header(plan: TaskPlan, dialect: Dialect, following: tuple[int, int] | None, body: int) -> list[int]:
     engine = 0 if plan.engine == "planar" else 5
-    if not is_indexed(generation):
-        return _chained_header(plan, time, single, engine, following)
-    size = body
-    words = {"TID": plan.number, "ExeCycles": time, "TSR": 1, "ENE": engine}
-    words["LiveOuts"] = int(not plan.result.in_memory)
-    events = _events(plan, generation)
-    if generation != "h14" and plan.result.in_memory:
-        words |= {"Bit3": 1} if generation != "h15" else {}
-    header = header_values(generation, words)
-    header[2] = events
-    header[4] = 0x68 if not plan.is_last else 0xFFF860 if generation in _LATE and not single else 0xFFF868
-    if generation == "h15" and plan.result.in_memory:
-        header[-1] |= 8
-    header[0] |= (len(header) + size) << 16
+    words = {"TID": plan.number, "ExeCycles": int(plan.memory_bytes / dialect.rate / 1000), "TSR": 1, "ENE": engine}
+    if is_indexed(dialect.generation):
+        header = header_values(dialect.generation, words | {"LiveOuts": int(not plan.result.in_memory)})
+        header[0] |= (len(header) + body) << 16
+        header[-1] |= dialect.result_mark if plan.result.in_memory else 0
+    else:
+        header = header_values(dialect.generation, words | _chain_fields(plan, following))
+    which = "single" if plan.count == 1 else "last" if plan.is_last else "other"
+    header[2] = {"single": dialect.events_single, "last": dialect.events_last, "other": dialect.events_other}[which]
+    header[4] = {"single": dialect.flags_single, "last": dialect.flags_last, "other": dialect.flags_other}[which]
     return header
 
 
-def _events(plan: TaskPlan, generation: str) -> int:
-    """Which events a task reports: the first and the last of a program are published, and those of a single task."""
-    if plan.count == 1:
-        return {"h14": 0x2A, "h15": 0x300002A}.get(generation, 0x4000068)
-    if plan.is_last:
-        return {"h14": 0x22, "h15": 0x3000022}.get(generation, 0x4000000)
-    return 0x68 if generation in _LATE else 0x8
-
-
-def _chained_header(
-    plan: TaskPlan, time: int, single: bool, engine: int, following: tuple[int, int] | None
-) -> list[int]:
+def _chain_fields(plan: TaskPlan, following: tuple[int, int] | None) -> dict[str, int]:
+    """What the header of a chain says: where the next task lies, and which registers address its tensors."""
     place, size = following or (0, 1)
     fields = {
-        "TID": plan.number,
-        "LNID": int(plan.is_last and not single),
+        "LNID": int(plan.is_last and plan.count > 1),
         "EON": int(plan.is_last),
-        "ExeCycles": time,
         "NextSize": size - 1,
         "SPL": 1,
-        "TSR": 1,
         "TSE": 1,
         "DPC": int(not plan.result.in_memory),
         "SPC": int(not plan.source.in_memory),
@@ -452,20 +411,16 @@ def _chained_header(
         "WBase": plan.result.bar if plan.result.bar is not None else 3,
         "WBE": 1,
         "TBE": int(not plan.result.in_memory),
-        "ENE": engine,
     }
     if plan.second is not None:
         fields |= {"RBase1": plan.second.bar or 3, "RBE1": 1}
     if plan.has_kernel:
         fields |= {"KBase0": 1, "KBE0": 1}
-    header = header_values("h13", fields)
-    header[2] = 0x42A if single else 0x422 if plan.is_last else 0x408
-    header[4] = 0x00FFF86A if plan.is_last else 0x68
-    return header
+    return fields
 
 
-def _defaults_of_h13(words: _Words) -> None:
-    """What h13 writes in every task, where a value says otherwise or not."""
+def _defaults(words: _Words) -> None:
+    """What a task that writes every register has where nothing says otherwise."""
     for name in (*(f"CoeffDMAConfig[{number}]" for number in range(16)), "BiasDMAConfig", "PostScaleDMAConfig"):
         words.put_register("KernelDMASrc", name, 0x80)
     for name in ("PaletteLutDMAConfig", "NonLinearLutDMAConfig"):

@@ -200,7 +200,19 @@ def _validators(document: dict[str, Any]) -> Iterator[str]:
                 yield f"layer {name}: {check} needs 'check', and both of 'src' and 'conf' or neither"
 
 
+def _task_words(document: dict[str, Any]) -> Iterator[str]:
+    """Each word once, with one cell for each generation."""
+    seen: set[str] = set()
+    for row in document["words"]:
+        if row["key"] in seen:
+            yield f"word {row['key']}: it is there twice"
+        seen.add(row["key"])
+        if len(row["v"]) != len(document["generations"]):
+            yield f"word {row['key']}: needs one cell for each of {', '.join(document['generations'])}"
+
+
 _CHECKS = {
+    "task_words": _task_words,
     "gate_limits": _gate_limits,
     "validators": _validators,
     "targets": _targets,
