@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from aneforge.errors import AneforgeError
 from aneforge.model import Model
 
 rng = np.random.default_rng(21)
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def halves(*shape, scale=0.2):
@@ -29,7 +31,13 @@ def compiled(out, target="h13"):
 
 
 def feeds_of(program):
-    return {port.name: halves(*port.user_shape, scale=1) for port in program.inputs if port.initial is None}
+    ports = [port for port in program.inputs if port.initial is None]
+    return {
+        port.name: rng.integers(0, 256, port.user_shape, np.uint8)
+        if port.dtype in ("uint8", "ui8")
+        else halves(*port.user_shape, scale=1)
+        for port in ports
+    }
 
 
 def read_back(model: Model) -> tuple[Model, Any]:
@@ -218,6 +226,14 @@ def test_a_transformer_runs_to_the_bit():
     assert container.record.expressed
     assert {"softmax", "layer_norm", "matmul"} <= {task.form for task in container.record.not_expressed}
     assert_same_bits(model, other)
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit"])
+def test_whole_networks_come_back_from_files(name, tmp_path):
+    """ResNet-18 and ViT-Tiny at 224 x 224."""
+    model = compiled(str(EXAMPLES / f"{name}.py"))
+    emit(model.program).write(tmp_path / "net.hwx")
+    assert_same_bits(model, af.load_program(tmp_path / "net.hwx"))
 
 
 # The registers are what is read.

@@ -14,6 +14,7 @@ from pathlib import Path
 from docpages import formats, ops, pictures, written
 from docpages.api import api
 from docpages.commands import commands
+from docpages.containers import containers
 from docpages.rules import rules
 from docpages.unknowns import unknowns
 from docpages.validators import validators
@@ -39,6 +40,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/unknowns.md": generated(unknowns),
     "reference/rules.md": generated(rules),
     "reference/validators.md": generated(validators),
+    "reference/containers.md": generated(containers),
     "reference/operations.md": generated(ops.operations),
     "reference/rewrites.md": generated(ops.rewrites),
     "reference/spellings.md": generated(ops.spellings),

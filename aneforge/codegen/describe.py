@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aneforge.codegen.anec import SCRATCH_BAR, TILE, Anec
+from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.meanings import meaning_of, resolved
+from aneforge.codegen.record import read_debug
 from aneforge.codegen.registers import Register, generations, register_map
 from aneforge.codegen.tasks import Task, header_fields
 from aneforge.errors import AneforgeError
@@ -17,7 +19,7 @@ from aneforge.targets import store
 
 __all__ = ["differences", "raw", "task_in_full", "tree"]
 
-_PLANAR, _SHOWN = 0, 8
+_PLANAR, _REDUCTION, _SHOWN = 0, 5, 8
 _STREAM, _STREAM_SIZE = "CoeffDMAConfig", "CoeffBfrSize"
 Compiled = Container | Anec
 
@@ -38,8 +40,24 @@ def tree(program: Compiled) -> Iterator[str]:
         names = {bars[address]: name for address, name in places.items() if address in bars}
         yield f"program for {program.generation}: {count}, procedure {program.program.name}"
         yield from _container_parts(program, bars)
-    for task in tasks:
+    texts = {} if isinstance(program, Anec) else _texts(program)
+    for number, task in enumerate(tasks):
         yield from _task(task, names)
+        if number in texts:
+            yield f"  work carried as text: {texts[number]}"
+
+
+def _texts(container: Container) -> dict[int, str]:
+    """The tasks of our own containers whose work no register says, and the op that it is."""
+    section = container.section("__debug_info", "__DEBUG")
+    if section is None:
+        return {}
+    contents = container.contents(section)
+    try:
+        layers = read_debug(contents.data, contents.start)[0]["layers"]
+        return {row["task"]: str(row["form"]) for row in layers if row["task"] is not None and not row["expressed"]}
+    except (ContainerError, KeyError, TypeError):
+        return {}  # a debug section of somebody else's
 
 
 def _anec_parts(program: Anec) -> Iterator[str]:
@@ -120,13 +138,21 @@ def _extents(task: Task) -> str:
 
 def _kernel(task: Task) -> str:
     width, height = meaning_of(task, "kernel.width"), meaning_of(task, "kernel.height")
-    if width is None or _is_planar(task):
+    if width is None or (_is_planar(task) and not _pool(task)):
         return ""
     stride = f"{meaning_of(task, 'kernel.stride_y')} x {meaning_of(task, 'kernel.stride_x')}"
     pad = f"{meaning_of(task, 'kernel.top')} above, {meaning_of(task, 'kernel.left')} left"
     groups = meaning_of(task, "groups")
     split = f", {groups} groups" if groups and groups > 1 else ""
     return f"kernel {height} x {width}, stride {stride}, padding {pad}{split}"
+
+
+def _pool(task: Task) -> int:
+    """The pooling code of a planar task: where the map has no such field, the bits where later maps have it."""
+    code = meaning_of(task, "planar.pool")
+    if code is None and meaning_of(task, "task.type") == _REDUCTION:
+        code = (meaning_of(task, "planar.config") or 0) & 3
+    return code or 0
 
 
 def _operands(task: Task, names: Mapping[int, str]) -> Iterator[str]:
@@ -182,11 +208,13 @@ def _slots(task: Task) -> str:
     planar = _is_planar(task)
     engine, operations = ("planar", "pe_op") if planar else ("mac", "ne_op_mode")
     operation = meaning_of(task, f"{engine}.operation")
+    if planar and not meaning_of(task, "planar.config"):
+        operation = None  # the engine is off
     parts = [] if operation is None else [f"operation {named(operations, operation)}"]
     if planar:
-        for part, kind in (("pool", "pe_pool"), ("condition", "pe_condition")):
-            code = meaning_of(task, f"planar.{part}")
-            parts += [f"{part} {named(kind, code)}"] if code else []
+        pool, condition = _pool(task), meaning_of(task, "planar.condition")
+        parts = [f"pool {named('pe_pool', pool)}"] if pool else parts
+        parts += [f"condition {named('pe_condition', condition)}"] if condition else []
         parts += ["relu"] if meaning_of(task, "planar.relu") else []
     else:
         parts += ["bias"] if meaning_of(task, "mac.bias") else []

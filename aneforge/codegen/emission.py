@@ -19,7 +19,7 @@ from aneforge.codegen.assemble import Parts, assemble, first_tensor_bar, has_ker
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
 from aneforge.codegen.dialect import dialect_of, written_generations
-from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, form_of
+from aneforge.codegen.forms import MOST_CHANNELS, WIDEST, Form, effective_padding, effective_stride, form_of
 from aneforge.codegen.memory import Memory
 from aneforge.codegen.packing import pack_convolution
 from aneforge.codegen.placement import Placement, place_of
@@ -432,18 +432,20 @@ def _same(left: np.ndarray | None, right: np.ndarray | None) -> bool:
 
 
 def _as_read(op: Op) -> dict[str, Any]:
-    """The attributes of an op as registers keep them: padding that no window reads is not there."""
+    """The attributes of an op as registers keep them: no padding that no window reads, no step that none takes."""
     attrs = dict(op.attrs)
     if op.kind == "convolution":
         before, size, stride = attrs["explicit_padding"], attrs["kernel_sizes"], attrs["strides"]
-        key = "explicit_padding"
+        key, steps = "explicit_padding", "strides"
     elif op.kind in ("average_pool", "max_pool"):
         before, size, stride = attrs["padding"], attrs["ksize"], attrs["stride"]
-        key = "padding"
+        key, steps = "padding", "stride"
         if op.kind == "average_pool" and not any(before):
             attrs["inc_pad"] = True
     else:
         return attrs
     if (size[0], stride[0], *before[:2]) == (1, 1, 0, 0):
-        attrs[key] = effective_padding(op.operands[0].shape, op.shape, size[1:], stride[1:], before[2], before[4])
+        step = effective_stride(op.shape, stride)
+        attrs[steps] = (1, *step)
+        attrs[key] = effective_padding(op.operands[0].shape, op.shape, size[1:], step, before[2], before[4])
     return attrs

@@ -15,7 +15,7 @@ from aneforge.anec.ir import Module, Op
 from aneforge.codegen.plan import Kernel
 from aneforge.compiler.shown import ProgramLayer
 
-__all__ = ["MOST_CHANNELS", "TURNED", "WIDEST", "Form", "effective_padding", "form_of"]
+__all__ = ["MOST_CHANNELS", "TURNED", "WIDEST", "Form", "effective_padding", "effective_stride", "form_of"]
 
 Array = np.ndarray
 TURNED = ((2, 4), (4, 2))
@@ -92,9 +92,8 @@ def _reduction(ops: list[Op]) -> Form | str:
     if primary.kind in _REDUCTIONS:
         return Form("reduction", "planar", primary.kind, (primary.operands[0],), sampled=("planar.reduction",))
     _, height, width = primary.attrs["ksize"]
-    _, down, across = primary.attrs["stride"]
     _, _, top, _, left, _ = primary.attrs["padding"]
-    kernel = Kernel(height, width, (down, across), top, left)
+    kernel = Kernel(height, width, effective_stride(primary.shape, primary.attrs["stride"]), top, left)
     problem = _unfit(kernel)
     return problem or Form("pool", "planar", primary.kind, (primary.operands[0],), kernel, sampled=("planar.pool",))
 
@@ -152,10 +151,9 @@ def _mac(ops: list[Op], module: Module) -> Form | str:
 
 def _kernel_of(op: Op) -> Kernel:
     _, height, width = op.attrs["kernel_sizes"]
-    _, down, across = op.attrs["strides"]
     _, _, top, _, left, _ = op.attrs["explicit_padding"]
-    groups = op.attrs["groups"]
-    return Kernel(height, width, (down, across), top, left, groups, groups > 1 and groups == op.operands[0].shape[2])
+    groups, stride = op.attrs["groups"], effective_stride(op.shape, op.attrs["strides"])
+    return Kernel(height, width, stride, top, left, groups, groups > 1 and groups == op.operands[0].shape[2])
 
 
 def _unfit(kernel: Kernel) -> str:
@@ -169,6 +167,12 @@ def _unfit(kernel: Kernel) -> str:
 
 def _constant(module: Module, op: Op) -> Array:
     return laid_out(module.weights[op.attrs["weight"]].array, op.shape)
+
+
+def effective_stride(result: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, int]:
+    """The steps that a window takes down and across: one where it stands in a single place."""
+    down, across = (step if extent > 1 else 1 for extent, step in zip(result[-2:], stride[-2:], strict=True))
+    return down, across
 
 
 def effective_padding(

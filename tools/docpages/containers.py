@@ -1,0 +1,138 @@
+"""The page of register forms: what is written into a container, and on which evidence, from programs that are built
+here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import aneforge as af
+from aneforge.codegen import emit
+from aneforge.codegen.dialect import dialect_of, written_generations
+from aneforge.codegen.record import BuildRecord
+from aneforge.codegen.words import SAMPLED
+from aneforge.graph.tensor import Tensor
+
+__all__ = ["containers"]
+
+_EVERY = "h13"
+"""The generation whose programs are written in every form."""
+
+
+def _image(channels: int = 64, size: int = 8, name: str = "x", batch: int = 1) -> Tensor:
+    return af.input((batch, channels, size, size), name=name)
+
+
+def _halves(*shape: int) -> np.ndarray:
+    return (np.arange(np.prod(shape)).reshape(shape) % 7 - 3).astype(np.float16) / 8
+
+
+def _rectified(x: Tensor) -> Tensor:
+    return x.relu()
+
+
+_FORMS: dict[str, Callable[[], Tensor]] = {
+    "sum of two tensors": lambda: _image() + _image(name="z"),
+    "difference": lambda: _image() - _image(name="z"),
+    "product": lambda: _image() * _image(name="z"),
+    "maximum, minimum": lambda: af.maximum(_image(), _image(name="z")),
+    "sum, then relu": lambda: _rectified(_image() + _image(name="z")),
+    "convolution 1x1": lambda: af.conv(_image(), _halves(64, 64, 1, 1)),
+    "convolution 3x3": lambda: af.conv(_image(), _halves(64, 64, 3, 3), pad=1),
+    "with bias and relu": lambda: af.conv(_image(), _halves(64, 64, 3, 3), pad=1, bias=_halves(64)).relu(),
+    "with a table": lambda: af.conv(_image(), _halves(64, 64, 1, 1)).tanh(),
+    "with stride 2": lambda: af.conv(_image(), _halves(64, 64, 3, 3), stride=2, pad=1),
+    "odd channels": lambda: af.conv(_image(7), _halves(11, 7, 3, 3)),
+    "groups": lambda: af.conv(_image(), _halves(64, 16, 3, 3), pad=1, groups=4),
+    "depthwise": lambda: af.conv(_image(), _halves(64, 1, 3, 3), pad=1, groups=64),
+    "a kernel in passes": lambda: af.conv(_image(256, 14), _halves(512, 256, 3, 3), stride=2, pad=1),
+    "matrix by a constant": lambda: af.matmul(af.input((8, 256), name="x"), _halves(256, 512)),
+    "relu": lambda: _image().relu(),
+    "sigmoid": lambda: af.input((1, 64, 1, 1), name="x").sigmoid(),
+    "other tables (tanh, gelu, exp2, ...)": lambda: _image().tanh(),
+    "channels against columns": lambda: _image().transpose((0, 3, 2, 1)),
+    "maximum pool": lambda: _image().max_pool(3, 2, 1),
+    "average pool": lambda: _image().avg_pool(2),
+    "mean, sum over axes": lambda: _image().mean((2, 3)),
+    "largest, smallest over axes": lambda: _image().amax((3,)),
+}
+_TEXTS: dict[str, Callable[[], Tensor]] = {
+    "a sum that broadcasts": lambda: _image() + af.input((1, 64, 1, 1), name="z"),
+    "a sum with a constant": lambda: _image() + _halves(1, 64, 8, 8),
+    "a batch": lambda: _image(batch=2).relu(),
+    "relu6": lambda: _image().relu6(),
+    "another transpose": lambda: _image().transpose((0, 2, 1, 3)),
+    "a product of two tensors": lambda: af.matmul(af.input((8, 64), name="x"), af.input((64, 8), name="z")),
+    "softmax": lambda: af.input((8, 64), name="x").softmax(-1),
+    "layer norm": lambda: af.input((8, 64), name="x").layer_norm(_halves(64), _halves(64)),
+    "a copy": lambda: af.concat([_image(), _image(name="z")]).relu(),
+}
+
+
+def containers() -> str:
+    """Every form with its words and constants, what has no form, and the forms of other generations."""
+    parts = [
+        "# Register forms",
+        "",
+        "Which work of a program is said by registers, and how sure is each word? The rows below are small programs",
+        "that this page compiles and writes; `container.record` says the same of any program of yours. See",
+        "[compiled programs](../guide/containers.md).",
+        "",
+        "- **Words**: `as published` are by rules that give the words of the published programs. A name stands for a",
+        "  group of words whose rule rests on few programs or on the register map alone; the list is below.",
+        "- **Constants**: `hash` equals published bytes, `formula` follows a published formula, `sampled` is our best",
+        "  rule. Sizes of all kernels follow the published sizes.",
+        "- Every task is read back while it is written: what the registers and constants do not give back exactly is",
+        "  carried as text, with the reason.",
+        "",
+        f"## Written from registers ({_EVERY})",
+        "",
+        "| work | tasks | words | constants |",
+        "| --- | --- | --- | --- |",
+    ]
+    used: dict[str, None] = {}
+    for work, graph in _FORMS.items():
+        record = _record(graph)
+        if record.not_expressed:
+            raise AssertionError(f"{work}: {record}")
+        sampled = [name for name in record.sampled if name != "header"]
+        used |= dict.fromkeys(sampled)
+        tasks = sum(task.passes for task in record.expressed)
+        constants = "; ".join(dict.fromkeys(task.constants for task in record.expressed if task.constants))
+        words = ", ".join(f"`{name}`" for name in sampled) or "as published"
+        parts.append(f"| {work} | {tasks} | {words} | {constants or 'none'} |")
+    parts += ["", "| group of words | what its rule rests on |", "| --- | --- |"]
+    parts += [f"| `{name}` | {why} |" for name, why in SAMPLED.items()]
+    parts += [
+        "",
+        "## Carried as text",
+        "",
+        "A task with these extents, strides and buffers is written, with an operation word of zero; the work travels",
+        "as backend text in the debug section. `aneforge run` runs it; an engine would not.",
+        "",
+        "| work | backend op | why |",
+        "| --- | --- | --- |",
+    ]
+    for work, graph in _TEXTS.items():
+        for task in _record(graph).not_expressed:
+            parts.append(f"| {work} | `{task.form}` | {task.reason} |")
+    parts += ["", "## Generations", "", "| generation | forms that are written |", "| --- | --- |"]
+    for generation in written_generations():
+        shown = dialect_of(generation).shown_forms
+        forms = "all of the above" if shown is None else f"{', '.join(shown)}; others are refused by name"
+        parts.append(f"| {generation} | {forms} |")
+    parts += [
+        "",
+        "The tasks of the twelve published programs, of six generations, come out word for word from graphs:",
+        "`tests/test_emit.py` compares them. Two hashes of constants are published for sigmoid tables (h16, h18) and",
+        "are met. The hashes of kernels are not: the weights of those programs are not known.",
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _record(graph: Callable[[], Tensor]) -> BuildRecord:
+    record = emit(af.compile(graph(), target=_EVERY, _check_precision=False).program).record
+    assert record is not None
+    return record
