@@ -130,7 +130,7 @@ if TYPE_CHECKING:
     from aneforge.tuning.tiles import attention_tiles, tune_attention
     from aneforge.validate import validate_layer, validate_network, validate_program
 
-__version__ = "0.1.0"
+from aneforge.version import __version__
 
 # The public names by task, each with the module that holds it. Nothing is imported until it is used: `import aneforge`
 # reads no file and loads no library. The table below is also the list in this module's help.

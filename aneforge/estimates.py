@@ -20,7 +20,7 @@ from aneforge.regions.partition import Partition, partition_for, partitions_for
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 
-__all__ = ["Estimates", "estimate", "estimate_all"]
+__all__ = ["Estimates", "estimate", "estimate_all", "estimates_of"]
 
 _LAYERS = 20
 SEED_PAGE_CHIP = "h17s"
@@ -81,11 +81,19 @@ def estimate_all(
     graph = graph_of(model, dims, function)
     with quiet_collector():
         splits = partitions_for(graph, chips)
+    return estimates_of(splits, scope, vendor, changes)
+
+
+def estimates_of(
+    splits: Mapping[str, Partition], scope: str, vendor: bool = False, changes: int = DEFAULT_CHANGES
+) -> Estimates:
+    """:func:`estimate_all` of partitions that are there already."""
+    with quiet_collector():
         refused = {name: split.nothing_runs() for name, split in splits.items() if not split.runs}
         running = {name: split for name, split in splits.items() if name not in refused}
         estimates = {name: split.estimate(scope) for name, split in running.items()}
         vendor_us = _vendor_us(running) if vendor else None
-    return Estimates(tuple(chips), estimates, refused, vendor_us, running, changes)
+    return Estimates(tuple(splits), estimates, refused, vendor_us, running, changes)
 
 
 def _vendor_us(splits: Mapping[str, Partition]) -> dict[str, float | None]:

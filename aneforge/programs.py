@@ -9,13 +9,13 @@ from typing import Any
 
 from aneforge.arguments import Chips, Source, chips_of, graph_of
 from aneforge.compiler.compile import Compiled, build_files, programs_for
-from aneforge.compiler.listing import human_bytes
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.compiler.program import Program
 from aneforge.output import text
 from aneforge.output.files import write_folder
 from aneforge.output.grouped import WIDTH, wrapped
+from aneforge.output.text import human_bytes
 from aneforge.regions.listing import host_reasons
 from aneforge.regions.partition import Partition, partitions_for
 from aneforge.targets.assumed import fact_label

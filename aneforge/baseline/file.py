@@ -73,7 +73,7 @@ def load_baseline(path: str | Path) -> Baseline:
 
 
 def _own_version() -> str:
-    from aneforge import __version__
+    from aneforge.version import __version__
 
     return __version__
 

@@ -149,7 +149,7 @@ def _silent(_: str) -> None:
 
 
 def _version() -> str:
-    from aneforge import __version__
+    from aneforge.version import __version__
 
     return __version__
 

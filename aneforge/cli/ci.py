@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aneforge import __version__
 from aneforge.baseline.compare import Limits, compare, over_budget
 from aneforge.baseline.file import BaselineError, load_baseline, save_baseline
 from aneforge.baseline.observe import Named, Observed, Plan, observe
@@ -26,6 +25,7 @@ from aneforge.sim import native
 from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target
+from aneforge.version import __version__
 
 TARGETS = "m1..m6"
 SKIPPABLE = {"numerics": "numerics", "estimates": "estimate", "estimate": "estimate"}

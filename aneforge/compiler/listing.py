@@ -7,8 +7,9 @@ from typing import Any
 from aneforge.compiler.cuts import cuts_of
 from aneforge.compiler.memory.allocation import Allocation
 from aneforge.compiler.program import Program, ProgramLayer, ProgramSegment
+from aneforge.output.text import human_bytes
 
-__all__ = ["human_bytes", "listing"]
+__all__ = ["listing"]
 
 _STATES = {
     Allocation.RESIDENT: "resident",
@@ -21,16 +22,6 @@ _STATES = {
     Allocation.RING_DEPENDENT: "ring buffer, reads a chain",
     Allocation.IN_PLACE_MEMORY: "in place in memory",
 }
-
-
-def human_bytes(count: int) -> str:
-    """1536 as ``1.5 KB``; whole numbers below a kilobyte."""
-    size = float(count)
-    for unit in ("B", "KB", "MB"):
-        if size < 1024:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GB"
 
 
 def listing(program: Program) -> str:

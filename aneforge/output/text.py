@@ -56,6 +56,16 @@ def pairs(rows: Iterable[tuple[str, str, str]], indent: int = 2) -> str:
     )
 
 
+def human_bytes(count: int) -> str:
+    """1536 as ``1.5 KB``; whole numbers below a kilobyte."""
+    size = float(count)
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GB"
+
+
 def as_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=list)
 

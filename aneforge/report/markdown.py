@@ -1,0 +1,102 @@
+"""A report as Markdown, for a pull request: a block that says it all, then the table, reasons and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aneforge.output.text import human_bytes
+from aneforge.report.report import Report
+from aneforge.report.rows import ChipRow, FindingRow
+
+__all__ = ["markdown"]
+
+_MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES = 20, 8, 4
+
+
+def markdown(report: Report) -> str:
+    """The whole report; what one chip says for many is said once."""
+    parts = [f"## {report.model['name']} on the Apple Neural Engine", *_head(report), "", *_chips(report)]
+    for title, lines in (("Why not", _findings(report)), ("What would help", _changes(report))):
+        told = list(lines)
+        if told:
+            parts += ["", f"### {title}", "", *told]
+    return "\n".join([*parts, ""])
+
+
+def _head(report: Report) -> Iterator[str]:
+    """The block at the top: operations on engine and host, time, memory."""
+    chips = [chip for chip in report.chips if chip.us is not None]
+    whole = sum(chip.verdict == "yes" for chip in report.chips)
+    yield ""
+    yield f"**{whole} of {len(report.chips)} chips run all of its {report.model['operations']:,} operations.**"
+    if not chips:
+        return
+    fast, slow = min(chips, key=_time), max(chips, key=_time)
+    fewest = min(chips, key=lambda chip: chip.engine_ops)
+    yield ""
+    yield f"- operations: {fewest.engine_ops:,} to {max(chip.engine_ops for chip in chips):,} on the engine"
+    yield f"- time of one call: {_us(fast)} on {fast.label} to {_us(slow)} on {slow.label}"
+    memory = max(chip.memory_bytes for chip in chips)
+    yield f"- memory: {human_bytes(max(chip.weight_bytes for chip in chips))} of weights, " + (
+        f"at most {human_bytes(max(chip.peak_l2 for chip in chips))} on chip and {human_bytes(memory)} beside it"
+    )
+
+
+def _time(chip: ChipRow) -> float:
+    return chip.us or 0.0
+
+
+def _us(chip: ChipRow) -> str:
+    low, high = chip.interval
+    return f"{_count(chip.us)} µs ({_count(low)} to {_count(high)})"
+
+
+def _count(value: float | None) -> str:
+    return "?" if value is None else f"{value:,.0f}"
+
+
+def _chips(report: Report) -> Iterator[str]:
+    yield "| chip | runs | on the engine | µs | from | to | mJ | mostly | basis |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+    for chip in report.chips:
+        if chip.us is None:
+            yield f"| {chip.label} | {chip.verdict} | {chip.engine_ops:,} of {chip.ops:,} | | | | | | |"
+            continue
+        energy = "?" if chip.energy_mj is None else f"{chip.energy_mj:g}"
+        most = max(chip.shares, key=chip.shares.__getitem__, default="")
+        basis = "measured" if chip.basis_measured else "by law"
+        times = " | ".join(map(_count, (chip.us, *chip.interval)))
+        verdict = "yes" if chip.verdict == "yes" else "in part" if chip.verdict.startswith("in part") else "no"
+        on_engine = f"{chip.engine_ops:,} of {chip.ops:,}"
+        yield f"| {chip.label} | {verdict} | {on_engine} | {times} | {energy} | {most} | {basis} |"
+
+
+def _findings(report: Report) -> Iterator[str]:
+    refused = [row for row in report.findings if row.grade != "decompose"]
+    for row in refused[:_MOST_FINDINGS]:
+        yield from _finding(report, row)
+    if len(refused) > _MOST_FINDINGS:
+        yield f"- and {len(refused) - _MOST_FINDINGS} more reasons"
+
+
+def _finding(report: Report, row: FindingRow) -> Iterator[str]:
+    names = [f"`{report.ops[number].name}`" for number in row.nodes[:_MOST_NODES]]
+    more = f" and {len(row.nodes) - _MOST_NODES} more" if len(row.nodes) > _MOST_NODES else ""
+    yield f"- **{row.grade}** `{row.rule}`: {', '.join(names)}{more}. {row.message} {row.evidence}"
+    if row.limit is not None and row.extent is not None:
+        yield f"  - limit {row.limit}, here {row.extent}"
+    if row.hint:
+        yield f"  - do: {row.hint}"
+    labels = {chip.name: chip.label for chip in report.chips}
+    yield f"  - on {', '.join(labels[name] for name in row.chips)}"
+
+
+def _changes(report: Report) -> Iterator[str]:
+    labels = {chip.name: chip.label for chip in report.chips}
+    for change in report.changes[:_MOST_CHANGES]:
+        best = max(change.saved, key=change.saved.__getitem__)
+        chips = "1 chip" if len(change.us) == 1 else f"{len(change.us)} chips"
+        yield (
+            f"- {change.what}: up to {100 * change.saved[best]:.0f} % less on {labels[best]} "
+            f"({change.us[best]:,.0f} µs), helps {chips}; {change.numbers}"
+        )

@@ -1,0 +1,149 @@
+"""The programs of a report: chips that compile a model alike share one, with its layers, its memory and its story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from aneforge.compiler.facts import facts_of
+from aneforge.compiler.program import Program
+from aneforge.compiler.shown import ProgramLayer
+from aneforge.cost.estimate import Estimate
+from aneforge.estimates import Estimates
+from aneforge.regions.partition import Partition
+from aneforge.report.rows import LayerRow, ProgramRow, RegionRow, StepRow, WeightRow
+
+__all__ = ["program_rows"]
+
+
+def program_rows(
+    splits: Mapping[str, Partition], estimates: Estimates, by_name: Mapping[str, int]
+) -> tuple[tuple[ProgramRow, ...], dict[str, int]]:
+    """Each distinct program with its chips, and the place of every chip's own."""
+    alike: dict[tuple[int, str], list[str]] = {}
+    for name, split in splits.items():
+        if name in estimates:
+            prints = ",".join(program.fingerprint for program in split.programs.values())
+            alike.setdefault((id(split.cut), prints), []).append(name)
+    rows, places = [], {}
+    for names in alike.values():
+        places |= dict.fromkeys(names, len(rows))
+        rows.append(_program(names, splits[names[0]], estimates[names[0]], by_name))
+    return tuple(rows), places
+
+
+def _program(names: Sequence[str], split: Partition, estimate: Estimate, by_name: Mapping[str, int]) -> ProgramRow:
+    layers = tuple(_layers(split, estimate, by_name))
+    parts = {part.number: part for part in estimate.parts}
+    regions = tuple(
+        RegionRow(
+            region.number,
+            region.device,
+            tuple(by_name[split.names[node.uid]] for node in region.nodes if split.names[node.uid] in by_name),
+            None if region.number not in parts else float(f"{parts[region.number].us:.4g}"),
+        )
+        for region in split.regions
+    )
+    programs = split.programs
+    totals = [program.stats for program in programs.values()]
+    stats = {key: sum(stat[key] for stat in totals) for key in ("segments", "task_groups", "layers", "weight_bytes")}
+    stats |= {key: max((stat[key] for stat in totals), default=0) for key in ("peak_l2", "memory_bytes")}
+    stats["l2_bytes"] = facts_of(split.target, ("max_operand_bytes",))["max_operand_bytes"]
+    assumed = {fact.conflict_id for program in programs.values() for _, _, fact in program.assumptions}
+    return ProgramRow(
+        tuple(names),
+        regions,
+        layers,
+        tuple(_weights(programs.values(), by_name)),
+        tuple(on_chip for program in programs.values() for on_chip in _on_chip(program)),
+        tuple(_steps(split, by_name)),
+        tuple(sorted(choice for choice in assumed if choice)),
+        stats,
+    )
+
+
+def _layers(split: Partition, estimate: Estimate, by_name: Mapping[str, int]) -> Iterator[LayerRow]:
+    """The layers of all regions in the order they run, numbered through as estimates number them."""
+    times = iter(estimate.layers)
+    start = step_start = 0
+    for number, program in split.programs.items():
+        step_of = {place: step for step, places in enumerate(program.steps) for place in places}
+        sizes = {weight.key: weight.stored_bytes for weight in program.weights}
+        for layer in program.layers:
+            time = next(times, None)
+            yield _layer(layer, number, start, step_start + step_of[layer.number], by_name, sizes, time)
+        start += len(program.layers)
+        step_start += len(program.steps)
+
+
+def _layer(
+    layer: ProgramLayer,
+    region: int,
+    start: int,
+    step: int,
+    by_name: Mapping[str, int],
+    sizes: Mapping[str, int],
+    time: object,
+) -> LayerRow:
+    buffer = layer.buffer
+    return LayerRow(
+        number=start + layer.number,
+        op=layer.op,
+        engine=layer.engine,
+        shape=layer.shape,
+        sources=_numbers(layer.sources, by_name),
+        inputs=tuple(name if isinstance(name, str) else start + name for name in layer.inputs),
+        fused=tuple(slot.op for slot in layer.slots),
+        region=region,
+        segment=layer.segment,
+        task_group=layer.task_group,
+        step=step,
+        space=buffer.space,
+        address=buffer.address,
+        bytes=buffer.bytes,
+        live=buffer.live,
+        allocation=layer.allocation.name.lower().replace("_", " "),
+        chained=layer.chained,
+        beside=None if layer.co_issue is None else start + layer.co_issue,
+        passes=layer.passes,
+        flops=float(f"{getattr(time, 'flops', 0.0):.4g}"),
+        traffic=float(f"{getattr(time, 'traffic', 0.0):.4g}"),
+        weight_bytes=sum(sizes.get(key, 0) for key in layer.weights),
+    )
+
+
+def _numbers(names: Iterable[str], by_name: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(by_name[name] for name in names if name in by_name))
+
+
+def _weights(programs: Iterable[Program], by_name: Mapping[str, int]) -> Iterator[WeightRow]:
+    for program in programs:
+        for weight in program.weights:
+            yield WeightRow(
+                _numbers(weight.sources, by_name),
+                weight.shape,
+                weight.encoding,
+                weight.bytes,
+                weight.stored_bytes,
+                weight.flow or "",
+            )
+
+
+def _on_chip(program: Program) -> list[int]:
+    """Bytes on chip at each step."""
+    change = np.zeros(len(program.steps) + 1, np.int64)
+    for buffer in program.buffers:
+        if buffer.space == "l2":
+            first, last = buffer.live
+            change[first] += buffer.bytes
+            change[min(last + 1, len(program.steps))] -= buffer.bytes
+    return np.cumsum(change)[:-1].tolist()
+
+
+def _steps(split: Partition, by_name: Mapping[str, int]) -> Iterator[StepRow]:
+    for model in split.models.values():
+        for story in model.explain():
+            if story.name in by_name:
+                for step in story.steps:
+                    yield StepRow(by_name[story.name], step.becomes, step.pass_name)

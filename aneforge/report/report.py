@@ -1,0 +1,94 @@
+"""A report: one model on many chips, as rows. Every format is written from it, and it is written by its suffix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aneforge.compiler.passes import PASSES
+from aneforge.errors import AneforgeError
+from aneforge.output import text
+from aneforge.output.files import write_whole
+from aneforge.report.rows import ChangeRow, ChipRow, FindingRow, OpRow, ProgramRow, RiskRow
+from aneforge.targets.assumed import fact_label
+from aneforge.version import __version__
+
+__all__ = ["FORMATS", "Report"]
+
+SCHEMA = 1
+FORMATS = {".md": "md", ".csv": "csv", ".json": "json"}
+"""What a file is by its suffix; ``--format`` says it otherwise."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Rows of everything that is known of a model on the chips that were asked for."""
+
+    model: Mapping[str, Any]
+    scope: str
+    chips: tuple[ChipRow, ...]
+    ops: tuple[OpRow, ...]
+    findings: tuple[FindingRow, ...]
+    programs: tuple[ProgramRow, ...]
+    changes: tuple[ChangeRow, ...]
+    risks: tuple[RiskRow, ...]
+    risk_chips: tuple[str, ...] = ()
+    """The chips that the risks were worked out for: one of each family."""
+    doubts: tuple[str, ...] = ()
+    max_abs: float | None = None
+    compression: Mapping[str, Any] | None = field(default=None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every chip takes the whole model."""
+        return all(chip.verdict == "yes" for chip in self.chips)
+
+    def save(self, path: str | Path, format: str | None = None) -> list[Path]:  # noqa: A002 - the option's name
+        """Write the report, whole or not at all, in the format of the suffix or of ``format``; the files written. A
+        table of values comes with one of the layers beside it."""
+        file = Path(path)
+        kind = format or FORMATS.get(file.suffix.casefold())
+        if kind is None or kind not in FORMATS.values():
+            known = ", ".join(FORMATS.values())
+            raise AneforgeError(f"{path}: {format or file.suffix or 'no suffix'}: not a format. Choose one: {known}.")
+        contents = self.written(kind, file)
+        for place, content in contents.items():
+            write_whole(place, content)
+        return list(contents)
+
+    def written(self, kind: str, file: Path) -> dict[Path, str | bytes]:
+        """The content of each file of a format, by its name."""
+        from aneforge.report import markdown, tables
+
+        if kind == "md":
+            return {file: markdown.markdown(self)}
+        if kind == "csv":
+            return {file: tables.summary_csv(self), file.with_suffix(".layers.csv"): tables.layers_csv(self)}
+        return {file: f"{text.as_json(self.to_json())}\n"}
+
+    def to_json(self) -> dict[str, Any]:
+        used = {step.pass_ for program in self.programs for step in program.steps}
+        return {
+            "schema": SCHEMA,
+            "aneforge": __version__,
+            "model": dict(self.model),
+            "scope": self.scope,
+            "ok": self.ok,
+            "max_abs": self.max_abs,
+            "chips": [row.to_json() for row in self.chips],
+            "ops": [row.to_json() for row in self.ops],
+            "findings": [row.to_json() for row in self.findings],
+            "programs": [row.to_json() for row in self.programs],
+            "changes": [row.to_json() for row in self.changes],
+            "risks": [row.to_json() for row in self.risks],
+            "risk_chips": list(self.risk_chips),
+            "doubts": list(self.doubts),
+            "compression": self.compression,
+            "passes": {
+                name: {"purpose": known.purpose, "reads": [fact_label(key) for key in known.reads]}
+                for name, known in PASSES.items()
+                if name in used
+            },
+        }

@@ -1,0 +1,225 @@
+"""What a report holds, row by row: every format of a report is written from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+__all__ = [
+    "ChangeRow",
+    "ChipRow",
+    "FindingRow",
+    "LayerRow",
+    "OpRow",
+    "ProgramRow",
+    "RegionRow",
+    "RiskRow",
+    "StepRow",
+    "WeightRow",
+]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+class Row:
+    """A frozen record that is JSON by its fields; rows are many, so empty fields are left out."""
+
+    def to_json(self) -> dict[str, Any]:
+        values = ((part.name, _plain(getattr(self, part.name))) for part in fields(self))  # type: ignore[arg-type]
+        return {name: value for name, value in values if value not in (None, "", [], {})}
+
+
+@dataclass(frozen=True)
+class OpRow(Row):
+    """One operation of the user's model, in the order of the file."""
+
+    number: int
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    where: str
+    inputs: tuple[int, ...] = ()
+    """The operations whose results it reads."""
+    statuses: str = ""
+    """One letter for each chip of the report: n native, d decomposed, r rejected, o too large, k risky, h on the
+    host."""
+
+
+@dataclass(frozen=True)
+class ChipRow(Row):
+    """What one chip makes of the model."""
+
+    name: str
+    label: str
+    target: str
+    verdict: str
+    """``yes``, ``in part: ...`` or ``no``."""
+    ops: int
+    engine_ops: int
+    counts: dict[str, int]
+    """Operations by status."""
+    program: int | None = None
+    """The place of its programs in the report; None where nothing runs."""
+    us: float | None = None
+    interval: tuple[float, ...] = ()
+    engine_us: float | None = None
+    energy_mj: float | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    """Microseconds of the call by what they are spent on."""
+    basis: str = ""
+    basis_measured: bool = False
+    peak: float | None = None
+    """Operations a microsecond at most, and bytes: the roof."""
+    bandwidth: float | None = None
+    layer_us: tuple[float, ...] = ()
+    """The time of each layer of its programs, in their order."""
+    layer_bounds: str = ""
+    """One letter for each layer: c compute, w weights, a activations, d dispatch."""
+    weight_bytes: int = 0
+    peak_l2: int = 0
+    l2_bytes: int = 0
+    memory_bytes: int = 0
+    refused: str = ""
+    """Why no engine runs any of it."""
+
+
+@dataclass(frozen=True)
+class FindingRow(Row):
+    """One reason of a verdict, with everything that it concerns. Its ``id`` is stable from run to run."""
+
+    id: str
+    rule: str
+    grade: str
+    """reject, oversize, risk or decompose."""
+    verdict: str
+    message: str
+    nodes: tuple[int, ...]
+    chips: tuple[str, ...]
+    evidence: str
+    confidence: str
+    stage: str
+    route: str
+    limit: Any = None
+    extent: Any = None
+    hint: str = ""
+    rewrite: str = ""
+    bound: str = ""
+    says: str = ""
+    """The compiler's own words."""
+    sources: tuple[str, ...] = ()
+    conflict: str = ""
+    changes: tuple[int, ...] = ()
+    """Changes of the report that are about one of its nodes."""
+
+
+@dataclass(frozen=True)
+class LayerRow(Row):
+    """One layer of a program: what one pass of an engine does."""
+
+    number: int
+    op: str
+    engine: str
+    shape: tuple[int, ...]
+    sources: tuple[int, ...]
+    inputs: tuple[int | str, ...]
+    fused: tuple[str, ...] = ()
+    region: int = 0
+    segment: int = 0
+    task_group: int = 0
+    step: int = 0
+    space: str = ""
+    address: int | None = None
+    bytes: int = 0
+    live: tuple[int, ...] = ()
+    allocation: str = ""
+    chained: bool = False
+    beside: int | None = None
+    passes: int = 1
+    flops: float = 0.0
+    traffic: float = 0.0
+    weight_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class RegionRow(Row):
+    """A part of the model that one device runs."""
+
+    number: int
+    device: str
+    ops: tuple[int, ...]
+    us: float | None = None
+    interval: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepRow(Row):
+    """What one pass made of an operation."""
+
+    op: int
+    becomes: tuple[str, ...]
+    pass_: str
+
+
+@dataclass(frozen=True)
+class WeightRow(Row):
+    """A stored constant of a program."""
+
+    sources: tuple[int, ...]
+    shape: tuple[int, ...]
+    encoding: str
+    bytes: int
+    stored_bytes: int
+    flow: str = ""
+
+
+@dataclass(frozen=True)
+class ProgramRow(Row):
+    """The programs of chips that compile the model alike."""
+
+    chips: tuple[str, ...]
+    regions: tuple[RegionRow, ...]
+    layers: tuple[LayerRow, ...]
+    weights: tuple[WeightRow, ...]
+    on_chip: tuple[int, ...]
+    """Bytes on chip at every step of the schedule."""
+    steps: tuple[StepRow, ...]
+    """How each operation became what it is."""
+    assumed: tuple[str, ...] = ()
+    """Choices of ours that the compile rests on."""
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ChangeRow(Row):
+    """A change that was worked out, and the call after it on each chip that it helps."""
+
+    name: str
+    cause: str
+    what: str
+    how: str
+    numbers: str
+    nodes: tuple[int, ...]
+    us: dict[str, float]
+    saved: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RiskRow(Row):
+    """Numbers that a chip can lose."""
+
+    node: int | None
+    op: str
+    kind: str
+    message: str
+    suggestion: str
+    chips: tuple[str, ...]
+    reaches: float | None = None
+    limit: float | None = None
+    lost: bool = False
+    rewrite: str = ""

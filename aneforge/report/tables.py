@@ -1,0 +1,58 @@
+"""A report as tables of values: one line for each chip, and one for each layer of each chip's programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aneforge.report.report import Report
+
+__all__ = ["layers_csv", "summary_csv"]
+
+_BOUNDS = {"c": "compute", "w": "weights", "a": "activations", "d": "dispatch"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def summary_csv(report: Report) -> str:
+    """One line for each chip."""
+    head = ("model", "chip", "label", "target", "verdict", "operations", "on_engine", "us", "low_us", "high_us")
+    head += ("engine_us", "energy_mj", "weight_bytes", "peak_l2_bytes", "memory_bytes", "basis")
+    rows = []
+    for chip in report.chips:
+        ends = chip.interval or (None, None)
+        basis = "" if chip.us is None else "measured" if chip.basis_measured else "by law"
+        places = (report.model["name"], chip.name, chip.label, chip.target, chip.verdict, chip.ops, chip.engine_ops)
+        sizes = (chip.weight_bytes, chip.peak_l2, chip.memory_bytes)
+        rows.append((*places, chip.us, *ends, chip.engine_us, chip.energy_mj, *sizes, basis))
+    return _csv(head, rows)
+
+
+def layers_csv(report: Report) -> str:
+    """One line for each layer on each chip, with the operations that it came from."""
+    head = ("chip", "layer", "op", "engine", "fused", "shape", "us", "bound", "flops", "bytes", "task_group", "from")
+    rows = []
+    for chip in report.chips:
+        if chip.program is None:
+            continue
+        layers = report.programs[chip.program].layers
+        for layer, us, bound in zip(layers, chip.layer_us, chip.layer_bounds, strict=True):
+            sources = " ".join(report.ops[number].name for number in layer.sources)
+            shape = "x".join(map(str, layer.shape))
+            about = (chip.name, layer.number, layer.op, layer.engine, " ".join(layer.fused), shape, us)
+            rows.append((*about, _BOUNDS[bound], layer.flops, layer.traffic, layer.task_group, sources))
+    return _csv(head, rows)
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Names are strangers': one that a spreadsheet would take for a formula gets a quote in front."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

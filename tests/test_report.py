@@ -1,0 +1,109 @@
+"""The report of a model: rows that agree with the answers they come from, and every format written from them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import aneforge as af
+from aneforge.checking import check
+from aneforge.errors import AneforgeError
+from aneforge.estimates import estimate_all
+from aneforge.report.gather import report
+from aneforge.report.markdown import markdown
+from aneforge.report.tables import layers_csv, summary_csv
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+CHIPS = "m1,m2,m5,h12"
+
+
+@pytest.fixture(scope="module")
+def detector():
+    pytest.importorskip("onnx")
+    return report(EXAMPLES / "detector.onnx", CHIPS)
+
+
+def test_verdicts_and_times_are_those_of_check_and_estimate(detector):
+    checked, estimates = check(EXAMPLES / "detector.onnx", CHIPS), estimate_all(EXAMPLES / "detector.onnx", CHIPS)
+    for chip in detector.chips:
+        assert chip.verdict == checked.verdicts[chip.name]
+        assert chip.us == pytest.approx(estimates[chip.name].us, rel=1e-3)
+        assert chip.counts == {grade: count for grade, count in checked[chip.name].counts.items() if count}
+        assert len(chip.layer_us) == len(chip.layer_bounds) == len(detector.programs[chip.program].layers)
+
+
+def test_every_op_of_every_reason_is_marked_on_its_chips(detector):
+    letters = {"reject": "r", "oversize": "o", "risk": "k", "decompose": "d"}
+    places = {chip.name: place for place, chip in enumerate(detector.chips)}
+    assert {row.grade for row in detector.findings} >= {"reject", "decompose"}
+    for row in detector.findings:
+        for number in row.nodes:
+            for chip in row.chips:
+                assert detector.ops[number].statuses[places[chip]] in (letters[row.grade], "r", "o", "k", "h")
+
+
+def test_findings_keep_their_ids_from_run_to_run(detector):
+    again = report(EXAMPLES / "detector.onnx", CHIPS)
+    assert [row.id for row in again.findings] == [row.id for row in detector.findings]
+    assert len({row.id for row in again.findings}) == len(again.findings)
+
+
+def test_the_bytes_on_chip_are_those_of_the_task_groups(detector):
+    for chip in detector.chips:
+        assert max(detector.programs[chip.program].on_chip) <= chip.peak_l2 <= chip.l2_bytes
+
+
+def test_layers_name_the_ops_they_came_from(detector):
+    for program in detector.programs:
+        known = {number for layer in program.layers for number in layer.sources}
+        placed = {number for region in program.regions if region.device == "engine" for number in region.ops}
+        assert known <= placed
+
+
+def test_the_json_is_plain_and_small(detector):
+    document = json.loads(json.dumps(detector.to_json(), allow_nan=False))
+    assert document["schema"] == 1
+    assert document["passes"].keys() >= {
+        step["pass_"] for program in document["programs"] for step in program["steps"]
+    }
+
+
+def test_tables_have_a_line_for_each_chip_and_layer(detector):
+    chips = list(csv.DictReader(io.StringIO(summary_csv(detector))))
+    assert [row["chip"] for row in chips] == CHIPS.split(",")
+    layers = list(csv.DictReader(io.StringIO(layers_csv(detector))))
+    assert len(layers) == sum(len(chip.layer_us) for chip in detector.chips)
+
+
+def test_a_name_that_a_spreadsheet_would_run_is_quoted():
+    x = af.input((1, 8), name="x")
+    told = report(x.sigmoid().named("=cmd()"), "m1")
+    assert "'=cmd()" in layers_csv(told)
+
+
+def test_markdown_starts_with_the_answer(detector):
+    text = markdown(detector)
+    assert "chips run all of its 22 operations" in text.splitlines()[2]
+    assert "| M1 | in part | 21 of 22 |" in text
+    assert "`op-route`" in text
+
+
+def test_files_by_suffix(detector, tmp_path):
+    assert [path.name for path in detector.save(tmp_path / "a.csv")] == ["a.csv", "a.layers.csv"]
+    detector.save(tmp_path / "b.txt", "md")
+    assert (tmp_path / "b.txt").read_text().startswith("## detector.onnx on")
+    with pytest.raises(AneforgeError, match="not a format"):
+        detector.save(tmp_path / "c.docx")
+    assert not (tmp_path / "c.docx").exists()
+
+
+def test_a_chip_that_runs_nothing_says_why():
+    x = af.input((4, 8), name="x")
+    told = report(af.topk(x, 2), "m1")
+    assert told.chips[0].verdict == "no"
+    assert told.chips[0].refused
+    assert "no" in markdown(told)
