@@ -597,6 +597,38 @@ def estimate(
     command.run(file, target, scope, layers, basis, vendor, as_json, everything, changes)
 
 
+@_command(CHECK)
+def report(
+    model: AModel,
+    target: Annotated[str, _chips()] = "all",
+    out: Annotated[
+        str | None, out_option("Write the report to NAME.html, .md, .csv or .json (default: print Markdown).")
+    ] = None,
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="html, md, csv or json, where the suffix of --out does not say.")
+    ] = None,
+    scope: Scope = "coreml_call",
+    changes: Annotated[int, typer.Option("--changes", help="Changes that are worked out for each chip.")] = 3,
+    max_abs: Annotated[
+        float | None, typer.Option("--max-abs", help="The largest magnitude of any input, for the numeric risks.")
+    ] = None,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Explain a model on every chip in one page: verdicts, reasons, program, times, memory, risks, what would help.
+
+    The page is one file without anything from a network. Markdown is for a pull request, CSV has one line for each
+    chip (and a second file one for each layer), JSON has everything.
+
+    Examples:  aneforge report model.onnx -o report.html   |   aneforge report model.onnx --target m1,m5 -o report.md
+    """
+    from aneforge.cli import report as command
+    from aneforge.cli.model_file import ModelFile
+
+    file = ModelFile(model, dim or (), function)
+    raise typer.Exit(command.run(file, target, out, format_name, scope, changes, max_abs))
+
+
 @_command(MEASURE)
 def plot(
     model: AModel,

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["COLORS", "detail", "note", "paint", "set_voice", "voice"]
+__all__ = ["COLORS", "detail", "note", "paint", "progress", "set_voice", "voice"]
 
 COLORS = ("auto", "always", "never")
 _CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -50,6 +50,12 @@ def detail(message: str) -> None:
     """A line for somebody who wants to know more, on stderr; only with ``-v``."""
     if _VOICE.verbose:
         print(message, file=sys.stderr)
+
+
+def progress(message: str) -> None:
+    """What is being done now, on a line of stderr that the next one takes the place of; only on a terminal."""
+    if not _VOICE.quiet and sys.stderr.isatty():
+        print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
 
 
 def paint(word: str, color: str, stream: TextIO | None = None) -> str:

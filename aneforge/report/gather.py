@@ -24,8 +24,8 @@ from aneforge.numerics.risk import Risks, risks_on
 from aneforge.process import quiet_collector
 from aneforge.regions.cut import Operations
 from aneforge.regions.partition import Partition, partitions_for
+from aneforge.report.document import Report
 from aneforge.report.programs import program_rows
-from aneforge.report.report import Report
 from aneforge.report.rows import ChangeRow, ChipRow, FindingRow, OpRow, ProgramRow, RiskRow
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, with_label

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aneforge.output.text import human_bytes
-from aneforge.report.report import Report
+from aneforge.report.document import Report
 from aneforge.report.rows import ChipRow, FindingRow
 
 __all__ = ["markdown"]

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aneforge.report.report import Report
+from aneforge.report.document import Report
 
 __all__ = ["layers_csv", "summary_csv"]
 

@@ -18,7 +18,7 @@ from aneforge.version import __version__
 __all__ = ["FORMATS", "Report"]
 
 SCHEMA = 1
-FORMATS = {".md": "md", ".csv": "csv", ".json": "json"}
+FORMATS = {".html": "html", ".md": "md", ".csv": "csv", ".json": "json"}
 """What a file is by its suffix; ``--format`` says it otherwise."""
 
 
@@ -60,8 +60,10 @@ class Report:
 
     def written(self, kind: str, file: Path) -> dict[Path, str | bytes]:
         """The content of each file of a format, by its name."""
-        from aneforge.report import markdown, tables
+        from aneforge.report import html, markdown, tables
 
+        if kind == "html":
+            return {file: html.page(self)}
         if kind == "md":
             return {file: markdown.markdown(self)}
         if kind == "csv":

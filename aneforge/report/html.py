@@ -1,0 +1,160 @@
+"""A report as one page: a file that needs no network, with the rows inside and a script that shows them."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+from typing import Any
+
+from aneforge.output.text import human_bytes
+from aneforge.report.document import Report
+from aneforge.report.rows import ChipRow
+from aneforge.version import __version__
+
+__all__ = ["page"]
+
+_SECTIONS = (
+    ("verdicts", "Verdicts"),
+    ("matrix", "Operations by chips"),
+    ("why", "Why not"),
+    ("placed", "The program"),
+    ("limits", "Time and memory"),
+    ("help", "What would help"),
+    ("numbers", "Numbers"),
+    ("weights", "Weights"),
+    ("ops", "Every operation"),
+    ("provenance", "Provenance"),
+)
+_COLUMNS = (
+    ("label", "chip"),
+    ("verdict", "runs"),
+    ("engine", "on the engine"),
+    ("us", "time"),
+    ("span", "between"),
+    ("energy", "mJ"),
+    ("mostly", "mostly"),
+    ("basis", "basis"),
+)
+_SCOPES = {
+    "coreml_call": "a call in an app through Core ML",
+    "host_call": "a call from Python",
+    "direct_call": "a call of the engine's own program",
+    "device_task": "the engine alone",
+}
+
+
+def page(report: Report) -> str:
+    """The page as text."""
+    import jinja2  # here, because nothing else of a report needs it
+
+    folder = files("aneforge.report") / "page"
+    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False).from_string(
+        (folder / "page.html").read_text(encoding="utf-8")
+    )
+    scale = _Scale(report)
+    return template.render(
+        version=__version__,
+        model=report.model,
+        answer=_answer(report),
+        sizes=_sizes(report),
+        scope=_SCOPES.get(report.scope, report.scope),
+        sections=_SECTIONS,
+        chip_columns=_COLUMNS,
+        right=("us", "engine", "energy"),
+        chips=[_chip(chip, scale) for chip in report.chips],
+        scale=scale.words,
+        style=(folder / "page.css").read_text(encoding="utf-8"),
+        script=(folder / "page.js").read_text(encoding="utf-8"),
+        data=_data(report),
+    )
+
+
+def _data(report: Report) -> str:
+    """The rows as JSON that no browser takes for markup: a name of a model may hold anything."""
+    text = json.dumps(report.to_json(), ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _answer(report: Report) -> str:
+    whole = [chip for chip in report.chips if chip.verdict == "yes"]
+    in_part = [chip for chip in report.chips if chip.verdict.startswith("in part")]
+    count = len(report.chips)
+    if len(whole) == count:
+        told = "It runs whole on the engine of " + ("this chip" if count == 1 else f"all {count} chips")
+    else:
+        told = f"It runs whole on the engine of {len(whole)} of {count} chips"
+        if in_part:
+            told += f", in part on {len(in_part)}"
+        if len(whole) + len(in_part) < count:
+            told += f", not at all on {count - len(whole) - len(in_part)}"
+    timed = sorted((chip for chip in report.chips if chip.us is not None), key=lambda chip: chip.us or 0)
+    if not timed:
+        return f"{told}."
+    fast, slow = timed[0], timed[-1]
+    times = _us(fast.us) if fast is slow else f"{_us(fast.us)} ({fast.label}) to {_us(slow.us)} ({slow.label})"
+    return f"{told}; a call takes {times} by estimate."
+
+
+def _sizes(report: Report) -> str:
+    model = report.model
+    ports = "; ".join(
+        f"{port['name']} {'x'.join(map(str, port['shape']))}" for port in [*model["inputs"], *model["outputs"]][:6]
+    )
+    memory = max((chip.weight_bytes for chip in report.chips), default=0)
+    return (
+        f"{model['operations']:,} operations, {model['parameters']:,} parameters "
+        f"({human_bytes(memory)} as stored); {ports}"
+    )
+
+
+class _Scale:
+    """Times of very different chips on one line: by their logarithm."""
+
+    def __init__(self, report: Report) -> None:
+        ends = [end for chip in report.chips if chip.us is not None for end in (chip.us, *chip.interval) if end > 0]
+        self.low, self.high = (min(ends), max(ends)) if ends else (1.0, 10.0)
+
+    def at(self, us: float) -> float:
+        """The place of a time, in percent."""
+        if self.high <= self.low or us <= 0:
+            return 0.0
+        return round(100 * math.log(us / self.low) / math.log(self.high / self.low), 2)
+
+    @property
+    def words(self) -> str:
+        return f"from {_us(self.low)} to {_us(self.high)} by factors"
+
+
+def _chip(chip: ChipRow, scale: _Scale) -> dict[str, Any]:
+    in_part = chip.verdict.startswith("in part")
+    row: dict[str, Any] = {
+        "name": chip.name,
+        "label": chip.label,
+        "target": chip.target,
+        "grade": "yes" if chip.verdict == "yes" else "part" if in_part else "no",
+        "runs": "yes" if chip.verdict == "yes" else "in part" if in_part else "no",
+        "on_engine": f"{chip.engine_ops:,} of {chip.ops:,}",
+        "us": chip.us,
+        "basis_measured": chip.basis_measured,
+        "refused": chip.refused,
+    }
+    if chip.us is None:
+        return row
+    low, high = chip.interval
+    return row | {
+        "time": _us(chip.us),
+        "low": scale.at(low),
+        "high": scale.at(high),
+        "at": scale.at(chip.us),
+        "between": f"between {_us(low)} and {_us(high)}",
+        "energy": "?" if chip.energy_mj is None else f"{chip.energy_mj:.3g}",
+        "mostly": max(chip.shares, key=chip.shares.__getitem__, default=""),
+        "basis_word": "measured" if chip.basis_measured else "by law",
+    }
+
+
+def _us(us: float | None) -> str:
+    if us is None:
+        return "?"
+    return f"{us / 1000:,.3g} ms" if us >= 10_000 else f"{us:,.0f} µs"
