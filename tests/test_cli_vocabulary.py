@@ -132,6 +132,7 @@ TAKES = {
     ("check",): (("check", "net.py", "--fail-on", "none", "--target", "{}"), True),
     ("partition",): (("partition", "net.py", "--target", "{}"), True),
     ("validate",): (("validate", "net.py", "--target", "{}"), True),
+    ("report",): (("report", "net.py", "--changes", "0", "--target", "{}"), True),
     ("risks",): (("risks", "net.py", "--target", "{}"), True),
     ("diverges",): (("diverges", "net.py", "--target", "{}"), True),
     ("compile",): (("compile", "net.py", "--target", "{}"), True),

@@ -605,13 +605,15 @@ def report(
         str | None, out_option("Write the report to NAME.html, .md, .csv or .json (default: print Markdown).")
     ] = None,
     format_name: Annotated[
-        str | None, typer.Option("--format", help="html, md, csv or json, where the suffix of --out does not say.")
+        str | None,
+        typer.Option("--format", help="Write html, md, csv or json, where the suffix of --out does not say."),
     ] = None,
     scope: Scope = "coreml_call",
     changes: Annotated[int, typer.Option("--changes", help="Changes that are worked out for each chip.")] = 3,
     max_abs: Annotated[
         float | None, typer.Option("--max-abs", help="The largest magnitude of any input, for the numeric risks.")
     ] = None,
+    as_json: AsJson = False,
     dim: Dims = None,
     function: Function = None,
 ) -> None:
@@ -626,7 +628,7 @@ def report(
     from aneforge.cli.model_file import ModelFile
 
     file = ModelFile(model, dim or (), function)
-    raise typer.Exit(command.run(file, target, out, format_name, scope, changes, max_abs))
+    command.run(file, target, out, "json" if as_json else format_name, scope, changes, max_abs)
 
 
 @_command(MEASURE)

@@ -22,8 +22,8 @@ def run(
     scope: str,
     changes: int,
     max_abs: float | None,
-) -> int:
-    """Write the report, or print it where it is text and no file is named; always 0, since a report is no check."""
+) -> None:
+    """Write the report, or print it where it is text and no file is named."""
     file = ModelFile.of(model)
     if format_name is not None and format_name not in FORMATS.values():
         raise AneforgeError(f"--format: {format_name!r} is not a format. Choose one: {', '.join(FORMATS.values())}.")
@@ -40,10 +40,9 @@ def run(
     if place is None:
         (content,) = list(gathered.written(kind or "md", Path("report.md")).values())[:1]
         sys.stdout.write(content if isinstance(content, str) else content.decode())
-        return 0
+        return
     written = gathered.save(place, kind)
     say.note(f"wrote {', '.join(str(path) for path in written)}")
-    return 0
 
 
 def _require_place(place: Path, kind: str | None) -> None:
@@ -54,4 +53,4 @@ def _require_place(place: Path, kind: str | None) -> None:
         known = ", ".join(FORMATS)
         raise AneforgeError(f"--out {place}: {place.suffix!r} is not a format. End it in {known}, or give --format.")
     if not place.parent.is_dir():
-        raise AneforgeError(f"--out {place}: there is no folder {place.parent}; create it first")
+        raise AneforgeError(f"--out {place}: folder {place.parent} does not exist; create it first")

@@ -13,6 +13,7 @@ from aneforge.codegen.dialect import dialect_of, written_generations
 from aneforge.codegen.record import BuildRecord
 from aneforge.codegen.words import SAMPLED
 from aneforge.graph.tensor import Tensor
+from aneforge.model import build
 
 __all__ = ["containers"]
 
@@ -133,6 +134,6 @@ def containers() -> str:
 
 
 def _record(graph: Callable[[], Tensor]) -> BuildRecord:
-    record = emit(af.compile(graph(), target=_EVERY, _check_precision=False).program).record
+    record = emit(build(graph(), _EVERY).program).record
     assert record is not None
     return record
