@@ -68,8 +68,8 @@ class Moments:
         groups, depth = self.diagonal.shape
         if shape[0] % groups or math.prod(shape[1:]) != depth:
             raise GraphError(
-                f"weight {list(shape)}: the second moments are of {groups} groups of {depth} inputs; give those of the "
-                "layer that reads it"
+                f"weight {list(shape)}: the second moments are of {groups} groups of {depth} inputs; give those of "
+                "the layer that reads it"
             )
 
 

@@ -19,7 +19,17 @@ from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
 from aneforge.targets.streams import stream_fact
 
-__all__ = ["DEFAULT_ENCODINGS", "ENCODINGS", "Storage", "encode", "storage_of", "stream_label"]
+__all__ = [
+    "DEFAULT_ENCODINGS",
+    "ENCODINGS",
+    "Storage",
+    "encode",
+    "is_worth_encoding",
+    "storage_of",
+    "stream_label",
+]
+
+is_worth_encoding = encoders.is_worth_encoding
 
 DEFAULT_ENCODINGS = ("int8", "int4", "sparse", "blockwise")
 """One of each kind that the published table of chips has."""
@@ -69,8 +79,8 @@ ENCODINGS = {
 
 def storage_of(encoding: str) -> Storage:
     if encoding not in ENCODINGS:
-        near = nearest(str(encoding), ENCODINGS)
-        raise ArgumentError("encodings", f"{encoding!r} is not an encoding; choose one: {', '.join(near or ENCODINGS)}.")
+        known = ", ".join(nearest(str(encoding), ENCODINGS) or ENCODINGS)
+        raise ArgumentError("encodings", f"{encoding!r} is not an encoding; choose one: {known}.")
     return ENCODINGS[encoding]
 
 

@@ -1,8 +1,8 @@
 """The line of graphs from exact to fast: after each step one more layer is stored in a smaller form.
 
 Layers are compressed one step at a time, each time the step that saves most for the error it adds to its weights. The
-simulator says how far along the line one may go. Beside the line lie the graphs with one form in every layer that gains
-by it, because errors of several forms do not always add up as their weights suggest.
+simulator says how far along the line one may go. Beside the line lie the graphs with one form in every layer that
+gains by it, because errors of several forms do not always add up as their weights suggest.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import numpy as np
 
 from aneforge.cost.estimate import DEFAULT_SCOPE
 from aneforge.errors import AneforgeError
-from aneforge.graph.graph import Graph
 from aneforge.regions.partition import Partition, partition_for
 from aneforge.rewrites.rewrite import Rewrite, Site, applied
 from aneforge.rewrites.stored import dense_of, kernel_of
-from aneforge.targets.chip import Target
 from aneforge.tuning.checking import Check
 from aneforge.tuning.pricing import Change, changes_of, figure
 from aneforge.tuning.records import Figure
@@ -42,6 +40,7 @@ class Step:
 
 Choice = dict[int, Step]
 """The form of each layer that is compressed, by node."""
+_Key = frozenset[tuple[int, str]]
 
 
 class Line:
@@ -60,8 +59,8 @@ class Line:
         self.graph, self.chip, self.scope, self.verbose = split.graph, split.target, scope, verbose
         self.check, self.untouched = check, figure(split.estimate(scope))
         self.steps = _in_order(changes_of(self.graph, self.chip, forms) if changes is None else changes)
-        self._known: dict[frozenset[tuple[int, str]], tuple[Partition, Figure]] = {frozenset(): (split, self.untouched)}
-        self._checks: dict[frozenset[tuple[int, str]], Check] = {frozenset(): Check(0.0, True)}
+        self._known: dict[_Key, tuple[Partition, Figure]] = {frozenset(): (split, self.untouched)}
+        self._checks: dict[_Key, Check] = {frozenset(): Check(0.0, True)}
 
     @property
     def tried(self) -> int:
@@ -130,7 +129,7 @@ class Line:
         return choice
 
 
-def _key(choice: Choice) -> frozenset[tuple[int, str]]:
+def _key(choice: Choice) -> _Key:
     return frozenset((uid, step.form) for uid, step in choice.items())
 
 
