@@ -16,7 +16,7 @@ from aneforge.codecs.calibrated import (
     weighted_table,
 )
 from aneforge.codecs.calibrated_pruning import kept_by_magnitude, kept_in_all, pruned
-from aneforge.codecs.calibrated_rounding import compensated
+from aneforge.codecs.calibrated_rounding import Compensation, compensated
 from aneforge.compress.storage import encode
 from aneforge.graph.encoding import Encoded
 
@@ -89,7 +89,7 @@ def test_the_error_by_moments_is_that_of_the_inputs_themselves():
 def test_groups_have_their_own_inputs():
     rng = np.random.default_rng(0)
     parts = [Moments.of_inputs(correlated(seed)) for seed in (100, 200)]
-    both = Moments(*(np.concatenate(pair) for pair in zip(*((p.diagonal, p.matrix) for p in parts), strict=True)))
+    both = Moments(*(np.concatenate(pair) for pair in zip(*((p.diagonal, p.matrix) for p in parts), strict=True)), 600)
     numbers = rng.normal(size=(2 * OUTPUTS, DEPTH)).astype(np.float16)
     whole = calibrated_affine(numbers, both)
     for group, moments in enumerate(parts):
@@ -97,10 +97,20 @@ def test_groups_have_their_own_inputs():
         np.testing.assert_array_equal(calibrated_affine(numbers[own], moments).codes, whole.codes[own])
 
 
+def test_few_inputs_without_any_relation_are_not_trusted():
+    """Of 32 rows of noise the matrix is chance, of correlated inputs it is not."""
+    noise = Moments.of_inputs(np.random.default_rng(0).normal(size=(32, DEPTH))).trusted
+    real = Moments.of_inputs(correlated(100, rows=32))
+    places = ~np.eye(DEPTH, dtype=bool)
+    assert np.abs(noise.matrix[0][places]).max() < 0.1
+    np.testing.assert_allclose(real.trusted.matrix[0][places], real.matrix[0][places], rtol=0.5)
+    np.testing.assert_array_equal(real.trusted.diagonal, real.diagonal)
+
+
 def test_compensation_by_hand():
     """Two inputs that are always equal: what the first loses, the second has to give."""
     matrix = np.array([[1.0, 1.0], [1.0, 1.0]])
-    rounded = compensated(np.array([[0.4, 0.4]]), matrix, lambda column, place: np.rint(column))
+    rounded = compensated(np.array([[0.4, 0.4]]), Compensation(matrix), lambda column, place: np.rint(column))
     assert rounded.sum() == 1.0  # 0.8 in all: one number alone would give 0
 
 

@@ -505,7 +505,8 @@ def compress(
     ] = None,
     runtimes: Annotated[str, typer.Option(help="Ways to the engine, of these three.")] = "coreml,coreai,direct",
     encodings: Annotated[
-        str | None, typer.Option(help="int8, int4, lut6, lut8, sparse, blockwise (default: the four kinds).")
+        str | None,
+        typer.Option(help="int8, int4, lut6, lut8, sparse, blockwise, w8a8 (default: one of each kind)."),
     ] = None,
     method: Annotated[str, typer.Option(help="plain, or calibrated: fit the weights to the samples.")] = "plain",
     sparsity: Annotated[float | None, typer.Option(help="Make this share of zeros for sparse (default: 0.5).")] = None,

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from aneforge.codecs.calibrated_rounding import compensated
+from aneforge.codecs.calibrated_rounding import Compensation, compensated
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 
@@ -46,13 +47,40 @@ class Moments:
     diagonal: Array
     """[groups, depth]."""
     matrix: Array | None = None
+    rows: int = 0
+    """How many inputs they are the mean of; 0 where that is not known."""
 
     @classmethod
     def of_inputs(cls, inputs: Any) -> Moments:
         """Of one group, from rows of inputs [rows, depth]."""
         rows = np.asarray(inputs, np.float64)
         matrix = rows.T @ rows / len(rows)
-        return cls(np.diag(matrix).copy()[None], matrix[None])
+        return cls(np.diag(matrix).copy()[None], matrix[None], len(rows))
+
+    @cached_property
+    def compensations(self) -> list[Compensation] | None:
+        """One for each group, from what can be trusted of the matrix; None without a matrix."""
+        matrix = self.trusted.matrix
+        return None if matrix is None else [Compensation(group) for group in matrix]
+
+    @cached_property
+    def trusted(self) -> Moments:
+        """The same with what lies off the diagonal made smaller by the share of it that is chance (U121).
+
+        Inputs that have nothing to do with one another still have a squared correlation of 1 / rows by chance. What
+        the mean squared correlation has beyond that is real. Weights fitted to chance are worse than plain ones.
+        """
+        depth = self.diagonal.shape[1]
+        if self.matrix is None or not self.rows or depth < 2:
+            return self
+        lengths = np.sqrt(np.maximum(self.diagonal, np.finfo(np.float64).tiny))
+        correlation = self.matrix / (lengths[:, :, None] * lengths[:, None, :])
+        squares = (np.sum(correlation**2, axis=(1, 2)) - depth) / (depth * (depth - 1))
+        share = np.clip(1 - 1 / (self.rows * np.maximum(squares, 1 / self.rows)), 0.0, 1.0)
+        shrunk = self.matrix * share[:, None, None]
+        places = np.arange(depth)
+        shrunk[:, places, places] = self.diagonal
+        return Moments(self.diagonal, shrunk)
 
     @property
     def groups(self) -> int:
@@ -224,12 +252,12 @@ def _fitted(numbers: Array, moments: Moments, rounding: Callable[[Array, Array],
     ``rounding`` takes numbers and what ``setting`` [outputs, depth] has at their places.
     """
     plain = rounding(numbers.reshape(len(numbers), -1), setting).reshape(numbers.shape)
-    if moments.matrix is None:
+    if moments.compensations is None:
         return plain
     rows, settings = _by_group(numbers, moments), setting.reshape(moments.groups, -1, setting.shape[1])
     parts = []
-    for group, matrix in enumerate(moments.matrix):
+    for group, by in enumerate(moments.compensations):
         own = settings[group]
-        parts.append(compensated(rows[group], matrix, lambda column, place, own=own: rounding(column, own[:, place])))
+        parts.append(compensated(rows[group], by, lambda column, place, own=own: rounding(column, own[:, place])))
     better = np.stack(parts).reshape(numbers.shape)
-    return min((better, plain), key=lambda rounded: output_error(numbers, rounded, moments))
+    return min((better, plain), key=lambda rounded: output_error(numbers, rounded, moments.trusted))

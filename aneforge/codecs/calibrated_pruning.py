@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.codecs.calibrated import Moments, finite_weight, output_error
-from aneforge.codecs.calibrated_rounding import compensated, inverse_factor
+from aneforge.codecs.calibrated_rounding import compensated
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import Encoded
 
@@ -60,27 +60,26 @@ def pruned(weight: Any, sparsity: float, moments: Moments | None = None, kept: A
     choices = [plain]
     if kept is None:
         choices.append(numbers * kept_by_magnitude(numbers, sparsity, moments.importance(numbers.shape)))
-    if moments.matrix is not None:
+    if moments.compensations is not None:
         choices.append(_moved(numbers, mask, moments))
-    best = min(choices, key=lambda array: output_error(numbers, array, moments))
+    best = min(choices, key=lambda array: output_error(numbers, array, moments.trusted))
     return _sparse(best, best != 0)
 
 
 def _cost_of_loss(numbers: Array, moments: Moments) -> Array:
     """What a number's square is to be multiplied by: how much the outputs lose when it is zero and others make it
     good; without the matrix, when nothing does."""
-    if moments.matrix is None:
+    if moments.compensations is None:
         return moments.importance(numbers.shape)
-    alone = np.stack([1 / np.sum(inverse_factor(matrix) ** 2, axis=0) for matrix in moments.matrix])
-    return Moments(alone).importance(numbers.shape)
+    return Moments(np.stack([by.loss for by in moments.compensations])).importance(numbers.shape)
 
 
 def _moved(numbers: Array, mask: Array, moments: Moments) -> Array:
-    assert moments.matrix is not None
+    assert moments.compensations is not None
     rows, kept = (array.reshape(moments.groups, -1, moments.diagonal.shape[1]) for array in (numbers, mask))
     parts = [
-        compensated(rows[group], matrix, lambda column, place, own=kept[group]: np.where(own[:, place], column, 0.0))
-        for group, matrix in enumerate(moments.matrix)
+        compensated(rows[group], by, lambda column, place, own=kept[group]: np.where(own[:, place], column, 0.0))
+        for group, by in enumerate(moments.compensations)
     ]
     return np.stack(parts).reshape(numbers.shape)
 

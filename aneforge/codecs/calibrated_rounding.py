@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["compensated", "inverse_factor"]
+__all__ = ["Compensation", "compensated", "inverse_factor"]
 
 Array = np.ndarray
 
@@ -27,13 +27,28 @@ def inverse_factor(matrix: Array) -> Array:
     return np.linalg.cholesky(np.linalg.inv(damped)).T
 
 
-def compensated(rows: Array, matrix: Array, rounding: Callable[[Array, int], Array]) -> Array:
-    """Rows [outputs, depth] rounded one input at a time, the input that occurs most first.
+class Compensation:
+    """How losses are made good, by the second moments of one group of inputs; several weights may share it."""
+
+    def __init__(self, matrix: Array) -> None:
+        self.order = np.argsort(-np.diag(matrix), kind="stable")
+        """The input that occurs most comes first."""
+        self.factor = inverse_factor(matrix[np.ix_(self.order, self.order)])
+
+    @property
+    def loss(self) -> Array:
+        """For each input, what the square of a number costs that becomes zero while others make it good."""
+        costs = np.empty(len(self.order))
+        costs[self.order] = 1 / np.sum(self.factor**2, axis=0)
+        return costs
+
+
+def compensated(rows: Array, by: Compensation, rounding: Callable[[Array, int], Array]) -> Array:
+    """Rows [outputs, depth] rounded one input at a time.
 
     ``rounding`` takes the numbers of one input, as they are by then, and its place.
     """
-    order = np.argsort(-np.diag(matrix), kind="stable")
-    factor = inverse_factor(matrix[np.ix_(order, order)])
+    order, factor = by.order, by.factor
     waiting = rows[:, order].astype(np.float64)
     rounded = np.empty_like(waiting)
     depth = waiting.shape[1]

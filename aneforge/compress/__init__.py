@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aneforge.compress.adviser import advise
+from aneforge.compress.quantise import quantise
 from aneforge.compress.records import Advice, ChipAdvice
 from aneforge.compress.storage import encode
 
-__all__ = ["Advice", "ChipAdvice", "advise", "encode"]
+__all__ = ["Advice", "ChipAdvice", "advise", "encode", "quantise"]

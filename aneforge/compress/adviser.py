@@ -18,6 +18,7 @@ from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.codecs.calibrated import Moments, output_error
 from aneforge.compress.layers import Layer, layers_of, moments_of
 from aneforge.compress.metrics import Metric, metric_of
+from aneforge.compress.quantise import Range, quantised_site, ranges_of
 from aneforge.compress.records import FP16, Advice, ChipAdvice, LayerOption, LayerRow, Option, Recommendation
 from aneforge.compress.runtimes import DEFAULT_RUNTIMES, Placement, Runtime, kept_off_anywhere, placement, runtimes_of
 from aneforge.compress.storage import DEFAULT_ENCODINGS, Storage, is_worth_encoding, storage_of, stream_label
@@ -85,7 +86,9 @@ def advise(
         question = replace(question, encodings=())  # the report says that there is nothing to compress
     steps = _Steps(progress, len(chips) * (len(question.encodings) + 2) + 1)
     steps.next("the inputs of each layer")
-    weights = _Weights(question, layers, moments_of(graph, layers, fit))
+    coded = any(storage.activations for storage in question.encodings)
+    ranges = ranges_of(graph, layers, fit) if coded else {}
+    weights = _Weights(question, layers, moments_of(graph, layers, fit), ranges)
     results: dict[str, ChipAdvice] = {}
     refused: dict[str, str] = {}
     with quiet_collector():
@@ -185,33 +188,45 @@ class _Steps:
 class _Weights:
     """The weights of all layers in each form, written once for all chips."""
 
-    def __init__(self, question: _Question, layers: Sequence[Layer], moments: Mapping[int, Moments]) -> None:
-        self.question, self.layers, self.moments = question, layers, moments
+    def __init__(
+        self,
+        question: _Question,
+        layers: Sequence[Layer],
+        moments: dict[int, Moments],
+        ranges: Mapping[int, Range],
+    ) -> None:
+        self.layers, self.ranges = layers, ranges
         self.by_node = {layer.node.uid: layer for layer in layers}
         self._written: dict[tuple[int, str], Encoded] = {}
         self._errors: dict[tuple[int, str], float] = {}
+        for layer in layers:  # all forms of a layer together: its moments are large, and are then dropped
+            own = moments.pop(layer.node.uid)
+            for storage in question.encodings:
+                if storage.fits(layer.weight):
+                    key = layer.node.uid, storage.name
+                    fitted = own if question.calibrated else None
+                    self._written[key] = storage.write(layer.weight, fitted, question.sparsity)
+                    self._errors[key] = output_error(layer.weight, self._written[key].decode(), own)
 
     def stored(self, layer: Layer, storage: Storage) -> Encoded:
-        key = layer.node.uid, storage.name
-        if key not in self._written:
-            moments = self.moments[layer.node.uid] if self.question.calibrated else None
-            self._written[key] = storage.write(layer.weight, moments, self.question.sparsity)
-        return self._written[key]
+        return self._written[layer.node.uid, storage.name]
 
-    def error(self, layer: Layer, storage: Storage) -> float:
-        key = layer.node.uid, storage.name
-        if key not in self._errors:
-            numbers = self.stored(layer, storage).decode()
-            self._errors[key] = output_error(layer.weight, numbers, self.moments[layer.node.uid])
-        return self._errors[key]
+    def error(self, layer: Layer, storage: Storage) -> float | None:
+        """Of the layer's own outputs; the moments know nothing of the rounding of inputs."""
+        return None if storage.activations else self._errors[layer.node.uid, storage.name]
 
     def form(self, storage: Storage) -> Rewrite:
         """The form as a rewrite, for those that price and apply rewrites."""
+
+        pairs: dict[int, Tensor] = {}
 
         def find(node: Tensor, scene: Scene) -> Site | None:
             layer = self.by_node.get(node.uid)
             if layer is None or not storage.fits(layer.weight):
                 return None
+            if storage.activations:
+                reach = self.ranges[layer.form.x.uid]
+                return quantised_site(layer, lambda: self.stored(layer, storage), reach, pairs, traits=reach)
             traits = self.stored(layer, storage).stored_bytes if storage.name == "sparse" else None
             return stored_site(node, layer.form, lambda: self.stored(layer, storage), traits=traits)
 

@@ -124,4 +124,8 @@ def moments_of(
             counts[layer.node.uid] = counts.get(layer.node.uid, 0) + rows
 
     visit_values(graph, samples, set(readers), visit)
-    return {uid: Moments(*(total / counts[uid] for total in parts)) for uid, parts in totals.items()}
+    found: dict[int, Moments] = {}
+    for uid, (diagonal, *matrix) in totals.items():
+        rows = counts[uid]
+        found[uid] = Moments(diagonal / rows, matrix[0] / rows if matrix else None, rows)
+    return found

@@ -72,8 +72,8 @@ class LayerOption:
     us: float | None
     """The layer alone on the engine."""
     before_us: float | None
-    error: float
-    """Of the layer's own outputs, by the second moments of its inputs."""
+    error: float | None
+    """Of the layer's own outputs, by the second moments of its inputs; None where the inputs are rounded too."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)

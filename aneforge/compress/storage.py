@@ -46,6 +46,8 @@ class Storage:
     what: str
     bits: int = 0
     """Of a palette's index."""
+    activations: bool = False
+    """Whether the layer's input is 8-bit codes as well."""
 
     def fits(self, weight: np.ndarray) -> bool:
         """Whether a weight can have this form and has numbers enough for it."""
@@ -58,10 +60,11 @@ class Storage:
         if self.name == "sparse":
             return encode(weight, "sparse") if sparsity is None else pruned(weight, sparsity, moments)
         if moments is None:
-            return encode(weight, self.name)
+            return encode(weight, "int8" if self.activations else self.name)
         if self.bits:
             return calibrated_palette(weight, moments, self.bits)
-        return calibrated_affine(weight, moments) if self.name == "int8" else calibrated_blockwise(weight, moments)
+        fitted = calibrated_blockwise if self.name == "blockwise" else calibrated_affine
+        return fitted(weight, moments)
 
 
 ENCODINGS = {
@@ -73,6 +76,7 @@ ENCODINGS = {
         Storage("lut8", "int4", "a palette of 256 numbers", 8),
         Storage("sparse", "sparse", "a mask and the numbers that are not zero"),
         Storage("blockwise", "blockwise", f"8-bit codes, one scale for each {BLOCK} inputs"),
+        Storage("w8a8", "int8", "8-bit codes on both sides, one scale for each output", activations=True),
     )
 }
 

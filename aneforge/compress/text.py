@@ -101,7 +101,9 @@ def _cosine(option: Option) -> str:
     return "1" if option.check.same_bits else f"{option.check.cosine:.5f}"
 
 
-def _error(error: float) -> str:
+def _error(error: float | None) -> str:
+    if error is None:
+        return "?"
     return "0" if error == 0 else f"{100 * error:.2g} %"
 
 
