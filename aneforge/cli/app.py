@@ -506,9 +506,9 @@ def compress(
     runtimes: Annotated[str, typer.Option(help="Ways to the engine, of these three.")] = "coreml,coreai,direct",
     encodings: Annotated[
         str | None,
-        typer.Option(help="int8, int4, lut6, lut8, sparse, blockwise, w8a8 (default: one of each kind)."),
+        typer.Option(help="Try int8, int4, lut6, lut8, sparse, blockwise, w8a8 (default: one of each kind)."),
     ] = None,
-    method: Annotated[str, typer.Option(help="plain, or calibrated: fit the weights to the samples.")] = "plain",
+    method: Annotated[str, typer.Option(help="Write weights plain, or calibrated: fitted to the samples.")] = "plain",
     sparsity: Annotated[float | None, typer.Option(help="Make this share of zeros for sparse (default: 0.5).")] = None,
     target_error: Annotated[
         float | None, typer.Option(help="Choose within this relative error (default: 0.01).")
