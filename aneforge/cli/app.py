@@ -520,7 +520,7 @@ def compress(
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Choose how to store the weights on each chip: bytes, streams or folds, time, and error in the simulator.
+    """Find how to store the weights on each chip: bytes, streams or folds, time, and error in the simulator.
 
     Nothing is timed. Examples:  aneforge compress net.onnx --target m1,m2,m5 --calibration samples.npz   |
     aneforge compress net.onnx --target m2 --runtimes coreml --method calibrated --out smaller.aneforge
