@@ -21,7 +21,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.targets.chip import Target
 from aneforge.targets.listed import chip_list, one_chip
 
-__all__ = ["DEFAULT_NAMES", "Chips", "Source", "chip_of", "chips_of", "graph_of", "model_name"]
+__all__ = ["DEFAULT_NAMES", "Chips", "Source", "chip_of", "chips_of", "graph_of", "model_name", "value_in_file"]
 
 Source = Any
 """A graph, a tensor, a sequence of tensors, a compiled model, or the path of a model file."""
@@ -95,6 +95,15 @@ def _read(spec: str, dims: Mapping[str, int] | None, function: str | None) -> Gr
     if dims or function:
         raise LoadError(f"{file.name}: dims and function are for formats such as ONNX. Set sizes in the Python file.")
     return _as_graph(*_pick(_namespace(file), name, file), file)
+
+
+def value_in_file(spec: str) -> Any:
+    """What ``FILE.py:NAME`` stands for, whatever it is."""
+    path, _, name = spec.rpartition(":")
+    file = Path(path)
+    if file.suffix != ".py" or not name or not file.is_file():
+        raise LoadError(f"{spec}: give FILE.py:NAME, with a Python file that exists and a name in it.")
+    return _pick(_namespace(file), name, file)[0]
 
 
 def _namespace(file: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ __all__ = ["DEFAULT_CHIPS"]
 DEFAULT_CHIPS = {
     "check": "m1..m6",
     "compare": "m1,m2,m5",
+    "compress": "m1,m2,m5",
     "diverges": "m1,m5",
     "estimate": "m1..m6",
     "partition": "m1",

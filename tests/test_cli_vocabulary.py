@@ -138,6 +138,7 @@ TAKES = {
     ("compile",): (("compile", "net.py", "--target", "{}"), True),
     ("lower",): (("lower", "net.py", "--target", "{}"), False),
     ("opt",): (("opt", "net.mlir", "--target", "{}"), False),
+    ("compress",): (("compress", "net.py", "--target", "{}"), True),
     ("tune",): (("tune", "net.py", "--budget", "1", "--target", "{}"), False),
     ("run",): (("run", "net.py", "--target", "{}"), True),
     ("compare",): (("compare", "net.py", "--target", "{}"), True),

@@ -26,13 +26,12 @@ from aneforge.graph.tensor import Tensor
 from aneforge.regions.partition import Partition
 from aneforge.rewrites.rewrite import applied
 from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
-from aneforge.tuning.stored_forms import stored_site
+from aneforge.tuning.stored_forms import expands_palettes, stored_site
 
 __all__ = ["stored_weights"]
 
 _BYTES = {"int8": 1.0, "blockwise": 1.0 + 2 / 32, "lut8": 1.0, "lut6": 0.75, "lut4": 0.5}
 """Of one number in each form."""
-_EXPANDS = 19  # the descriptor generation of H17
 _NUMBERS = "rounds the weights (aneforge tune --target-error 0.01 encodes them and checks the results)"
 
 Layers = Mapping[str, tuple[Tensor, Dense | Kernel]]
@@ -49,7 +48,7 @@ def stored_weights(question: Question) -> Iterator[Proposal]:
         by_family: dict[str, tuple[float, str, frozenset[str]]] = {}
         basis = question.estimates[name].basis
         for encoder in encoders_for(split.target):
-            if encoder.stand_in is None or (encoder.bits and _expands_palettes(split, question.scope)):
+            if encoder.stand_in is None or (encoder.bits and expands_palettes(split.target, question.scope)):
                 continue
             encoders[encoder.name] = encoder
             gains = _gains(split, basis, question.scope, encoder, layers)
@@ -83,11 +82,6 @@ def _layers(question: Question) -> dict[str, tuple[Tensor, Dense | Kernel]]:
         if layer is not None and is_worth_encoding(layer.weight):
             found[question.names[node.uid]] = node, layer
     return found
-
-
-def _expands_palettes(split: Partition, scope: str) -> bool:
-    """On an M5 Pro, Core ML was seen to expand palettes in every call, 2 to 10 times slower than fp16 (C55)."""
-    return split.target.td_generation == _EXPANDS and scope in ("coreml_call", "app_call")
 
 
 def _gains(split: Partition, basis: Basis, scope: str, encoder: Encoder, layers: Layers) -> dict[str, float]:

@@ -493,6 +493,47 @@ def tune(
     command.run(file, target, budget, target_error, out, as_json, say.voice().verbose, everything)
 
 
+@_command(COMPILE)
+def compress(
+    model: AModel,
+    target: Chips = DEFAULT_CHIPS["compress"],
+    calibration: Annotated[
+        str | None, typer.Option(help="Read samples of the inputs from FILE.npz (default: drawn).")
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Also judge the outputs: top1, rmse, or FILE.py:FUNCTION of two lists.")
+    ] = None,
+    runtimes: Annotated[str, typer.Option(help="Ways to the engine, of these three.")] = "coreml,coreai,direct",
+    encodings: Annotated[
+        str | None,
+        typer.Option(help="Try int8, int4, lut6, lut8, sparse, blockwise, w8a8 (default: one of each kind)."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="Write weights plain, or calibrated: fitted to the samples.")] = "plain",
+    sparsity: Annotated[float | None, typer.Option(help="Make this share of zeros for sparse (default: 0.5).")] = None,
+    target_error: Annotated[
+        float | None, typer.Option(help="Choose within this relative error (default: 0.01).")
+    ] = None,
+    mode: Mode = "fast",
+    layers: Annotated[bool, typer.Option(help="Also show every layer in every encoding.")] = False,
+    out: Annotated[str | None, out_option("Write the chosen graph, which other commands read.")] = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Find how to store the weights on each chip: bytes, streams or folds, time, and error in the simulator.
+
+    Nothing is timed. Examples:  aneforge compress net.onnx --target m1,m2,m5 --calibration samples.npz   |
+    aneforge compress net.onnx --target m2 --runtimes coreml --method calibrated --out smaller.aneforge
+    """
+    from aneforge.cli import compress as command
+    from aneforge.cli.model_file import ModelFile
+
+    options = command.Options(
+        calibration, metric, runtimes, encodings, method, sparsity, target_error, mode, layers, out, as_json
+    )
+    command.run(ModelFile(model, dim or (), function), target, options)
+
+
 # Run.
 
 

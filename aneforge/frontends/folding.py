@@ -15,6 +15,7 @@ __all__ = ["Folding", "onnx_cost"]
 Array = np.ndarray
 _MATRICES = ("MatMul", "MatMulInteger", "QLinearMatMul")
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv")
+_QUANTISERS = ("DequantizeLinear", "QuantizeLinear")
 _SLOW = ("CumSum", "Det", "GridSample", "LRN", "NonMaxSuppression", "Resize", "RoiAlign", "Upsample")
 _IN_PYTHON = 16  # how much slower ops are that the reference evaluator runs in Python
 
@@ -83,6 +84,8 @@ def _result_cost(kind: str, x: Array, arrays: Sequence[Array | None], attrs: Map
     if kind in (*_MATRICES, "Gemm", *_CONVOLUTIONS):
         other = operands[3 if kind in ("QLinearMatMul", "QLinearConv") else 1]
         return (x.size, 1) if other is None else _product_cost(kind, x, other, attrs)
+    if kind in _QUANTISERS:
+        return x.size, 1  # a line of scales lies along an axis of its own choice, not along the last one
     if kind == "Einsum":
         total = math.prod(array.size for array in arrays if array is not None)
         return min(total, 1 << 62), 1

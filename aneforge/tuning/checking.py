@@ -18,6 +18,7 @@ __all__ = ["Check", "Checker", "distance"]
 _EXACT_FLOPS = 8e9  # above it the exact engine takes many seconds a run, and sums are done in single precision
 
 Inputs = Mapping[str, Any] | Sequence[Any] | np.ndarray | None
+Outputs = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -26,26 +27,60 @@ class Check:
 
     error: float
     same_bits: bool
+    cosine: float = 1.0
+    """Of all outputs laid end to end, the smallest of the samples."""
 
 
 class Checker:
-    """Compares programs with an untouched one, whose numbers are made once and only when they are asked for."""
+    """Compares programs with an untouched one, whose numbers are made once and only when they are asked for.
 
-    def __init__(self, untouched: Partition, flops: float, inputs: Inputs = None) -> None:
-        self.mode = "exact" if flops <= _EXACT_FLOPS else "fast"
+    ``samples`` are inputs by name, one mapping each; without them there is one sample, ``inputs``.
+    """
+
+    def __init__(
+        self,
+        untouched: Partition,
+        flops: float,
+        inputs: Inputs = None,
+        samples: Sequence[Mapping[str, np.ndarray]] | None = None,
+        mode: str | None = None,
+    ) -> None:
+        self.mode = mode or ("exact" if flops <= _EXACT_FLOPS else "fast")
         self._untouched = untouched
-        self.feeds = _feeds(untouched, inputs)
+        self.samples = [_feeds(untouched, inputs)] if samples is None else list(samples)
 
     @cached_property
-    def _expected(self) -> list[np.ndarray]:
-        return list(self._untouched.run(self.feeds, self.mode).values())
+    def expected(self) -> list[Outputs]:
+        """The untouched outputs of each sample."""
+        return self.outputs(self._untouched)
+
+    def outputs(self, split: Partition) -> list[Outputs]:
+        """The outputs of each sample by name."""
+        runner = split.runner(self.mode)
+        return [runner.run(feeds).outputs for feeds in self.samples]
 
     def __call__(self, other: Partition) -> Check:
-        """The largest error over all outputs."""
-        outputs = list(other.run(self.feeds, self.mode).values())
-        pairs = list(zip(self._expected, outputs, strict=True))
-        same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
-        return Check(0.0 if same else max(distance(a, b) for a, b in pairs), same)
+        """The largest error over all outputs and samples."""
+        return self.compared(self.outputs(other))
+
+    def compared(self, outputs: Sequence[Outputs]) -> Check:
+        pairs = [
+            list(zip(expected.values(), actual.values(), strict=True))
+            for expected, actual in zip(self.expected, outputs, strict=True)
+        ]
+        flat = [pair for sample in pairs for pair in sample]
+        if all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in flat):
+            return Check(0.0, True)
+        return Check(max(distance(a, b) for a, b in flat), False, min(map(_cosine, pairs)))
+
+
+def _cosine(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Between two sets of outputs, each laid end to end; NaN where a number is not finite."""
+    one, other = (np.concatenate([np.asarray(pair[i], np.float64).reshape(-1) for pair in pairs]) for i in (0, 1))
+    if not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return float("nan")
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / lengths if lengths else float(np.array_equal(one, other))
 
 
 def distance(expected: np.ndarray, actual: np.ndarray) -> float:

@@ -15,7 +15,14 @@ from aneforge.rewrites.rewrite import Rewrite, Scene, Site
 from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
 from aneforge.targets.chip import Target
 
-__all__ = ["encoding_forms", "stored_site"]
+__all__ = ["encoding_forms", "expands_palettes", "stored_site"]
+
+_EXPANDS = 19  # the descriptor generation of H17
+
+
+def expands_palettes(target: Target, scope: str) -> bool:
+    """On an M5 Pro, Core ML was seen to expand palettes in every call, 2 to 10 times slower than fp16 (C55)."""
+    return target.td_generation == _EXPANDS and scope in ("coreml_call", "app_call")
 
 
 def encoding_forms(target: Target) -> tuple[Rewrite, ...]:

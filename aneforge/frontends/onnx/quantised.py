@@ -55,7 +55,7 @@ def _dequantize_stored(node: Node, codes: Value, scale: Value, zero: Value | Non
         raise NoForm(f"codes of type {array.dtype.name} are not supported; they must be integers")
     numbers = _as_integers(array).astype(np.float64)
     numbers = numbers if offset is None else numbers - _align(_as_integers(offset), array, axis)
-    return (numbers * _align(factor, array, axis)).astype(np.float32)
+    return np.asarray(numbers * _align(factor, array, axis), np.float32)  # of one number NumPy gives no array
 
 
 def _align(values: Array, codes: Array, axis: int) -> Array:
@@ -79,7 +79,7 @@ def _quantize_stored(node: Node, x: Value, scale: Value, zero: Value | None = No
     axis = int(node.attr("axis", 1))
     codes = np.rint(weight / _align(known(scale, "the scale"), weight, axis))
     codes = codes if offset is None else codes + _align(offset, weight, axis)
-    return np.clip(codes, low, high).astype(known(zero, "the zero point").dtype if zero is not None else kind)
+    return np.asarray(np.clip(codes, low, high), known(zero, "the zero point").dtype if zero is not None else kind)
 
 
 def encoded(codes: Array, scale: Array, zero: Array | None, axis: int) -> Encoded:

@@ -1,0 +1,263 @@
+"""Weights fitted to the inputs that a layer really reads, as its second moments describe them.
+
+Every function takes a weight [outputs, ...] and :class:`Moments`, and gives the stored form. Plain encoders treat all
+errors of a weight alike. Here an error counts by the inputs that meet it, and what one number loses, later numbers of
+the same output make good (see :mod:`aneforge.codecs.calibrated_rounding`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from aneforge.codecs.calibrated_rounding import Compensation, compensated
+from aneforge.errors import GraphError
+from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
+
+__all__ = [
+    "Moments",
+    "calibrated_affine",
+    "calibrated_blockwise",
+    "calibrated_palette",
+    "finite_weight",
+    "output_error",
+    "searched_scales",
+    "weighted_table",
+]
+
+Array = np.ndarray
+
+_SHARES = np.linspace(1.0, 0.4, 25)  # of the largest number: what lies beyond is clipped
+_ROUNDS = 25
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The mean of x x^T over the inputs of a layer, for each group of channels.
+
+    ``matrix`` [groups, depth, depth] is None where it would be too large; the diagonal is always there. The order of
+    ``depth`` is that of a weight's axes behind the first.
+    """
+
+    diagonal: Array
+    """[groups, depth]."""
+    matrix: Array | None = None
+    rows: int = 0
+    """How many inputs they are the mean of; 0 where that is not known."""
+
+    @classmethod
+    def of_inputs(cls, inputs: Any) -> Moments:
+        """Of one group, from rows of inputs [rows, depth]."""
+        rows = np.asarray(inputs, np.float64)
+        matrix = rows.T @ rows / len(rows)
+        return cls(np.diag(matrix).copy()[None], matrix[None], len(rows))
+
+    @cached_property
+    def compensations(self) -> list[Compensation] | None:
+        """One for each group, from what can be trusted of the matrix; None without a matrix."""
+        matrix = self.trusted.matrix
+        return None if matrix is None else [Compensation(group) for group in matrix]
+
+    @cached_property
+    def trusted(self) -> Moments:
+        """The same with what lies off the diagonal made smaller by the share of it that is chance (U121).
+
+        Inputs that have nothing to do with one another still have a squared correlation of 1 / rows by chance. What
+        the mean squared correlation has beyond that is real. Weights fitted to chance are worse than plain ones.
+        """
+        depth = self.diagonal.shape[1]
+        if self.matrix is None or not self.rows or depth < 2:
+            return self
+        lengths = np.sqrt(np.maximum(self.diagonal, np.finfo(np.float64).tiny))
+        correlation = self.matrix / (lengths[:, :, None] * lengths[:, None, :])
+        squares = (np.sum(correlation**2, axis=(1, 2)) - depth) / (depth * (depth - 1))
+        share = np.clip(1 - 1 / (self.rows * np.maximum(squares, 1 / self.rows)), 0.0, 1.0)
+        shrunk = self.matrix * share[:, None, None]
+        places = np.arange(depth)
+        shrunk[:, places, places] = self.diagonal
+        return Moments(self.diagonal, shrunk)
+
+    @property
+    def groups(self) -> int:
+        return len(self.diagonal)
+
+    def importance(self, shape: tuple[int, ...]) -> Array:
+        """How much an error of each number of a weight counts, in the weight's shape."""
+        self.check(shape)
+        return np.repeat(self.diagonal, shape[0] // self.groups, axis=0).reshape(shape)
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuse a weight of another layer."""
+        groups, depth = self.diagonal.shape
+        if shape[0] % groups or math.prod(shape[1:]) != depth:
+            raise GraphError(
+                f"weight {list(shape)}: the second moments are of {groups} groups of {depth} inputs; give those of "
+                "the layer that reads it"
+            )
+
+
+def output_error(weight: Array, stored: Array, moments: Moments) -> float:
+    """The error of a layer's outputs with other weights: root of the mean square, relative to that of the outputs."""
+    gap = np.asarray(stored, np.float64) - np.asarray(weight, np.float64)
+    lost, whole = _energy(gap, moments), _energy(np.asarray(weight, np.float64), moments)
+    if lost == 0:
+        return 0.0
+    return float(np.sqrt(lost / whole)) if whole > 0 else float("inf")
+
+
+def _energy(weight: Array, moments: Moments) -> float:
+    """The mean square of the outputs, summed over them."""
+    rows = _by_group(weight, moments)
+    if moments.matrix is None:
+        return float(np.einsum("gok,gk->", rows**2, moments.diagonal))
+    return float(max(0.0, np.sum((rows @ moments.matrix) * rows)))
+
+
+def _by_group(weight: Array, moments: Moments) -> Array:
+    """[groups, outputs of a group, depth]."""
+    moments.check(weight.shape)
+    return weight.reshape(moments.groups, len(weight) // moments.groups, -1)
+
+
+def finite_weight(weight: Any) -> Array:
+    """A weight as float64; NaN and infinity have no code and are refused."""
+    numbers = np.asarray(weight, np.float64)
+    wrong = int(numbers.size - np.isfinite(numbers).sum())
+    if wrong:
+        raise GraphError(
+            f"weight {list(numbers.shape)}: {wrong} of {numbers.size} numbers are NaN or infinite and have no code. "
+            "Correct the weight first"
+        )
+    if numbers.ndim < 2 or numbers.size == 0:
+        raise GraphError(f"weight {list(numbers.shape)}: a layer's weight has outputs first, then inputs")
+    return numbers
+
+
+# One scale for each output.
+
+
+def searched_scales(rows: Array, importance: Array, levels: int) -> Array:
+    """The fp16 scale of each row that rounds it with the least error; the error of a number counts by its importance.
+
+    Tried are shares of the scale at which nothing is clipped: a few clipped numbers often cost less than coarser steps
+    for all the others.
+    """
+    peaks = np.abs(rows).max(axis=1)
+    best = np.full(len(rows), np.inf)
+    chosen = np.empty(len(rows), np.float16)
+    for share in _SHARES:
+        scale = np.maximum(peaks * share / levels, SMALLEST_NORMAL).astype(np.float16)
+        error = (importance * (_rounded(rows, scale.astype(np.float64)[:, None], levels) - rows) ** 2).sum(axis=1)
+        better = error < best
+        best[better], chosen[better] = error[better], scale[better]
+    return chosen
+
+
+def _rounded(rows: Array, scale: Array, levels: int) -> Array:
+    return np.clip(np.rint(rows / scale), -levels, levels) * scale
+
+
+def calibrated_affine(weight: Any, moments: Moments, bits: int = 8) -> Encoded:
+    """Symmetric codes with one scale for each output, searched for these inputs (N51: zero point 0)."""
+    numbers = finite_weight(weight)
+    levels = (1 << (bits - 1)) - 1
+    importance = moments.importance(numbers.shape).reshape(len(numbers), -1)
+    scale = searched_scales(numbers.reshape(len(numbers), -1), importance, levels)
+    steps = np.broadcast_to(scale.astype(np.float64)[:, None], importance.shape)
+    rounded = _fitted(numbers, moments, lambda column, step: _rounded(column, step, levels), steps)
+    codes = np.rint(rounded.reshape(len(numbers), -1) / steps).astype(np.int8).reshape(numbers.shape)
+    return Encoded.affine(codes, scale, axis=0, bits=bits)
+
+
+def calibrated_blockwise(weight: Any, moments: Moments, block_size: int = 32, bits: int = 8) -> Encoded:
+    """Symmetric codes with one searched scale for each run of ``block_size`` numbers along the second axis."""
+    numbers = finite_weight(weight)
+    outputs, inputs, *rest = numbers.shape
+    if block_size < 1 or inputs % block_size:
+        raise GraphError(f"weight {list(numbers.shape)}: {inputs} inputs do not divide into blocks of {block_size}")
+    levels, blocks = (1 << (bits - 1)) - 1, inputs // block_size
+    rows, importance = (
+        array.reshape(outputs * blocks, -1) for array in (numbers, moments.importance(numbers.shape))
+    )  # a block's numbers lie next to one another: it has all places of the kernel
+    scale = searched_scales(rows, importance, levels)
+    steps = np.repeat(scale.astype(np.float64), rows.shape[1]).reshape(outputs, -1)
+    rounded = _fitted(numbers, moments, lambda column, step: _rounded(column, step, levels), steps)
+    codes = np.rint(rounded.reshape(outputs, -1) / steps).astype(np.int8).reshape(numbers.shape)
+    return Encoded.blockwise(codes, scale.reshape(outputs, blocks, *(1,) * len(rest)), bits=bits)
+
+
+# Palettes.
+
+
+def weighted_table(values: Array, weights: Array, entries: int) -> Array:
+    """The ``entries`` numbers, in order and as fp16 holds them, that stand for some values with the least weighted
+    square error: k-means, from even steps over the range and from equal shares of the weight, the better of the two.
+    Nothing is drawn, so the same weight has the same table."""
+    patterns = np.ascontiguousarray(values, np.float16).view(np.uint16).reshape(-1)
+    counted = np.bincount(patterns, weights=weights.reshape(-1), minlength=1 << 16)
+    used = np.flatnonzero(np.bincount(patterns, minlength=1 << 16))
+    halves = used.astype(np.uint16).view(np.float16).astype(np.float64)
+    order = np.argsort(halves, kind="stable")
+    points, mass = halves[order], counted[used[order]]
+    if mass.sum() <= 0:
+        mass = np.ones_like(mass)  # nothing meets the weight: all numbers count alike
+    shares = np.cumsum(mass) / mass.sum()
+    starts = (
+        np.linspace(points[0], points[-1], entries),
+        points[np.searchsorted(shares, (np.arange(entries) + 0.5) / entries).clip(0, points.size - 1)],
+    )
+    tables = [_settled(points, mass, start) for start in starts]
+    return min(tables, key=lambda table: float((mass * (_nearest(points, table) - points) ** 2).sum()))
+
+
+def _settled(points: Array, mass: Array, table: Array) -> Array:
+    heads, sums = (np.concatenate([[0.0], np.cumsum(part)]) for part in (mass, mass * points))
+    for _ in range(_ROUNDS):
+        edges = np.concatenate([[0], np.searchsorted(points, (table[1:] + table[:-1]) / 2), [points.size]])
+        much = np.diff(heads[edges])
+        means = np.diff(sums[edges]) / np.where(much > 0, much, 1.0)
+        table = np.sort(np.where(much > 0, means, table))
+    return table.astype(np.float16).astype(np.float64)
+
+
+def _places(values: Array, table: Array) -> Array:
+    return np.searchsorted((table[1:] + table[:-1]) / 2, values)
+
+
+def _nearest(values: Array, table: Array) -> Array:
+    return table[_places(values, table)]
+
+
+def calibrated_palette(weight: Any, moments: Moments, bits: int = 4) -> Encoded:
+    """Indices into a table of 2^bits fp16 numbers, which lie closer where the inputs are large."""
+    numbers = finite_weight(weight)
+    table = weighted_table(numbers, moments.importance(numbers.shape), 1 << bits)
+    none = np.broadcast_to(0.0, (len(numbers), numbers[0].size))
+    rounded = _fitted(numbers, moments, lambda column, _: _nearest(column, table), none)
+    codes = _places(rounded, table).astype(np.uint8)
+    return Encoded.palette(codes, table.astype(np.float16), bits)
+
+
+# Rounding with compensation, where it pays.
+
+
+def _fitted(numbers: Array, moments: Moments, rounding: Callable[[Array, Array], Array], setting: Array) -> Array:
+    """A weight rounded number by number, or with what is lost made good by later numbers: the one with less error.
+
+    ``rounding`` takes numbers and what ``setting`` [outputs, depth] has at their places.
+    """
+    plain = rounding(numbers.reshape(len(numbers), -1), setting).reshape(numbers.shape)
+    if moments.compensations is None:
+        return plain
+    rows, settings = _by_group(numbers, moments), setting.reshape(moments.groups, -1, setting.shape[1])
+    parts = []
+    for group, by in enumerate(moments.compensations):
+        own = settings[group]
+        parts.append(compensated(rows[group], by, lambda column, place, own=own: rounding(column, own[:, place])))
+    better = np.stack(parts).reshape(numbers.shape)
+    return min((better, plain), key=lambda rounded: output_error(numbers, rounded, moments.trusted))
