@@ -111,7 +111,7 @@ def _axis(axis: Any, weight: np.ndarray, name: str) -> int | None:
 def _finite_halves(array: Any, name: str) -> np.ndarray:
     """The weight in fp16; one that is not finite there is refused."""
     if isinstance(array, Encoded):
-        raise GraphError(f"{name}: is stored as {array.name} already; decode it first, which loses no digits twice")
+        raise GraphError(f"{name}: is stored as {array.name} already; use its decode() for an array of numbers")
     numbers = np.asarray(array)
     if numbers.dtype.kind not in "fiu" or not numbers.size or not numbers.ndim:
         raise GraphError(

@@ -129,7 +129,9 @@ class StoredWeight(NamedTuple):
     def decode(self) -> np.ndarray:
         """The numbers that it stands for, in fp16 and in the shape of the model's weight."""
         if self.numbers is None:
-            raise AneforgeError(f"{', '.join(self.sources)}: the program carries no numbers of this weight")
+            raise AneforgeError(
+                f"{', '.join(self.sources)}: the program carries no numbers of this weight. Use a program that was compiled or loaded with its weights."
+            )
         return self.numbers.array
 
     def to_json(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Encoded:
 
     @classmethod
     def fp8(cls, codes: Any, name: str, scale: Any = None) -> Encoded:
-        """Bytes in a floating-point format (``fp8-e4m3``, ``fp8-e5m2``), with scales as in :meth:`blockwise` if any."""
+        """Bytes in a floating-point format (``fp8-e4m3``, ``fp8-e5m2``), with scales for blocks if any."""
         stored = _whole_numbers(codes)
         if name not in FP8 or stored.dtype != np.uint8:
             raise GraphError(
@@ -336,7 +336,7 @@ def _places(indices: Any) -> np.ndarray:
     """Places of a table, in one byte each."""
     stored = _whole_numbers(indices)
     if int(stored.min()) < 0:
-        raise GraphError(f"index {int(stored.min())} of a look-up table is negative; places count from 0")
+        raise GraphError(f"index {int(stored.min())} of a look-up table is negative; it must be 0 or more")
     return stored.astype(np.uint8, copy=False) if int(stored.max()) <= 255 else stored
 
 
