@@ -19,18 +19,20 @@ def affine(weight: np.ndarray, bits: int, axis: int | None = 0, symmetric: bool 
     only kind that an M1 knows (N51); the others use the whole range between the least and the largest number.
     """
     lines = weight.reshape(1, -1) if axis is None else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+    zero = None
     if symmetric:
         scale = _scale(_peaks(lines), (1 << (bits - 1)) - 1)
-        codes, zero = _codes(lines, scale, None, bits), None
     else:
-        low = np.minimum(lines.min(axis=1), 0).astype(np.float64)
-        high = np.maximum(lines.max(axis=1), 0).astype(np.float64)
+        low, high = _bounds(lines)
         scale = _scale(high - low, (1 << bits) - 1)
         least = -(1 << (bits - 1))
         zero = np.clip(np.rint(least - low / scale.astype(np.float64)), least, -least - 1).astype(np.int8)
-        codes = _codes(lines, scale, zero, bits)
     if axis is None:
-        return Encoded.affine(codes.reshape(weight.shape), scale[0], None if zero is None else zero[0], bits=bits)
+        every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+        table = _codes(np.where(np.isfinite(every), every, np.float16(0))[None], scale, zero, bits)[0]
+        codes = table[weight.view(np.uint16)]  # one code for each fp16 number
+        return Encoded.affine(codes, scale[0], None if zero is None else zero[0], bits=bits)
+    codes = _codes(lines, scale, zero, bits)
     moved = [weight.shape[axis], *(extent for place, extent in enumerate(weight.shape) if place != axis % weight.ndim)]
     whole = np.ascontiguousarray(np.moveaxis(codes.reshape(moved), 0, axis))
     return Encoded.affine(whole, scale, zero, axis=axis, bits=bits)
@@ -66,6 +68,18 @@ def _peaks(lines: np.ndarray) -> np.ndarray:
     """The largest magnitude of each line. Without its sign bit an fp16 number orders like the integer of its bits."""
     bits = np.ascontiguousarray(lines).view(np.uint16) & np.uint16(0x7FFF)
     return bits.max(axis=1).view(np.float16).astype(np.float64)
+
+
+def _bounds(lines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest number of each line, and zero. With all bits but the sign turned over, a negative fp16
+    number orders like a negative integer."""
+    bits = np.ascontiguousarray(lines).view(np.int16)
+    keys = bits ^ ((bits >> np.int16(15)) & np.int16(0x7FFF))
+    ends = []
+    for key in (keys.min(axis=1), keys.max(axis=1)):
+        turned = key ^ ((key >> np.int16(15)) & np.int16(0x7FFF))
+        ends.append(turned.view(np.float16).astype(np.float64))
+    return np.minimum(ends[0], 0), np.maximum(ends[1], 0)
 
 
 def _scale(ranges: np.ndarray, steps: int) -> np.ndarray:

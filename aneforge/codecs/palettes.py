@@ -63,7 +63,7 @@ def sparse_palette(
 ) -> Encoded:
     """The zeros of a weight as a mask, and what is kept as places in a table."""
     mask = (weight.view(np.uint16) & np.uint16(0x7FFF)) != 0
-    kept = weight[mask]
+    kept = weight.reshape(-1).compress(mask.reshape(-1))
     if not kept.size:
         return Encoded.sparse(mask, np.zeros(0, np.uint8), np.zeros(1 << bits, np.float16), bits)
     counts = None if importance is None else np.broadcast_to(importance, weight.shape)[mask]

@@ -129,9 +129,8 @@ class StoredWeight(NamedTuple):
     def decode(self) -> np.ndarray:
         """The numbers that it stands for, in fp16 and in the shape of the model's weight."""
         if self.numbers is None:
-            raise AneforgeError(
-                f"{', '.join(self.sources)}: the program carries no numbers of this weight. Use a program that was compiled or loaded with its weights."
-            )
+            names = ", ".join(self.sources)
+            raise AneforgeError(f"{names}: the code came without the numbers of this weight. Use a compiled program.")
         return self.numbers.array
 
     def to_json(self) -> dict[str, Any]:

@@ -87,9 +87,7 @@ def _half_bytes(name: str, part: np.ndarray) -> bytes:
     with np.errstate(over="ignore"):
         half = part.astype("<f2")
     if part.dtype != np.float16 and not np.array_equal(half.astype(np.float64), part.astype(np.float64)):
-        raise GraphError(
-            f"{name} of a weight: fp16 does not hold its numbers exactly. Use numbers that are fp16 already."
-        )
+        raise GraphError(f"{name} of a weight: fp16 does not hold its numbers exactly. Use fp16 numbers.")
     return half.tobytes()
 
 

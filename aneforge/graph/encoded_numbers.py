@@ -56,7 +56,7 @@ def decoded_halves(weight: Encoded) -> np.ndarray:
         table = _as_halves(weight.table)
         if table.size <= _CODES and table.shape[-2] == table.size and weight.codes.dtype == np.uint8:
             return _by_bytes(weight.codes, table.reshape(-1))
-        return _looked_up(weight, table)
+        return _by_groups(weight, table)
     if weight.form in ("affine", "blockwise") and weight.shape and _is_exact_in_single(weight):
         return _scaled(weight)
     with np.errstate(over="ignore"):
@@ -83,9 +83,15 @@ def _kept(weight: Encoded) -> np.ndarray:
     return weight.table.reshape(-1)[weight.codes]
 
 
+def _kept_halves(weight: Encoded) -> np.ndarray:
+    if weight.table is None or weight.codes.dtype != np.uint8:
+        return _as_halves(_kept(weight))
+    return _by_bytes(weight.codes, _as_halves(weight.table.reshape(-1)))
+
+
 def _scattered(weight: Encoded) -> np.ndarray:
     assert weight.mask is not None
-    values, mask = _as_halves(_kept(weight)), np.ascontiguousarray(weight.mask).reshape(-1)
+    values, mask = _kept_halves(weight), np.ascontiguousarray(weight.mask).reshape(-1)
     numbers, used = np.zeros(mask.size, np.float16), 0
     for first in range(0, mask.size, _AT_ONCE):
         places = np.flatnonzero(mask[first : first + _AT_ONCE])
@@ -131,6 +137,22 @@ def _looked_up(weight: Encoded, table: np.ndarray | None = None) -> np.ndarray:
     if numbers == 1:
         return looked_up[..., 0]
     return np.moveaxis(looked_up, -1, weight.vector_axis + 1).reshape(weight.shape)
+
+
+def _by_groups(weight: Encoded, table: np.ndarray) -> np.ndarray:
+    """Entries of a table for each run of rows, number by number of an entry."""
+    *groups, _, numbers = table.shape
+    if math.prod(groups[1:]) > 1 or not groups:
+        return np.ascontiguousarray(_looked_up(weight, table))
+    axis, rows = weight.vector_axis, weight.codes.shape[0] // groups[0]
+    shape = weight.codes.shape
+    result = np.empty((*shape[: axis + 1], numbers, *shape[axis + 1 :]), np.float16)
+    by_number = np.moveaxis(result, axis + 1, 0)
+    for group, lines in enumerate(table.reshape(groups[0], -1, numbers)):
+        part = slice(group * rows, (group + 1) * rows)
+        for number in range(numbers):
+            by_number[number, part] = np.ascontiguousarray(lines[:, number])[weight.codes[part]]
+    return result.reshape(weight.shape)
 
 
 def _is_exact_in_single(weight: Encoded) -> bool:
@@ -182,10 +204,9 @@ def _scaled_by_blocks(weight: Encoded) -> np.ndarray:
     scale, zero = weight.scale.astype(np.float32), weight.zero_point
     result = np.empty(weight.shape, np.float16)
     for part in _parts(weight.shape, scale.shape[0] if scale.ndim else 1):
-        codes = weight.codes[part]
-        numbers = codes.astype(np.float32)
+        numbers = weight.codes[part].astype(np.float32)
         if zero is not None:
-            numbers -= spread(_share(zero, weight.shape, part), codes.shape)
+            numbers -= spread(_share(zero, weight.shape, part), numbers.shape)
         _multiply(numbers, _share(scale, weight.shape, part))
         round_to_half(numbers, result[part])
     return result
