@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 from targets import best
@@ -17,7 +18,7 @@ from aneforge.codecs import encode
 
 SIDE = 4096
 MEGABYTES = 2 * SIDE * SIDE / 1e6
-FORMS = (
+FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("int8", {}),
     ("int8", {"axis": None}),
     ("int8", {"symmetric": False}),

@@ -203,12 +203,17 @@ def _scaled_by_blocks(weight: Encoded) -> np.ndarray:
     assert weight.scale is not None
     scale, zero = weight.scale.astype(np.float32), weight.zero_point
     result = np.empty(weight.shape, np.float16)
-    for part in _parts(weight.shape, scale.shape[0] if scale.ndim else 1):
-        numbers = weight.codes[part].astype(np.float32)
+    parts = list(_parts(weight.shape, scale.shape[0]))
+    most = max(part.stop - part.start for part in parts)
+    buffer = np.empty((most, *weight.shape[1:]), np.float32)
+    scratch = np.empty(buffer.size, np.uint32), np.empty(buffer.size, np.uint32)
+    for part in parts:
+        numbers = buffer[: part.stop - part.start]
+        np.copyto(numbers, weight.codes[part])
         if zero is not None:
             numbers -= spread(_share(zero, weight.shape, part), numbers.shape)
         _multiply(numbers, _share(scale, weight.shape, part))
-        round_to_half(numbers, result[part])
+        round_to_half(numbers, result[part], scratch)
     return result
 
 

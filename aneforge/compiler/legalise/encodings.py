@@ -23,14 +23,13 @@ __all__ = ["decoded_kernel", "expand_encodings", "kernel_encoding"]
 
 def kernel_encoding(module: Module, op: Op) -> str:
     """What the form of an op's kernel is called: ``fp16``, ``int8``, ``lut4``, ``sparse`` and so on."""
-    form = kernel_form(module, op)
-    if form.kind == "fp16":
+    form, kernel = kernel_form(module, op), op.operands[1]
+    if form.kind == "fp16" or kernel.type is None:
         return "fp16"
-    if form.kind not in ("palette", "affine") or op.operands[1].type.dtype == "f16":
-        encoded = module.weights[op.operands[1].attrs["weight"]].encoded
-        assert encoded is not None
-        return encoded.name
-    return f"lut{form.bits}" if form.looks_up else f"int{form.bits}"
+    if kernel.type.dtype != "f16":
+        return f"lut{form.bits}" if form.looks_up else f"int{form.bits}"
+    encoded = module.weights[kernel.attrs["weight"]].encoded
+    return "fp16" if encoded is None else encoded.name
 
 
 def _has_work(draft: Draft, chip: Facts) -> bool:
