@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.legalise.encodings import decoded_kernel
-from aneforge.compiler.legalise.kernel_memory import constants_size, stored_size
+from aneforge.compiler.legalise.kernel_memory import side_constants_size, stored_size
 from aneforge.compiler.plan import StoredWeight
 
 __all__ = ["stored_weight"]
@@ -17,7 +17,7 @@ def stored_weight(
     assert op.type is not None
     encoding = op.labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype)
     size = stored_size(module, op)
-    beside = 0 if reader is None else constants_size(module, reader)
+    beside = 0 if reader is None else side_constants_size(module, reader)
     key = op.attrs["weight"]
     numbers = module.weights.get(key)
     if numbers is not None and reader is not None:

@@ -18,7 +18,7 @@ __all__ = [
     "CONTRACTIONS",
     "KERNELS",
     "TABLES",
-    "constants_size",
+    "constant_size",
     "exceeds_kernel_memory",
     "kernel_demand",
     "kernel_flow",
@@ -28,6 +28,7 @@ __all__ = [
     "layer_flow",
     "outputs_at_once",
     "reads_codes",
+    "side_constants_size",
     "stored_size",
 ]
 
@@ -104,11 +105,16 @@ def kernel_demand(module: Module, op: Op) -> int:
     """The bytes of an op's whole stored weight in the form that it has; 0 where none is stored."""
     if op.kind not in KERNELS or op.operands[1].kind != "const_in":
         return 0
-    stored = op.operands[1].type
-    weight = module.weights.get(op.operands[1].attrs["weight"])
-    if stored is not None and stored.dtype == "f16" and weight is not None and weight.encoded is not None:
-        return weight.encoded.stored_bytes
-    return 0 if stored is None else stored.bytes
+    return constant_size(module, op.operands[1])
+
+
+def constant_size(module: Module, constant: Op) -> int:
+    """The bytes of a stored constant in the form that the module has it in; codes without their table and scales."""
+    assert constant.type is not None
+    weight = module.weights.get(constant.attrs["weight"])
+    if constant.type.dtype != "f16" or weight is None or weight.encoded is None:
+        return constant.type.bytes
+    return weight.encoded.stored_bytes
 
 
 def exceeds_kernel_memory(module: Module, op: Op, chip: Facts) -> bool:
@@ -151,7 +157,7 @@ def stored_size(module: Module, op: Op) -> int:
     return encoded.stored_bytes
 
 
-def constants_size(module: Module, op: Op) -> int:
+def side_constants_size(module: Module, op: Op) -> int:
     """The bytes of the table, scales and zero points of an op's kernel, as they are stored."""
     sizes = {"kernel_zero_point": 1}
     known = ((name, module.weights.get(op.attrs[name])) for name in stored_names(op))
