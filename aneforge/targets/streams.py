@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aneforge.errors import ArgumentError, UnknownNameError, nearest
 from aneforge.targets import store
@@ -94,8 +94,7 @@ class ChipFacts(Protocol):
     def fact(self, key: str) -> Fact[Any]: ...
 
 
-@dataclass(frozen=True)
-class WeightForm:
+class WeightForm(NamedTuple):
     """What of a stored form decides whether it streams."""
 
     kind: str
@@ -113,8 +112,7 @@ class WeightForm:
     """Whether an op can say how it is stored: scales along the outputs that fp16 holds to all their digits."""
 
 
-@dataclass(frozen=True)
-class LayerConditions:
+class LayerConditions(NamedTuple):
     """What of a layer decides whether its weight streams (compression.json ``stream_conditions``)."""
 
     unit_stride: bool = True

@@ -38,10 +38,19 @@ def _has_work(draft: Draft, chip: Facts) -> bool:
 
 def _folding(module: Module, chip: Facts) -> Iterator[Op]:
     """The ops whose kernel is in a form that the target folds in that layer."""
+    encoded = {op for op in module.ops if op.kind == "const_in" and _is_encoded(module, op)}
+    if not encoded:
+        return
     for op in module.ops:
-        is_encoded = kernel_of(op) is not None and kernel_form(module, op).kind != "fp16"
-        if is_encoded and not kernel_flow(module, op, chip).keeps_form:
+        if kernel_of(op) in encoded and not kernel_flow(module, op, chip).keeps_form:
             yield op
+
+
+def _is_encoded(module: Module, constant: Op) -> bool:
+    weight = module.weights.get(constant.attrs["weight"])
+    return (constant.type is not None and constant.type.dtype != "f16") or (
+        weight is not None and weight.encoded is not None
+    )
 
 
 @pass_(

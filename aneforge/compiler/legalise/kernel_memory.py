@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from aneforge.anec.ir import Module, Op
 from aneforge.anec.spec import kinds_with
 from aneforge.anec.traits import Trait
@@ -42,6 +40,7 @@ TABLES = ("kernel_palettized_LUT", "kernel_lut")
 """Attributes that name the table of a palette."""
 
 _CODES = ("si8", "ui8")
+_READABLE = WeightForm("fp16")
 
 
 def reads_codes(op: Op) -> bool:
@@ -87,7 +86,7 @@ def kernel_form(module: Module, op: Op) -> WeightForm:
     form = form_of(None if weight is None else weight.encoded)
     if form.kind == "palette" or (form.kind == "affine" and form.bits in (4, 8)):
         # Lowering writes these as attributes where it can; vectors and several tables are stored beside the op.
-        return replace(form, is_readable=form.vector_size > 1 or form.tables > 1)
+        return form._replace(is_readable=form.vector_size > 1 or form.tables > 1)
     return form
 
 
@@ -98,7 +97,7 @@ def kernel_flow(module: Module, op: Op, chip: Facts) -> Flow:
 
 def layer_flow(op: Op, chip: Facts) -> Flow:
     """The flow of a kernel whose form the chip reads: behind ``expand-encodings`` only the layer matters."""
-    return weight_flow(chip, WeightForm("fp16"), layer_conditions(op, chip["max_operand_bytes"]))
+    return weight_flow(chip, _READABLE, layer_conditions(op, chip["max_operand_bytes"]))
 
 
 def kernel_demand(module: Module, op: Op) -> int:
