@@ -18,7 +18,7 @@ _WIDTH = 4
 _COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes
 _FORMS = {
     "int8": "int8",
-    "int4": "int8",
+    "int4-affine": "int8",
     "blockwise": "int8",
     "sparse": "sparse",
     "fp8-e4m3": "int8",

@@ -230,13 +230,15 @@ class Encoded:
 
     @property
     def name(self) -> str:
-        """What the gate's rules and reports call it: ``int8``, ``int4``, ``lut6``, ``sparse``, ``sparse-lut4``,
+        """What the gate's rules and reports call it: ``int8``, ``int4-affine``, ``lut6``, ``sparse``, ``sparse-lut4``,
         ``blockwise``, ``fp8-e4m3``."""
         if self.form == "palette":
             return f"lut{self.bits}"
         if self.form == "sparse" and self.table is not None:
             return f"sparse-lut{self.bits}"
-        return f"int{self.bits}" if self.form == "affine" else self.form
+        if self.form == "affine":
+            return "int8" if self.bits == 8 else f"int{self.bits}-affine"  # int4 is the seed page's word for a palette
+        return self.form
 
     @property
     def stored_bytes(self) -> int:

@@ -27,7 +27,8 @@ def kernel_encoding(module: Module, op: Op) -> str:
     if form.kind == "fp16" or kernel.type is None:
         return "fp16"
     if kernel.type.dtype != "f16":
-        return f"lut{form.bits}" if form.looks_up else f"int{form.bits}"
+        plain = "int8" if form.bits == 8 else f"int{form.bits}-affine"
+        return f"lut{form.bits}" if form.looks_up else plain
     encoded = module.weights[kernel.attrs["weight"]].encoded
     return "fp16" if encoded is None else encoded.name
 
