@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from aneforge.errors import AneforgeError, UnavailableError
+from aneforge.errors import AneforgeError
 from aneforge.targets.host import ENVIRONMENT, detect_family
 from aneforge.targets.names import arch_for_family, family_of_arch
 from aneforge.targets.names import target as find_target
@@ -25,19 +25,20 @@ def cross_compile_check(out: Any, target: str, int8: bool = False, route: str = 
     Unknown names are refused before anything else. What can differ in fp16 between this machine's engine (or the one
     that ``ANEFORGE_TARGET`` names) and the target is reported by a ``CrossChipFP16Warning`` before the compile; it
     never changes the answer.
+    ``int8`` asks for the graph with its weights as int8 (``compile(compress="int8")``).
     Graphs that native layers cut into segments are out of scope and raise, as the seed page says.
     """
+    from aneforge.codecs.graphs import Options, compressed
     from aneforge.compiler.compile import compile_target
     from aneforge.compiler.refusal import CompileError
     from aneforge.divergence.numeric_warnings import warn_divergence
     from aneforge.graph.graph import Graph
 
     family_of_arch(target)
-    if int8:
-        raise UnavailableError(
-            "cross_compile_check: int8 needs a weight encoder, which aneforge does not have. Leave it out."
-        )
     graph, chip = Graph.of(out), find_target(target)
+    options = Options.of(int8, None)
+    if options is not None:
+        graph, _ = compressed(graph, chip, options)
     warn_divergence(graph, _host(), chip, stacklevel=3)
     try:
         program = compile_target(graph, chip, route=route)

@@ -213,7 +213,7 @@ def _read_weights(archive: zipfile.ZipFile) -> dict[str, Weight]:
                 parts.setdefault(key, {})[Path(part).stem] = _array(archive, name)
     for key, form in forms.items():
         encoded = Encoded.from_parts(form, parts.get(key, {}))
-        weights[key] = Weight(key, None, encoded.shape, encoded.decode, encoded)
+        weights[key] = Weight(key, None, encoded.shape, partial(encoded.decode, np.float16), encoded)
     return weights
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from aneforge.advice import Advice, advise
 from aneforge.advice.report import changes_text, first_call_json, first_call_texts, time_text
 from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
+from aneforge.codecs.graphs import Options, compressed
+from aneforge.compiler.compile import resolve_target
 from aneforge.cost.estimate import DEFAULT_SCOPE, Estimate, LayerEstimate, warn_if_at_floor
 from aneforge.defaults import DEFAULT_CHIPS
-from aneforge.errors import AneforgeError, ArgumentError, UnavailableError
+from aneforge.errors import AneforgeError, ArgumentError
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.output.grouped import first_of, more, short, some, wrapped
@@ -42,14 +44,16 @@ def estimate(
     was measured on, an M5 (h17s), whatever this machine is. ``model.estimate()`` gives the same by layers and with an
     interval, ``af.estimate_all`` the table of several chips; ``scope="coreml_call"`` is a call in an app, which is
     what ``aneforge estimate`` prints. Of a model that is not on the engine whole it is the time of all its parts:
-    regions of the engine, crossings, and the middle of the host's band.
+    regions of the engine, crossings, and the middle of the host's band. ``int8`` times it with the weights as int8,
+    as ``compile(compress="int8")`` stores them.
     """
-    if int8:
-        raise UnavailableError("int8: estimate has no weight encoder. Encode the weights (af.Encoded) instead.")
     named = target if target is not None or hasattr(out, "target") else SEED_PAGE_CHIP
-    graph = graph_of(out, dims, function)
+    graph, chip = graph_of(out, dims, function), resolve_target(chip_of(named, out))
+    options = Options.of(int8, None)
+    if options is not None:
+        graph, _ = compressed(graph, chip, options)
     with quiet_collector():
-        split = partition_for(graph, chip_of(named, out))
+        split = partition_for(graph, chip)
         split.require_engine()
         result = split.estimate(scope)
     if split.cut.untouched:

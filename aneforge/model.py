@@ -16,7 +16,8 @@ from aneforge.anec.interpret import interpret, interpreted_names
 from aneforge.anec.interpret_units import UNITS
 from aneforge.anec.ir import rank5
 from aneforge.arguments import Source, chip_of, graph_of
-from aneforge.compiler.compile import compile_target, overlap_of, refuse_options, resolve_target, write_build
+from aneforge.codecs.graphs import DEFAULT_ATOL, DEFAULT_BLOCK, Compress, Compression, Options, compressed
+from aneforge.compiler.compile import compile_target, overlap_of, resolve_target, write_build
 from aneforge.compiler.cuts import Cut, cuts_of
 from aneforge.compiler.explain import Explanation, History
 from aneforge.compiler.lower import Port
@@ -55,6 +56,8 @@ class Model:
         self.program = program
         self.mode = mode
         self.tuning: Any = None  # how it was chosen, where af.tune made it
+        self.compression: Compression | None = None
+        """What ``compress`` did with each layer's weight; None where it was not asked for."""
         self.released = False
         self._views: dict[tuple[str, str], np.ndarray] = {}
         self._states: dict[str, np.ndarray] = {}  # NDCHW, as the program keeps them
@@ -342,9 +345,9 @@ def compile(  # noqa: A001 - the name users call
     int8: bool = False,
     build_dir: str | Path | None = None,
     opt: str | int | None = "routes",
-    compress: str | None = None,
-    compress_atol: float = 0.05,
-    block_size: int = 32,
+    compress: Compress = None,
+    compress_atol: float = DEFAULT_ATOL,
+    block_size: int = DEFAULT_BLOCK,
     validate: bool = False,
     target: str | int | Target | None = None,
     _check_precision: bool = True,
@@ -372,13 +375,20 @@ def compile(  # noqa: A001 - the name users call
     where the model is a netplist or the chip is below A13, where nothing is converted, and conversion otherwise;
     ``model.route`` says which it was.
 
-    ``int8`` and ``compress`` are refused until weights can be encoded here, and ``compress_atol`` and ``block_size``
-    with them. Warnings: :class:`PrecisionWarning` where the graph shows numbers that fp16 may lose, or a rule
-    knows wrong results on the chip (not with ``_check_precision=False``), :class:`CrossChipFP16Warning` where a slice
-    clamps, :class:`DispatchFloorWarning` where a call is hardly more than its dispatch.
+    ``compress`` stores the weights in another form: ``int8``, ``int4`` (a table of 16 numbers), ``sparse``,
+    ``blockwise`` (a scale for each ``block_size`` inputs) or any other of ``aneforge.codecs.ENCODINGS``. These encode
+    every kernel, whether the chip streams the form or folds it back to fp16. ``auto`` takes for each layer the
+    smallest form that the chip streams and whose outputs are within ``compress_atol`` (their error's root mean square
+    over the largest output; U115), else fp16. A mapping has a mode for each node by its name or a pattern:
+    ``{"head": None, "*": "int8"}``. ``int8=True`` is ``compress="int8"``. Weights that came encoded stay as they are.
+    ``model.compression`` says what was done.
+
+    Warnings: :class:`PrecisionWarning` where the graph shows numbers that fp16 may lose, or a rule knows wrong
+    results on the chip (not with ``_check_precision=False``), :class:`CrossChipFP16Warning` where a slice clamps,
+    :class:`DispatchFloorWarning` where a call is hardly more than its dispatch.
     """
-    refuse_options(int8, compress, compress_atol, block_size)
-    model = build(graph_of(out, dims, function), chip_of(target, out), mode, opt, route, validate)
+    options = Options.of(int8, compress, compress_atol, block_size)
+    model = _build_compressed(graph_of(out, dims, function), chip_of(target, out), options, mode, opt, route, validate)
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
@@ -390,9 +400,9 @@ def compile_multi(
     int8: bool = False,
     build_dir: str | Path | None = None,
     opt: str | int | None = "routes",
-    compress: str | None = None,
-    compress_atol: float = 0.05,
-    block_size: int = 32,
+    compress: Compress = None,
+    compress_atol: float = DEFAULT_ATOL,
+    block_size: int = DEFAULT_BLOCK,
     validate: bool = False,
     target: str | int | Target | None = None,
     _check_precision: bool = True,
@@ -404,17 +414,32 @@ def compile_multi(
     ``outs`` is a mapping of names to tensors, or a sequence of tensors, which go by their own names. Everything else
     is as for :func:`compile`.
     """
-    refuse_options(int8, compress, compress_atol, block_size)
+    options = Options.of(int8, compress, compress_atol, block_size)
     named = isinstance(outs, Mapping)
     graph = graph_of(list(outs.values()) if named else outs)
-    model = build(graph, chip_of(target, outs), mode, opt, route, validate)
+    model = _build_compressed(graph, chip_of(target, outs), options, mode, opt, route, validate)
     keys = [str(key) for key in outs] if named else [port.name for port in model.program.outputs]
     if len(set(keys)) != len(keys):
         raise AneforgeError(f"outs: outputs are called {', '.join(keys)}; give each a name of its own")
     warn_of(model, _check_precision, stacklevel=4)
     if build_dir is not None:
         write_build(model.program, build_dir)
-    return MultiModel(model.graph, model.program, keys, mode)
+    several = MultiModel(model.graph, model.program, keys, mode)
+    several.compression = model.compression
+    return several
+
+
+def _build_compressed(
+    graph: Graph, target: str | int | Target | None, options: Options | None, *settings: Any
+) -> Model:
+    """``build`` with the weights in the forms that the options ask for."""
+    if options is None:
+        return build(graph, target, *settings)
+    chip = resolve_target(target)
+    stored, report = compressed(graph, chip, options)
+    model = build(stored, chip, *settings)
+    model.compression = report
+    return model
 
 
 def build(

@@ -164,6 +164,11 @@ def observed(function: Callable[..., Any], arguments: tuple[Any, ...], settings:
     return f"{result}\n{printed.out}{printed.err}{sorted({str(each.message) for each in caught})}"
 
 
+def unbounded():
+    """A layer with an infinite weight, which fp16 holds and no stored form does."""
+    return af.input((1, 4)).linear(np.full((4, 4), np.inf, np.float16))
+
+
 NO_FILE = {"dims": {"batch": 2}, "function": "main"}
 COMPILE = {
     "int8": True,
@@ -243,7 +248,8 @@ QUESTIONS = [
     Row(af.validate_network, (x().relu(), "m1"), {"route": "conversion", "bonded": True}),
     Row(af.load, (ENCODER, {"batch": 1}), {"fixed": {"nothing": 1}, "function": "main"}),
     Row(af.load, (ENCODER,), {"dims": {"batch": 1}}),
-    Row(_compile.cross_compile_check, (slow(), "h12"), {"int8": True, "route": "direct"}),
+    Row(_compile.cross_compile_check, (slow(), "h12"), {"route": "direct"}),
+    Row(_compile.cross_compile_check, (unbounded(), "h13"), {"int8": True}),  # such a weight cannot be encoded
 ]
 ELSEWHERE = {
     ("compile", "build_dir"): "test_files_are_written",

@@ -13,10 +13,10 @@ from aneforge.codecs.calibrated import (
     calibrated_palette,
     output_error,
     searched_scales,
-    weighted_table,
 )
 from aneforge.codecs.calibrated_pruning import kept_by_magnitude, kept_in_all, pruned
 from aneforge.codecs.calibrated_rounding import Compensation, compensated
+from aneforge.codecs.palettes import palette_table
 from aneforge.compress.storage import encode
 from aneforge.graph.encoding import Encoded
 
@@ -123,11 +123,11 @@ def test_a_scale_clips_an_outlier_that_no_input_meets():
 
 
 def test_a_table_lies_where_the_weight_is():
-    values = np.linspace(-1, 1, 101)
-    table = weighted_table(values, np.where(values > 0.5, 100.0, 1.0), 4)
+    values = np.linspace(-1, 1, 101).astype(np.float16)
+    table = palette_table(values, 2, importance=np.where(values > 0.5, 100.0, 1.0))
     np.testing.assert_array_equal(table, table.astype(np.float16))
     assert (np.diff(table) > 0).all()
-    assert (table > 0.5).sum() > 1 == (weighted_table(values, np.ones(101), 4) > 0.5).sum()
+    assert (table > 0.5).sum() > 1 == (palette_table(values, 2) > 0.5).sum()
 
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.5, 0.63, 0.9])

@@ -194,13 +194,17 @@ def test_refusals_name_node_pass_and_the_compilers_words():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"int8": True}, "weight encoder"),
-        ({"compress": "auto"}, "weight encoder"),
+        ({"int8": True, "compress": "auto"}, "int8=True is compress='int8'"),
+        ({"compress": "int9"}, "'int9' is unknown; nearest: int8"),
+        ({"compress": {"nowhere": "int8"}}, "'nowhere' names no layer with a stored kernel"),
+        ({"compress": "int8", "compress_atol": 0.1}, "compress_atol=0.1 has no effect without compress='auto'"),
+        ({"compress": "auto", "compress_atol": -1}, "-1 is not a tolerance"),
+        ({"compress": "blockwise", "block_size": 0}, "0 is not a size"),
         ({"opt": "fast"}, "opt 'fast' is unknown; choose one: 'routes', 1, 0, None"),
         ({"opt": 2}, "opt 2 is unknown"),
         ({"opt": []}, "opt \\[\\] is unknown"),
         ({"compress_atol": 0.1}, "compress_atol=0.1 has no effect without compress"),
-        ({"block_size": 64}, "block_size=64 has no effect without compress"),
+        ({"block_size": 64}, "block_size=64 has no effect without blockwise"),
         ({"route": "sideways"}, "route 'sideways' is unknown; choose one: conversion, direct"),
     ],
 )

@@ -183,7 +183,7 @@ def test_sparse_palettes_and_sparse_blocks(tmp_path: Path) -> None:
         )
         return mb.constexpr_sparse_to_dense(nonzero_data=values, mask=mask)
 
-    compressed(tmp_path, by_table, dense(table[0, 0, indices, 0]), IOS18, "sparse")
+    compressed(tmp_path, by_table, dense(table[0, 0, indices, 0]), IOS18, "sparse-lut2")
     codes, scale = np.random.default_rng(1).integers(-100, 100, KEPT.size).astype(np.int8), positive(6, 1) / 16
 
     def by_blocks() -> Any:

@@ -21,7 +21,7 @@ from aneforge.divergence import axes
 from aneforge.divergence.axes import KINDS, RULES, SAME_NUMBERS, VERDICTS
 from aneforge.divergence.numeric_warnings import CrossChipFP16Warning, PrecisionWarning, warn_slices
 from aneforge.divergence.verdicts import axes_of, graph_verdicts, kind_of, predict_fp16_divergence, verdict
-from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
+from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import definitions
@@ -658,8 +658,6 @@ def test_the_check_refuses_before_it_warns(monkeypatch):
     for wrong in ("zzz", "h13x", "M1", ""):
         with pytest.raises(UnknownNameError):
             cross_compile_check(out, wrong)
-    with pytest.raises(UnavailableError, match="int8"):
-        cross_compile_check(out, "h13", int8=True)
 
 
 def test_the_check_is_false_where_no_program_results(monkeypatch):

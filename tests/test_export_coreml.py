@@ -12,6 +12,7 @@ import test_graph_ops
 from test_lower import built
 
 import aneforge as af
+from aneforge.codecs import encode
 from aneforge.compiler.legal.table import REWRITES
 from aneforge.errors import AneforgeError
 from aneforge.exports import ExportError
@@ -159,6 +160,17 @@ def test_weights_keep_their_form(name, tmp_path):
     (found,) = [each for each in af.load(tmp_path / "x.mlpackage").weights.values() if each.encoded]
     assert found.encoding == weight.name
     np.testing.assert_array_equal(found.array, weight.decode().astype(np.float16))
+
+
+@pytest.mark.parametrize(("form", "written"), [("sparse-lut4", "sparse"), ("fp8-e4m3", "fp16")])
+def test_forms_that_the_file_lacks_keep_their_numbers(form, written, tmp_path):
+    numbers = half(16, 8)
+    numbers[:, ::2] = 0
+    weight = encode(numbers, form)
+    told = af.export_coreml(af.input((3, 8), name="x").linear(weight).named("y"), tmp_path / "x.mlpackage")
+    assert told.encodings == {written: 1}
+    (found,) = af.load(tmp_path / "x.mlpackage").weights.values()
+    np.testing.assert_array_equal(found.array, weight.decode(np.float16))
 
 
 def test_states_are_states_of_the_package(tmp_path):

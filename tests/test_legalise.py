@@ -19,7 +19,7 @@ from aneforge.compiler.facts import Facts
 from aneforge.compiler.fuse import FUSION
 from aneforge.compiler.fuse.slots import SLOTS
 from aneforge.compiler.legalise import LEGALISATION
-from aneforge.compiler.legalise.kernel_memory import exceeds_kernel_memory, is_streamable, kernel_cap
+from aneforge.compiler.legalise.kernel_memory import exceeds_kernel_memory, layer_conditions
 from aneforge.compiler.legalise.pieces import Piece, pieces_of
 from aneforge.compiler.legalise.relabel import Relayer, recut, spans
 from aneforge.compiler.legalise.strides import factors
@@ -29,6 +29,7 @@ from aneforge.compiler.passes import PASSES, checked_order, run_pass, run_passes
 from aneforge.compiler.refusal import CompileError, RefusedOps
 from aneforge.graph.weights import intern_weight
 from aneforge.targets import all_targets, target
+from aneforge.targets.streams import LayerConditions, WeightForm, weight_flow
 
 MAP = TensorType((1, 1, 8, 6, 6))
 PORTS = ("live_in", "const_in", "live_out")
@@ -221,10 +222,17 @@ def test_recut_keeps_the_leading_pointwise_slots():
 
 
 def test_the_cap_follows_listing_24_3():
-    m1 = Facts(target("h13"), ("kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed"))
-    legacy = Facts(target("h11"), ("kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed"))
-    assert (kernel_cap(m1, True), kernel_cap(m1, False)) == (16 << 20, 64 << 10)
-    assert (kernel_cap(legacy, True), kernel_cap(legacy, False)) == (64 << 10, 64 << 10)
+    reads = ("kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed")
+    plain, strided = LayerConditions(), LayerConditions(unit_stride=False)
+    for chip, caps in (("h13", (16 << 20, 64 << 10)), ("h11", (64 << 10, 64 << 10))):
+        facts = Facts(target(chip), reads)
+        assert tuple(weight_flow(facts, WeightForm("fp16"), layer).cap for layer in (plain, strided)) == caps
+
+
+def is_streamable(op, working_set):
+    """Whether the layer meets every condition of a stream."""
+    facts = Facts(target("h13"), ("kernel_stream_master", "kmem_cap_dense", "kmem_cap_streamed"))
+    return weight_flow(facts, WeightForm("fp16"), layer_conditions(op, working_set)).streams
 
 
 @pytest.mark.parametrize(
@@ -269,11 +277,11 @@ TIGHT = kernel_facts("h13", kmem_cap_streamed=65536)
 def test_the_cap_itself_still_fits():
     b = Build()
     x = b.input(1, 1, 64, 4, 4)
-    assert not exceeds_kernel_memory(b.conv(x, np.ones((512, 64, 1, 1)), stride=(2, 2)), TIGHT)
-    assert exceeds_kernel_memory(b.conv(x, np.ones((513, 64, 1, 1)), stride=(2, 2)), TIGHT)
+    assert not exceeds_kernel_memory(b.module, b.conv(x, np.ones((512, 64, 1, 1)), stride=(2, 2)), TIGHT)
+    assert exceeds_kernel_memory(b.module, b.conv(x, np.ones((513, 64, 1, 1)), stride=(2, 2)), TIGHT)
     wide = b.input(1, 1, 8192, 1, 1)
     kernels = [b.op("const_in", type_=TensorType((n, 1, 8192, 1, 1)), weight="any") for n in (1024, 1025)]
-    assert [exceeds_kernel_memory(b.conv(wide, each), kernel_facts("h13")) for each in kernels] == [
+    assert [exceeds_kernel_memory(b.module, b.conv(wide, each), kernel_facts("h13")) for each in kernels] == [
         False,
         True,
     ]  # 16 MB

@@ -365,7 +365,7 @@ LEGALISE = [
         STORED_BYTES,
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
-        %k = "anec.const_in"() {weight = "$kernel"} : () -> !2x1x2x1x1 loc("k")
+        %k = "anec.const_in"() {folded = "int8", weight = "$kernel"} : () -> !2x1x2x1x1 loc("k")
         %a = "anec.convolution"(%x, %k) {L0, #unit} : (!2x4x4, !2x1x2x1x1) -> !2x4x4 loc("a")
         "anec.live_out"(%a) {names = ["y"]} : (!2x4x4) -> ()
         """,
@@ -386,7 +386,7 @@ LEGALISE = [
         STORED_PLACES,
         """
         %x = "anec.live_in"() {name = "x"} : () -> !2x4x4
-        %k = "anec.const_in"() {weight = "$kernel"} : () -> !2x1x2x1x1 loc("k")
+        %k = "anec.const_in"() {folded = "lut6", weight = "$kernel"} : () -> !2x1x2x1x1 loc("k")
         %a = "anec.convolution"(%x, %k) {L0, #unit} : (!2x4x4, !2x1x2x1x1) -> !2x4x4 loc("a")
         "anec.live_out"(%a) {names = ["y"]} : (!2x4x4) -> ()
         """,

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
+from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.targets import host
 
 SEED_LINES = """
@@ -145,8 +145,7 @@ def test_cross_compile_check_never_passes_falsely(monkeypatch):
     q = af.input((1, 4, 16, 8))
     with pytest.raises(AneforgeError, match="one segment"):
         cross_compile_check(af.sdpa(q, q, q), "h13")
-    with pytest.raises(UnavailableError, match="int8"):
-        cross_compile_check(y, "h13", int8=True)
+    assert cross_compile_check(y, "h13", int8=True) is True
     with pytest.raises(AneforgeError, match="expected a tensor, a list of tensors or a graph, not"):
         tg.preflight(object(), 2)
 

@@ -218,6 +218,7 @@ LABELS: dict[str, str] = {
     "live": "i2",  # first and last place in the schedule at which the buffer is needed
     "inside": "i",  # the layer whose buffer holds this one
     "kernel_path": "s",  # per core or shared (listing 35.2)
+    "folded": "s",  # the form of a kernel that the target does not stream, so that it is stored as fp16
     "kernel_bytes": "i",
     "weight_flow": "s",  # stream or fold
     "encoding": "s",  # how a kernel is stored, where not as fp16

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from aneforge.codecs.calibrated_rounding import Compensation, compensated
+from aneforge.codecs.palettes import palette_table
 from aneforge.errors import GraphError
 from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
 
@@ -27,13 +28,11 @@ __all__ = [
     "finite_weight",
     "output_error",
     "searched_scales",
-    "weighted_table",
 ]
 
 Array = np.ndarray
 
 _SHARES = np.linspace(1.0, 0.4, 25)  # of the largest number: what lies beyond is clipped
-_ROUNDS = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,37 +193,6 @@ def calibrated_blockwise(weight: Any, moments: Moments, block_size: int = 32, bi
 # Palettes.
 
 
-def weighted_table(values: Array, weights: Array, entries: int) -> Array:
-    """The ``entries`` numbers, in order and as fp16 holds them, that stand for some values with the least weighted
-    square error: k-means, from even steps over the range and from equal shares of the weight, the better of the two.
-    Nothing is drawn, so the same weight has the same table."""
-    patterns = np.ascontiguousarray(values, np.float16).view(np.uint16).reshape(-1)
-    counted = np.bincount(patterns, weights=weights.reshape(-1), minlength=1 << 16)
-    used = np.flatnonzero(np.bincount(patterns, minlength=1 << 16))
-    halves = used.astype(np.uint16).view(np.float16).astype(np.float64)
-    order = np.argsort(halves, kind="stable")
-    points, mass = halves[order], counted[used[order]]
-    if mass.sum() <= 0:
-        mass = np.ones_like(mass)  # nothing meets the weight: all numbers count alike
-    shares = np.cumsum(mass) / mass.sum()
-    starts = (
-        np.linspace(points[0], points[-1], entries),
-        points[np.searchsorted(shares, (np.arange(entries) + 0.5) / entries).clip(0, points.size - 1)],
-    )
-    tables = [_settled(points, mass, start) for start in starts]
-    return min(tables, key=lambda table: float((mass * (_nearest(points, table) - points) ** 2).sum()))
-
-
-def _settled(points: Array, mass: Array, table: Array) -> Array:
-    heads, sums = (np.concatenate([[0.0], np.cumsum(part)]) for part in (mass, mass * points))
-    for _ in range(_ROUNDS):
-        edges = np.concatenate([[0], np.searchsorted(points, (table[1:] + table[:-1]) / 2), [points.size]])
-        much = np.diff(heads[edges])
-        means = np.diff(sums[edges]) / np.where(much > 0, much, 1.0)
-        table = np.sort(np.where(much > 0, means, table))
-    return table.astype(np.float16).astype(np.float64)
-
-
 def _places(values: Array, table: Array) -> Array:
     return np.searchsorted((table[1:] + table[:-1]) / 2, values)
 
@@ -236,7 +204,7 @@ def _nearest(values: Array, table: Array) -> Array:
 def calibrated_palette(weight: Any, moments: Moments, bits: int = 4) -> Encoded:
     """Indices into a table of 2^bits fp16 numbers, which lie closer where the inputs are large."""
     numbers = finite_weight(weight)
-    table = weighted_table(numbers, moments.importance(numbers.shape), 1 << bits)
+    table = palette_table(numbers, bits, importance=moments.importance(numbers.shape))
     none = np.broadcast_to(0.0, (len(numbers), numbers[0].size))
     rounded = _fitted(numbers, moments, lambda column, _: _nearest(column, table), none)
     codes = _places(rounded, table).astype(np.uint8)

@@ -7,6 +7,7 @@ the vendor has no debug section, so all of its tasks must be in the forms that r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -114,7 +115,7 @@ class _Decoder:
         start = f"{key}/"
         parts = {name.removeprefix(start): part for name, part in self.arrays.items() if name.startswith(start)}
         encoded = Encoded.from_parts(self.encoded[key], parts)
-        return Weight(key, None, encoded.shape, encoded.decode, encoded)
+        return Weight(key, None, encoded.shape, partial(encoded.decode, np.float16), encoded)
 
     def _text(self, text: str) -> Op:
         """The ops of a layer from its text; returns its result."""

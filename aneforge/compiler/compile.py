@@ -12,7 +12,7 @@ from aneforge.compiler.legal.check import check_reads, program_route
 from aneforge.compiler.pipeline import Watcher, run_pipeline
 from aneforge.compiler.program import Program
 from aneforge.compiler.refusal import CompileError
-from aneforge.errors import AneforgeError, UnavailableError, UnknownNameError
+from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.output.files import write_folder
@@ -180,15 +180,6 @@ def write_build(program: Program, folder: str | Path) -> None:
 
 OPT_LEVELS: dict[Any, bool] = {"routes": True, 1: True, 0: False, None: False}
 """What ``opt`` may be, and whether layers may overlap at that level."""
-
-
-def refuse_options(int8: bool, compress: Any, compress_atol: float, block_size: int) -> None:
-    """Refuse the options of the public signature that this version cannot honour, so that none is silently ignored."""
-    if int8 or compress is not None:
-        raise UnavailableError("compile: int8 and compress need the weight encoder, which this version does not have")
-    for name, value, default in (("compress_atol", compress_atol, 0.05), ("block_size", block_size, 32)):
-        if value != default:
-            raise AneforgeError(f"compile: {name}={value!r} has no effect without compress; leave it out")
 
 
 def overlap_of(opt: str | int | None) -> bool:

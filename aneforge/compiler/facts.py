@@ -53,8 +53,12 @@ class Facts:
             return NotImplemented
         return self is other or (self.signature == other.signature and self._values.keys() == other._values.keys())
 
-    def __hash__(self) -> int:
+    @cached_property
+    def _hash(self) -> int:
         return hash(self.signature)
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @cache

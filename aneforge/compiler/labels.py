@@ -5,14 +5,16 @@ This is the one place that does so. A pass writes the objects itself (:mod:`anef
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from aneforge.anec.ir import Module, Op
-from aneforge.compiler.legalise.kernel_memory import stored_size
+from aneforge.compiler.legalise.pieces import kernel_of
 from aneforge.compiler.legalise.segments import is_bridge
 from aneforge.compiler.plan import Buffer, Name, Plan, Segment, StoredWeight, TaskGroup, with_peaks
 from aneforge.compiler.schedule.layers import Layer, LayerGraph
 from aneforge.compiler.schedule.task_groups import steps_of
+from aneforge.compiler.stored import stored_weight
 
 __all__ = ["plan_from_labels", "schedule_from_labels"]
 
@@ -25,7 +27,7 @@ def plan_from_labels(module: Module, budget: int) -> Plan:
     plan.segments = plan.graph.with_borders(plan.segments or ())
     plan.buffers = _buffers(plan.graph)
     plan.task_groups = with_peaks(plan.task_groups or (), plan.buffers)
-    plan.weights = tuple(_weight(module, op) for op in module.ops if "kernel_bytes" in op.labels)
+    plan.weights = tuple(_weights(module))
     return plan
 
 
@@ -104,17 +106,9 @@ def _buffer(number: int, value: Op, labels: dict[str, Any], values: tuple[Name, 
     return Buffer(number, space, address, size, channel, row, tuple(labels["live"]), task_group, values)
 
 
-def _weight(module: Module, op: Op) -> StoredWeight:
-    assert op.type is not None
-    labels = op.labels
-    return StoredWeight(
-        op.attrs["weight"],
-        op.sources,
-        op.type.shape,
-        labels.get("encoding", "fp16" if op.type.dtype == "f16" else op.type.dtype),
-        stored_size(module, op),
-        labels["kernel_bytes"],
-        labels["address"],
-        labels.get("weight_flow"),
-        labels.get("kernel_path"),
-    )
+def _weights(module: Module) -> Iterator[StoredWeight]:
+    readers = {kernel: op for op in module.ops if (kernel := kernel_of(op)) is not None}
+    for op in module.ops:
+        if "kernel_bytes" in op.labels:
+            flow, path = op.labels.get("weight_flow"), op.labels.get("kernel_path")
+            yield stored_weight(module, op, readers.get(op), op.labels["address"], flow, path)

@@ -119,6 +119,7 @@ def _flows(layer: ProgramLayer, weights: dict[str, Any]) -> str:
         weight = weights.get(key)
         if weight is not None and weight.flow is not None:
             flow = "streamed" if weight.flow == "stream" else "folded"
+            flow = flow if weight.folded_from is None else f"folded from {weight.folded_from}"
             flows.append(f"{human_bytes(weight.bytes)} of weights {flow}, {weight.path}")
     return ", ".join(flows)
 

@@ -68,7 +68,7 @@ class Pass:
     declared_reads: Lazily = tuple
     declared_only: Lazily = tuple
     has_work: Callable[[Any, Facts], bool] | None = None
-    """Of phase 0: whether it changes the draft on chips with these facts, for passes that rarely do."""
+    """Whether it changes the draft on chips with these facts, for passes that rarely do."""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -112,6 +112,7 @@ def pass_(
     only: Iterable[str] = (),
     checks: bool = False,
     loses: str = "",
+    has_work: Callable[[Any, Facts], bool] | None = None,
 ) -> Callable[[Apply], Apply]:
     """Register a function over a module as a pass; the first line of its docstring is its purpose. It returns its
     changes. What it reads may be a function, where that comes from tables."""
@@ -131,6 +132,7 @@ def pass_(
             loses,
             declared,
             lambda: only,
+            has_work,
         )
         return apply
 

@@ -14,7 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from aneforge.anec.ir import Module
+from aneforge.errors import AneforgeError
+from aneforge.graph.weights import Weight
 
 if TYPE_CHECKING:
     from aneforge.compiler.memory.liveness import Liveness
@@ -107,15 +111,33 @@ class StoredWeight(NamedTuple):
     encoding: str
     bytes: int
     stored_bytes: int
-    """What it takes where it is packed: one copy on every chip."""
+    """What it takes where it is packed, with its table and scales: one copy on every chip."""
     address: int
     flow: str | None
     """``stream`` or ``fold`` for kernels, None for biases, gains and other coefficients."""
     path: str | None
     """``per core``: each core builds the part of its own output channels; or ``shared`` (listing 35.2)."""
+    folded_from: str | None = None
+    """The form that the model has it in, where the chip does not stream that form in this layer."""
+    numbers: Weight | None = None
+    """What it stands for, in fp16; None where code came as text without its weights."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether it reaches the engine in the form that the model has it in, sized against the streamed cap; False
+        for a form that was folded to fp16, and for weights that are no kernels."""
+        return self.flow == "stream" and self.folded_from is None
+
+    def decode(self) -> np.ndarray:
+        """The numbers that it stands for, in fp16 and in the shape of the model's weight."""
+        if self.numbers is None:
+            names = ", ".join(self.sources)
+            raise AneforgeError(f"{names}: the code came without the numbers of this weight. Use a compiled program.")
+        return self.numbers.array
 
     def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "sources": list(self.sources), "shape": list(self.shape)}
+        record = {name: value for name, value in self._asdict().items() if name != "numbers"}
+        return {**record, "sources": list(self.sources), "shape": list(self.shape)}
 
 
 class Plan:

@@ -21,7 +21,7 @@ from aneforge.compress.metrics import Metric, metric_of
 from aneforge.compress.quantise import Range, quantised_site, ranges_of
 from aneforge.compress.records import FP16, Advice, ChipAdvice, LayerOption, LayerRow, Option, Recommendation
 from aneforge.compress.runtimes import DEFAULT_RUNTIMES, Placement, Runtime, kept_off_anywhere, placement, runtimes_of
-from aneforge.compress.storage import DEFAULT_ENCODINGS, Storage, is_worth_encoding, storage_of, stream_label
+from aneforge.compress.storage import DEFAULT_ENCODINGS, Storage, is_worth_encoding, storage_of, stream_evidence
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.gate.preflight import refuse_constant
@@ -283,8 +283,8 @@ class _ChipAdviser:
         sites = [site for site in found if site is not None]
         forms = {self.weights.by_node[site.node.uid].name: storage.name for site in sites}
         graph = applied(self.graph, sites) if sites else self.graph
-        known = stream_label(storage, self.chip)
-        return self._option(storage.name, graph, forms, "" if known is None else known.confidence or "")
+        known = stream_evidence(storage, self.chip)
+        return self._option(storage.name, graph, forms, known.confidence or "")
 
     def _option(self, name: str, graph: Graph, forms: Mapping[str, str], confidence: str) -> Option:
         self.graphs[name] = graph
@@ -377,7 +377,7 @@ def _streams(split: Partition, forms: Mapping[str, str]) -> dict[str, bool]:
     streams: dict[str, bool] = {}
     for program in split.programs.values():
         for weight in program.weights:
-            kept = weight.flow == "stream" and weight.encoding != "fp16"
+            kept = bool(weight.streams) and weight.encoding != "fp16"
             for layer in {layer for source in weight.sources for layer in layers.get(source, ())}:
                 if weight.flow is not None:
                     streams[layer] = streams.get(layer, True) and kept

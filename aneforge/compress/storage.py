@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from aneforge.codecs import encoders
+from aneforge.codecs import encode, flow_of
 from aneforge.codecs.calibrated import Moments, calibrated_affine, calibrated_blockwise, calibrated_palette
 from aneforge.codecs.calibrated_pruning import pruned
-from aneforge.errors import ArgumentError, GraphError, nearest
+from aneforge.codecs.encoders import is_worth_encoding
+from aneforge.errors import ArgumentError, nearest
 from aneforge.graph.encoding import Encoded
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact
-from aneforge.targets.streams import stream_fact
 
 __all__ = [
     "DEFAULT_ENCODINGS",
@@ -26,10 +26,8 @@ __all__ = [
     "encode",
     "is_worth_encoding",
     "storage_of",
-    "stream_label",
+    "stream_evidence",
 ]
-
-is_worth_encoding = encoders.is_worth_encoding
 
 DEFAULT_ENCODINGS = ("int8", "int4", "sparse", "blockwise")
 """One of each kind that the published table of chips has."""
@@ -39,10 +37,9 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class Storage:
-    """One stored form: its name, the row of the table of streams, and what it looks like."""
+    """One stored form: its name, and what it looks like."""
 
     name: str
-    stream: str
     what: str
     bits: int = 0
     """Of a palette's index."""
@@ -51,7 +48,7 @@ class Storage:
 
     def fits(self, weight: np.ndarray) -> bool:
         """Whether a weight can have this form and has numbers enough for it."""
-        if not encoders.is_worth_encoding(weight):
+        if not is_worth_encoding(weight):
             return False
         return self.name != "blockwise" or (weight.ndim >= 2 and weight.shape[1] % BLOCK == 0)
 
@@ -70,13 +67,13 @@ class Storage:
 ENCODINGS = {
     storage.name: storage
     for storage in (
-        Storage("int8", "int8", "8-bit codes, one scale for each output"),
-        Storage("int4", "int4", "a palette of 16 numbers", 4),
-        Storage("lut6", "int4", "a palette of 64 numbers", 6),
-        Storage("lut8", "int4", "a palette of 256 numbers", 8),
-        Storage("sparse", "sparse", "a mask and the numbers that are not zero"),
-        Storage("blockwise", "blockwise", f"8-bit codes, one scale for each {BLOCK} inputs"),
-        Storage("w8a8", "int8", "8-bit codes on both sides, one scale for each output", activations=True),
+        Storage("int8", "8-bit codes, one scale for each output"),
+        Storage("int4", "a palette of 16 numbers", 4),
+        Storage("lut6", "a palette of 64 numbers", 6),
+        Storage("lut8", "a palette of 256 numbers", 8),
+        Storage("sparse", "a mask and the numbers that are not zero"),
+        Storage("blockwise", f"8-bit codes, one scale for each {BLOCK} inputs"),
+        Storage("w8a8", "8-bit codes on both sides, one scale for each output", activations=True),
     )
 }
 
@@ -88,18 +85,6 @@ def storage_of(encoding: str) -> Storage:
     return ENCODINGS[encoding]
 
 
-def encode(array: Any, encoding: str) -> Encoded:
-    """A weight [outputs, inputs, ...] in a stored form, from its numbers alone."""
-    weight = np.asarray(array, np.float16)
-    name = {"int4": "lut4"}.get(encoding, encoding)
-    encoder = next((known for known in encoders._ENCODERS if known.name == name), None)
-    if encoder is None:
-        raise ArgumentError("encoding", f"{encoding!r} is not an encoding; choose one: {', '.join(ENCODINGS)}.")
-    if not np.isfinite(weight).all():
-        raise GraphError(f"weight {list(weight.shape)}: NaN and infinite numbers have no code. Correct it first")
-    return encoder.write(weight)
-
-
-def stream_label(storage: Storage, target: Target) -> Fact[Any] | None:
-    """What is known of a form on a chip's family: ``stream`` or ``fold`` with its evidence."""
-    return None if target.family5 is None else stream_fact(storage.stream, target.family5)
+def stream_evidence(storage: Storage, target: Target) -> Fact[Any]:
+    """What is known of a form on a chip: the fact behind ``stream`` or ``fold``."""
+    return flow_of(target, "int8" if storage.activations else storage.name).evidence[0]

@@ -7,6 +7,7 @@ from math import prod
 
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
+from aneforge.compiler.legalise.kernel_memory import reads_codes
 from aneforge.compiler.program import Program, ProgramLayer, ProgramWeight
 from aneforge.cost.work import Work, in_lines
 
@@ -15,7 +16,14 @@ __all__ = ["is_resident", "work_of_layer", "work_of_program"]
 _NORMS = {"softmax": "softmax", "layer_norm": "layer_norm", "instance_norm": "group_norm", "l2norm_pool": "l2_norm"}
 _WIDTH = 4
 _COPIES = ("padding", "tile", "broadcast", "input_view")  # timed as a concat is, and so is a view that moves bytes
-_FORMS = {"int8": "int8", "int4": "int8", "blockwise": "int8", "sparse": "sparse"}
+_FORMS = {
+    "int8": "int8",
+    "int4-affine": "int8",
+    "blockwise": "int8",
+    "sparse": "sparse",
+    "fp8-e4m3": "int8",
+    "fp8-e5m2": "int8",
+}
 _CODES = ("si8", "ui8")
 
 
@@ -57,21 +65,13 @@ def _decodes(op: Op) -> bool:
     return read is not None and read.dtype in _CODES
 
 
-def _reads_codes(op: Op) -> bool:
-    """Whether a product reads decoded codes, as they are or in another order."""
-    x = op.operands[0]
-    while x.is_a(Trait.MOVEMENT) and len(x.operands) == 1:
-        x = x.operands[0]
-    return _decodes(x)
-
-
 def _weight(op: Op, stored: Mapping[str, ProgramWeight]) -> tuple[float, str]:
     """Bytes and form of a kernel as the program packs it."""
     kernel = op.operands[1]
     weight = stored.get(kernel.attrs.get("weight", "")) if kernel.kind == "const_in" else None
     if weight is None:
         return 0.0, "fp16"
-    form = "palette" if weight.encoding.startswith("lut") else _FORMS.get(weight.encoding, "fp16")
+    form = "palette" if weight.encoding.startswith("lut") else _FORMS.get(weight.encoding.partition("-lut")[0], "fp16")
     return float(weight.bytes), form
 
 
@@ -88,7 +88,7 @@ def _contraction(op: Op, stored: Mapping[str, ProgramWeight]) -> Work:
         if op.kind == "deconvolution":  # each place of the input meets the whole kernel
             positions = prod(x.shape) // x.shape[2]
         steps = all(step == 1 for step in (*op.attrs["strides"], *op.attrs["dilation_rates"]))
-    computed, codes = kernel.kind != "const_in", _reads_codes(op)
+    computed, codes = kernel.kind != "const_in", reads_codes(op)
     return Work(
         "bmm" if computed else ("linear" if op.kind == "linear" else "conv"),
         macs=float(positions) * outputs * inner * prod(area),

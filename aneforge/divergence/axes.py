@@ -284,7 +284,7 @@ def _bytes_in_both(question: Question) -> bool:
 
 
 def _scaled_codes(question: Question) -> bool:
-    return question.weights in ("int4", "scaled palette")
+    return question.weights in ("int4", "int4-affine", "scaled palette")
 
 
 def _tile(question: Question) -> float | None:

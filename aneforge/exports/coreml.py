@@ -29,6 +29,7 @@ from aneforge.exports.ops import REFUSED, RULES, codes
 from aneforge.exports.refusals import ExportError, refuse_host_ops
 from aneforge.gate.outcome import outcomes
 from aneforge.graph.encoding import Encoded
+from aneforge.graph.fp8 import FP8
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model
@@ -214,7 +215,8 @@ class _Writer:
         assert node.weight is not None
         encoded = node.weight.encoded
         name = self._name(node.name or f"weight_{node.weight.key[:8]}")
-        self.encodings[node.weight.encoding] = self.encodings.get(node.weight.encoding, 0) + 1
+        written = "fp16" if encoded is None else _written_form(encoded)
+        self.encodings[written] = self.encodings.get(written, 0) + 1
         return self.mil.constant(node.weight.array, name) if encoded is None else self._compressed(encoded, name)
 
     def _compressed(self, encoded: Encoded, name: str) -> Any:
@@ -248,7 +250,10 @@ class _Writer:
         if encoded.form == "sparse":
             assert encoded.mask is not None
             mask = mil.sub_byte(encoded.mask.astype(np.uint8), 1, signed=False)
-            return mil.op("constexpr_sparse_to_dense", name, nonzero_data=encoded.codes.astype(np.float16), mask=mask)
+            kept = encoded.decode(np.float16)[encoded.mask]  # places in a table are written as the numbers themselves
+            return mil.op("constexpr_sparse_to_dense", name, nonzero_data=kept, mask=mask)
+        if encoded.form in FP8:
+            return mil.constant(encoded.decode(np.float16), name)  # the file format has no such constant
         assert encoded.scale is not None
         signed = encoded.codes.dtype.kind == "i"
         settings = {}
@@ -306,3 +311,10 @@ def _fix_identifiers(package: Path) -> None:
 
 def _scalar_or_line(values: np.ndarray) -> Any:
     return values[0] if values.size == 1 else values
+
+
+def _written_form(encoded: Encoded) -> str:
+    """What a stored weight is in the file: it has no 8-bit floating point and, written here, no sparse palettes."""
+    if encoded.form in FP8:
+        return "fp16"
+    return "sparse" if encoded.form == "sparse" else encoded.name

@@ -1,5 +1,5 @@
-"""Weights in their stored form: codes and the constants that decode them, in the four forms that the engine's weight
-path knows (compression.json: affine, palette, sparse, blockwise)."""
+"""Weights in their stored form: codes and the constants that decode them, in the forms that the engine's weight path
+knows (compression.json: affine, palette, sparse, blockwise; N52: the two 8-bit floating-point formats)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 
 from aneforge.errors import GraphError
+from aneforge.graph.encoded_bytes import Section, part_from_bytes, sections_of, to_bytes
+from aneforge.graph.encoded_numbers import decoded, decoded_halves
+from aneforge.graph.fp8 import FP8
 
 __all__ = ["FORMS", "SMALLEST_NORMAL", "Encoded"]
 
-FORMS = {
-    "affine": "int8_affine",
-    "palette": "int4_lut",
-    "sparse": "sparse",
-    "blockwise": "blockwise",
-}
-"""The forms, and the row of compression.json that says which chips stream each."""
+FORMS = ("affine", "palette", "sparse", "blockwise", *FP8)
+"""The forms by name."""
 
 SMALLEST_NORMAL = 2.0**-14
 """Below it fp16 loses digits."""
@@ -35,15 +33,16 @@ class Encoded:
 
     form: str
     bits: int
-    """The bits of one code; 16 for the values of a sparse weight."""
+    """The bits of one code; 16 for the kept values of a sparse weight, fewer where they are places of a table."""
     shape: tuple[int, ...]
     codes: np.ndarray
-    """Whole numbers in the weight's shape; the kept values of a sparse weight, in order."""
+    """Whole numbers in the weight's shape; of a sparse weight the kept values in order, or their places in a table."""
     scale: np.ndarray | None = None
     """The scales, of the weight's rank: one for each of equal blocks along every axis; a palette may have them too."""
     zero_point: np.ndarray | None = None
     table: np.ndarray | None = None
-    """The table of a palette: [groups along every axis..., entries, numbers in an entry]."""
+    """The table of a palette: [groups along every axis..., entries, numbers in an entry]. A sparse weight may have one
+    table of single numbers for its kept values."""
     mask: np.ndarray | None = None
     vector_axis: int = 0
     """The axis along which an entry of several numbers lies."""
@@ -51,7 +50,7 @@ class Encoded:
     @classmethod
     def affine(cls, codes: Any, scale: Any, zero_point: Any = None, axis: int | None = None, bits: int = 8) -> Encoded:
         """(code - zero point) * scale, one of each for the whole weight or for each place along ``axis``."""
-        stored = _whole_numbers(codes)
+        stored = _narrowed(_whole_numbers(codes))
         return cls(
             "affine",
             _known_bits(bits),
@@ -64,7 +63,7 @@ class Encoded:
     @classmethod
     def blockwise(cls, codes: Any, scale: Any, zero_point: Any = None, bits: int = 8) -> Encoded:
         """(code - zero point) * scale, one of each for equal blocks: the scale has the weight's rank."""
-        stored = _whole_numbers(codes)
+        stored = _narrowed(_whole_numbers(codes))
         return cls(
             "blockwise",
             _known_bits(bits),
@@ -81,7 +80,7 @@ class Encoded:
         ``scale`` multiplies the looked-up numbers, one for each of equal blocks of the weight. It is not the same as a
         table of scaled numbers: some chips sum the table's numbers first and scale the sum (N67, N70).
         """
-        stored, lookup = _whole_numbers(indices), np.asarray(table)
+        stored, lookup = _places(indices), np.asarray(table)
         if lookup.ndim == 1:
             lookup = lookup.reshape(*(1,) * stored.ndim, -1, 1)
         if lookup.ndim != stored.ndim + 2:
@@ -98,15 +97,31 @@ class Encoded:
         return packed._checked()
 
     @classmethod
-    def sparse(cls, mask: Any, values: Any) -> Encoded:
-        """The numbers where the mask is set, in order; zeros elsewhere."""
+    def fp8(cls, codes: Any, name: str, scale: Any = None) -> Encoded:
+        """Bytes in a floating-point format (``fp8-e4m3``, ``fp8-e5m2``), with scales for blocks if any."""
+        stored = _whole_numbers(codes)
+        if name not in FP8 or stored.dtype != np.uint8:
+            raise GraphError(
+                f"{name!r} codes of {stored.dtype} are not supported; give uint8 and one of {', '.join(FP8)}"
+            )
+        factor = None if scale is None else _along(scale, stored.ndim, None, "scale")
+        return cls(name, 8, stored.shape, stored, scale=factor)._checked()
+
+    @classmethod
+    def sparse(cls, mask: Any, values: Any, table: Any = None, bits: int = 16) -> Encoded:
+        """The numbers where the mask is set, in order; zeros elsewhere. With a table, ``values`` are places in it, of
+        so many ``bits``."""
         kept, places = np.asarray(values).reshape(-1), np.asarray(mask).astype(bool)
         if int(places.sum()) != kept.size:
             raise GraphError(
                 f"the mask sets {int(places.sum())} places, but there are {kept.size} values; "
                 "give one value for each place"
             )
-        return cls("sparse", 16, places.shape, kept, mask=places)
+        if table is None:
+            return cls("sparse", 16, places.shape, kept, mask=places)
+        lookup = np.asarray(table).reshape(*(1,) * places.ndim, -1, 1)
+        kept = _places(kept) if kept.size else kept.astype(np.uint8)
+        return cls("sparse", _known_bits(bits), places.shape, kept, mask=places, table=lookup)._checked()
 
     def _checked(self) -> Encoded:
         for name in ("scale", "zero_point"):
@@ -116,13 +131,19 @@ class Encoded:
                     f"{name} of shape {list(part.shape)} does not divide {list(self.shape)} into equal blocks"
                 )
         if self.table is not None:
-            if not _divides(self.table.shape[:-2], self.codes.shape):
+            grouped = self.shape if self.form == "sparse" else self.codes.shape
+            if not _divides(self.table.shape[:-2], grouped):
                 raise GraphError(
                     f"look-up table of shape {list(self.table.shape)} does not divide indices {list(self.codes.shape)}"
                 )
-            if self.codes.size and int(self.codes.max()) >= self.table.shape[-2]:
-                index, entries = int(self.codes.max()), self.table.shape[-2]
+            entries = self.table.shape[-2]
+            if self.codes.size and int(self.codes.max()) >= entries:
+                index = int(self.codes.max())
                 raise GraphError(f"index {index} is outside the look-up table; it has {entries} entries")
+            if entries > 1 << self.bits:
+                raise GraphError(
+                    f"look-up table has {entries} entries; an index of {self.bits} bits reaches {1 << self.bits}"
+                )
         return self
 
     # Properties that arrays have too.
@@ -145,10 +166,12 @@ class Encoded:
     def transpose(self, order: Sequence[int]) -> Encoded:
         """The same codes with the axes in another order. The values of a sparse weight are reordered."""
         if self.form == "sparse":
-            turned = self.decode().transpose(*order)
             assert self.mask is not None
-            mask = self.mask.transpose(*order)
-            return Encoded.sparse(mask, turned[mask].astype(self.codes.dtype))
+            numbered, mask = np.zeros(self.shape, np.int64), self.mask.transpose(*order)
+            numbered[self.mask] = np.arange(self.codes.size)
+            kept = self.codes[numbered.transpose(*order)[mask]]
+            shape = tuple(self.shape[i] for i in order)
+            return replace(self, shape=shape, mask=mask, codes=kept)  # its only table has one group along each axis
         deep = (*order, len(order), len(order) + 1)
         return replace(
             self,
@@ -170,6 +193,23 @@ class Encoded:
         behind = self.vector_axis + (self.vector_axis >= axis)
         return replace(self, shape=(*self.shape[:axis], 1, *self.shape[axis:]), vector_axis=behind, **raised)
 
+    def rows(self, start: int, stop: int) -> Encoded | None:
+        """The part from one place along the first axis to another; None where it would cut a block or a vector."""
+        if self.mask is not None:
+            kept = int(np.count_nonzero(self.mask[:start]))
+            mask = self.mask[start:stop]
+            many = int(np.count_nonzero(mask))
+            return replace(self, shape=mask.shape, mask=mask, codes=self.codes[kept : kept + many])
+        parts: dict[str, np.ndarray] = {}
+        for name, part in self.parts.items():
+            step = self.shape[0] // part.shape[0]
+            if part.shape[0] == 1 and name != "codes":
+                continue
+            if start % step or stop % step:
+                return None
+            parts[name] = part[start // step : stop // step]
+        return replace(self, shape=(stop - start, *self.shape[1:]), **parts)
+
     def frozen(self) -> Encoded:
         """The same in arrays that cannot be written to; those of a mapped file are read-only already."""
         own = {name: part.copy() for name, part in self.parts.items() if part.flags.writeable}
@@ -179,49 +219,50 @@ class Encoded:
 
     # Numbers.
 
-    def decode(self) -> np.ndarray:
-        """The numbers, in float64, before any rounding."""
-        if self.form == "sparse":
-            assert self.mask is not None
-            numbers = np.zeros(self.shape)
-            numbers[self.mask] = self.codes
-            return numbers
-        if self.form == "palette":
-            entries = self._looked_up()
-            return entries if self.scale is None else entries * _spread(self.scale, self.shape).astype(np.float64)
-        assert self.scale is not None
-        numbers = self.codes.astype(np.float64)
-        if self.zero_point is not None:
-            numbers = numbers - _spread(self.zero_point, self.shape).astype(np.float64)
-        return numbers * _spread(self.scale, self.shape).astype(np.float64)
-
-    def _looked_up(self) -> np.ndarray:
-        assert self.table is not None
-        *groups, entries, numbers = self.table.shape
-        lines = self.table.reshape(-1, numbers).astype(np.float64)
-        group = _spread(np.arange(math.prod(groups)).reshape(groups), self.codes.shape)
-        looked_up = lines[group * entries + self.codes.astype(np.int64)]  # [*codes, numbers]
-        if numbers == 1:
-            return looked_up[..., 0]
-        return np.moveaxis(looked_up, -1, self.vector_axis + 1).reshape(self.shape)
+    def decode(self, dtype: Any = np.float64) -> np.ndarray:
+        """The numbers: in float64 before any rounding, or rounded once to the type that is asked for. float16 has a
+        fast path with the same bits."""
+        if np.dtype(dtype) == np.float16:
+            return decoded_halves(self)
+        return decoded(self).astype(dtype, copy=False)
 
     # Bytes.
 
     @property
     def name(self) -> str:
-        """What the gate's rules and reports call it: ``int8``, ``int4``, ``lut6``, ``sparse``, ``blockwise``."""
+        """What the gate's rules and reports call it: ``int8``, ``int4-affine``, ``lut6``, ``sparse``, ``sparse-lut4``,
+        ``blockwise``, ``fp8-e4m3``."""
         if self.form == "palette":
             return f"lut{self.bits}"
-        return f"int{self.bits}" if self.form == "affine" else self.form
+        if self.form == "sparse" and self.table is not None:
+            return f"sparse-lut{self.bits}"
+        if self.form == "affine":
+            return "int8" if self.bits == 8 else f"int{self.bits}-affine"  # int4 is the seed page's word for a palette
+        return self.form
 
     @property
     def stored_bytes(self) -> int:
-        """The stored bytes: codes bit by bit, and the constants beside them in fp16 (a mask bit for bit)."""
-        total = -(-self.codes.size * self.bits // 8)
-        total += 0 if self.mask is None else -(-self.mask.size // 8)
-        for part, size in ((self.scale, 2), (self.zero_point, 1), (self.table, 2)):
-            total += 0 if part is None else part.size * size
-        return total
+        """How many bytes :meth:`to_bytes` gives."""
+        return sum(section.bytes for section in self.sections)
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The parts in the order in which they are stored, with their places among the bytes."""
+        return sections_of(self)
+
+    def to_bytes(self) -> bytes:
+        """The weight as it is stored: codes bit by bit, the constants beside them in fp16 (see ``encoded_bytes``)."""
+        return to_bytes(self)
+
+    def layout(self) -> dict[str, Any]:
+        """What :meth:`from_bytes` needs besides the bytes, as plain data."""
+        return {**self.to_json(), "sections": [section.to_json() for section in self.sections]}
+
+    @classmethod
+    def from_bytes(cls, layout: dict[str, Any], data: bytes) -> Encoded:
+        """The weight that :meth:`layout` and :meth:`to_bytes` gave."""
+        sections = [Section.from_json(record) for record in layout["sections"]]
+        return cls.from_parts(layout, {section.name: part_from_bytes(section, data) for section in sections})
 
     @property
     def key(self) -> str:
@@ -250,9 +291,15 @@ class Encoded:
                 f"choose one: {', '.join(FORMS)}"
             )
         shape = tuple(int(extent) for extent in document["shape"])
-        bits = 16 if form == "sparse" else _known_bits(document["bits"])
-        encoded = cls(form, bits, shape, **parts, vector_axis=int(document["vector_axis"]))
-        if encoded._checked().decode().shape != shape:
+        bits = 16 if form == "sparse" and "table" not in parts else _known_bits(document["bits"])
+        encoded = cls(form, bits, shape, **parts, vector_axis=int(document["vector_axis"]))._checked()
+        if form == "sparse":
+            mask = parts.get("mask")
+            fits = mask is not None and mask.shape == shape and int(mask.sum()) == encoded.codes.size
+        else:
+            fits = form not in FP8 or encoded.codes.dtype == np.uint8
+            fits = fits and encoded.decode(np.float16).shape == shape
+        if not fits:
             raise GraphError(f"the {form} weight does not have the declared shape {list(shape)}")
         return encoded
 
@@ -273,6 +320,26 @@ def _whole_numbers(codes: Any) -> np.ndarray:
     if stored.size == 0:
         raise GraphError(f"weight of shape {list(stored.shape)} is empty; every axis needs at least one element")
     return stored
+
+
+def _narrowed(codes: np.ndarray) -> np.ndarray:
+    """Codes in one byte each, where they fit one."""
+    if codes.dtype.itemsize == 1 and codes.dtype.kind in "iu":
+        return codes
+    least, most = int(codes.min()), int(codes.max())
+    if least >= 0 and most <= 255 and codes.dtype.kind != "i":
+        return codes.astype(np.uint8)
+    if least >= -128 and most <= 127:
+        return codes.astype(np.int8)
+    return codes.astype(np.uint8) if least >= 0 and most <= 255 else codes
+
+
+def _places(indices: Any) -> np.ndarray:
+    """Places of a table, in one byte each."""
+    stored = _whole_numbers(indices)
+    if int(stored.min()) < 0:
+        raise GraphError(f"index {int(stored.min())} of a look-up table is negative; it must be 0 or more")
+    return stored.astype(np.uint8, copy=False) if int(stored.max()) <= 255 else stored
 
 
 def _shifts(zero_point: Any) -> bool:
@@ -307,11 +374,3 @@ def _along(values: Any, rank: int, axis: int | None, what: str) -> np.ndarray:
 
 def _divides(blocks: Sequence[int], shape: Sequence[int]) -> bool:
     return len(blocks) == len(shape) and all(b >= 1 and s % b == 0 for b, s in zip(blocks, shape, strict=True))
-
-
-def _spread(blocks: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """A number for each block, at every place of the block."""
-    for axis, (have, want) in enumerate(zip(blocks.shape, shape, strict=True)):
-        if have not in (1, want):
-            blocks = np.repeat(blocks, want // have, axis)
-    return np.broadcast_to(blocks, shape)

@@ -10,6 +10,7 @@ import hashlib
 import math
 import mmap
 from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -142,7 +143,7 @@ def known_weight(key: str, array: np.ndarray | None, encoded: Encoded | None = N
     weight = _table.get(key)
     if weight is None:
         if encoded is not None:
-            weight = Weight(key, None, encoded.shape, encoded.decode, encoded)
+            weight = Weight(key, None, encoded.shape, partial(encoded.decode, np.float16), encoded)
         else:
             weight = Weight(key, array)
         weight = _interned(weight)
@@ -159,9 +160,10 @@ def _intern_encoded(values: Encoded, what: str) -> Weight:
     key = values.key
     weight = _table.get(key)
     if weight is None:
-        _as_fp16(values.decode(), what)  # refuses what fp16 cannot hold now, not when the numbers are first read
+        if _peak(values.decode(np.float16)) >= _INFINITE:
+            _as_fp16(values.decode(), what)  # refuses what fp16 cannot hold now, not when the numbers are first read
         frozen = values.frozen()
-        weight = _interned(Weight(key, None, frozen.shape, frozen.decode, frozen))
+        weight = _interned(Weight(key, None, frozen.shape, partial(frozen.decode, np.float16), frozen))
     return weight
 
 

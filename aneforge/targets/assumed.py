@@ -60,8 +60,9 @@ def _compile_fact(name: str, key: str) -> Fact[Any]:
 def compile_fact(target: Target, key: str) -> Fact[Any]:
     """One fact a pass may declare: the name of a HAL field (``max_operand_bytes``), ``limit:NAME``,
     ``stream:ENCODING``, ``family8``, ``slice_saturates``, ``large_kernel_rewrite``, ``kernel_path``,
-    ``kernel_lanes`` or ``palette_bits``; the simulator asks for those of ``choices.json`` ``arithmetic``
-    (``winograd``, ``table_set``). An unpublished one is assumed where the data say how.
+    ``kernel_lanes``, ``palette_bits`` and the others of ``choices.json`` ``weight_forms``; the simulator asks for
+    those of ``choices.json`` ``arithmetic`` (``winograd``, ``table_set``). An unpublished one is assumed where the
+    data say how.
 
     Rules ask for ``tier`` (the five-tier family), ``generation``, ``constructible`` and ``cap:NAME``, phase 0 for
     ``op:NAME`` (native, decompose or reject): of these an unpublished one stays unknown."""
@@ -177,6 +178,17 @@ def _palette_bits(target: Target, _: str) -> Fact[Any]:
     return fact({**palette, "v": tuple(widths)}, store.load("compression")["evidence"], about="palette index bits")
 
 
+def _weight_form(key: str) -> Callable[[Target, str], Fact[Any]]:
+    """A fact about stored weights by descriptor generation (``choices.json`` ``weight_forms``)."""
+
+    def look_up(target: Target, _: str) -> Fact[Any]:
+        record = store.load("choices")["weight_forms"][key]
+        value = record["by_generation"].get(str(target.td_generation), record["otherwise"])
+        return fact({**record, "v": value}, about=f"{key} of {target.name}")
+
+    return look_up
+
+
 def _parent(target: Target) -> dict[str, str] | None:
     return store.load("choices")["tables"].get(target.name)
 
@@ -193,6 +205,9 @@ _PLAIN: dict[str, Callable[[Target, str], Fact[Any]]] = {
     "family8": lambda target, _: target["family8"],
     "large_kernel_rewrite": _rewrites_large_kernels,
     "palette_bits": _palette_bits,
+    "palette_vectors": _weight_form("palette_vectors"),
+    "palette_tables": _weight_form("palette_tables"),
+    "asymmetric_weights": _weight_form("asymmetric_weights"),
     "kernel_path": _kernel_path,
     "kernel_lanes": _kernel_lanes,
     "cap": _cap,

@@ -36,7 +36,7 @@ _CONSTANTS = "constants"
 _CONSTANT_ALIGNMENT = 64
 _ADDRESS_BITS = 42  # device addresses (td_generations.json dma_encoding)
 _ELEMENT_BYTES = {"f16": 2, "f32": 4, "ui8": 1, "si8": 1, "i1": 1, "ui16": 2}
-_DENSE = {"fp16": 2.0, "si8": 1.0, "ui8": 1.0, "int8": 1.0}
+_DENSE = {"fp16": 2.0, "si8": 1.0, "ui8": 1.0}
 """The bytes of an element of weights that are stored as they are; every other encoding is a compressed form."""
 
 

@@ -2,93 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from aneforge.anec.ir import Module, Op, TensorType
+from aneforge.compiler.draft import Draft
 from aneforge.compiler.facts import Facts
 from aneforge.compiler.legal.bounds import EXACT
-from aneforge.compiler.legalise.kernel_memory import KERNELS
-from aneforge.compiler.legalise.pieces import stored_names
+from aneforge.compiler.legalise.kernel_memory import CONTRACTIONS, TABLES, kernel_flow, kernel_form
+from aneforge.compiler.legalise.pieces import kernel_of, stored_names
 from aneforge.compiler.passes import node_of, pass_
 from aneforge.compiler.record import Record
-from aneforge.graph.weights import Weight, derived_weight
+from aneforge.graph.weights import Weight, derived_weight, moved_weight
+from aneforge.targets.streams import FLOW_READS
 
-__all__ = ["expand_encodings"]
+__all__ = ["decoded_kernel", "expand_encodings", "kernel_encoding"]
 
-_TABLES = ("kernel_palettized_LUT", "kernel_lut")
+
+def kernel_encoding(module: Module, op: Op) -> str:
+    """What the form of an op's kernel is called: ``fp16``, ``int8``, ``lut4``, ``sparse`` and so on."""
+    form, kernel = kernel_form(module, op), op.operands[1]
+    if form.kind == "fp16" or kernel.type is None:
+        return "fp16"
+    if kernel.type.dtype != "f16":
+        plain = "int8" if form.bits == 8 else f"int{form.bits}-affine"
+        return f"lut{form.bits}" if form.looks_up else plain
+    encoded = module.weights[kernel.attrs["weight"]].encoded
+    return "fp16" if encoded is None else encoded.name
+
+
+def _has_work(draft: Draft, chip: Facts) -> bool:
+    return draft.module is not None and next(_folding(draft.module, chip), None) is not None
+
+
+def _folding(module: Module, chip: Facts) -> Iterator[Op]:
+    """The ops whose kernel is in a form that the target folds in that layer."""
+    encoded = {op for op in module.ops if op.kind == "const_in" and _is_encoded(module, op)}
+    if not encoded:
+        return
+    for op in module.ops:
+        if kernel_of(op) in encoded and not kernel_flow(module, op, chip).keeps_form:
+            yield op
+
+
+def _is_encoded(module: Module, constant: Op) -> bool:
+    weight = module.weights.get(constant.attrs["weight"])
+    return (constant.type is not None and constant.type.dtype != "f16") or (
+        weight is not None and weight.encoded is not None
+    )
 
 
 @pass_(
     "expand-encodings",
     2,
-    reads=["stream:int8", "stream:int4", "stream:blockwise", "palette_bits"],
+    reads=[*FLOW_READS, "max_operand_bytes"],
     requires=["layers"],
     ensures=["streamed encodings"],
     rounds=True,
-    only=KERNELS,
+    only=CONTRACTIONS,
+    has_work=_has_work,
 )
 def expand_encodings(module: Module, chip: Facts) -> int:
-    """Folded weights: an encoding that the target does not stream is expanded to fp16 (compression.json encodings).
+    """Folded weights: a form that the target does not stream in its layer is expanded to fp16 (compression.json).
 
-    Palettes fold where their index width is not read either (3 and 6 bits came after the M1's 4 and 8).
+    Which chips stream a form is ``encodings``, which layers do is ``stream_conditions``: unit stride, no dilation, no
+    tile overlap. Palettes fold where their index width is not read either (3 and 6 bits came after the M1's 4 and 8).
     """
+    folding = set(_folding(module, chip))
+    if not folding:
+        return 0
     ops: list[Op] = []
     for op in module.ops:
-        if op.kind in KERNELS and stored_names(op) and not _streams(op, chip):
+        if op in folding:
             if _is_unread_palette(op, chip):
                 module.records.append(Record(node_of(module, op), "expand-palette", EXACT))
             ops.append(_expand(module, op))
         ops.append(op)
-    changes = len(ops) - len(module.ops)
-    if changes:
-        module.ops[:] = ops
-        module.sweep()
-    return changes
+    module.ops[:] = ops
+    module.sweep()
+    return len(folding)
 
 
 def _expand(module: Module, op: Op) -> Op:
     """Replace an op's kernel with an fp16 constant, and return that constant."""
-    kernel, weight = op.operands[1], _expanded(module, op)
+    kernel, weight = op.operands[1], decoded_kernel(module, op)
     module.weights[weight.key] = weight
     expanded = Op("anec.const_in", (), TensorType(kernel.shape), {"weight": weight.key}, kernel.sources)
+    expanded.labels["folded"] = kernel_encoding(module, op)
     op.set_operand(1, expanded)
     for name in stored_names(op):
         del op.attrs[name]
     return expanded
 
 
-def _streams(op: Op, chip: Facts) -> bool:
-    kernel = op.operands[1]
-    if kernel.kind != "const_in" or kernel.type is None:
-        return True  # computed: there is nothing to expand
-    bits, scaled = int(kernel.type.dtype[2:]), "kernel_scale" in op.attrs
-    if any(name in op.attrs for name in _TABLES):
-        # A scale behind the table takes what a scale behind bytes takes (U65).
-        return bits in chip["palette_bits"] and all(
-            chip.get(fact) == "stream" for fact in ("stream:int4", *(("stream:int8",) if scaled else ()))
-        )
-    # Codes of 4 bits are constexpr_blockwise_shift_scale with one scale for each output (N69, C56).
-    return chip.get("stream:int8" if bits == 8 else "stream:blockwise") == "stream"
-
-
 def _is_unread_palette(op: Op, chip: Facts) -> bool:
     """Whether a kernel is a palette whose index width the chip cannot read. Other weights fold when a program is
     built."""
     kernel = op.operands[1].type
-    looked_up = any(name in op.attrs for name in _TABLES)
+    looked_up = any(name in op.attrs for name in TABLES)
     return looked_up and kernel is not None and int(kernel.dtype[2:]) not in chip["palette_bits"]
 
 
-def _expanded(module: Module, op: Op) -> Weight:
-    """The numbers that the codes stand for, rounded to fp16 once, ties to even."""
+def decoded_kernel(module: Module, op: Op) -> Weight:
+    """The numbers that an op's kernel stands for, rounded to fp16 once, ties to even."""
     codes = module.weights[op.operands[1].attrs["weight"]]
     parts_by_name = {name: module.weights[op.attrs[name]] for name in stored_names(op)}
+    if not parts_by_name:
+        plain = codes.encoded is None
+        return codes if plain else moved_weight("decoded", codes, codes.shape, lambda numbers: numbers)
 
     def numbers(stored: np.ndarray, *arrays: np.ndarray) -> np.ndarray:
         part_of: dict[str, Any] = dict(zip(parts_by_name, arrays, strict=True))
-        for name in _TABLES:
+        for name in TABLES:
             if name in part_of:
                 stored = np.take(part_of[name], stored.astype(int))
         if "kernel_zero_point" in part_of:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module, Op
 from aneforge.compiler.facts import Facts
-from aneforge.compiler.legalise.kernel_memory import KERNELS, exceeds_kernel_memory, kernel_passes, outputs_at_once
+from aneforge.compiler.legalise.kernel_memory import (
+    KERNELS,
+    exceeds_kernel_memory,
+    kernel_demand,
+    kernel_passes,
+    outputs_at_once,
+)
 from aneforge.compiler.legalise.pieces import Piece, output_axis, pieces_of, split
-from aneforge.compiler.legalise.relabel import rewritten
+from aneforge.compiler.legalise.relabel import Relayer, rewritten
 from aneforge.compiler.passes import pass_
 
 
@@ -28,11 +34,14 @@ def split_kernel_memory(module: Module, chip: Facts) -> int:
     """
 
     def too_large(op: Op) -> bool:
-        return exceeds_kernel_memory(op, chip) and _has_weight(module, op)
+        return exceeds_kernel_memory(module, op, chip) and _has_weight(module, op)
 
-    changes = rewritten(module, too_large, lambda walk, op: split(walk, op, _pieces(op, chip), numbered=True))
+    def cut(walk: Relayer, op: Op) -> None:
+        split(walk, op, _pieces(module, op, chip), numbered=True)
+
+    changes = rewritten(module, too_large, cut)
     for op in module.ops:
-        passes = kernel_passes(op, chip)
+        passes = kernel_passes(module, op, chip)
         if passes > 1:
             op.labels["passes"] = passes
             changes += 1
@@ -44,7 +53,6 @@ def _has_weight(module: Module, op: Op) -> bool:
     return op.operands[1].attrs["weight"] in module.weights
 
 
-def _pieces(op: Op, chip: Facts) -> list[Piece]:
-    return pieces_of(
-        op.shape[output_axis(op)], op.attrs.get("groups", 1), outputs_at_once(op, chip["kmem_cap_streamed"])
-    )
+def _pieces(module: Module, op: Op, chip: Facts) -> list[Piece]:
+    at_once = outputs_at_once(op, kernel_demand(module, op), chip["kmem_cap_streamed"])
+    return pieces_of(op.shape[output_axis(op)], op.attrs.get("groups", 1), at_once)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aneforge.anec.ir import AnecError, Op
+from aneforge.anec.traits import Trait
 from aneforge.compiler.legalise.relabel import Relayer, Span, spans, typed, with_extents
 from aneforge.graph.weights import Weight, moved_weight
 
-__all__ = ["Piece", "pieces_of", "split", "stored_names"]
+__all__ = ["Piece", "kernel_of", "pieces_of", "split", "stored_names"]
 
 _CHANNELS, _WIDTH = 2, 4
 
@@ -26,6 +27,13 @@ class Piece:
 def output_axis(op: Op) -> int:
     """Where the outputs of a kernel lie: a linear layer contracts the width, everything else the channels."""
     return _WIDTH if op.kind == "linear" else _CHANNELS
+
+
+def kernel_of(op: Op) -> Op | None:
+    """The stored kernel of an op."""
+    if not op.is_a(Trait.CONTRACTION) or len(op.operands) < 2:
+        return None
+    return op.operands[1] if op.operands[1].kind == "const_in" else None
 
 
 def stored_names(op: Op) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aneforge.anec.ir import Module
 from aneforge.compiler.facts import Facts
+from aneforge.compiler.legalise.kernel_memory import constant_size
 from aneforge.compiler.passes import pass_
 from aneforge.compiler.refusal import Refused, RefusedOps
 from aneforge.targets.assumed import constant
@@ -27,7 +28,7 @@ def check_program_size(module: Module, chip: Facts) -> int:
             if kernel.kind != "const_in" or kernel.type is None or (segment, kernel.attrs["weight"]) in counted:
                 continue
             counted.add((segment, kernel.attrs["weight"]))
-            stored_bytes[segment] = stored_bytes.get(segment, 0) + kernel.type.bytes
+            stored_bytes[segment] = stored_bytes.get(segment, 0) + constant_size(module, kernel)
             if stored_bytes[segment] > most:
                 reason = (
                     f"the weights of one program reach {stored_bytes[segment] / _GB:.2f} GB at this op; "

@@ -12,6 +12,7 @@ from aneforge.anec.interpret import laid_out
 from aneforge.anec.ir import AnecError, Module, Op, TensorType
 from aneforge.compiler.fuse.slots import PRIMARY
 from aneforge.compiler.passes import Rewriter
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, moved_weight
 
 __all__ = ["Relayer", "Span", "recut", "rewritten", "spans", "typed", "with_extents"]
@@ -225,7 +226,10 @@ class Relayer(Rewriter):
                 "use code that carries its weights"
             )
         type_ = with_extents(typed(operand), {axis: size for axis, (_, size) in cuts.items()})
-        return self.stored(_share(weight, operand.shape, type_.shape, cuts), type_, operand.sources)
+        share = self.stored(_share(weight, operand.shape, type_.shape, cuts), type_, operand.sources)
+        if "folded" in operand.labels:
+            share.labels["folded"] = operand.labels["folded"]
+        return share
 
 
 def _before(end: Op, steps: int) -> Op:
@@ -253,4 +257,15 @@ def _share(weight: Weight, shape: tuple[int, ...], sizes: tuple[int, ...], cuts:
         part = laid_out(array, shape)[index]
         return part.transpose(0, 2, 1, 3, 4) if rank == 5 else part  # laid_out turns a volume back
 
-    return moved_weight(f"share {sorted(cuts.items())} of {shape}", weight, kept, make)
+    return moved_weight(f"share {sorted(cuts.items())} of {shape}", weight, kept, make, _encoded_share(weight, cuts))
+
+
+def _encoded_share(weight: Weight, cuts: Mapping[int, Span]) -> Encoded | None:
+    """The same share of the form that a weight is stored in, where it is one of whole outputs."""
+    if weight.encoded is None or len(cuts) != 1:
+        return None
+    ((axis, (start, size)),) = cuts.items()
+    return weight.encoded.rows(start, start + size) if (len(weight.shape), axis) in _OUTPUTS_FIRST else None
+
+
+_OUTPUTS_FIRST = ((4, 0), (2, 2))  # ranks, and where their first axis lies in a kernel of NDCHW

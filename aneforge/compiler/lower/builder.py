@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from aneforge.anec import Op, TensorType, rank5
+from aneforge.codecs.flows import scales_outputs
 from aneforge.compiler.legal.words import without_places
 from aneforge.errors import AneforgeError
-from aneforge.graph.encoding import SMALLEST_NORMAL, Encoded
+from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import Shape, located
 from aneforge.graph.tensor import Tensor
-from aneforge.graph.weights import FP16_MAX, Weight, derived_weight, intern_weight
+from aneforge.graph.weights import Weight, derived_weight, intern_weight
 from aneforge.targets import store
 
 __all__ = [
@@ -290,20 +291,11 @@ def is_packed(encoded: Encoded) -> bool:
         table = encoded.table
         if table is None or math.prod(table.shape[:-2]) * table.shape[-1] != 1 or encoded.shape == ():
             return False
-        return encoded.scale is None or _scales_outputs(encoded)
-    return encoded.form == "affine" and encoded.bits in _CODE_BITS and _scales_outputs(encoded)
+        return encoded.scale is None or scales_outputs(encoded)
+    return encoded.form == "affine" and encoded.bits in _CODE_BITS and scales_outputs(encoded)
 
 
 _CODE_BITS = (4, 8)  # what constexpr_blockwise_shift_scale and constexpr_affine_dequantize hold
-
-
-def _scales_outputs(encoded: Encoded) -> bool:
-    if encoded.scale is None:
-        return False
-    lines = [part for part in (encoded.scale, encoded.zero_point) if part is not None]
-    along_outputs = all(part.size in (1, part.shape[0]) for part in lines)
-    sizes = np.abs(encoded.scale.astype(np.float64))
-    return along_outputs and bool(((sizes >= SMALLEST_NORMAL) & (sizes <= FP16_MAX)).all())
 
 
 def _deep(shape: Shape) -> bool:

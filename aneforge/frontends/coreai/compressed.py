@@ -105,6 +105,9 @@ def _sparse_palette(op: Op) -> Value:
     if not isinstance(weight, Encoded) or weight.mask is None:
         raise LoadError("the indices must be a sparse weight")
     axis, numbers = op.axis(weight.ndim, name="vector_axis"), table.shape[-1]
+    if table.size == table.shape[-2] <= 1 << 8:  # one table of single numbers has a stored form
+        bits = next(width for width in (1, 2, 3, 4, 6, 8) if table.size <= 1 << width)
+        return Encoded.sparse(weight.mask, weight.codes, table, bits)
     indices = np.zeros(weight.shape, np.int64)
     indices[weight.mask] = weight.codes
     dense = Encoded.palette(indices, table, 8, axis).decode()

@@ -57,6 +57,9 @@ def _lookup(op: Op) -> Encoded:
 
 
 def _sparse(op: Op) -> Encoded:
+    kept = op.value("nonzero_data")
+    if isinstance(kept, Encoded) and kept.form == "palette" and kept.scale is None:
+        return Encoded.sparse(op.known("mask"), kept.codes, kept.table, kept.bits)
     values = op.known("nonzero_data")
     if op.has("shape"):
         return Encoded.sparse(_unpack_codes(op, "mask", 1, _stated_shape(op)), values)
@@ -111,8 +114,13 @@ def _sparse_blockwise(op: Op) -> list[np.ndarray]:
     return [mask, dense[mask.astype(bool)]]
 
 
-def _sparse_lookup(op: Op) -> list[np.ndarray]:
+def _sparse_lookup(op: Op) -> list[np.ndarray | Encoded]:
     mask, table = op.known("indices_mask"), op.known("lut")
+    if table.size == table.shape[-2]:  # one table of single numbers: the kept values stay places in it
+        return [
+            mask,
+            Encoded.palette(op.known("indices_nonzero_data"), table.reshape(-1), _bits(op, "indices_nonzero_data")),
+        ]
     vector = axis_of(op.whole("vector_axis") if op.has("vector_axis") else 0, mask.ndim)
     indices = _scatter_by_mask(mask, op.known("indices_nonzero_data"))
     dense = Encoded.palette(indices, table, _bits(op, "indices_nonzero_data"), vector).decode()
