@@ -107,14 +107,16 @@ def palette_table(
 ) -> np.ndarray:
     """The table of an fp16 weight, in order, as numbers that fp16 holds."""
     patterns = np.ascontiguousarray(weight, np.float16).view(np.uint16).reshape(-1)
-    often = np.bincount(patterns, minlength=1 << 16)
-    used = often > 0
-    if importance is not None:
-        counted = np.broadcast_to(importance, weight.shape).reshape(-1)
-        often = np.bincount(patterns, weights=counted, minlength=1 << 16)
+    count = np.bincount(patterns, minlength=1 << 16)
     order, values = _finite_halves()
-    present = used[order]
-    return _table(values[present], often[order][present].astype(np.float64), 1 << bits, method)
+    present = count[order] > 0
+    plain = _table(values[present], count[order][present].astype(np.float64), 1 << bits, method)
+    if importance is None or method == "uniform":
+        return plain
+    counted = np.broadcast_to(importance, weight.shape).reshape(-1)
+    often = np.bincount(patterns, weights=counted, minlength=1 << 16)
+    # From the plain table as well: the weighted one is then never worse than it.
+    return _table(values[present], often[order][present], 1 << bits, method, plain)
 
 
 @cache
@@ -127,7 +129,9 @@ def _finite_halves() -> tuple[np.ndarray, np.ndarray]:
     return order, values[order]
 
 
-def _table(values: np.ndarray, often: np.ndarray, entries: int, method: str) -> np.ndarray:
+def _table(
+    values: np.ndarray, often: np.ndarray, entries: int, method: str, known: np.ndarray | None = None
+) -> np.ndarray:
     """Entries in order that fp16 holds, for the numbers that occur and how much each counts."""
     distinct, first = np.unique(values, return_index=True)  # the two zeros are one number
     often = np.add.reduceat(often, first)
@@ -141,7 +145,8 @@ def _table(values: np.ndarray, often: np.ndarray, entries: int, method: str) -> 
     heads, sums = (np.concatenate([[0.0], np.cumsum(part)]) for part in (often, often * distinct))
     shares = np.searchsorted(heads[1:] / heads[-1], (np.arange(entries) + 0.5) / entries)
     crowded = distinct[np.minimum(shares, distinct.size - 1)]
-    tables = [_rounded(_moved(start, distinct, heads, sums)) for start in (even, crowded)]
+    starts = (even, crowded) if known is None else (even, crowded, known)
+    tables = [_rounded(_moved(start, distinct, heads, sums)) for start in starts]
     return min(tables, key=lambda table: _error(table, distinct, often))
 
 
