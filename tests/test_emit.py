@@ -399,6 +399,13 @@ def test_flipped_bits_are_errors_or_programs_that_run():
     assert 0 < read < 600
 
 
+@pytest.mark.parametrize("part", ["layers", "weights", "buffers", "stats", "plan"])
+def test_a_program_from_a_container_says_that_it_has_no_schedule(part):
+    program = decode(emit(compiled(image().relu()).program))
+    with pytest.raises(AneforgeError, match="has tasks, and no layers"):
+        getattr(program, part)
+
+
 def test_ports_of_two_sizes_are_refused():
     container = emit(compiled(image().relu()).program)
     section = container.section("__debug_info", "__DEBUG")

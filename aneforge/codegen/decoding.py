@@ -24,7 +24,9 @@ from aneforge.codegen.reading import SCRATCH, Place, Reading, read_task
 from aneforge.codegen.record import BuildRecord, TaskRecord, read_debug
 from aneforge.codegen.tasks import Task
 from aneforge.compiler.lower import Port
+from aneforge.compiler.plan import Plan
 from aneforge.compiler.program import Program
+from aneforge.errors import AneforgeError
 from aneforge.graph.encoding import Encoded
 from aneforge.graph.weights import Weight, intern_fp16
 from aneforge.targets.names import target as find_target
@@ -41,6 +43,16 @@ class DecodedProgram(Program):
     def place_of(self, layer_number: int) -> int:
         """Tasks are layers, in the order of the container."""
         return layer_number
+
+    @property
+    def plan(self) -> Plan:  # type: ignore[override]
+        """What the phases decided is not read back."""
+        raise AneforgeError(
+            f"{self.target.name}: a program from a container has tasks, and no layers, buffers or weights of a "
+            "schedule. Read the container's tasks, or save the model as .anef"
+        )
+
+    schedule = plan  # type: ignore[assignment]
 
 
 def decode(container: Container) -> DecodedProgram:

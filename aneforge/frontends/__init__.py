@@ -58,6 +58,8 @@ FORMATS: dict[str, Format] = {
 }
 """The formats that are read besides aneforge's own archive, by file name extension."""
 
+_CONTAINERS = (".hwx", ".anec")
+
 for _package in ("coreai", "importer", "onnx", "pytorch"):
     import_module(f"{__name__}.{_package}")  # small: each says who computes its host ops, and imports no reader
 
@@ -86,9 +88,19 @@ def load(
         format_name = model_format.name if model_format else "a saved graph"
         raise LoadError(f"{file.name}: {format_name} does not take {unused[0]}; it is for {takers}")
     if model_format is None:
+        _refuse_program(file)
         with made_from(file.name):
             return load_graph(file)
     return model_format.read(file, **options)
+
+
+def _refuse_program(file: Path) -> None:
+    """A container is no model any more: what was rewritten, fused and placed cannot be read back as one."""
+    if file.suffix.casefold() in _CONTAINERS:
+        raise LoadError(
+            f"{file.name}: a compiled program, not a model. Use aneforge inspect or aneforge run; give this command the "
+            "model that it was compiled from"
+        )
 
 
 def _folders() -> str:
