@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test test-torch test-models test-long test-search fuzz lint types docs docs-models bench bench-peer clean
+.PHONY: demo tour test test-torch test-models test-long test-search fuzz lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -94,6 +94,17 @@ docs: $(VENV)/.installed-dev
 docs-models: $(VENV)/.installed-torch
 	$(BIN)/python tools/write_docs.py --models
 
+# The documentation as a site, in site/: an environment of its own, since nothing else needs its packages.
+$(VENV)-site/.installed: pyproject.toml
+	test -d $(VENV)-site || $(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[site]'
+	@touch $@
+
+site: $(VENV)-site/.installed
+	$(PYTHON) tools/site_pages.py
+	$(VENV)-site/bin/zensical build --clean --strict
+	@echo "open site/index.html; for the search: python -m http.server --directory site"
+
 bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/targets.py
 	$(BIN)/python bench/gate.py
@@ -113,4 +124,4 @@ bench-peer: $(VENV)/.installed
 	$(BIN)/python bench/gate.py --peer $(CURDIR)/$(VENV)-peer/bin/python
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-models .models .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis dist

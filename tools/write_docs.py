@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docpages import formats, ops, pictures, written
+from docpages import concept_pictures, formats, ops, pictures, written
 from docpages.api import api
 from docpages.commands import commands
 from docpages.containers import containers
@@ -49,6 +49,12 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/pictures/roofline.svg": pictures.roofline_picture,
     "reference/pictures/timeline.svg": pictures.timeline_picture,
     "reference/pictures/chips.svg": pictures.chips_picture,
+    "reference/pictures/families.svg": concept_pictures.families_picture,
+    "reference/pictures/capabilities.svg": concept_pictures.capabilities_picture,
+    "reference/pictures/routes.svg": concept_pictures.routes_picture,
+    "reference/pictures/phases.svg": concept_pictures.phases_picture,
+    "reference/pictures/accumulator.svg": concept_pictures.accumulator_picture,
+    "reference/pictures/container.svg": concept_pictures.container_picture,
 }
 
 
