@@ -15,6 +15,7 @@ DOCS = write_docs.DOCS
 INDEX = DOCS / "index.md"
 BY_SCRIPT = {
     "reference/cost-accuracy.md": "python bench/cost.py FACTS --markdown",
+    "reference/verdict-accuracy.md": "python bench/verdicts.py VERDICTS.json MORE.json --markdown",
     "reference/networks.md": "python bench/exported.py FOLDER --markdown",
     "reference/pictures/networks.svg": "python bench/models.py FACTS --plot",
 }
@@ -91,6 +92,21 @@ def test_the_api_page_holds_every_public_name_once():
     page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
     for name in listed:
         assert re.search(rf"^`af\.{name}[(`]", page, re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [(package, name) for package, names in api.package_names().items() for name in names]
+)
+def test_the_api_page_holds_every_name_of_the_packages_and_says_what_it_is(package, name):
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    assert re.search(rf"^`{package}\.{name}[(`]", page, re.MULTILINE)
+    assert len(api.summary(name, package)) > 10
+
+
+def test_a_class_on_the_api_page_says_what_its_objects_have():
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    _, _, model = page.partition("\n`af.Model`  \n")
+    assert re.match(r"[^\n]+\n\n(- [^\n]+\n)*- `\.explain\(.*\) -> \w+`", model)
 
 
 def test_the_api_page_takes_the_groups_of_the_docstring():

@@ -42,7 +42,9 @@ def relinked(text: str, page: Path, root: Path = ROOT, linked: Callable[[Path], 
     def link(match: re.Match[str]) -> str:
         file = (page.parent / match["path"]).resolve()
         if not file.is_file() or not file.is_relative_to(root):
-            raise SiteError(f"{page.relative_to(root)}: link to {match['path']}, which is not a file of the repository")
+            raise SiteError(
+                f"{page.relative_to(root)}: link to {match['path']}, which is not a file of the repository"
+            )
         linked(file)
         return Path(os.path.relpath(_place(file, root), folder)).as_posix()
 

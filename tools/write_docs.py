@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docpages import concept_pictures, formats, ops, pictures, written
+from docpages.accuracy import accuracy
 from docpages.api import api
 from docpages.commands import commands
 from docpages.containers import containers
@@ -35,6 +36,7 @@ MODEL_PAGES: dict[str, Callable[[], str]] = {
 """Pages that need a package of another format."""
 
 PAGES: dict[str, Callable[[], str]] = {
+    "reference/accuracy.md": generated(accuracy),
     "reference/api.md": generated(api),
     "reference/commands.md": generated(commands),
     "reference/unknowns.md": generated(unknowns),
@@ -64,7 +66,7 @@ def main() -> int:
         print(f"new outputs in {', '.join(changed)}" if changed else "every page shows what its commands print")
         return 0
     (DOCS / "reference" / "pictures").mkdir(parents=True, exist_ok=True)
-    pages = {**PAGES, **(MODEL_PAGES if "--models" in sys.argv else {})}
+    pages = {**(MODEL_PAGES if "--models" in sys.argv else {}), **PAGES}  # accuracy.md reads the pages of models
     for name, page in pages.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
     print(f"wrote {', '.join(pages)}")

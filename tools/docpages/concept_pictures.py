@@ -1,4 +1,4 @@
-"""The pictures of ``docs/concepts/``, drawn from the data of the targets, from a compiled example and from a container.
+"""The pictures of ``docs/concepts/``, drawn from the data of the targets, a compiled example and a container.
 
 Only the boxes of how things follow each other are set by hand; every number and every cell comes from a look-up.
 """
@@ -37,9 +37,7 @@ def _boxed(sheet: Drawing, box: Box, words: Sequence[str], fill: str, size: floa
     middle, step = (box.left + box.right) / 2, 1.3 * size
     top = (box.top + box.bottom) / 2 - step * (len(words) - 1) / 2 + 0.35 * size
     for number, line in enumerate(words):
-        sheet.text(
-            Spot(middle, top + number * step, "middle"), shortened(line, size, box.right - box.left - 6), size
-        )
+        sheet.text(Spot(middle, top + number * step, "middle"), shortened(line, size, box.right - box.left - 6), size)
 
 
 def _arrow(sheet: Drawing, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -94,8 +92,8 @@ def families_picture() -> str:
         top += tall
     top = sheet.paragraph(
         top + 10,
-        "A cell is as wide as its value holds. The boundaries of the rows lie in different places, which is why no look-up "
-        "can stand for another. ? is not published.",
+        "A cell is as wide as its value holds. The boundaries of the rows lie in different places, which is why no "
+        "look-up can stand for another. ? is not published.",
     )
     return sheet.svg(top + 10)
 
@@ -284,8 +282,8 @@ def accumulator_picture() -> str:
         top += 26
     top = sheet.paragraph(
         top + 10,
-        "yes and no are what the simulator does. The label is that of the chips on which the fact was seen; a chip that "
-        "nobody measured follows its generation.",
+        "yes and no are what the simulator does. The label is that of the chips on which the fact was seen; a chip "
+        "that nobody measured follows its generation.",
     )
     return sheet.svg(top + 10)
 

@@ -15,7 +15,7 @@ from aneforge.codegen.words import SAMPLED
 from aneforge.graph.tensor import Tensor
 from aneforge.model import build
 
-__all__ = ["containers"]
+__all__ = ["containers", "count_forms"]
 
 _EVERY = "h13"
 """The generation whose programs are written in every form."""
@@ -131,6 +131,11 @@ def containers() -> str:
         "",
     ]
     return "\n".join(parts)
+
+
+def count_forms() -> tuple[int, int]:
+    """How many kinds of work this page writes from registers, and how many it carries as text."""
+    return len(_FORMS), len(_TEXTS)
 
 
 def _record(graph: Callable[[], Tensor]) -> BuildRecord:
