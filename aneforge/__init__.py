@@ -32,13 +32,9 @@ if TYPE_CHECKING:
     from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.encoding import Encoded
     from aneforge.graph.ops.blocks import (
-        conv2d,
-        conv_block,
-        conv_param,
         cross_attention,
         einsum,
         geglu,
-        group_norm_train,
         mha,
         rope,
     )
@@ -104,6 +100,7 @@ if TYPE_CHECKING:
         upsample_bilinear,
     )
     from aneforge.graph.ops.state import live_state, ring_read, ring_write
+    from aneforge.graph.ops.trainable import conv2d, conv_block, conv_param, group_norm_train
     from aneforge.loading import load_onnx, load_program
     from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
     from aneforge.numerics.comparison import Comparison, compare
@@ -210,7 +207,7 @@ _HOMES: dict[str, dict[str, str]] = {
     },
     "Train": {
         "aneforge.graph.ops.leaf": "parameter",
-        "aneforge.graph.ops.blocks": "conv2d conv_block conv_param group_norm_train",
+        "aneforge.graph.ops.trainable": "conv2d conv_block conv_param group_norm_train",
     },
 }
 _HOME_OF = {name: home for homes in _HOMES.values() for home, names in homes.items() for name in names.split()}

@@ -13,7 +13,7 @@ import pytest
 import aneforge as af
 from aneforge.graph import definitions
 from aneforge.graph import layer_builders as native
-from aneforge.graph.autodiff import gradients
+from aneforge.graph.autodiff import WITHOUT_DERIVATIVE, gradients
 from aneforge.graph.ops.host import host
 
 STEP = 1e-5
@@ -344,6 +344,47 @@ def test_no_derivative_is_said_so(name):
         gradients(out, [x])
     assert name in str(caught.value)
     assert "test_derivatives.py:" in str(caught.value)
+
+
+def test_the_table_names_exactly_the_ops_without_a_derivative():
+    assert set(WITHOUT_DERIVATIVE) == set(WITHOUT)
+
+
+def test_reductions_spread_their_gradient_without_stored_ones():
+    x = af.input((4, 64, 64))
+    for name in ("sum", "mean", "log_sum"):
+        (part,) = gradients(getattr(x, name)([1, 2]), [x])
+        graph = part.graph()
+        assert "tile" in graph.kinds
+        assert max((weight.array.size for weight in graph.weights.values()), default=0) <= 4
+
+
+@pytest.mark.parametrize("windows", ["slices", "kernel"])
+@pytest.mark.parametrize(("stride", "pad"), [(1, 0), (1, 1), (2, 1), (3, (0, 2, 1, 0))])
+def test_a_trained_convolution_is_a_convolution_with_its_gradients(windows, stride, pad):
+    x, kernel = af.input((2, 3, 6, 7)), half(4, 3, 3, 2)
+    weight = af.conv_param(kernel)
+    out, expected = af.conv2d(x, weight, stride, pad, windows), af.conv(x, af.parameter(kernel), stride, pad)
+    values = rand(2, 3, 6, 7)
+    np.testing.assert_allclose(af.evaluate(out, [values]), af.evaluate(expected, [values]), rtol=1e-12, atol=1e-12)
+    seed = half(*out.shape)
+    trained = gradients(out, [x, weight], seed=af.const(seed))
+    plain = gradients(expected, [x, expected.inputs[1]], seed=af.const(seed))
+    by_input, by_weight = (af.evaluate(part, [values] if part.graph().inputs else []) for part in trained)
+    np.testing.assert_allclose(by_input, af.evaluate(plain[0]), rtol=1e-10, atol=1e-10)
+    matrix = af.evaluate(plain[1], [values]).transpose(1, 2, 3, 0).reshape(by_weight.shape)
+    np.testing.assert_allclose(by_weight, matrix, rtol=1e-10, atol=1e-10)
+
+
+def test_the_route_by_a_stored_kernel_has_no_slice_in_either_direction():
+    x = af.input((1, 2, 6, 6))
+    for windows, expected in (("slices", True), ("kernel", False)):
+        weight = af.conv_param(half(2, 2, 3, 3))
+        out = af.conv2d(x, weight, pad=1, windows=windows)
+        parts = gradients(out, [x, weight])
+        assert bool(af.Graph([out, *parts]).kinds & {"slice_by_size", "slice_by_index"}) == expected
+    with pytest.raises(af.GraphError, match="windows 'rows' is unknown; choose one: slices, kernel"):
+        af.conv2d(x, weight, windows="rows")
 
 
 def test_a_stored_kernel_has_no_derivative():
