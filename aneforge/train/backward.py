@@ -103,7 +103,9 @@ def checked_params(params: Iterable[Tensor], root: Tensor) -> list[Tensor]:
             raise GraphError(f"params: {_called(param)} is listed twice")
         seen.add(param.uid)
         if param.uid not in known:
-            raise GraphError(f"params: {_called(param)} is not in the graph of the loss. Leave it out, or use it there")
+            raise GraphError(
+                f"params: {_called(param)} is not in the graph of the loss. Leave it out, or use it there"
+            )
     return listed
 
 

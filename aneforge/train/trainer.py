@@ -205,7 +205,9 @@ class Trainer:
         Only with the optimiser on the host: in the program of the other, gradients are no outputs.
         """
         if self.on_device:
-            raise AneforgeError("gradients: the program holds the optimiser. Make a Trainer with device_optimizer=False.")
+            raise AneforgeError(
+                "gradients: the program holds the optimiser. Make a Trainer with device_optimizer=False."
+            )
         parts = self._run(arrays, named).parts
         return {p: g.astype(np.float32) / np.float32(self._scale) for p, g in zip(self.params, parts, strict=True)}
 
