@@ -9,7 +9,7 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["WITHOUT_DERIVATIVE", "gradients"]
+__all__ = ["WITHOUT_DERIVATIVE", "dependents", "gradients"]
 
 _STEP = "a step: its slope is zero or infinite"
 _TRUTH = "it gives truth values"
@@ -36,7 +36,7 @@ def gradients(
     ``seed`` is the gradient at ``out`` (ones by default); nothing flows past a tensor in ``stop``.
     """
     order = Graph([out]).nodes
-    needed = _depends_on(order, {tensor.uid for tensor in wanted})
+    needed = dependents(order, {tensor.uid for tensor in wanted})
     blocked = {tensor.uid for tensor in stop}
     flowing: dict[int, Tensor] = {out.uid: out.ones() if seed is None else seed}
     for node in reversed(order):
@@ -59,7 +59,7 @@ def gradients(
     return [flowing.get(tensor.uid) for tensor in wanted]
 
 
-def _depends_on(order: Sequence[Tensor], wanted: set[int]) -> set[int]:
+def dependents(order: Sequence[Tensor], wanted: set[int]) -> set[int]:
     """The uids of the wanted tensors and of all nodes that depend on them."""
     dependent = set(wanted)
     for node in order:

@@ -36,8 +36,8 @@ def backward(
     scale = checked_scale(loss_scale) / root.divisor
     if scale > _LARGEST:
         raise GraphError(
-            f"loss_scale {loss_scale:g}: the gradient starts at {scale:g}, and fp16 ends at 65504. Use a smaller scale,"
-            " or a loss that is a mean(): its scale is divided by the number of elements first"
+            f"loss_scale {loss_scale:g}: the gradient starts at {scale:g}, and fp16 ends at 65504. Use a smaller "
+            "scale, or a loss that is a mean(): its scale is divided by the number of elements first"
         )
     seed = root.gradient(const(np.full((1,) * root.tensor.ndim, scale)))
     return backward_from(seed, root.tensor, params, stop)
@@ -90,7 +90,7 @@ def loss_of(objective: Any) -> Tensor:
 
 
 def checked_params(params: Iterable[Tensor], root: Tensor) -> list[Tensor]:
-    """The tensors that gradients are wanted for; refuses what is no tensor, is there twice, or is not below ``root``."""
+    """The tensors that gradients are wanted for; refuses what is no tensor, listed twice, or not below ``root``."""
     listed = [params] if isinstance(params, Tensor) else list(params)
     if not listed:
         raise GraphError("params: the list is empty. Make parameters with af.parameter or af.conv_param")

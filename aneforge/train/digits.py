@@ -54,8 +54,8 @@ def _from_sklearn() -> Digits:
         from sklearn.datasets import load_digits  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise AneforgeError(
-            "digits: scikit-learn is not installed, and it brings the pictures. Install it (pip install scikit-learn), "
-            "or pass --data mnist.npz."
+            "digits: scikit-learn is not installed, and it brings the pictures. Install it with pip install "
+            "scikit-learn, or pass --data mnist.npz."
         ) from None
     digits = load_digits()
     images = (np.asarray(digits.images, np.float32) / 16)[:, None]

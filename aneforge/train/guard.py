@@ -16,6 +16,7 @@ import numpy as np
 from aneforge.anec.ir import Op
 from aneforge.compiler.program import Program
 from aneforge.divergence.numeric_warnings import CrossChipFP16Warning
+from aneforge.graph.autodiff import dependents
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.targets.assumed import compile_fact
@@ -46,11 +47,11 @@ class SliceGuard:
     _told: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, graph: Graph, forward: frozenset[int], program: Program, params: Sequence[Tensor]) -> SliceGuard:
-        """The guard of a program. ``forward`` are the uids of nodes that the loss needs; the others are backward."""
+    def of(cls, graph: Graph, factor: Tensor, program: Program, params: Sequence[Tensor]) -> SliceGuard:
+        """The guard of a program. What depends on ``factor``, the loss scale, is a gradient."""
         fact = compile_fact(program.target, "slice_saturates")
         names = graph.names()
-        backward = {names[node.uid] for node in graph.nodes if node.uid not in forward}
+        backward = {names[uid] for uid in dependents(graph.nodes, {factor.uid})}
         slices = frozenset(
             op.uid
             for op in program.module.ops

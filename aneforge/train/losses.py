@@ -26,8 +26,9 @@ def mse(y: Tensor, target: Any) -> Tensor:
 class CEHandle:
     """A cross entropy: its ``loss`` (one element), and what ``backward`` starts from.
 
-    The gradient at the logits is ``softmax(logits) - target``. It has no logarithm and no quotient of small numbers,
-    which the derivative of the loss op by op would have, so ``backward`` and ``Trainer`` take the handle itself.
+    The gradient at the logits is ``softmax(logits) - target`` where rows of the target sum to one. It has no logarithm
+    and no quotient of small numbers, which the derivative of the loss op by op would have, so ``backward`` and
+    ``Trainer`` take the handle itself.
     """
 
     logits: Tensor
@@ -40,20 +41,20 @@ class CEHandle:
 
     def direction(self) -> Tensor:
         """The gradient of the sum over all samples at the logits; that of the loss is this over ``samples``."""
-        return self.logits.softmax(1) - self.target
+        return self.logits.softmax(1) * self.target.sum(1) - self.target
 
 
 @entry
 def softmax_cross_entropy(logits: Tensor, target: Any) -> CEHandle:
-    """Cross entropy of ``logits`` [N, classes] and ``target`` of the same shape, whose rows sum to one: the mean over N.
+    """Cross entropy of ``logits`` [N, classes] and ``target``, probabilities of the same shape: the mean over N.
 
     Stable in fp16: the largest logit is subtracted first, so that no exponential is above 1 and their sum is never 0.
     """
     wanted = as_tensor(target, "target")
     if logits.ndim != 2 or wanted.shape != logits.shape:
         raise GraphError(
-            f"softmax_cross_entropy: takes logits [N, classes] and a target of the same shape, not {list(logits.shape)}"
-            f" and {list(wanted.shape)}; for class numbers pass np.eye(classes)[numbers]"
+            f"softmax_cross_entropy: takes logits [N, classes] and a target of the same shape, not "
+            f"{list(logits.shape)} and {list(wanted.shape)}; for class numbers pass np.eye(classes)[numbers]"
         )
     shifted = logits - logits.amax(1)
     surprise = shifted.exp().sum(1).log() - shifted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,6 @@ def compare_training(
     reference = trainers[chips[0]]
     arrays = dict(zip(reference.data_names, (np.asarray(array) for array in data), strict=True))
     count, batch = len(next(iter(arrays.values()))), reference.data_inputs[0].shape[0]
-    from time import perf_counter
-
     start = perf_counter()
     for step in range(steps):
         places = batch_of(count, batch, seed, step)

@@ -65,7 +65,6 @@ class StepProgram:
         outputs = self._with_optimiser(parts) if on_engine else parts
         self.graph = Graph([loss, *outputs])
         self.data: tuple[Tensor, ...] = _data_inputs(data_inputs, Graph([loss]))
-        self.forward = frozenset(node.uid for node in Graph([loss]).nodes)
         self.model = build(self.graph, target, mode)
         self.program = self.model.program
         self._plan = Plan.of(self.program, mode)
@@ -73,7 +72,7 @@ class StepProgram:
         self.name_of = {node.uid: names[node.uid] for node in (*self.graph.inputs, *self.graph.parameters)}
         self._ports = {port.name: port for port in self.program.inputs}
         self._outputs = self.program.outputs
-        self.guard = SliceGuard.of(self.graph, self.forward, self.program, params)
+        self.guard = SliceGuard.of(self.graph, self.factor, self.program, params)
 
     def _with_optimiser(self, parts: Sequence[Tensor]) -> list[Tensor]:
         optimiser = self.optimiser

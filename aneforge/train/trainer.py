@@ -312,8 +312,8 @@ class Trainer:
         file, saved = Path(path).name, read_checkpoint(path)
         if saved.model != self._fingerprint:
             raise LoadError(
-                f"{file}: a checkpoint of another model (parameters {', '.join(saved.names[:4])}). Build the graph that "
-                "it was saved from."
+                f"{file}: a checkpoint of another model (parameters {', '.join(saved.names[:4])}). Build the graph "
+                "that it was saved from."
             )
         if saved.optimiser != self._settings():
             raise LoadError(
