@@ -40,7 +40,7 @@ def backward(
             "scale, or a loss that is a mean(): its scale is divided by the number of elements first"
         )
     seed = root.gradient(const(np.full((1,) * root.tensor.ndim, scale)))
-    return backward_from(seed, root.tensor, params, stop)
+    return _parts(seed, root.tensor, params, stop)
 
 
 @entry
@@ -50,9 +50,15 @@ def backward_from(
     """The gradient for each of ``params``, from ``grad_root``, the gradient at ``root``."""
     if grad_root.shape != root.shape:
         raise GraphError(f"grad_root is {list(grad_root.shape)} and root {list(root.shape)}; they must be equal")
+    return _parts(grad_root, root, params, stop)
+
+
+def _parts(
+    seed: Tensor, root: Tensor, params: Sequence[Tensor], stop: Sequence[Tensor] | Tensor | None
+) -> dict[Tensor, Tensor]:
     wanted = checked_params(params, root)
     cut = [stop] if isinstance(stop, Tensor) else list(stop or ())
-    parts = gradients(root, wanted, seed=grad_root, stop=cut)
+    parts = gradients(root, wanted, seed=seed, stop=cut)
     for param, part in zip(wanted, parts, strict=True):
         if part is None:
             raise GraphError(f"{_called(param)}: no gradient reaches it; a tensor in stop is on every way to it")
@@ -98,7 +104,7 @@ def checked_params(params: Iterable[Tensor], root: Tensor) -> list[Tensor]:
     seen: set[int] = set()
     for param in listed:
         if not isinstance(param, Tensor):
-            raise GraphError(f"params: a {type(param).__name__} is no parameter; pass what af.parameter gives")
+            raise GraphError(f"params: {param!r} is no parameter; pass what af.parameter gives")
         if param.uid in seen:
             raise GraphError(f"params: {_called(param)} is listed twice")
         seen.add(param.uid)

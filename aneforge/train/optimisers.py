@@ -50,7 +50,7 @@ class Optimiser:
         for param in listed:
             if not isinstance(param, Tensor) or param.op != "parameter":
                 kind = param.op if isinstance(param, Tensor) else type(param).__name__
-                raise ArgumentError("params", f"a {kind} cannot be trained; pass what af.parameter gives.")
+                raise ArgumentError("params", f"{kind!r} cannot be trained; pass what af.parameter gives.")
         if not listed:
             raise ArgumentError("params", "the list is empty; make parameters with af.parameter or af.conv_param.")
         self.params: tuple[Tensor, ...] = tuple(listed)

@@ -37,6 +37,18 @@ class TrainingWarning(UserWarning):
 
 
 @dataclass(frozen=True)
+class _Position:
+    """Where a run is. It is replaced as a whole, in one assignment, so that Ctrl-C never leaves half a step."""
+
+    state: State
+    scale: float
+    steps: int = 0
+    skipped: int = 0
+    in_a_row: int = 0
+    """Steps that were left out one behind the other, up to now."""
+
+
+@dataclass(frozen=True)
 class TrainingPlan:
     """What a training run needs of a chip."""
 
@@ -112,17 +124,12 @@ class Trainer:
         self.overflow = overflow
         self.on_device, self.resident = device_optimizer, resident_state
         self.lr = self._optimiser.lr
-        self._scale = checked_scale(loss_scale)
+        scale = checked_scale(loss_scale)
         self._step = StepProgram(objective, self._optimiser, self.target, mode, data_inputs, device_optimizer)
-        self.steps = 0
-        self.skipped = 0
-        self._skipped_in_a_row = 0
         self._predictors: dict[int, Model] = {}
         self._fingerprint = fingerprint(Graph([loss]), self._optimiser.params)
-        self._state = self._optimiser.start(np.float16 if device_optimizer else np.float32)
-        if resident_state:
-            self._state = self._step.laid_out(self._state, inward=True)
-        self.guard.warn(self._scale, stacklevel=3)
+        self._at = _Position(self._kept_as(self._optimiser.start(self._dtype)), scale)
+        self.guard.warn(scale, stacklevel=3)
 
     # What it is.
 
@@ -145,25 +152,45 @@ class Trainer:
         return self._step.guard
 
     @property
+    def steps(self) -> int:
+        """Steps that were done, with those left out."""
+        return self._at.steps
+
+    @property
+    def skipped(self) -> int:
+        """Steps that were left out, because a gradient was not finite."""
+        return self._at.skipped
+
+    @property
     def loss_scale(self) -> float:
-        return self._scale
+        return self._at.scale
 
     @loss_scale.setter
     def loss_scale(self, scale: float) -> None:
         """Change the scale from the next step on; moments that carry it are rescaled. Needs no other program."""
-        new = checked_scale(scale)
-        if self.on_device and self._state.slots:
-            ratio = np.float16(new / self._scale)
+        self._at = self._rescaled(checked_scale(scale))
+        self.guard.warn(self._at.scale, stacklevel=3)
+
+    def _rescaled(self, scale: float) -> _Position:
+        state = self._at.state
+        if self.on_device and state.slots:
+            ratio = np.float32(scale / self._at.scale)
             with np.errstate(over="ignore"):
-                slots = {name: tuple(array * ratio for array in kept) for name, kept in self._state.slots.items()}
-            self._state = replace(self._state, slots=slots)
-        self._scale = new
-        self.guard.warn(new, stacklevel=3)
+                slots = {
+                    name: tuple((array.astype(np.float32) * ratio).astype(np.float16) for array in kept)
+                    for name, kept in state.slots.items()
+                }
+            state = replace(state, slots=slots)
+        return replace(self._at, state=state, scale=scale)
 
     @property
     def state(self) -> State:
         """Values and slots now, in the user's shapes."""
-        return self._step.laid_out(self._state, inward=False) if self.resident else self._state
+        return self._step.laid_out(self._at.state, inward=False) if self.resident else self._at.state
+
+    def _kept_as(self, state: State) -> State:
+        """A state of the user's shapes as it is kept between steps."""
+        return self._step.laid_out(state, inward=True) if self.resident else state
 
     @property
     def values(self) -> dict[Tensor, np.ndarray]:
@@ -191,11 +218,9 @@ class Trainer:
                 f"{_first(result.run.first_non_finite)}. Lower the rate, or look for the op with aneforge gradcheck."
             )
         if result.finite:
-            self._state = self._next(result)
-            self._skipped_in_a_row = 0
+            self._at = replace(self._at, state=self._next(result), steps=self.steps + 1, in_a_row=0)
         else:
             self._skip(result)
-        self.steps += 1
         self.guard.warn_if_clamped(stacklevel=3)
         return result.loss
 
@@ -209,40 +234,40 @@ class Trainer:
                 "gradients: the program holds the optimiser. Make a Trainer with device_optimizer=False."
             )
         parts = self._run(arrays, named).parts
-        return {p: g.astype(np.float32) / np.float32(self._scale) for p, g in zip(self.params, parts, strict=True)}
+        return {p: g.astype(np.float32) / np.float32(self.loss_scale) for p, g in zip(self.params, parts, strict=True)}
 
     def _run(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> Result:
         data = self._step.checked(arrays, named)
-        return self._step.run(data, self._state, self.lr, self._scale, self.resident)
+        return self._step.run(data, self._at.state, self.lr, self._at.scale, self.resident)
 
     def _next(self, result: Result) -> State:
         if self.on_device:
-            return State(result.parts, result.slots, self._state.updates + 1)
-        return self._optimiser.updated(self._state, result.parts, self.lr, self._scale)
+            return State(result.parts, result.slots, self._at.state.updates + 1)
+        return self._optimiser.updated(self._at.state, result.parts, self.lr, self._at.scale)
 
     def _skip(self, result: Result) -> None:
         """Leave the step out, as ``overflow`` says."""
         where = _first(result.run.first_non_finite)
         chip = chip_label(self.target.name)
-        self._skipped_in_a_row += 1
-        if self.overflow == "error" or self._skipped_in_a_row > _MOST_SKIPPED:
-            more = f" for {self._skipped_in_a_row} steps in a row" if self._skipped_in_a_row > 1 else ""
+        in_a_row = self._at.in_a_row + 1
+        if self.overflow == "error" or in_a_row > _MOST_SKIPPED:
+            more = f" for {in_a_row} steps in a row" if in_a_row > 1 else ""
             raise AneforgeError(
                 f"step {self.steps + 1}: a gradient is not finite on {chip}{more}{where}; the loss scale is "
-                f"{self._scale:g}. Lower it, or pass overflow='halve'."
+                f"{self.loss_scale:g}. Lower it, or pass overflow='halve'."
             )
-        halved = ""
-        if self.overflow == "halve":
-            self.loss_scale = self._scale / 2
-            halved = f", and the loss scale is now {self._scale:g}"
-        if not self.skipped:
+        first = not self.skipped
+        halves = self.overflow == "halve"
+        after = self._rescaled(self.loss_scale / 2) if halves else self._at
+        self._at = replace(after, steps=self.steps + 1, skipped=self.skipped + 1, in_a_row=in_a_row)
+        if first:
+            halved = f", and the loss scale is now {self.loss_scale:g}" if halves else ""
             warnings.warn(
-                f"step {self.steps + 1}: a gradient is not finite on {chip}{where}; the step is left out{halved}. "
+                f"step {self.steps}: a gradient is not finite on {chip}{where}; the step is left out{halved}. "
                 "Further ones are counted in Trainer.skipped",
                 TrainingWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self.skipped += 1
 
     def fit(
         self,
@@ -299,7 +324,7 @@ class Trainer:
         """Write a checkpoint: one file, whole or not at all."""
         names = tuple(self._step.name_of[param.uid] for param in self.params)
         settings = self._settings()
-        at = {"steps": self.steps, "skipped": self.skipped, "lr": self.lr, "loss_scale": self._scale}
+        at = {"steps": self.steps, "skipped": self.skipped, "lr": self.lr, "loss_scale": self.loss_scale}
         kept = Checkpoint(self.state, self._fingerprint, settings, self.target.name, names=names, **at)
         write_checkpoint(path, kept)
 
@@ -325,9 +350,8 @@ class Trainer:
             kinds = {array.dtype for array in arrays}
             if [array.shape for array in arrays] != shapes or kinds != {self._dtype}:
                 raise LoadError(f"{file}: the arrays have other shapes or types than the parameters.")
-        self._state = self._step.laid_out(saved.state, inward=True) if self.resident else saved.state
-        self.steps, self.skipped = saved.steps, saved.skipped
-        self.lr, self._scale = saved.lr, saved.loss_scale
+        self.lr = saved.lr
+        self._at = _Position(self._kept_as(saved.state), saved.loss_scale, saved.steps, saved.skipped)
 
     @property
     def _dtype(self) -> np.dtype:
