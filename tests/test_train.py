@@ -130,7 +130,7 @@ def test_bad_losses_and_parameters_are_refused():
         (lambda: af.backward(x @ w, [w]), r"the loss has shape \[2, 2\]; it must be one number"),
         (
             lambda: af.backward(loss, [other]),
-            r"backward at test_train.py:\d+: params: 'other' at test_train.py:\d+ is not in the graph of the loss",
+            r"backward at test_.*: params: 'other' at test_train.py:\d+ is not in the graph",
         ),
         (lambda: af.backward(loss, []), "params: the list is empty"),
         (lambda: af.backward(loss, [w, w]), "is listed twice"),

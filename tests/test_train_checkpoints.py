@@ -124,7 +124,7 @@ def test_damaged_files_are_one_clear_line(tmp_path):
         file.write_bytes(data)
         with pytest.raises(LoadError, match=message):
             run.load(file)
-    with pytest.raises(AneforgeError, match="none.ckpt"):
+    with pytest.raises(AneforgeError, match="none"):
         run.load(tmp_path / "none.ckpt")
 
 

@@ -33,13 +33,8 @@ def backward(
     fp16: a loss scale lifts them above, and the optimiser divides by it. No gradient flows past a tensor in ``stop``.
     """
     root = root_of(loss)
-    scale = checked_scale(loss_scale) / root.divisor
-    if scale > _LARGEST:
-        raise GraphError(
-            f"loss_scale {loss_scale:g}: the gradient starts at {scale:g}, and fp16 ends at 65504. Use a smaller "
-            "scale, or a loss that is a mean(): its scale is divided by the number of elements first"
-        )
-    seed = root.gradient(const(np.full((1,) * root.tensor.ndim, scale)))
+    factor, _ = root.stored(checked_scale(loss_scale))
+    seed = root.gradient(const(np.full((1,) * root.tensor.ndim, factor)))
     return _parts(seed, root.tensor, params, stop)
 
 
@@ -73,6 +68,21 @@ class Root:
     tensor: Tensor
     divisor: int
     gradient: Callable[[Tensor], Tensor]
+
+    def stored(self, loss_scale: float) -> tuple[float, float]:
+        """The factor as fp16 holds it, and the loss scale that it stands for, which gradients are divided by."""
+        number = loss_scale / self.divisor
+        if number > _LARGEST:
+            raise GraphError(
+                f"loss_scale {loss_scale:g}: the gradient starts at {number:g}, and fp16 ends at 65504. Use a smaller "
+                "scale, or a loss that is a mean(): its scale is divided by the number of elements first"
+            )
+        factor = float(np.float16(number))
+        if not factor:
+            raise GraphError(
+                f"loss_scale {loss_scale:g}: the gradient starts at {number:g}, zero in fp16. Use a larger one"
+            )
+        return factor, factor * self.divisor
 
 
 def root_of(objective: Objective) -> Root:

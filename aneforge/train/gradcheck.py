@@ -37,7 +37,7 @@ from aneforge.train.backward import (
 )
 from aneforge.train.losses import CEHandle
 from aneforge.train.objectives import objective_of
-from aneforge.train.scale import ScaleAdvice, advise, ceilings_of
+from aneforge.train.scale import ScaleAdvice, advise, spans_of
 
 __all__ = ["ChipGradients", "GradCheck", "Lost", "ParameterCheck", "gradcheck"]
 
@@ -174,8 +174,9 @@ class _Reference:
         self, objective: Objective, params: list[Tensor], scale: float, inputs: Any, seed: int | None, samples: int
     ) -> None:
         self.loss = loss_of(objective)
-        self.params, self.scale = params, scale
         root = root_of(objective)
+        number, self.scale = root.stored(scale)
+        self.params = params
         factor = graph_input((1,) * root.tensor.ndim)
         self.backward = backward_from(root.gradient(factor), root.tensor, params)
         self.graph = Graph([self.loss, *(self.backward[param] for param in params)])
@@ -190,7 +191,7 @@ class _Reference:
         self.feeds = {
             port: _probabilities(objective, port, _stored(sample[name], port, name)) for name, port in ports.items()
         }
-        self.feeds[factor] = np.full(factor.shape, float(np.float16(scale / root.divisor)))
+        self.feeds[factor] = np.full(factor.shape, number)
         self.values = _all_values(self.graph, self.feeds)
         self.gradients = dependents(self.graph.nodes, {factor.uid}) - {factor.uid}
         self.slopes = [self._differences(param, samples) for param in params]
@@ -277,8 +278,8 @@ class _Reference:
             for name in op.sources
             if name in values
         ]
-        ceilings = ceilings_of(((self.names[node.uid], node.op) for node in nodes), clamped, FP16_SLICE_SAT)
-        return advise(values, ceilings, self.scale)
+        spans = spans_of(((self.names[node.uid], node.op) for node in nodes), clamped, FP16_SLICE_SAT)
+        return advise(values, spans, self.scale)
 
 
 def _stored(value: Any, port: Tensor, name: str) -> np.ndarray:

@@ -37,6 +37,8 @@ class Result:
     layout where the state is resident."""
     slots: Mapping[str, Arrays]
     finite: bool
+    scale: float
+    """The loss scale that the gradients carry: the one asked for, but for rounding."""
     run: Run
 
 
@@ -95,11 +97,12 @@ class StepProgram:
     def run(self, arrays: Mapping[str, np.ndarray], state: State, lr: float, loss_scale: float, raw: bool) -> Result:
         """One step from a state. ``raw``: the state is in the program's own layout, and so is what comes out."""
         feeds = {name: self._ports[name].to_ndchw(array) for name, array in arrays.items() if name in self._ports}
-        feeds |= self._number(self.factor, loss_scale / self.root.divisor)
+        factor, carried = self.root.stored(loss_scale)
+        feeds |= self._number(self.factor, factor)
         for param, value in zip(self.optimiser.params, state.values, strict=True):
             self._put(feeds, param, value, raw)
         if self.on_engine:
-            for name, rate in self.optimiser.rates_of(state, lr, loss_scale).items():
+            for name, rate in self.optimiser.rates_of(state, lr, carried).items():
                 feeds |= self._number(self._rates[name], rate)
             for name, tensors in self._slots.items():
                 for tensor, value in zip(tensors, state.slots[name], strict=True):
@@ -117,7 +120,7 @@ class StepProgram:
             name: tuple(shaped[(place + 1) * count : (place + 2) * count])
             for place, name in enumerate(self.optimiser.slots if self.on_engine else ())
         }
-        return Result(loss, tuple(shaped[:count]), slots, finite, done)
+        return Result(loss, tuple(shaped[:count]), slots, finite, carried, done)
 
     def _number(self, port: Tensor, value: float) -> dict[str, np.ndarray]:
         name = self.name_of[port.uid]

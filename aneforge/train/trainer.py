@@ -233,8 +233,9 @@ class Trainer:
             raise AneforgeError(
                 "gradients: the program holds the optimiser. Make a Trainer with device_optimizer=False."
             )
-        parts = self._run(arrays, named).parts
-        return {p: g.astype(np.float32) / np.float32(self.loss_scale) for p, g in zip(self.params, parts, strict=True)}
+        result = self._run(arrays, named)
+        scale = np.float32(result.scale)
+        return {p: g.astype(np.float32) / scale for p, g in zip(self.params, result.parts, strict=True)}
 
     def _run(self, arrays: Sequence[np.ndarray], named: Mapping[str, np.ndarray]) -> Result:
         data = self._step.checked(arrays, named)
@@ -243,7 +244,7 @@ class Trainer:
     def _next(self, result: Result) -> State:
         if self.on_device:
             return State(result.parts, result.slots, self._at.state.updates + 1)
-        return self._optimiser.updated(self._at.state, result.parts, self.lr, self._at.scale)
+        return self._optimiser.updated(self._at.state, result.parts, self.lr, result.scale)
 
     def _skip(self, result: Result) -> None:
         """Leave the step out, as ``overflow`` says."""
