@@ -119,7 +119,7 @@ def test_stop_cuts_gradients():
     np.testing.assert_allclose(
         af.evaluate(part, [np.ones(2)]), 3 * drawn(2).astype(np.float16).astype(float), rtol=1e-9
     )
-    with pytest.raises(af.GraphError, match="no gradient reaches it; a tensor in stop is on every way"):
+    with pytest.raises(af.GraphError, match="no gradient reaches it; stop cuts every way to it"):
         af.backward((kept * x).sum(), [w], stop=[kept])
 
 
@@ -134,7 +134,7 @@ def test_bad_losses_and_parameters_are_refused():
         ),
         (lambda: af.backward(loss, []), "params: the list is empty"),
         (lambda: af.backward(loss, [w, w]), "is listed twice"),
-        (lambda: af.backward(loss, [3]), "3 is no parameter"),
+        (lambda: af.backward(loss, [3]), "3 cannot have a gradient"),
         (lambda: af.backward("loss", [w]), "the loss is a str"),
         (lambda: af.backward(loss, [w], loss_scale=0), "loss_scale must be a finite number above 0, not 0"),
         (lambda: af.backward(loss, [w], loss_scale=float("nan")), "must be a finite number above 0"),
@@ -179,7 +179,7 @@ def test_optimisers_refuse_bad_arguments():
         (lambda: af.SGD([w], -1), "lr must be a finite number above 0"),
         (lambda: af.Adam([w], betas=(0.9, 1.0)), "betas: .* both must be 0 or more and below 1"),
         (lambda: af.SGD([w], 0.1).step([np.zeros(3)]), "gradients: shapes are"),
-        (lambda: af.SGD([w], 0.1).step({}), "gradients: none is given for"),
+        (lambda: af.SGD([w], 0.1).step({}), "gradients: one for .* is missing"),
     ):
         with pytest.raises(AneforgeError, match=message):
             call()
@@ -382,7 +382,7 @@ def test_bad_settings_are_refused():
     for options, message in (
         ({"optimizer": "lion"}, "optimizer: 'lion' is unknown; choose one: sgd, adam"),
         ({"overflow": "ignore"}, "overflow: 'ignore' is unknown; choose one: skip, halve, error"),
-        ({"resident_state": True}, "resident_state: the state can stay on the engine only with device_optimizer"),
+        ({"resident_state": True}, "resident_state: it needs the optimiser on the engine. Pass device_optimizer=True"),
         ({"mode": "quick"}, "mode: 'quick' is not a mode"),
         ({"loss_scale": -1.0}, "loss_scale must be a finite number above 0"),
     ):

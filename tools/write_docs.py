@@ -40,6 +40,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/rules.md": generated(rules),
     "reference/validators.md": generated(validators),
     "reference/operations.md": generated(ops.operations),
+    "reference/derivatives.md": generated(ops.derivatives),
     "reference/rewrites.md": generated(ops.rewrites),
     "reference/spellings.md": generated(ops.spellings),
     "reference/passes.md": generated(ops.passes),

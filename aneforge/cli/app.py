@@ -578,7 +578,7 @@ def train(
     loss: Loss = "output",
     lr: Annotated[float, typer.Option(help="The rate of the optimiser.")] = 0.01,
     loss_scale: LossScale = 1.0,
-    optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
+    optimizer: Annotated[str, typer.Option(help="The optimiser: sgd or adam.")] = "sgd",
     device: Annotated[bool, typer.Option("--device", help="Put the optimiser into the program, in fp16.")] = False,
     overflow: Annotated[
         str, typer.Option(help="At a gradient that is not finite: skip the step, also halve the scale, or error.")

@@ -56,7 +56,7 @@ def _parts(
     parts = gradients(root, wanted, seed=seed, stop=cut)
     for param, part in zip(wanted, parts, strict=True):
         if part is None:
-            raise GraphError(f"{_called(param)}: no gradient reaches it; a tensor in stop is on every way to it")
+            raise GraphError(f"{_called(param)}: no gradient reaches it; stop cuts every way to it. Change stop")
     return {param: part for param, part in zip(wanted, parts, strict=True) if part is not None}
 
 
@@ -114,9 +114,9 @@ def checked_params(params: Iterable[Tensor], root: Tensor) -> list[Tensor]:
     seen: set[int] = set()
     for param in listed:
         if not isinstance(param, Tensor):
-            raise GraphError(f"params: {param!r} is no parameter; pass what af.parameter gives")
+            raise GraphError(f"params: {param!r} cannot have a gradient; pass what af.parameter gives")
         if param.uid in seen:
-            raise GraphError(f"params: {_called(param)} is listed twice")
+            raise GraphError(f"params: {_called(param)} is listed twice. Name it once")
         seen.add(param.uid)
         if param.uid not in known:
             raise GraphError(

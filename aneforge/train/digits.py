@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, install_hint
 from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.leaf import parameter
 from aneforge.graph.ops.trainable import conv_block, conv_param
@@ -54,8 +54,8 @@ def _from_sklearn() -> Digits:
         from sklearn.datasets import load_digits  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise AneforgeError(
-            "digits: scikit-learn is not installed, and it brings the pictures. Install it with pip install "
-            "scikit-learn, or pass --data mnist.npz."
+            f"digits: scikit-learn is not installed, and it brings the pictures. Install it with "
+            f"{install_hint('examples')}, or pass --data mnist.npz."
         ) from None
     digits = load_digits()
     images = (np.asarray(digits.images, np.float32) / 16)[:, None]

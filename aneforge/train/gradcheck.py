@@ -157,7 +157,7 @@ def gradcheck(
         graph = graph_of(objective, dims, function)
         objective = objective_of(graph, loss, str(objective) if not isinstance(objective, Graph) else "graph")
     elif loss != "output":
-        raise ArgumentError("loss", "it is for graphs and model files; the loss is given already.")
+        raise ArgumentError("loss", "it is for graphs and model files; the loss is given already. Leave it out.")
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ArgumentError("samples", f"{samples!r} is not a count; give a whole number, 1 or more.")
     scale, tensor = checked_scale(loss_scale), loss_of(objective)
@@ -187,7 +187,7 @@ class _Reference:
         ports = {named[port.uid]: port for port in forward.inputs}
         missing = [name for name in ports if name not in sample]
         if missing:
-            raise ArgumentError("inputs", f"{missing[0]}: no array is given.")
+            raise ArgumentError("inputs", f"{missing[0]}: no array is given. Pass one for each input of the loss.")
         self.feeds = {
             port: _probabilities(objective, port, _stored(sample[name], port, name)) for name, port in ports.items()
         }

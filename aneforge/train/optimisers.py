@@ -82,7 +82,9 @@ class Optimiser:
             by_uid = {param.uid: array for param, array in gradients.items()}
             missing = [param for param in self.params if param.uid not in by_uid]
             if missing:
-                raise ArgumentError("gradients", f"none is given for {missing[0].name or missing[0]!r}.")
+                raise ArgumentError(
+                    "gradients", f"one for {missing[0].name or missing[0]!r} is missing. Give one for each parameter."
+                )
             gradients = [by_uid[param.uid] for param in self.params]
         listed = [np.asarray(array, np.float32) for array in gradients]
         shapes, expected = [array.shape for array in listed], [param.shape for param in self.params]

@@ -113,7 +113,7 @@ class Trainer:
         if overflow not in OVERFLOW:
             raise ArgumentError("overflow", f"{overflow!r} is unknown; choose one: {', '.join(OVERFLOW)}.")
         if resident_state and not device_optimizer:
-            raise ArgumentError("resident_state", "the state can stay on the engine only with device_optimizer=True.")
+            raise ArgumentError("resident_state", "it needs the optimiser on the engine. Pass device_optimizer=True.")
         listed = checked_params(params, loss)
         self._optimiser: Optimiser = (
             Adam(listed, lr, betas, eps, loss_scale) if optimizer == "adam" else OPTIMISERS[optimizer](listed, lr)
@@ -338,7 +338,7 @@ class Trainer:
         file, saved = Path(path).name, read_checkpoint(path)
         if saved.model != self._fingerprint:
             raise LoadError(
-                f"{file}: a checkpoint of another model (parameters {', '.join(saved.names[:4])}). Build the graph "
+                f"{file}: a checkpoint of another model (parameters {', '.join(saved.names[:4])}). Use the graph "
                 "that it was saved from."
             )
         if saved.optimiser != self._settings():
