@@ -246,6 +246,119 @@ for _name, _gates, _states in (("rnn", 1, 1), ("gru", 3, 1), ("lstm", 4, 2)):
 case("lstm", lambda x: af.lstm(x, half(8, 2), half(8, 2), half(8)), rand(3, 1, 2))
 
 
+# The same on random shapes and settings: each builder draws a case from a generator.
+
+
+def _shape(draw, least=1, most=4, longest=4):
+    return tuple(int(extent) for extent in draw.integers(1, longest + 1, draw.integers(least, most + 1)))
+
+
+def _broadcastable(draw, shape):
+    kept = shape[draw.integers(0, len(shape)) :]
+    return tuple(1 if draw.random() < 0.3 else extent for extent in kept)
+
+
+def _random_binary(draw, name, build):
+    shape = _shape(draw)
+    shapes = [shape, _broadcastable(draw, shape)]
+    draw.shuffle(shapes)
+    return Case(name, build, (positive(*shapes[0]), positive(*shapes[1]) + 0.05))
+
+
+def _random_reduction(draw, name):
+    shape = _shape(draw)
+    axes = sorted(draw.permutation(len(shape))[: draw.integers(1, len(shape) + 1)].tolist())
+    points = positive(*shape) if name in ("log_sum", "prod") else apart(*shape)
+    return Case(name, lambda x: getattr(x, name)(axes), (points,))
+
+
+def _random_conv(draw, name):
+    groups = int(draw.integers(1, 3))
+    inward, outward = (groups * int(draw.integers(1, 3)) for _ in range(2))
+    kernel = draw.integers(1, 4, 2).tolist()
+    settings = {
+        "stride": tuple(draw.integers(1, 4, 2).tolist()),
+        "dilation": tuple(draw.integers(1, 3, 2).tolist()),
+        "pad": tuple(draw.integers(0, 3, 4).tolist()),
+        "groups": groups,
+    }
+    size = (draw.integers(1, 3), inward, *(draw.integers(5, 8, 2)))
+    if name == "conv":
+        weight = (outward, inward // groups, *kernel)
+        return Case(name, lambda x, w: af.conv(x, w, **settings), (rand(*map(int, size)), rand(*weight)))
+    settings["pad"] = 0
+    weight = (inward, outward // groups, *kernel)
+    return Case(name, lambda x, w: af.conv_transpose(x, w, **settings), (rand(*map(int, size)), rand(*weight)))
+
+
+def _random_pool(draw, name):
+    kernel, stride = (tuple(draw.integers(1, 4, 2).tolist()) for _ in range(2))
+    pad = tuple(int(draw.integers(0, 1 + kernel[side // 2] // 2)) for side in range(4))
+    size = (int(draw.integers(1, 3)), int(draw.integers(1, 3)), *draw.integers(4, 7, 2).tolist())
+    return Case(name, lambda x: getattr(x, name)(kernel, stride, pad), (apart(*size),))
+
+
+def _random_move(draw, name):
+    shape = _shape(draw, least=2)
+    rank = len(shape)
+    begin = [int(draw.integers(0, extent)) for extent in shape]
+    size = [int(draw.integers(1, extent - first + 1)) for first, extent in zip(begin, shape, strict=True)]
+    order = draw.permutation(rank).tolist()
+    widths = draw.integers(0, 3, (rank, 2)).tolist()
+    repeats = draw.integers(1, 3, rank).tolist()
+    build = {
+        "transpose": lambda x: x.transpose(order),
+        "slice_by_size": lambda x: x.slice_by_size(begin, size),
+        "pad": lambda x: x.pad([tuple(width) for width in widths]),
+        "tile": lambda x: x.tile(repeats),
+        "reverse": lambda x: x.reverse(order[0]),
+        "concat": lambda x: af.concat([x, x * 2.0, x], order[0]),
+        "reshape": lambda x: x.reshape(-1, shape[-1]),
+        "gather": lambda x: af.gather(x, [place % shape[order[0]] for place in (0, 3, 1)], order[0]),
+    }[name]
+    return Case(name, build, (rand(*shape),))
+
+
+def _random_norm(draw, name):
+    shape = _shape(draw, least=2, most=3)
+    build = {
+        "softmax": lambda x: x.softmax(-1),
+        "layer_norm": lambda x, g, b: x.layer_norm(g, b, 0.1),
+        "rms_norm": lambda x, g: x.rms_norm(g, 0.1),
+        "matmul": lambda x, g: x @ g.reshape(shape[-1], 1),
+    }[name]
+    count = {"softmax": 0, "layer_norm": 2, "rms_norm": 1, "matmul": 1}[name]
+    return Case(name, build, (rand(*shape), *(rand(shape[-1]) + place for place in range(count))))
+
+
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "real_div": lambda a, b: a / b,
+    "pow": lambda a, b: a**b,
+    "atan2": af.atan2,
+}
+RANDOM: dict[str, Callable[..., Case]] = {
+    **{name: lambda draw, n=name: _random_binary(draw, n, BINARY[n]) for name in BINARY},
+    **{
+        name: lambda draw, n=name: Case(n, lambda x: getattr(x, n)(), (apart(*_shape(draw)) * 0.6,))
+        for name in (*UNARY.split(), "asin", "acos", "atanh")
+    },
+    **{
+        name: lambda draw, n=name: _random_reduction(draw, n)
+        for name in ("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "reduce_log_sum_exp", "prod")
+    },
+    **{name: lambda draw, n=name: _random_conv(draw, n) for name in ("conv", "conv_transpose")},
+    **{name: lambda draw, n=name: _random_pool(draw, n) for name in ("max_pool", "avg_pool")},
+    **{
+        name: lambda draw, n=name: _random_move(draw, n)
+        for name in ("transpose", "slice_by_size", "pad", "tile", "reverse", "concat", "reshape", "gather")
+    },
+    **{name: lambda draw, n=name: _random_norm(draw, n) for name in ("softmax", "layer_norm", "rms_norm", "matmul")},
+}
+
+
 def differences(out, inputs, arrays, cotangent):
     """Central differences of sum(out * cotangent) for every element of every input."""
     found = []
@@ -262,8 +375,19 @@ def differences(out, inputs, arrays, cotangent):
     return found
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", RANDOM)
+def test_derivative_on_random_shapes(name, seed):
+    check(RANDOM[name](np.random.default_rng([seed, zlib.crc32(name.encode())])))
+
+
 @pytest.mark.parametrize("each", CASES, ids=[f"{each.op}-{number}" for number, each in enumerate(CASES)])
 def test_derivative(each):
+    check(each)
+
+
+def check(each: Case) -> None:
+    """The declared derivatives of a case against differences."""
     inputs = [af.input(array.shape) for array in each.arrays]
     out = each.build(*inputs)
     assert each.op in {node.op for node in out.graph()}

@@ -98,6 +98,7 @@ def test_an_infinite_gradient_names_its_op():
     assert check.lost.op == "mul"
     assert "4 of 4 numbers are infinite; the largest in float64 is 4.1e+05" in check.lost.what
     assert report.only.advice.advised < 4096
+    assert json.loads(json.dumps(report.to_json(), allow_nan=False))["targets"]["m5"]["parameters"][0]["error"] is None
 
 
 def test_a_wrong_derivative_shows_against_differences(monkeypatch):

@@ -345,6 +345,42 @@ def test_data_inputs_are_the_order_of_the_arrays():
         af.Trainer(loss, [w], 0.1, data_inputs=[x], target="m1")
 
 
+def test_parameters_that_are_not_trained_keep_their_value():
+    *_, objective, params = small()
+    x, target = batch()
+    trainer = af.Trainer(objective, params[:1], 0.2, target="m1")
+    assert trainer.step(x, target) == af.Trainer(objective, params, 0.2, target="m1").step(x, target)
+    feeds = dict(zip(objective.loss.graph().inputs, (x, target), strict=True))
+    after = af.evaluate(objective.loss, {**feeds, params[0]: trainer.values[params[0]]}).item()
+    assert trainer.step(x, target) == pytest.approx(after, rel=0.01)
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_parameters_that_share_a_gradient(device):
+    a, b = af.parameter(np.full(3, 0.5), name="a"), af.parameter(np.full(3, 0.25), name="b")
+    loss = ((a + b) * af.input((3,), name="x")).sum()
+    trainer = af.Trainer(loss, [a, b], 0.5, device_optimizer=device, target="m1")
+    trainer.step(np.array([0.0, 0.5, 1.0]))
+    np.testing.assert_array_equal(trainer.values[a], [0.5, 0.25, 0.0])
+    np.testing.assert_array_equal(trainer.values[b], [0.25, 0.0, -0.25])
+
+
+def test_an_image_port_takes_bytes_only():
+    image = af.image_input((2, 1, 4, 4), name="image")
+    w = af.parameter(np.full((16, 2), 0.1), name="w")
+    trainer = af.Trainer((image.reshape(2, 16) @ w).square().mean(), [w], 0.1, target="m1")
+    assert np.isfinite(trainer.step(np.full((2, 1, 4, 4), 200, np.uint8)))
+    with pytest.raises(AneforgeError, match="a uint8 port takes whole numbers from 0 to 255"):
+        trainer.step(np.full((2, 1, 4, 4), 300))
+
+
+def test_states_are_refused():
+    w = af.parameter(np.ones((1, 2, 1, 4)))
+    loss = (af.ring_read(af.live_state((1, 2, 1, 4), "cache"), 0, 4) * w).sum()
+    with pytest.raises(af.GraphError, match="live_state: a training step keeps no state but the parameters"):
+        af.Trainer(loss, [w], 0.1, target="m1")
+
+
 def test_predict_takes_any_number_of_samples():
     _, logits, objective, params = small()
     trainer = af.Trainer(objective, params, 0.1, target="m1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ class ParameterCheck:
         return not self.infinite and max(self.error, self.rounding) <= tolerance
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "lost": None if self.lost is None else dict(vars(self.lost))}
+        """Plain data; an error that is infinite is None, as JSON has no infinity."""
+        finite = {name: None if value == inf else value for name, value in vars(self).items()}
+        return {**finite, "lost": None if self.lost is None else dict(vars(self.lost))}
 
 
 @dataclass(frozen=True)
@@ -313,11 +316,11 @@ def _all_values(graph: Graph, feeds: Mapping[Tensor, np.ndarray]) -> dict[int, n
 def _apart(found: np.ndarray, expected: np.ndarray) -> float:
     """The norm of the difference over the norm of what is expected; infinite where a number is not finite."""
     if not np.isfinite(found).all():
-        return 0.0 if np.array_equal(found, expected) else float("inf")
+        return 0.0 if np.array_equal(found, expected) else inf
     gap, size = float(np.linalg.norm(found - expected)), float(np.linalg.norm(expected))
     if gap == 0:
         return 0.0
-    return gap / size if size else float("inf")
+    return gap / size if size else inf
 
 
 def _loss_at(found: np.ndarray, exact: np.ndarray, error: float) -> str:

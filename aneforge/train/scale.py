@@ -99,9 +99,16 @@ def advise(values: Mapping[str, np.ndarray], spans: Mapping[str, Span], loss_sca
         coarse += int((sizes < span.floor).sum())
         small = float(np.quantile(sizes, _SHARE, method="lower"))
         least = max(least, loss_scale * span.floor / small)
-    powers = _power(least, up=True), _power(loss_scale * nearest / _ROOM, up=False)
-    shares = (count / counted if counted else 0.0 for count in (lost, coarse))
-    return ScaleAdvice(loss_scale, largest, ceiling, node, *shares, *powers)
+    return ScaleAdvice(
+        loss_scale,
+        largest,
+        ceiling,
+        node,
+        lost=lost / max(counted, 1),
+        coarse=coarse / max(counted, 1),
+        least=_power(least, up=True),
+        most=_power(loss_scale * nearest / _ROOM, up=False),
+    )
 
 
 def _power(value: float, up: bool) -> float:

@@ -16,6 +16,7 @@ from aneforge.graph.ops.leaf import input as graph_input
 from aneforge.graph.ops.leaf import shape_of
 from aneforge.graph.tensor import Tensor
 from aneforge.model import build
+from aneforge.ports import port_numbers
 from aneforge.sim.executor import Plan, Run, watching
 from aneforge.targets.chip import Target
 from aneforge.train.backward import Objective, Root, backward_from, loss_of, root_of
@@ -55,6 +56,8 @@ class StepProgram:
         on_engine: bool,
     ) -> None:
         loss = loss_of(objective)
+        if "live_state" in Graph([loss]).kinds:
+            raise GraphError("live_state: a training step keeps no state but the parameters. Make it an input")
         self.root: Root = root_of(objective)
         self.optimiser = optimiser
         self.on_engine = on_engine
@@ -74,6 +77,13 @@ class StepProgram:
         self.name_of = {node.uid: names[node.uid] for node in (*self.graph.inputs, *self.graph.parameters)}
         self._ports = {port.name: port for port in self.program.inputs}
         self._outputs = self.program.outputs
+        trained = {self.name_of[param.uid] for param in params}
+        self._frozen = {
+            port.name: port.to_ndchw(port.initial.array)
+            for port in self.program.inputs
+            if port.initial is not None and port.name not in trained
+        }
+        """Parameters that are not trained, and what the host draws: the same in every step."""
         self.guard = SliceGuard.of(self.graph, self.factor, self.program, params)
 
     def _with_optimiser(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -96,7 +106,8 @@ class StepProgram:
 
     def run(self, arrays: Mapping[str, np.ndarray], state: State, lr: float, loss_scale: float, raw: bool) -> Result:
         """One step from a state. ``raw``: the state is in the program's own layout, and so is what comes out."""
-        feeds = {name: self._ports[name].to_ndchw(array) for name, array in arrays.items() if name in self._ports}
+        feeds = dict(self._frozen)
+        feeds |= {name: port_numbers(self._ports[name], array) for name, array in arrays.items()}
         factor, carried = self.root.stored(loss_scale)
         feeds |= self._number(self.factor, factor)
         for param, value in zip(self.optimiser.params, state.values, strict=True):
