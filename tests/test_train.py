@@ -228,14 +228,18 @@ def test_host_and_engine_stay_together(name):
     np.testing.assert_allclose(losses[0], losses[1], rtol=0.02)
 
 
-def test_adam_on_the_engine_keeps_gradients_whose_square_fp16_cannot_hold():
-    w = af.parameter(np.array([0.5, 0.5]), name="w")
-    x = af.input((2,), name="x")
-    loss = (w * x).sum()
-    trainer = af.Trainer(loss, [w], 0.01, optimizer="adam", device_optimizer=True, target="m1")
-    trainer.step(np.array([2e-4, 600.0]))  # squares: 4e-8 is lost, 360000 is infinite
-    np.testing.assert_allclose(trainer.values[w], [0.49, 0.49], atol=2e-3)
-    np.testing.assert_allclose(trainer.state.slots["root"][0], np.sqrt(0.001) * np.array([2e-4, 600]), rtol=0.02)
+@pytest.mark.parametrize("chip", CHIPS)
+def test_adam_on_the_engine_keeps_gradients_whose_square_fp16_cannot_hold(chip):
+    w = af.parameter(np.full(5, 0.5), name="w")
+    loss = (w * af.input((5,), name="x")).sum()
+    trainer = af.Trainer(loss, [w], 0.01, optimizer="adam", device_optimizer=True, target=chip)
+    given = np.array([0.0, 1e-5, 2e-4, 600.0, 20000.0])  # squares: up to 4e-8 is lost, 360000 is infinite
+    for step in range(1, 4):
+        trainer.step(given)
+        np.testing.assert_allclose(trainer.values[w], [0.5, *[0.5 - 0.01 * step] * 4], atol=2e-3)
+    roots = np.sqrt(1 - 0.999**3) * given
+    np.testing.assert_allclose(trainer.state.slots["root"][0], roots, rtol=0.03, atol=1e-7)
+    assert trainer.skipped == 0
 
 
 # The trainer.

@@ -16,13 +16,14 @@ import numpy as np
 
 from aneforge.errors import ArgumentError
 from aneforge.graph.ops.elementwise import maximum, times
+from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.tensor import Tensor
 from aneforge.train.backward import checked_scale
 
 __all__ = ["OPTIMISERS", "SGD", "Adam", "Optimiser", "State"]
 
 Arrays = tuple[np.ndarray, ...]
-_SMALLEST = 2.0**-24  # above zero in fp16
+_LEAST = 2.0**-14  # the smallest divisor: below 2^-16 the quotient is infinite on some chips (M5)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Adam(Optimiser):
 
     name = "adam"
     slots = ("mean", "root")
-    rates = ("rate", "floor")
+    rates = ("rate", "eps")
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class Adam(Optimiser):
         count = state.updates + 1
         grown = math.sqrt(1 - self.betas[1] ** count)
         rate = lr * grown / (1 - self.betas[0] ** count)
-        return {"rate": rate, "floor": max(self.eps * loss_scale * grown, _SMALLEST)}
+        return {"rate": rate, "eps": self.eps * loss_scale * grown}
 
     def on_engine(
         self, value: Tensor, gradient: Tensor, slots: Mapping[str, Tensor], rates: Mapping[str, Tensor]
@@ -187,11 +188,12 @@ class Adam(Optimiser):
         mean = times(slots["mean"], first) + times(gradient, 1 - first)
         # Both are divided by the larger one before they are squared: no square is lost or infinite.
         size = gradient.abs()
-        larger = maximum(maximum(slots["root"], size), rates["floor"])
+        larger = maximum(maximum(slots["root"], size), as_tensor(_LEAST))
         squares = times((slots["root"] / larger).square(), second) + times((size / larger).square(), 1 - second)
-        root = larger * squares.sqrt()
-        step = mean / (root + rates["floor"]) * rates["rate"]
-        return value - step, {"mean": mean, "root": root}
+        share = squares.sqrt()
+        # The mean over the root, both over the larger one: neither quotient has a small divisor.
+        step = (mean / larger) / maximum(share + rates["eps"] / larger, as_tensor(_LEAST)) * rates["rate"]
+        return value - step, {"mean": mean, "root": larger * share}
 
 
 OPTIMISERS: dict[str, type[Optimiser]] = {"sgd": SGD, "adam": Adam}
