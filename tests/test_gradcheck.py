@@ -115,6 +115,20 @@ def test_a_wrong_derivative_shows_against_differences(monkeypatch):
     assert af.gradcheck(loss, "m1").only.parameters[0].derivative > 0.1
 
 
+def test_a_chip_without_a_program_does_not_stop_the_others():
+    x = af.input((4, 3), name="x")
+    w = af.parameter(np.random.default_rng(0).standard_normal((4, 3)), name="w")
+    loss = (x * w).mean()
+    report = af.gradcheck(loss, "h11,m1")
+    assert list(report) == ["m1"]
+    assert report["m1"].ok
+    assert not report.ok
+    assert "h11: no program: mean_" in str(report)
+    assert list(report.to_json()["refused"]) == ["h11"]
+    with pytest.raises(af.CompileError):
+        af.gradcheck(loss, "h11")
+
+
 def test_bad_input_is_refused(net):
     x = af.input((4, 3), name="x")
     w = af.parameter(np.ones((3, 2)), name="w")

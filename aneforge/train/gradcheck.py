@@ -12,6 +12,7 @@ import numpy as np
 
 from aneforge.arguments import Chips, chips_of, graph_of
 from aneforge.compiler.program import Program
+from aneforge.compiler.refusal import CompileError
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.graph.autodiff import dependents
@@ -127,12 +128,23 @@ class ChipGradients:
 
 
 class GradCheck(ByChip[ChipGradients]):
-    """The gradients of a graph by chip."""
+    """The gradients of a graph by chip; ``refused`` are chips that have no program for them, and why."""
+
+    def __init__(self, results: Mapping[str, ChipGradients], refused: Mapping[str, str] | None = None) -> None:
+        super().__init__(results)
+        self.refused: dict[str, str] = dict(refused or {})
 
     @property
     def ok(self) -> bool:
-        """Whether no chip loses a gradient."""
-        return all(result.ok for result in self.values())
+        """Whether every chip has a program, and none loses a gradient."""
+        return not self.refused and all(result.ok for result in self.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "refused": self.refused}
+
+    def __str__(self) -> str:
+        refused = "\n".join(f"{chip}: no program: {why}" for chip, why in self.refused.items())
+        return "\n\n".join(part for part in (super().__str__(), refused) if part)
 
 
 def gradcheck(
@@ -154,7 +166,8 @@ def gradcheck(
     ``objective`` is a loss, or a graph or model file with parameters and one output; ``loss`` then says what the
     output is (``output``: the loss itself, ``mse`` or ``cross-entropy``). ``inputs`` are as for ``af.run``, drawn from
     ``seed`` where they are left out. ``samples`` elements of each parameter are moved. The result names the first op
-    that loses a gradient, and advises a loss scale.
+    that loses a gradient, and advises a loss scale. Where several chips are asked, those that refuse the graph are
+    listed in ``refused``.
     """
     if isinstance(objective, (Graph, str, Path)):
         graph = graph_of(objective, dims, function)
@@ -167,7 +180,16 @@ def gradcheck(
     wanted = checked_params(Graph([tensor]).parameters if params is None else params, tensor)
     reference = _Reference(objective, wanted, scale, inputs, seed, samples)
     chips = chips_of(target, DEFAULT_CHIPS["gradcheck"])
-    return GradCheck({name: reference.on(chip, tolerance) for name, chip in chips.items()})
+    results: dict[str, ChipGradients] = {}
+    refused: dict[str, str] = {}
+    for name, chip in chips.items():
+        try:
+            results[name] = reference.on(chip, tolerance)
+        except CompileError as error:
+            if len(chips) == 1:
+                raise
+            refused[name] = str(error)  # one chip without a program does not stop the others
+    return GradCheck(results, refused)
 
 
 class _Reference:
