@@ -36,7 +36,7 @@ __all__ = [
     "LayerCompression",
     "Options",
     "compressed",
-    "output_error",
+    "drawn_error",
 ]
 
 AUTO = "auto"
@@ -67,7 +67,7 @@ class LayerCompression:
     """Whether the chip streams that form in this layer; a form that folds rounds the weight and saves nothing."""
     reason: str
     error: float | None
-    """Of its outputs (:func:`output_error`); None where the weight was left alone."""
+    """Of its outputs (:func:`drawn_error`); None where the weight was left alone."""
     bytes_before: int
     bytes_after: int
     """As the model stores it; a form that folds takes ``bytes_before`` in the program."""
@@ -280,7 +280,7 @@ def _choose(layer: _Layer, mode: str | None, target: Target, options: Options) -
         return _automatic(layer, target, options)
     encoded = _encode(layer, mode, options)
     flow = layer.flow(target, encoded)
-    return _Choice(encoded, flow.reason, output_error(layer.numbers, encoded), flow.streams)
+    return _Choice(encoded, flow.reason, drawn_error(layer.numbers, encoded), flow.streams)
 
 
 def _encode(layer: _Layer, mode: str, options: Options) -> Encoded:
@@ -305,7 +305,7 @@ def _automatic(layer: _Layer, target: Target, options: Options) -> _Choice:
     rejected = []
     for name in sorted(sizes, key=lambda form: (sizes[form], form)):
         encoded = _encode(layer, name, options)
-        error = output_error(weight, encoded)
+        error = drawn_error(weight, encoded)
         if error <= options.atol:
             others = f"; {', '.join(rejected)}" if rejected else ""
             return _Choice(encoded, f"auto: smallest form within {options.atol:g}{others}", error, streams=True)
@@ -331,7 +331,7 @@ _AUTO: dict[str, Callable[[np.ndarray, int], float | None]] = {
 """The forms that ``auto`` tries, with the bytes that each would take; None where it does not fit the weight."""
 
 
-def output_error(weight: np.ndarray, encoded: Encoded) -> float:
+def drawn_error(weight: np.ndarray, encoded: Encoded) -> float:
     """How far a layer's outputs move: the root mean square of their error over the largest of them, for 64 inputs of
     unit normal numbers with a fixed seed (U115). The weight has its outputs first."""
     rows, stored = weight.reshape(weight.shape[0], -1), encoded.decode(np.float16).reshape(weight.shape[0], -1)
