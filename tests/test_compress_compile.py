@@ -215,8 +215,6 @@ def test_the_report_is_text_and_data():
     ("mode", "options", "message"),
     [
         ("blockwise", {"block_size": 24}, r"conv 'plain': its weight .*32 numbers along axis 1 do not divide .* 24"),
-        ("int4", {"compress_atol": 0.1}, "has no effect without compress='auto'"),
-        ("int8", {"block_size": 16}, "has no effect without blockwise"),
         ({"dens": "int8"}, {}, "'dens' names no layer with a stored kernel; nearest: dense"),
         ({"*": "int7"}, {}, "'int7' is unknown"),
         ("auto", {"compress_atol": float("nan")}, "nan is not a tolerance"),

@@ -142,8 +142,9 @@ class Options:
             if mode is not None and mode not in MODES:
                 near = ", ".join(nearest(str(mode), MODES)) or ", ".join(MODES)
                 raise ArgumentError("compress", f"{mode!r} is unknown; nearest: {near}, or None.")
-        _check_use("compress_atol", atol, DEFAULT_ATOL, AUTO in modes, "compress='auto'")
-        _check_use("block_size", block_size, DEFAULT_BLOCK, bool({AUTO, "blockwise"} & modes), "blockwise weights")
+        for name, value, default in (("compress_atol", atol, DEFAULT_ATOL), ("block_size", block_size, DEFAULT_BLOCK)):
+            if chosen is None and value != default:
+                raise ArgumentError(name, f"{name}={value!r} has no effect without compress=. Leave it out.")
         if isinstance(atol, bool) or not isinstance(atol, (int, float)) or not 0 <= atol < math.inf:
             raise ArgumentError("compress_atol", f"{atol!r} is not a tolerance. Give a number from 0.")
         if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
@@ -165,11 +166,6 @@ class Options:
             if pattern != _ALL and pattern not in nodes and not any(fnmatchcase(node, pattern) for node in nodes):
                 near = ", ".join(nearest(str(pattern), nodes)) or ", ".join(nodes[:4]) or "none"
                 raise ArgumentError("compress", f"{pattern!r} names no layer with a stored kernel; nearest: {near}.")
-
-
-def _check_use(name: str, value: Any, default: Any, used: bool, what: str) -> None:
-    if not used and value != default:
-        raise ArgumentError(name, f"{name}={value!r} has no effect without {what}. Leave it out.")
 
 
 def compressed(graph: Graph, target: Target, options: Options) -> tuple[Graph, Compression]:
