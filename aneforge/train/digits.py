@@ -57,9 +57,9 @@ def _from_sklearn() -> Digits:
             f"digits: scikit-learn is not installed, and it brings the pictures. Install it with "
             f"{install_hint('examples')}, or pass --data mnist.npz."
         ) from None
-    digits = load_digits()
-    images = (np.asarray(digits.images, np.float32) / 16)[:, None]
-    labels = np.asarray(digits.target, np.int64)
+    pictures, labels = (np.asarray(array) for array in load_digits(return_X_y=True))
+    images = (pictures.astype(np.float32) / 16).reshape(-1, 1, 8, 8)
+    labels = labels.astype(np.int64)
     order = np.random.default_rng(0).permutation(len(labels))
     train, test = order[_TEST:], order[:_TEST]
     return Digits("scikit-learn's digits", images[train], labels[train], images[test], labels[test])
