@@ -32,13 +32,9 @@ if TYPE_CHECKING:
     from aneforge.graph import Graph, Tensor, evaluate
     from aneforge.graph.encoding import Encoded
     from aneforge.graph.ops.blocks import (
-        conv2d,
-        conv_block,
-        conv_param,
         cross_attention,
         einsum,
         geglu,
-        group_norm_train,
         mha,
         rope,
     )
@@ -104,6 +100,7 @@ if TYPE_CHECKING:
         upsample_bilinear,
     )
     from aneforge.graph.ops.state import live_state, ring_read, ring_write
+    from aneforge.graph.ops.trainable import conv2d, conv_block, conv_param, group_norm_train
     from aneforge.loading import load_onnx, load_program
     from aneforge.model import Model, MultiModel, SegmentedModel, compile, compile_multi, fidelity
     from aneforge.numerics.comparison import Comparison, compare
@@ -125,6 +122,13 @@ if TYPE_CHECKING:
         ops_on,
         walled_everywhere,
     )
+    from aneforge.train.backward import backward, backward_from
+    from aneforge.train.gradcheck import GradCheck, gradcheck
+    from aneforge.train.losses import CEHandle, mse, softmax_cross_entropy
+    from aneforge.train.optimisers import SGD, Adam
+    from aneforge.train.parity import Parity, compare_training
+    from aneforge.train.stack import CheckpointedStack
+    from aneforge.train.trainer import Trainer, TrainingWarning
     from aneforge.tuning.precision import tune_precision
     from aneforge.tuning.search import tune
     from aneforge.tuning.tiles import attention_tiles, tune_attention
@@ -210,7 +214,14 @@ _HOMES: dict[str, dict[str, str]] = {
     },
     "Train": {
         "aneforge.graph.ops.leaf": "parameter",
-        "aneforge.graph.ops.blocks": "conv2d conv_block conv_param group_norm_train",
+        "aneforge.graph.ops.trainable": "conv2d conv_block conv_param group_norm_train",
+        "aneforge.train.losses": "CEHandle mse softmax_cross_entropy",
+        "aneforge.train.backward": "backward backward_from",
+        "aneforge.train.optimisers": "SGD Adam",
+        "aneforge.train.trainer": "Trainer TrainingWarning",
+        "aneforge.train.stack": "CheckpointedStack",
+        "aneforge.train.gradcheck": "GradCheck gradcheck",
+        "aneforge.train.parity": "Parity compare_training",
     },
 }
 _HOME_OF = {name: home for homes in _HOMES.values() for home, names in homes.items() for name in names.split()}
@@ -236,9 +247,13 @@ __doc__ = f"{__doc__}{_names_by_task()}\n"
 
 __all__ = [
     "OP_CATALOG",
+    "SGD",
+    "Adam",
     "AneforgeError",
     "ByChip",
+    "CEHandle",
     "Check",
+    "CheckpointedStack",
     "Comparison",
     "CompileError",
     "Compiled",
@@ -250,11 +265,13 @@ __all__ = [
     "Estimates",
     "Fact",
     "Family",
+    "GradCheck",
     "Graph",
     "GraphError",
     "LoadError",
     "Model",
     "MultiModel",
+    "Parity",
     "Partition",
     "PrecisionWarning",
     "Preflight",
@@ -267,10 +284,14 @@ __all__ = [
     "SegmentedModel",
     "Target",
     "Tensor",
+    "Trainer",
+    "TrainingWarning",
     "__version__",
     "affine",
     "atan2",
     "attention_tiles",
+    "backward",
+    "backward_from",
     "band_part",
     "batch_norm",
     "batch_to_space",
@@ -280,6 +301,7 @@ __all__ = [
     "channel_to_space",
     "check",
     "compare",
+    "compare_training",
     "compile",
     "compile_all",
     "compile_multi",
@@ -316,6 +338,7 @@ __all__ = [
     "from_torch",
     "gather",
     "geglu",
+    "gradcheck",
     "group_norm_train",
     "gru",
     "image_input",
@@ -342,6 +365,7 @@ __all__ = [
     "minimum",
     "minmax_norm",
     "mod",
+    "mse",
     "one_hot",
     "onnx_to_tensor",
     "op_info",
@@ -377,6 +401,7 @@ __all__ = [
     "scatter",
     "sdpa",
     "select",
+    "softmax_cross_entropy",
     "sort",
     "space_to_batch",
     "space_to_channel",

@@ -10,10 +10,12 @@ DEFAULT_CHIPS = {
     "compress": "m1,m2,m5",
     "diverges": "m1,m5",
     "estimate": "m1..m6",
+    "gradcheck": "m1",
     "partition": "m1",
     "probe": "m1",
     "risks": "m1",
     "run": "m1",
+    "train": "m1",
     "validate": "m1..m6",
 }
 """The chips of each function and command where none are named. A compiled model stands for its own chip in ``run``,

@@ -94,7 +94,7 @@ def first_line(error: BaseException) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs an optional part: ``onnx``, ``coreml``, ``torch``, ``coreai`` or ``bench``."""
+    """The command that installs an optional part (``onnx``, ``coreml``, ``torch``, ``coreai``, ``examples``...)."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 

@@ -62,7 +62,8 @@ OPS = [
     Row(af.conv, (x(1, 4, 8, 8), ones(4, 4, 3, 3)), {**CONV, "bias": ones(4)}),
     Row(af.conv_transpose, (x(1, 4, 8, 8), ones(4, 4, 3, 3)), {**CONV, "bias": ones(4)}),
     Row(af.dynamic_conv, (x(1, 4, 8, 8), y(4, 4, 3, 3)), CONV),
-    Row(af.conv2d, (x(1, 4, 8, 8), af.conv_param(ones(4, 4, 3, 3))), {"stride": 2, "pad": 1}),
+    Row(af.conv2d, (x(1, 4, 8, 8), af.conv_param(ones(4, 4, 3, 3))), {"stride": 2, "pad": 1, "windows": "kernel"}),
+    Row(af.conv_param, (ones(4, 4, 3, 3),), {"name": "other"}),
     Row(af.linear, (x(2, 8), ones(4, 8)), {"bias": ones(4)}),
     Row(af.batch_norm, (x(), *(ones(8) for _ in range(4))), {"eps": 0.5}),
     Row(af.instance_norm, (x(), ones(8), ones(8)), {"eps": 0.5}),
@@ -87,7 +88,7 @@ OPS = [
         {"scale": 0.5, "is_causal": True, "attn_mask": ones(1, 1, 4, 4)}),
     Row(af.conv_block,
         (x(1, 4, 8, 8), af.conv_param(ones(4, 4, 3, 3)), *(af.parameter(ones(1, 4, 1, 1)) for _ in range(2)), 2),
-        {"pool": 2}),
+        {"pool": 2, "windows": "kernel"}),
     Row(af.topk, (x(4, 16), 4), {"largest": False}),
     Row(af.sort, (x(4, 16),), {"descending": True, "return_indices": True}),
     Row(af.cost_volume, (x(4), y(6)), {"disparity_range": 2}),
@@ -251,6 +252,8 @@ QUESTIONS = [
     Row(_compile.cross_compile_check, (slow(), "h12"), {"route": "direct"}),
     Row(_compile.cross_compile_check, (unbounded(), "h13"), {"int8": True}),  # such a weight cannot be encoded
 ]
+GRADCHECK = "target inputs params loss loss_scale samples seed tolerance dims function"
+PARITY = "target logits test seed progress options"
 ELSEWHERE = {
     ("compile", "build_dir"): "test_files_are_written",
     ("compile", "validate"): "test_validation_runs",
@@ -261,6 +264,11 @@ ELSEWHERE = {
     ("run", "progress"): "test_progress_is_heard",
     ("const", "what"): "test_a_constant_is_named_in_its_error",
     ("evaluate", "feeds"): "test_feeds_are_read",
+    ("backward", "loss_scale"): "tests/test_train.py",
+    ("backward", "stop"): "tests/test_train.py",
+    ("backward_from", "stop"): "tests/test_train.py",
+    **{("gradcheck", name): "tests/test_gradcheck.py" for name in GRADCHECK.split()},
+    **{("compare_training", name): "tests/test_train_parity.py" for name in PARITY.split()},
     ("export_coreml", "target"): "tests/test_export_coreml.py",
     ("export_coreml", "overwrite"): "tests/test_export_coreml.py",
     ("export_coreml", "dims"): "graph_of, as in every function",

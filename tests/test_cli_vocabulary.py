@@ -34,6 +34,7 @@ import aneforge as af
 
 x = af.input((1, 4, 6, 6), name="x", max_abs=8)
 out = af.conv(x, np.full((4, 4, 1, 1), 0.1)).relu().named("y")
+loss = (x * af.parameter(np.full((1, 4, 6, 6), 0.5), name="w")).mean()
 """
 TEXT = """"builtin.module"() ({
   "anec.A13"() ({
@@ -142,6 +143,8 @@ TAKES = {
     ("tune",): (("tune", "net.py", "--budget", "1", "--target", "{}"), False),
     ("run",): (("run", "net.py", "--target", "{}"), True),
     ("compare",): (("compare", "net.py", "--target", "{}"), True),
+    ("train",): (("train", "net.py:loss", "--data", "none.npz", "--target", "{}"), False),
+    ("gradcheck",): (("gradcheck", "net.py:loss", "--samples", "1", "--target", "{}"), True),
     ("estimate",): (("estimate", "net.py", "--target", "{}"), True),
     ("plot",): (("plot", "net.py", "chips", "--out", "x.svg", "--target", "{}"), True),
     ("export",): (("export", "net.py", "--out", "x.mlpackage", "--target", "{}"), False),
@@ -220,6 +223,8 @@ def test_options_have_one_name_and_one_type():
     assert {name for name, command in ALL_COMMANDS.items() if "--seed" in options_of(command)} == {
         ("run",),
         ("compare",),
+        ("train",),
+        ("gradcheck",),
         ("ci", "record"),
         ("ci", "check"),
         ("ci", "update"),
@@ -234,7 +239,7 @@ def test_help_starts_with_a_verb_and_groups_by_task():
     assert text.index("\n  export ") > places[5]
     assert "\nCommands:\n" not in text
     verbs = {"List", "Read", "Show", "Explain", "Check", "Split", "Find", "Compile", "Print", "Run", "Simulate"}
-    verbs |= {"Estimate", "Draw", "Compare", "Write", "Create", "Replace"}
+    verbs |= {"Estimate", "Draw", "Compare", "Write", "Create", "Replace", "Train"}
     for words, command in ALL_COMMANDS.items():
         assert inspect.cleandoc(command.help).split()[0] in verbs, words
 

@@ -13,7 +13,7 @@ import pytest
 import aneforge as af
 from aneforge.graph import definitions
 from aneforge.graph import layer_builders as native
-from aneforge.graph.autodiff import gradients
+from aneforge.graph.autodiff import WITHOUT_DERIVATIVE, gradients
 from aneforge.graph.ops.host import host
 
 STEP = 1e-5
@@ -246,6 +246,119 @@ for _name, _gates, _states in (("rnn", 1, 1), ("gru", 3, 1), ("lstm", 4, 2)):
 case("lstm", lambda x: af.lstm(x, half(8, 2), half(8, 2), half(8)), rand(3, 1, 2))
 
 
+# The same on random shapes and settings: each builder draws a case from a generator.
+
+
+def _shape(draw, least=1, most=4, longest=4):
+    return tuple(int(extent) for extent in draw.integers(1, longest + 1, draw.integers(least, most + 1)))
+
+
+def _broadcastable(draw, shape):
+    kept = shape[draw.integers(0, len(shape)) :]
+    return tuple(1 if draw.random() < 0.3 else extent for extent in kept)
+
+
+def _random_binary(draw, name, build):
+    shape = _shape(draw)
+    shapes = [shape, _broadcastable(draw, shape)]
+    draw.shuffle(shapes)
+    return Case(name, build, (positive(*shapes[0]), positive(*shapes[1]) + 0.05))
+
+
+def _random_reduction(draw, name):
+    shape = _shape(draw)
+    axes = sorted(draw.permutation(len(shape))[: draw.integers(1, len(shape) + 1)].tolist())
+    points = positive(*shape) if name in ("log_sum", "prod") else apart(*shape)
+    return Case(name, lambda x: getattr(x, name)(axes), (points,))
+
+
+def _random_conv(draw, name):
+    groups = int(draw.integers(1, 3))
+    inward, outward = (groups * int(draw.integers(1, 3)) for _ in range(2))
+    kernel = draw.integers(1, 4, 2).tolist()
+    settings = {
+        "stride": tuple(draw.integers(1, 4, 2).tolist()),
+        "dilation": tuple(draw.integers(1, 3, 2).tolist()),
+        "pad": tuple(draw.integers(0, 3, 4).tolist()),
+        "groups": groups,
+    }
+    size = (draw.integers(1, 3), inward, *(draw.integers(5, 8, 2)))
+    if name == "conv":
+        weight = (outward, inward // groups, *kernel)
+        return Case(name, lambda x, w: af.conv(x, w, **settings), (rand(*map(int, size)), rand(*weight)))
+    settings["pad"] = 0
+    weight = (inward, outward // groups, *kernel)
+    return Case(name, lambda x, w: af.conv_transpose(x, w, **settings), (rand(*map(int, size)), rand(*weight)))
+
+
+def _random_pool(draw, name):
+    kernel, stride = (tuple(draw.integers(1, 4, 2).tolist()) for _ in range(2))
+    pad = tuple(int(draw.integers(0, 1 + kernel[side // 2] // 2)) for side in range(4))
+    size = (int(draw.integers(1, 3)), int(draw.integers(1, 3)), *draw.integers(4, 7, 2).tolist())
+    return Case(name, lambda x: getattr(x, name)(kernel, stride, pad), (apart(*size),))
+
+
+def _random_move(draw, name):
+    shape = _shape(draw, least=2)
+    rank = len(shape)
+    begin = [int(draw.integers(0, extent)) for extent in shape]
+    size = [int(draw.integers(1, extent - first + 1)) for first, extent in zip(begin, shape, strict=True)]
+    order = draw.permutation(rank).tolist()
+    widths = draw.integers(0, 3, (rank, 2)).tolist()
+    repeats = draw.integers(1, 3, rank).tolist()
+    build = {
+        "transpose": lambda x: x.transpose(order),
+        "slice_by_size": lambda x: x.slice_by_size(begin, size),
+        "pad": lambda x: x.pad([tuple(width) for width in widths]),
+        "tile": lambda x: x.tile(repeats),
+        "reverse": lambda x: x.reverse(order[0]),
+        "concat": lambda x: af.concat([x, x * 2.0, x], order[0]),
+        "reshape": lambda x: x.reshape(-1, shape[-1]),
+        "gather": lambda x: af.gather(x, [place % shape[order[0]] for place in (0, 3, 1)], order[0]),
+    }[name]
+    return Case(name, build, (rand(*shape),))
+
+
+def _random_norm(draw, name):
+    shape = _shape(draw, least=2, most=3)
+    build = {
+        "softmax": lambda x: x.softmax(-1),
+        "layer_norm": lambda x, g, b: x.layer_norm(g, b, 0.1),
+        "rms_norm": lambda x, g: x.rms_norm(g, 0.1),
+        "matmul": lambda x, g: x @ g.reshape(shape[-1], 1),
+    }[name]
+    count = {"softmax": 0, "layer_norm": 2, "rms_norm": 1, "matmul": 1}[name]
+    return Case(name, build, (rand(*shape), *(rand(shape[-1]) + place for place in range(count))))
+
+
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "real_div": lambda a, b: a / b,
+    "pow": lambda a, b: a**b,
+    "atan2": af.atan2,
+}
+RANDOM: dict[str, Callable[..., Case]] = {
+    **{name: lambda draw, n=name: _random_binary(draw, n, BINARY[n]) for name in BINARY},
+    **{
+        name: lambda draw, n=name: Case(n, lambda x: getattr(x, n)(), (apart(*_shape(draw)) * 0.6,))
+        for name in (*UNARY.split(), "asin", "acos", "atanh")
+    },
+    **{
+        name: lambda draw, n=name: _random_reduction(draw, n)
+        for name in ("sum", "mean", "amax", "amin", "sum_square", "l1_norm", "log_sum", "reduce_log_sum_exp", "prod")
+    },
+    **{name: lambda draw, n=name: _random_conv(draw, n) for name in ("conv", "conv_transpose")},
+    **{name: lambda draw, n=name: _random_pool(draw, n) for name in ("max_pool", "avg_pool")},
+    **{
+        name: lambda draw, n=name: _random_move(draw, n)
+        for name in ("transpose", "slice_by_size", "pad", "tile", "reverse", "concat", "reshape", "gather")
+    },
+    **{name: lambda draw, n=name: _random_norm(draw, n) for name in ("softmax", "layer_norm", "rms_norm", "matmul")},
+}
+
+
 def differences(out, inputs, arrays, cotangent):
     """Central differences of sum(out * cotangent) for every element of every input."""
     found = []
@@ -262,8 +375,19 @@ def differences(out, inputs, arrays, cotangent):
     return found
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", RANDOM)
+def test_derivative_on_random_shapes(name, seed):
+    check(RANDOM[name](np.random.default_rng([seed, zlib.crc32(name.encode())])))
+
+
 @pytest.mark.parametrize("each", CASES, ids=[f"{each.op}-{number}" for number, each in enumerate(CASES)])
 def test_derivative(each):
+    check(each)
+
+
+def check(each: Case) -> None:
+    """The declared derivatives of a case against differences."""
     inputs = [af.input(array.shape) for array in each.arrays]
     out = each.build(*inputs)
     assert each.op in {node.op for node in out.graph()}
@@ -344,6 +468,47 @@ def test_no_derivative_is_said_so(name):
         gradients(out, [x])
     assert name in str(caught.value)
     assert "test_derivatives.py:" in str(caught.value)
+
+
+def test_the_table_names_exactly_the_ops_without_a_derivative():
+    assert set(WITHOUT_DERIVATIVE) == set(WITHOUT)
+
+
+def test_reductions_spread_their_gradient_without_stored_ones():
+    x = af.input((4, 64, 64))
+    for name in ("sum", "mean", "log_sum"):
+        (part,) = gradients(getattr(x, name)([1, 2]), [x])
+        graph = part.graph()
+        assert "tile" in graph.kinds
+        assert max((weight.array.size for weight in graph.weights.values()), default=0) <= 4
+
+
+@pytest.mark.parametrize("windows", ["slices", "kernel"])
+@pytest.mark.parametrize(("stride", "pad"), [(1, 0), (1, 1), (2, 1), (3, (0, 2, 1, 0))])
+def test_a_trained_convolution_is_a_convolution_with_its_gradients(windows, stride, pad):
+    x, kernel = af.input((2, 3, 6, 7)), half(4, 3, 3, 2)
+    weight = af.conv_param(kernel)
+    out, expected = af.conv2d(x, weight, stride, pad, windows), af.conv(x, af.parameter(kernel), stride, pad)
+    values = rand(2, 3, 6, 7)
+    np.testing.assert_allclose(af.evaluate(out, [values]), af.evaluate(expected, [values]), rtol=1e-12, atol=1e-12)
+    seed = half(*out.shape)
+    trained = gradients(out, [x, weight], seed=af.const(seed))
+    plain = gradients(expected, [x, expected.inputs[1]], seed=af.const(seed))
+    by_input, by_weight = (af.evaluate(part, [values] if part.graph().inputs else []) for part in trained)
+    np.testing.assert_allclose(by_input, af.evaluate(plain[0]), rtol=1e-10, atol=1e-10)
+    matrix = af.evaluate(plain[1], [values]).transpose(1, 2, 3, 0).reshape(by_weight.shape)
+    np.testing.assert_allclose(by_weight, matrix, rtol=1e-10, atol=1e-10)
+
+
+def test_the_route_by_a_stored_kernel_has_no_slice_in_either_direction():
+    x = af.input((1, 2, 6, 6))
+    for windows, expected in (("slices", True), ("kernel", False)):
+        weight = af.conv_param(half(2, 2, 3, 3))
+        out = af.conv2d(x, weight, pad=1, windows=windows)
+        parts = gradients(out, [x, weight])
+        assert bool(af.Graph([out, *parts]).kinds & {"slice_by_size", "slice_by_index"}) == expected
+    with pytest.raises(af.GraphError, match="windows 'rows' is unknown; choose one: slices, kernel"):
+        af.conv2d(x, weight, windows="rows")
 
 
 def test_a_stored_kernel_has_no_derivative():

@@ -44,6 +44,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/validators.md": generated(validators),
     "reference/containers.md": generated(containers),
     "reference/operations.md": generated(ops.operations),
+    "reference/derivatives.md": generated(ops.derivatives),
     "reference/rewrites.md": generated(ops.rewrites),
     "reference/spellings.md": generated(ops.spellings),
     "reference/passes.md": generated(ops.passes),

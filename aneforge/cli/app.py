@@ -78,6 +78,10 @@ Scope = Annotated[
     str, typer.Option("--scope", help="What a call covers: coreml_call, host_call, direct_call or device_task.")
 ]
 Mode = Annotated[str, typer.Option("--mode", help="exact, or fast: single-precision sums, one rounding.")]
+Loss = Annotated[
+    str, typer.Option(help="What the output is: output (the loss itself), mse or cross-entropy against 'target'.")
+]
+LossScale = Annotated[float, typer.Option(help="Gradients are computed times this, so that fp16 holds small ones.")]
 Passes = Annotated[
     str,
     typer.Option("--pass", help="Passes, separated by commas, or a whole phase: fuse, legalise, schedule, memory."),
@@ -604,6 +608,67 @@ def compare(
 
     options = command.Options(inputs, samples, reference, picture, fail_above, mode, as_json, seed)
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), target, options))
+
+
+@_command(RUN)
+def train(
+    model: AModel,
+    data: Annotated[str, typer.Option(help="Samples by input name, FILE.npz: all of them along the first axis.")],
+    target: OneChip = DEFAULT_CHIPS["train"],
+    steps: Annotated[int, typer.Option(help="Train until this many steps are done in all.")] = 300,
+    loss: Loss = "output",
+    lr: Annotated[float, typer.Option(help="The rate of the optimiser.")] = 0.01,
+    loss_scale: LossScale = 1.0,
+    optimizer: Annotated[str, typer.Option(help="The optimiser: sgd or adam.")] = "sgd",
+    device: Annotated[bool, typer.Option("--device", help="Put the optimiser into the program, in fp16.")] = False,
+    overflow: Annotated[
+        str, typer.Option(help="At a gradient that is not finite: skip the step, also halve the scale, or error.")
+    ] = "skip",
+    out: Annotated[str | None, out_option("Write a checkpoint here, also after Ctrl-C.")] = None,
+    every: Annotated[int, typer.Option(help="Also write it after this many steps, again and again.")] = 0,
+    resume: Annotated[str | None, typer.Option(help="Continue from this checkpoint.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Draw the batches from this seed (default: 0).")] = None,
+    mode: Mode = "exact",
+    as_json: AsJson = False,
+) -> None:
+    """Train the parameters of a graph under a chip's arithmetic, step by step in the simulator.
+
+    The model is a graph with parameters (af.parameter, af.conv_param), whose first axis is the batch.
+    Examples:  aneforge train net.py:loss --data batch.npz --target m1   |   aneforge train net.py:logits --loss
+    cross-entropy --data digits.npz --loss-scale 1024 --out run.ckpt
+    """
+    from aneforge.cli import train as command
+    from aneforge.cli.model_file import ModelFile
+
+    rates = (loss, lr, loss_scale, optimizer, device, overflow)
+    settings = command.Options(data, steps, *rates, out, every, resume, seed, mode, as_json)
+    command.run(ModelFile(model), target, settings)
+
+
+@_command(RUN, "gradcheck")
+def gradcheck_(
+    model: AModel,
+    target: Chips = DEFAULT_CHIPS["gradcheck"],
+    inputs: Input = None,
+    loss: Loss = "output",
+    loss_scale: LossScale = 1.0,
+    samples: Annotated[int, typer.Option(help="Numbers of each parameter that are moved.")] = 8,
+    seed: Seed = None,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Compare gradients under a chip's arithmetic with float64 differences, and advise a loss scale.
+
+    Names the first op that loses a gradient. Exit status 1 if one is lost. Examples:  aneforge gradcheck net.py:loss
+    --target m1,m5   |   aneforge gradcheck net.py:logits --loss cross-entropy --input batch.npz --loss-scale 1024
+    """
+    from aneforge.cli import train as command
+    from aneforge.cli.model_file import ModelFile
+
+    file = ModelFile(model, dim or (), function)
+    if not command.check(file, target, inputs, loss, loss_scale, samples, seed, as_json):
+        raise typer.Exit(1)
 
 
 # Measure.

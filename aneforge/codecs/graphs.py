@@ -36,7 +36,7 @@ __all__ = [
     "LayerCompression",
     "Options",
     "compressed",
-    "output_error",
+    "drawn_error",
 ]
 
 AUTO = "auto"
@@ -67,7 +67,7 @@ class LayerCompression:
     """Whether the chip streams that form in this layer; a form that folds rounds the weight and saves nothing."""
     reason: str
     error: float | None
-    """Of its outputs (:func:`output_error`); None where the weight was left alone."""
+    """Of its outputs (:func:`drawn_error`); None where the weight was left alone."""
     bytes_before: int
     bytes_after: int
     """As the model stores it; a form that folds takes ``bytes_before`` in the program."""
@@ -142,8 +142,9 @@ class Options:
             if mode is not None and mode not in MODES:
                 near = ", ".join(nearest(str(mode), MODES)) or ", ".join(MODES)
                 raise ArgumentError("compress", f"{mode!r} is unknown; nearest: {near}, or None.")
-        _check_use("compress_atol", atol, DEFAULT_ATOL, AUTO in modes, "compress='auto'")
-        _check_use("block_size", block_size, DEFAULT_BLOCK, bool({AUTO, "blockwise"} & modes), "blockwise weights")
+        for name, value, default in (("compress_atol", atol, DEFAULT_ATOL), ("block_size", block_size, DEFAULT_BLOCK)):
+            if chosen is None and value != default:
+                raise ArgumentError(name, f"{name}={value!r} has no effect without compress=. Leave it out.")
         if isinstance(atol, bool) or not isinstance(atol, (int, float)) or not 0 <= atol < math.inf:
             raise ArgumentError("compress_atol", f"{atol!r} is not a tolerance. Give a number from 0.")
         if isinstance(block_size, bool) or not isinstance(block_size, int) or block_size < 1:
@@ -165,11 +166,6 @@ class Options:
             if pattern != _ALL and pattern not in nodes and not any(fnmatchcase(node, pattern) for node in nodes):
                 near = ", ".join(nearest(str(pattern), nodes)) or ", ".join(nodes[:4]) or "none"
                 raise ArgumentError("compress", f"{pattern!r} names no layer with a stored kernel; nearest: {near}.")
-
-
-def _check_use(name: str, value: Any, default: Any, used: bool, what: str) -> None:
-    if not used and value != default:
-        raise ArgumentError(name, f"{name}={value!r} has no effect without {what}. Leave it out.")
 
 
 def compressed(graph: Graph, target: Target, options: Options) -> tuple[Graph, Compression]:
@@ -280,7 +276,7 @@ def _choose(layer: _Layer, mode: str | None, target: Target, options: Options) -
         return _automatic(layer, target, options)
     encoded = _encode(layer, mode, options)
     flow = layer.flow(target, encoded)
-    return _Choice(encoded, flow.reason, output_error(layer.numbers, encoded), flow.streams)
+    return _Choice(encoded, flow.reason, drawn_error(layer.numbers, encoded), flow.streams)
 
 
 def _encode(layer: _Layer, mode: str, options: Options) -> Encoded:
@@ -305,7 +301,7 @@ def _automatic(layer: _Layer, target: Target, options: Options) -> _Choice:
     rejected = []
     for name in sorted(sizes, key=lambda form: (sizes[form], form)):
         encoded = _encode(layer, name, options)
-        error = output_error(weight, encoded)
+        error = drawn_error(weight, encoded)
         if error <= options.atol:
             others = f"; {', '.join(rejected)}" if rejected else ""
             return _Choice(encoded, f"auto: smallest form within {options.atol:g}{others}", error, streams=True)
@@ -331,7 +327,7 @@ _AUTO: dict[str, Callable[[np.ndarray, int], float | None]] = {
 """The forms that ``auto`` tries, with the bytes that each would take; None where it does not fit the weight."""
 
 
-def output_error(weight: np.ndarray, encoded: Encoded) -> float:
+def drawn_error(weight: np.ndarray, encoded: Encoded) -> float:
     """How far a layer's outputs move: the root mean square of their error over the largest of them, for 64 inputs of
     unit normal numbers with a fixed seed (U115). The weight has its outputs first."""
     rows, stored = weight.reshape(weight.shape[0], -1), encoded.decode(np.float16).reshape(weight.shape[0], -1)

@@ -98,8 +98,8 @@ def _refuse_program(file: Path) -> None:
     """A container is no model any more: what was rewritten, fused and placed cannot be read back as one."""
     if file.suffix.casefold() in _CONTAINERS:
         raise LoadError(
-            f"{file.name}: a compiled program, not a model. Use aneforge inspect or aneforge run; give this command the "
-            "model that it was compiled from"
+            f"{file.name}: a compiled program, not a model. Use aneforge inspect or aneforge run; give this command "
+            "the model that it was compiled from"
         )
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from aneforge.graph.ops.blocks import (
-    conv2d,
-    conv_block,
-    conv_param,
     cross_attention,
     einsum,
     geglu,
-    group_norm_train,
     mha,
     rope,
 )
@@ -75,6 +71,7 @@ from aneforge.graph.ops.spatial import (
     upsample_bilinear,
 )
 from aneforge.graph.ops.state import live_state, ring_read, ring_write
+from aneforge.graph.ops.trainable import conv2d, conv_block, conv_param, group_norm_train
 
 __all__ = [
     "affine",

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -93,9 +92,8 @@ PACKAGES = {
     "aneforge.compress": "weights in fewer bytes",
     "aneforge.codegen": "compiled programs, read and written",
     "aneforge.report": "one model on many chips in one place",
-    "aneforge.train": "training",
 }
-"""Packages whose names are used by their own name; one that is not there yet has no section."""
+"""Packages that have public names which the package itself does not have."""
 
 _UNLISTED = {"aneforge.report": ("Report", "report")}
 """Public names of packages that have no ``__all__``."""
@@ -108,11 +106,9 @@ def package_names() -> dict[str, list[str]]:
     """The names of each package in ``PACKAGES`` that the package itself does not have, classes behind functions."""
     listed = {}
     for package in PACKAGES:
-        if find_spec(package):
-            names = getattr(import_module(package), "__all__", None) or _UNLISTED[package]
-            listed[package] = sorted(
-                {*names} - {*aneforge.__all__}, key=lambda name: (name[0].isupper(), name.lower())
-            )
+        names = getattr(import_module(package), "__all__", None) or _UNLISTED[package]
+        own = {*names} - {*aneforge.__all__}
+        listed[package] = sorted(own, key=lambda name: (name[0].isupper(), name.lower()))
     return listed
 
 

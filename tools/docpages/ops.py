@@ -6,12 +6,13 @@ from aneforge.compiler.legal.table import REWRITES
 from aneforge.compiler.passes import PASSES
 from aneforge.compiler.pipeline import PHASES
 from aneforge.graph import definitions
+from aneforge.graph.autodiff import WITHOUT_DERIVATIVE
 from aneforge.recognise.table import ALL_RULES
 from aneforge.targets import op_routes
 from aneforge.targets.assumed import fact_label
 from aneforge.targets.families import Family
 
-__all__ = ["operations", "passes", "rewrites", "spellings"]
+__all__ = ["derivatives", "operations", "passes", "rewrites", "spellings"]
 
 
 def operations() -> str:
@@ -39,6 +40,43 @@ def operations() -> str:
         row = [f"`{name}`", operands.replace("*", "\\*"), ", ".join(declared.attributes) or "-", gradient, *cells, doc]
         parts.append("| " + " | ".join(row) + " |")
     return "\n".join(parts) + "\n"
+
+
+def derivatives() -> str:
+    """Which ops pass a gradient, and why the others do not."""
+    declared = {name: each for name, each in sorted(definitions().items()) if not each.leaf}
+    with_one = [name for name, each in declared.items() if each.derivative is not None]
+    parts = [
+        "# Ops with and without a derivative",
+        "",
+        "Which ops can stand between a loss and a parameter? Training ([the guide](../guide/train.md)) needs a",
+        "derivative of each of them. Asking for one that an op does not have is an error that names the op and its",
+        "line. Every derivative is checked against differences of the float64 reference.",
+        "",
+        f"## Without ({len(WITHOUT_DERIVATIVE)})",
+        "",
+        "| op | what it does | why no gradient passes |",
+        "| --- | --- | --- |",
+    ]
+    for name in sorted(WITHOUT_DERIVATIVE):
+        doc = declared[name].doc.splitlines()[0].replace("|", "\\|") if declared[name].doc else ""
+        parts.append(f"| `{name}` | {doc} | {WITHOUT_DERIVATIVE[name]} |")
+    parts += [
+        "",
+        "`quantize` is a step too; it passes the gradient of what it rounds, within its range, as PyTorch's fake",
+        "quantisers do. The condition of `select` only chooses, so no gradient flows through it.",
+        "",
+        f"## With ({len(with_one)})",
+        "",
+    ]
+    line = ""
+    for name in with_one:
+        word = f"`{name}`"
+        if len(line) + len(word) + 2 > 110:
+            parts.append(f"{line},")
+            line = ""
+        line = f"{line}, {word}" if line else word
+    return "\n".join([*parts, f"{line}."]) + "\n"
 
 
 def rewrites() -> str:

@@ -1,4 +1,4 @@
-"""Blocks that build several nodes: attention, gated feed-forward, rotary positions, einsum, trainable conv."""
+"""Blocks that build several nodes: attention, gated feed-forward, rotary positions, einsum."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aneforge.errors import GraphError
-from aneforge.graph.node import Node, entry
-from aneforge.graph.ops.contraction import matmul, pads
-from aneforge.graph.ops.leaf import as_tensor, parameter
+from aneforge.graph.node import entry
+from aneforge.graph.ops.leaf import as_tensor
 from aneforge.graph.ops.shape import concat, split
-from aneforge.graph.ops.spatial import max_pool
-from aneforge.graph.shapes import extent, positive, whole_number
+from aneforge.graph.shapes import positive
 
 if TYPE_CHECKING:
     from aneforge.graph.tensor import Tensor
 
 __all__ = [
-    "conv2d",
-    "conv_block",
-    "conv_param",
     "cross_attention",
     "einsum",
     "geglu",
-    "group_norm_train",
     "mha",
     "rope",
 ]
@@ -109,65 +103,6 @@ def rope(x: Tensor, cos: Any, sin: Any) -> Tensor:
         raise GraphError(f"rope: the last axis has {x.shape[-1]} elements; it must be even")
     first, second = split(x, 2, axis=-1)
     return x * as_tensor(cos, "cos") + concat([-second, first], axis=x.ndim - 1) * as_tensor(sin, "sin")
-
-
-@entry
-def conv_param(weight_init: Any) -> Tensor:
-    """A trainable convolution weight, stored as the matrix [Cin*kH*kW, Cout]."""
-    array = np.asarray(weight_init, dtype=np.float64)
-    if array.ndim != 4:
-        raise GraphError(f"conv_param: takes [Cout, Cin, kH, kW], not {list(array.shape)}")
-    matrix = array.transpose(1, 2, 3, 0).reshape(-1, array.shape[0])
-    return parameter(matrix, kernel=array.shape[1:])
-
-
-@entry
-def conv2d(x: Tensor, weight: Tensor, stride: int = 1, pad: Any = 0) -> Tensor:
-    """A trainable convolution made of slices and one product, so that the weight has a gradient."""
-    kernel = weight.attrs.get("kernel") if isinstance(weight, Node) else None
-    if kernel is None:
-        raise GraphError("conv2d: the weight comes from conv_param(); for a stored kernel use conv()")
-    channels, kh, kw = kernel
-    if x.ndim != 4 or x.shape[1] != channels:
-        raise GraphError(f"conv2d: takes [N, {channels}, H, W], not {list(x.shape)}")
-    if whole_number(stride, "stride") != 1:
-        raise GraphError("conv2d: stride must be 1 where the weight is trained")
-    top, bottom, left, right = pads(pad)
-    padded = x.pad(((0, 0), (0, 0), (top, bottom), (left, right))) if any((top, bottom, left, right)) else x
-    n, _, height, width = padded.shape
-    rows, columns = height - kh + 1, width - kw + 1
-    if rows < 1 or columns < 1:
-        raise GraphError(f"conv2d: a window of {kh} x {kw} does not fit {height} x {width}")
-    taps = [
-        padded.slice_by_size([0, 0, i, j], [n, channels, rows, columns]).reshape(n, channels, 1, rows * columns)
-        for i in range(kh)
-        for j in range(kw)
-    ]
-    patches = concat(taps, axis=2) if len(taps) > 1 else taps[0]
-    flat = patches.reshape(n, channels * kh * kw, rows * columns)
-    product = matmul(weight.mT, flat)
-    return product.reshape(n, weight.shape[1], rows, columns)
-
-
-@entry
-def group_norm_train(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: float = 1e-5) -> Tensor:
-    """Group norm from primitives, any batch; gamma and beta are [1, C, 1, 1] and trainable."""
-    n, channels, height, width = x.shape
-    if channels % positive(groups, "groups"):
-        raise GraphError(
-            f"group_norm_train: channels {channels} are not divisible by {groups} groups; groups must divide them"
-        )
-    folded = x.reshape(n, groups, (channels // groups) * height * width)
-    centred = folded - folded.mean(2)
-    normal = centred * centred.square().mean(2).rsqrt(eps)
-    return normal.reshape(x.shape) * gamma + beta
-
-
-@entry
-def conv_block(x: Tensor, conv_w: Tensor, gamma: Tensor, beta: Tensor, groups: int, pool: int = 0) -> Tensor:
-    """Trainable convolution, group norm, relu, and max pooling when ``pool`` is not zero."""
-    result = group_norm_train(conv2d(x, conv_w, pad=1), gamma, beta, groups).relu()
-    return max_pool(result, pool) if extent(pool, "pool") else result
 
 
 @entry

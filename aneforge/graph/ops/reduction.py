@@ -31,6 +31,12 @@ def _reduce(name: str, doc: str, reference: Callable, derivative: Callable | Non
     return op(name, "x", "axes", gate=gate or name)(type(name, (), body))
 
 
+def _spread(g: Tensor, x: Tensor) -> Tensor:
+    """A gradient of kept axes, repeated to the shape of ``x``: nothing of that size is stored."""
+    repeats = [extent // kept for extent, kept in zip(x.shape, g.shape, strict=True)]
+    return g.tile(repeats) if any(repeat > 1 for repeat in repeats) else g
+
+
 def _share(mask: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Equal parts for ties, as the gradient of a maximum."""
     return mask / mask.sum(axes)
@@ -40,13 +46,13 @@ REDUCTIONS: dict[str, OpDef] = {
     declared.name: declared
     for declared in (
         _reduce(
-            "sum", "sum", lambda x, a: x.sum(axis=a, keepdims=True), lambda g, y, x, a: g * x.ones(), "reduce_sum"
+            "sum", "sum", lambda x, a: x.sum(axis=a, keepdims=True), lambda g, y, x, a: _spread(g, x), "reduce_sum"
         ),
         _reduce(
             "mean",
             "arithmetic mean",
             lambda x, a: x.mean(axis=a, keepdims=True),
-            lambda g, y, x, a: times(g * x.ones(), y.size / x.size),
+            lambda g, y, x, a: _spread(times(g, y.size / x.size), x),
             "reduce_mean",
         ),
         _reduce(
@@ -81,7 +87,7 @@ REDUCTIONS: dict[str, OpDef] = {
             "log_sum",
             "logarithm of the sum",
             lambda x, a: np.log(x.sum(axis=a, keepdims=True)),
-            lambda g, y, x, a: g / x.sum(a) * x.ones(),
+            lambda g, y, x, a: _spread(g / x.sum(a), x),
             "reduce_log_sum",
         ),
         _reduce(

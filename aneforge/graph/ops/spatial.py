@@ -66,10 +66,18 @@ class MAX_POOL:
             return [
                 _overlapping_gradient(g, y, x, kernel, stride, window_pads(x.shape, kernel, stride, pad, ceil_mode))
             ]
-        spread = upsample(y, kernel)
-        mask = x.equal(spread).cast()
-        share = mask / upsample(mask.avg_pool(kernel, kernel) * float(kernel[0] * kernel[1]), kernel)
-        return [upsample(g, kernel) * share]
+        mask = x.equal(_repeated(y, kernel)).cast()
+        ties = times(mask.avg_pool(kernel, kernel), kernel[0] * kernel[1])
+        return [_repeated(g / ties, kernel) * mask]
+
+
+def _repeated(x: Tensor, kernel: Shape) -> Tensor:
+    """Each element repeated over a window, as ``upsample`` does, by copies only: where a chip has no resize, that one
+    becomes a convolution, whose numbers need not be equal to those they are compared with."""
+    n, channels, height, width = x.shape
+    lines = x.reshape(n, channels * height, width, 1).tile([1, 1, 1, kernel[1]])
+    rows = lines.reshape(n, channels * height, 1, width * kernel[1]).tile([1, 1, kernel[0], 1])
+    return rows.reshape(n, channels, height * kernel[0], width * kernel[1])
 
 
 def _overlapping_gradient(g, y, x, kernel, stride, pad):

@@ -1,0 +1,1 @@
+"""Training on the simulated engine: losses, gradients, optimisers, the trainer, its guards and its experiments."""
