@@ -1,7 +1,7 @@
 """The first minute, ``make demo``: one model file, six chips, and the questions in the order people ask them.
 
 Each part runs the command that it shows, and prints the paragraphs of the answer that matter first, with long lines
-wrapped. ``make tour`` shows more.
+wrapped. The last one writes a page to open in a browser. ``make tour`` shows more.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL, CLIP = "examples/detector.onnx", "examples/clip.npz"
+PAGE = ROOT / "build" / "report.html"
 WIDTH = 100
 FOUND = 1  # the exit status of a check that found something
 
@@ -60,13 +61,17 @@ def main() -> None:
         part("2. What runs where on the M1?", f"partition {MODEL} --target m1", folder, ("region",))
         part("3. How long does a call take, in microseconds?", f"estimate {MODEL} --target m2..m6", folder, ("chip",))
         compare = f"--input {CLIP} --target m5,m2"
-        part("4. Do an M5 and an M2 give the same numbers?", f"compare {MODEL} {compare}", folder, ("m2", "chip"))
+        part("4. Do an M5 and an M2 give the same numbers?", f"compare {MODEL} {compare}", folder, ("chip",))
         risks = f"risks {MODEL} --target m2 --max-abs 16000 --out fixed.aneforge"
         part("5. Why is the M2 wrong, and what is the cure?", risks, folder, ("",), FOUND)
-        part("6. Is the M2 right now?", f"compare fixed.aneforge {compare}", folder, ("m2", "chip"))
+        part("6. Is the M2 right now?", f"compare fixed.aneforge {compare}", folder, ("chip",))
+    PAGE.parent.mkdir(exist_ok=True)
+    report = f"report {MODEL} --target m1..m6 -o {PAGE.relative_to(ROOT)}"
+    part("7. Where is all of this on one page?", report, str(ROOT), ())
     print(
         "\nWhat to do: for the M1, compute TopK outside the model; for M1 and M2, slice as fixed.aneforge does.\n"
-        "Read more: docs/tutorial/ has a page for each question, docs/index.md lists all pages,\n"
+        f"Open in a browser: {PAGE.as_uri()}\n"
+        "Read more: docs/tutorial/ has a page for each question, docs/start.md does it with your model,\n"
         "aneforge --help lists the commands, and make tour shows them on larger models."
     )
 

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -36,12 +38,18 @@ def test_the_demo_asks_answers_and_says_where_to_read_more(demo):
     lines = demo.stdout.splitlines()
     questions = [line for line in lines if re.match(r"\d\. ", line)]
     commands = [line for line in lines if line.startswith("$ aneforge ")]
-    assert len(questions) == len(commands) == 6
+    assert len(questions) == len(commands) == 7
     assert all(line.endswith("?") for line in questions)
     assert all("examples/detector.onnx" in line or "fixed.aneforge" in line for line in commands)
     *_, last = demo.stdout.strip().split("\n\n")
     assert "Read more: docs/tutorial/" in last
     assert (ROOT / "docs" / "tutorial").is_dir()
+
+
+def test_the_demo_ends_with_a_page_to_open(demo):
+    address = next(line for line in demo.stdout.splitlines() if line.startswith("Open in a browser: "))
+    page = Path(url2pathname(urlsplit(address.removeprefix("Open in a browser: ")).path))
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
 
 
 def test_the_demo_shows_lines_that_the_command_prints(demo):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from aneforge import __version__
+from aneforge.cli.help import HelpfulCommand
 from aneforge.cli.options import (
     CHECK,
     COMPILE,
@@ -60,7 +61,7 @@ def _command(
     """A command of a group of the help, with the options that all commands have."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        home.command(name, rich_help_panel=panel)(with_voice(function))
+        home.command(name, cls=HelpfulCommand, rich_help_panel=panel)(with_voice(function))
         return function
 
     return register
@@ -249,7 +250,7 @@ def check(
     dim: Dims = None,
     function: Function = None,
 ) -> None:
-    """Show what each chip will do with a graph: native, decomposed, rejected, too large, numerically risky, and why.
+    """Show what each chip will do with a model: native, decomposed, rejected, too large, numerically risky, and why.
 
     A chip that runs the model in part says how much of it, and fails, since it refuses some: --fail-on none allows it.
     Examples:  aneforge check model.onnx --target all   |   aneforge check net.py:out --target m1 --fail-on reject,risk
