@@ -1,4 +1,4 @@
-"""Every command's ``--help`` is enough to use it: what it does, examples that are right, and a word for each option."""
+"""Every command's ``--help`` is enough to use it: what it does, examples that are right, a word for each option."""
 
 from __future__ import annotations
 
