@@ -82,7 +82,8 @@ def test_quantised_weights_stay_as_they_are_stored(bits: int, form: str, tmp_pat
     x = numbers(16, seed=8)
     np.testing.assert_allclose(af.evaluate(graph, [x])[0], wanted @ x, rtol=5e-3, atol=5e-2)
     (weight,) = graph.weights.values()
-    assert weight.encoding == (f"{'int' if form == 'linear' else 'lut'}{bits}" if bits != 5 else "fp16")
+    linear = "int8" if bits == 8 else f"int{bits}-affine"
+    assert weight.encoding == ("fp16" if bits == 5 else linear if form == "linear" else f"lut{bits}")
 
 
 def test_a_small_network_keeps_its_names_and_runs_everywhere(tmp_path: Path) -> None:
