@@ -133,6 +133,7 @@ TAKES = {
     ("partition",): (("partition", "net.py", "--target", "{}"), True),
     ("validate",): (("validate", "net.py", "--target", "{}"), True),
     ("report",): (("report", "net.py", "--changes", "0", "--target", "{}"), True),
+    ("sweep", "run"): (("sweep", "net.py", "--out", "results", "--target", "{}"), True),
     ("risks",): (("risks", "net.py", "--target", "{}"), True),
     ("diverges",): (("diverges", "net.py", "--target", "{}"), True),
     ("compile",): (("compile", "net.py", "--target", "{}"), True),
@@ -149,6 +150,8 @@ TAKES = {
     ("ci", "update"): (("ci", "update", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
 }
 NO_CHIPS = {("cache",), ("explain",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
+NO_CHIPS |= {("sweep", "merge"), ("sweep", "diff")}
+NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 
 

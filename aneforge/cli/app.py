@@ -902,3 +902,26 @@ def sweep_diff(
     from aneforge.cli import sweep as command
 
     raise typer.Exit(command.diff(before, after, tolerance, everything, as_json))
+
+
+@_command(DEPLOY)
+def serve(
+    host: Annotated[str, typer.Option("--host", help="Listen on this address of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Listen on this port; 0 takes a free one.")] = 8017,
+    target: Chips = "all",
+    max_upload: Annotated[str, typer.Option("--max-upload", help="Take files up to this size, such as 2G.")] = "2G",
+    max_seconds: MaxSeconds = 600.0,
+    max_memory: MaxMemory = "8G",
+    as_json: AsJson = False,
+) -> None:
+    """Run a local page where a model file is dropped and its report appears.
+
+    Only this machine can reach it. Each model is read in a process of its own and removed afterwards. --json prints
+    the address as JSON.
+
+    Examples:  aneforge serve   |   aneforge serve --port 0 --target macs
+    """
+    from aneforge.cli import serve as command
+    from aneforge.cli.sweep import limits_of
+
+    command.run(host, port, target, limits_of(max_seconds, max_memory), max_upload, as_json)

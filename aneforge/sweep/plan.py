@@ -22,7 +22,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Options:
-    """What changes a result besides the model and the version: the chips as targets by name, and what a time covers."""
+    """What changes a result besides the model and the version: the chips with their labels, and what a time covers."""
 
     targets: Mapping[str, str]
     scope: str

@@ -48,7 +48,9 @@ class Folder:
         except OSError as error:
             raise AneforgeError(f"--out {self.place}: cannot be a folder of results ({error.strerror})") from None
         if not os.access(self._results, os.W_OK | os.X_OK):
-            raise AneforgeError(f"--out {self.place}: the folder cannot be written. Choose another, or change its mode.")
+            raise AneforgeError(
+                f"--out {self.place}: the folder cannot be written. Choose another, or change its mode."
+            )
 
     # Results.
 
@@ -95,7 +97,9 @@ class Folder:
         """The plans of all shards, in order."""
         files = sorted(self.place.glob("plan*.json"), key=lambda file: _shard_number(file.name))
         if not files:
-            raise AneforgeError(f"{self.place}: not a folder of a sweep (it has no plan.json). Run aneforge sweep first.")
+            raise AneforgeError(
+                f"{self.place}: not a folder of a sweep (it has no plan.json). Run aneforge sweep first."
+            )
         return [_read_plan(file) for file in files]
 
     # Digests of model files that have not changed.

@@ -74,7 +74,9 @@ def summary(table: Table, everything: bool = False) -> str:
         parts.append("\n".join([listed, *more(len(answered), _MODELS, "models", everything)]))
     if failed:
         lines = [wrapped(f"{one.model}: {one.error}", "  ") for one in first_of(failed, _MODELS, everything)]
-        parts.append("\n".join([f"without an answer: {len(failed)}", *lines, *more(len(failed), _MODELS, "models", everything)]))
+        parts.append(
+            "\n".join([f"without an answer: {len(failed)}", *lines, *more(len(failed), _MODELS, "models", everything)])
+        )
     return "\n\n".join(parts)
 
 

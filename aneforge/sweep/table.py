@@ -110,7 +110,9 @@ def _rows(planned: Planned, plan: Plan, result: Mapping[str, Any] | None) -> Ite
     error = planned.error or (result["error"] if result else "the sweep has not come to it; run it again to go on")
     for target, chip in plan.options.targets.items():
         verdict = NOT_DONE if kind == NOT_DONE else "error"
-        yield _whole({**head, "target": target, "chip": chip, "verdict": verdict, "kind": kind, "error": error, **tail})
+        yield _whole(
+            {**head, "target": target, "chip": chip, "verdict": verdict, "kind": kind, "error": error, **tail}
+        )
 
 
 def _whole(row: Mapping[str, Any]) -> Row:
@@ -153,7 +155,7 @@ def _write_parquet(rows: Sequence[Row], file: Path) -> None:
 def _pyarrow(file: Path) -> tuple[Any, Any]:
     try:
         import pyarrow
-        import pyarrow.parquet as parquet
+        from pyarrow import parquet
     except ImportError:
         raise AneforgeError(
             f"{file}: Parquet needs pyarrow. Install it with {install_hint('sweep')}, or write a .csv or .json."
@@ -179,7 +181,9 @@ def read_table(place: str | Path) -> Table:
         lines = csv.DictReader(io.StringIO(text))
         return Table([{name: _value(line[name], kind) for name, kind in COLUMNS.items()} for line in lines])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise AneforgeError(f"{file}: not a table of a sweep ({first_line(error)}); see aneforge sweep merge") from None
+        raise AneforgeError(
+            f"{file}: not a table of a sweep ({first_line(error)}); see aneforge sweep merge"
+        ) from None
 
 
 def _value(text: str, kind: type) -> Any:

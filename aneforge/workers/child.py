@@ -25,7 +25,7 @@ Ask = Callable[[Any], Any]
 
 
 def main(function: str, most_bytes: str) -> None:
-    """Serve tasks until the parent closes the pipe. ``function`` is ``module:name``, called with a task and ``ask``."""
+    """Do tasks until the parent closes the pipe. ``function`` (``module:name``) is called with a task and ``ask``."""
     tasks, results = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
@@ -49,11 +49,19 @@ def main(function: str, most_bytes: str) -> None:
         try:
             work = work or getattr(import_module(module), name)
             answer = {"value": work(task, ask)}
-        except MemoryError:
-            answer = {"error": "", "kind": "memory"}
         except Exception as error:
-            answer = {"error": line_of(error), "kind": "input" if is_input_error(error) else "fault"}
+            answer = {"error": line_of(error), "kind": _kind(error)}
         reply({**answer, "resident": resident_bytes()})
+
+
+def _kind(error: BaseException) -> str:
+    """Whose failure it is. A reader may say in its own words that memory has run out: what it met first counts."""
+    met: BaseException | None = error
+    while met is not None:
+        if isinstance(met, MemoryError):
+            return "memory"
+        met = met.__cause__ or met.__context__
+    return "input" if is_input_error(error) else "fault"
 
 
 def _listen(tasks: Any, inbox: queue.SimpleQueue[bytes]) -> None:
@@ -74,9 +82,8 @@ def _limit_memory(most_bytes: int) -> None:
 
 def resident_bytes() -> int:
     """The memory that this process holds now; the most it ever held where the system says no more, else 0."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open("/proc/self/statm", encoding="ascii") as stream:
-            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as stream:
+        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(ImportError):
         import resource
 

@@ -72,9 +72,7 @@ def _may_differ(outcome: Outcome, was_fresh: bool) -> bool:
     return outcome.kind == "died" or (outcome.kind == "memory" and not was_fresh)
 
 
-def _wait(
-    pool: dict[Worker, _Busy], answer: Callable[[Any, Any], Any]
-) -> list[tuple[Worker, Outcome]]:
+def _wait(pool: dict[Worker, _Busy], answer: Callable[[Any, Any], Any]) -> list[tuple[Worker, Outcome]]:
     """Answer questions until a worker is done or out of time."""
     while True:
         patience = min(worker.seconds_left for worker in pool)

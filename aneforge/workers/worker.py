@@ -19,7 +19,9 @@ from aneforge.output.text import human_bytes
 
 __all__ = ["Limits", "Outcome", "Worker"]
 
-_START = "import sys; sys.path[:] = sys.argv[1].split({!r}); from aneforge.workers.child import main; main(*sys.argv[2:])"
+_START = (
+    "import sys; sys.path[:] = sys.argv[1].split({!r}); from aneforge.workers.child import main; main(*sys.argv[2:])"
+)
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ANEFORGE_THREADS")
 _FULL = 0.5
 """The share of its memory limit that a worker may hold between two tasks: what one leaves must not fail the next."""
@@ -133,17 +135,21 @@ class Worker:
                 return outcome
 
     def end(self) -> None:
-        """End the process and whatever it started, now."""
+        """End the process and whatever it started, now, and wait until it has ended."""
         self.alive = False
+        self.stop()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+
+    def stop(self) -> None:
+        """End the process from another thread: the one that waits for a task hears that it died."""
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
             else:
                 self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                stream.close()  # type: ignore[union-attr]
 
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it has died: hear says so
