@@ -14,7 +14,7 @@ from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.output.files import write_whole
 from aneforge.sweep.diff import compare
-from aneforge.sweep.merge import merge as merged
+from aneforge.sweep.merging import merge as merged
 from aneforge.sweep.run import Progress, sweep
 from aneforge.sweep.summary import markdown, summary
 from aneforge.sweep.table import Table, require_table_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_HOMES = {"sweep": "run", "Sweep": "run", "merge": "merge", "compare": "diff", "Table": "table"}
+_HOMES = {"sweep": "run", "Sweep": "run", "merge": "merging", "compare": "diff", "Table": "table"}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -19,8 +19,10 @@ _PATIENCE = "20s"
 """How long a scheduler may take to answer."""
 
 
-def run_on_cluster(address: str, tasks: deque[Any], limits: Limits) -> Iterator[tuple[Any, Outcome]]:
+def run_on_cluster(address: str, tasks: deque[Any], limits: Limits) -> Generator[tuple[Any, Outcome], None, None]:
     """Each task with its outcome, as they end. The workers of the cluster read the model files by the same paths."""
+    if not tasks:
+        return
     try:
         from distributed import Client, as_completed
         from distributed.scheduler import KilledWorker
@@ -42,7 +44,7 @@ def run_on_cluster(address: str, tasks: deque[Any], limits: Limits) -> Iterator[
                 run_there, task, asdict(limits), pure=False, priority=count - number, key=None, retries=0
             )
             waiting[future] = task
-        for future in as_completed(list(waiting)):
+        for future in as_completed(list(waiting), loop=client.loop):
             error = future.exception()
             if error is None:
                 outcome = Outcome(**future.result())

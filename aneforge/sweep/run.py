@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,7 +101,7 @@ def sweep(
     if scheduler is not None:
         from aneforge.sweep.cluster import run_on_cluster
 
-        work.finish(run_on_cluster(scheduler, work.tasks, work.limits) if work.tasks else iter(()))
+        work.finish(run_on_cluster(scheduler, work.tasks, work.limits))
     else:
         count = min(workers or _cores(), max(1, len(work.tasks)))
         work.finish(run_all(FUNCTION, work.tasks, count, work.limits, work.answer))
@@ -155,11 +155,11 @@ class _Work:
         self._leading[task["key"]] = graph
         return NEEDED
 
-    def finish(self, outcomes: Iterator[tuple[dict[str, Any], Outcome]]) -> None:
+    def finish(self, outcomes: Generator[tuple[dict[str, Any], Outcome], None, None]) -> None:
         """Write every result as it ends. Whatever ends this leaves whole results only."""
         started = time.monotonic()
         self.tell(self.progress)
-        with closing(outcomes):  # type: ignore[type-var]
+        with closing(outcomes):
             for task, outcome in outcomes:
                 for ended, result in self._results(task, outcome):
                     self.folder.write(ended["key"], result_of(ended, result, self.limits))

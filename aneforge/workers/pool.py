@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import select
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ def run_all(
     count: int,
     limits: Limits,
     answer: Callable[[Any, Any], Any] = lambda task, question: None,
-) -> Iterator[tuple[Any, Outcome]]:
+) -> Generator[tuple[Any, Outcome], None, None]:
     """Each task with its outcome, as they end; tasks that the caller adds meanwhile are done too.
 
     A freed worker has its next task before the outcome is given out, so what the caller does with it takes no time of
