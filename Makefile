@@ -104,6 +104,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/onnx_coverage.py
 	$(BIN)/python bench/numerics.py
 	$(BIN)/python bench/containers.py
+	$(BIN)/python bench/sweep.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed

@@ -1,7 +1,7 @@
 """How well a sweep uses a machine: ``python bench/sweep.py [FOLDER] [--target all]``.
 
-Without a folder, networks of different sizes are written as saved graphs. Prints how busy the cores were while the
-sweep ran, what a task costs besides its own work (handed out, taken back, its result written and synced), the
+Without a folder, networks of different sizes are written as saved graphs. Prints how busy the workers were while the
+sweep ran (what they used of a core is less where other programs run), what a task costs besides its own work (handed out, taken back, its result written), the
 time of a second run that skips everything, and the most memory that a worker held. Figures only.
 """
 
@@ -42,7 +42,7 @@ def write_models(folder: Path) -> None:
         x = af.input((1, 16, 56, 56), name="x")
         for _ in range(10 + number):
             kernel = (rng.standard_normal((16, 16, 3, 3)) * 0.05).astype(np.float16)
-            x = af.conv(x, kernel, padding=1).relu()
+            x = af.conv(x, kernel, pad=1).relu()
         Graph([x]).save(folder / f"net{number:02d}.aneforge")
 
 
@@ -64,7 +64,7 @@ def overhead(folder: Path, workers: int) -> tuple[float, float]:
             writing = 0.0
             continue
         before = time.perf_counter()
-        write_whole(folder / f"{task}.json", json.dumps(outcome.value))
+        write_whole(folder / f"{task}.json", json.dumps(outcome.value), synced=False)
         writing += time.perf_counter() - before
     wall = time.perf_counter() - start
     return 1e3 * wall / TASKS * workers, 1e3 * writing / TASKS
@@ -88,11 +88,13 @@ def main() -> None:
         done = sweep(models, asked.target, place / "out", workers=workers)
         wall = time.perf_counter() - start
         busy = (cpu_seconds() - used) / wall / workers
+        results = [json.loads(file.read_text()) for file in (place / "out" / "results").iterdir()]
+        occupied = sum(result["seconds"] for result in results) / wall / workers
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         count = done.progress.done
         print(f"{count} models on {len({row['target'] for row in done.table.rows})} targets, {workers} workers")
         print(f"  {wall:.1f} s, {count / wall:.1f} models/s; {len(done.table.failed)} without an answer")
-        print(f"  each core {100 * busy:.0f} % busy, the start of the workers included")
+        print(f"  each worker had a task {100 * occupied:.0f} % of the time; it used {100 * busy:.0f} % of a core")
         print(f"  the largest worker held {memory:.0f} MB at most")
         start = time.perf_counter()
         sweep(models, asked.target, place / "out", workers=workers)

@@ -30,7 +30,9 @@ def command(*words: str | Path) -> list[str]:
 
 def run(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess:
     """The command in a process of its own."""
-    return subprocess.run(command(*words), capture_output=True, text=True, cwd=cwd, env=environment(), timeout=300)
+    return subprocess.run(
+        command(*words), check=False, capture_output=True, text=True, cwd=cwd, env=environment(), timeout=300
+    )
 
 
 def environment() -> dict[str, str]:

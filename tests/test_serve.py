@@ -29,6 +29,7 @@ from aneforge.serve.task import unpack
 from aneforge.workers import Limits
 
 EXAMPLES = sweep_kit.ROOT / "examples"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - that it is warned of is tested
 DETECTOR = (EXAMPLES / "detector.onnx").read_bytes()
 
 
@@ -122,7 +123,7 @@ def test_a_package_comes_as_a_zip(started):
     client = started()
     names = ("convnet.plist", "convnet.weights.bin")
     content = zipped({f"net/{name}": (EXAMPLES / name).read_bytes() for name in names} | {"__MACOSX/x.onnx": b"x"})
-    job, seen = client.upload("convnet.zip", content)
+    job, _ = client.upload("convnet.zip", content)
     assert job["state"] == "done", job
     assert b"convnet.plist" in client.ask("GET", f"/jobs/{job['job']}/report")[2]
 
@@ -378,7 +379,7 @@ def test_an_archive_writes_nothing_outside(tmp_path, name):
     (tmp_path / "a.zip").write_bytes(zipped({name: "x"}))
     with pytest.raises(LoadError, match="leads out of the archive"):
         unpack(tmp_path / "a.zip", tmp_path / "deep" / "unpacked")
-    assert not [file for file in tmp_path.rglob("*.onnx")]
+    assert not list(tmp_path.rglob("*.onnx"))
 
 
 def test_links_and_bombs_in_an_archive_are_refused(tmp_path, monkeypatch):
@@ -444,7 +445,7 @@ def test_the_command_serves_until_it_is_stopped_and_leaves_nothing(tmp_path, num
 
 
 def test_the_command_warns_when_others_can_reach_it(tmp_path):
-    words = sweep_kit.command("serve", "--host", "0.0.0.0", "--port", "0", "--target", "m1")
+    words = sweep_kit.command("serve", "--host", EVERYWHERE, "--port", "0", "--target", "m1")
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=sweep_kit.environment()
     ) as running:
@@ -472,7 +473,7 @@ def test_bad_options_are_one_line(words, told):
 
 
 def test_a_local_server_knows_that_it_is(monkeypatch):
-    for host, local in (("127.0.0.1", True), ("localhost", True), ("0.0.0.0", False)):
+    for host, local in (("127.0.0.1", True), ("localhost", True), (EVERYWHERE, False)):
         with Server(host, 0, "m1") as server:
             assert server.is_local == local
             assert Path(server.jobs.place).is_dir()

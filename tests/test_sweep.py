@@ -109,9 +109,10 @@ def test_a_wrong_manifest_is_one_line(home, name, text, told):
         models_of([name])
 
 
-def test_a_pattern_or_folder_without_models_is_refused(home):
+def test_names_that_stand_for_no_models_are_refused(home):
     (home / "empty").mkdir()
-    for name, told in (("*.onnx", "matches no file"), ("empty", "has no model files")):
+    refused = (("*.onnx", "matches no file"), ("empty", "has no model files"), ("zoo.csv", "No such file"))
+    for name, told in refused:
         with pytest.raises(AneforgeError, match=told):
             models_of([name])
 
@@ -146,7 +147,7 @@ def test_one_bad_model_is_a_row_and_stops_nothing(zoo):
     assert len(done.table.rows) == 2 * 5
     assert set(done.table.failed) == {"bad.onnx", "missing.onnx"}
     assert "not an ONNX model" in done.table.failed["bad.onnx"]
-    assert "cannot be read (No such file or directory)" in done.table.failed["missing.onnx"]
+    assert done.table.failed["missing.onnx"] == "cannot be read (No such file or directory)"
     verdicts = {(row["model"], row["target"]): row["verdict"] for row in done.table.rows}
     assert verdicts["net.py", "m1"] == "yes"
     assert verdicts["bad.onnx", "m1"] == "error"

@@ -33,7 +33,7 @@ _PAGES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
 _OWN_PAGE = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 # A report holds names of a stranger's model. In a sandbox its script has no rights on this server.

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """The tasks of a sweep on Dask distributed: each Dask worker keeps child processes with the same limits as here."""
 
 from __future__ import annotations

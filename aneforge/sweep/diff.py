@@ -92,8 +92,8 @@ def _differences(old: Row | None, new: Row | None, tolerance: float) -> Iterator
         return
     model = " ".join(str(row[key]) for key in ("model", "dims", "function") if row[key])
     if old is None or new is None:
-        there = (_ABSENT, row["verdict"]) if old is None else (row["verdict"], _ABSENT)
-        yield model, "verdict", *there, row["chip"]
+        before, after = (_ABSENT, row["verdict"]) if old is None else (row["verdict"], _ABSENT)
+        yield model, "verdict", before, after, row["chip"]
         return
     for what in _VALUES:
         if old[what] != new[what]:

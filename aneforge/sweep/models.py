@@ -66,7 +66,7 @@ def models_of(
 
 def _expanded(name: str, dims: Mapping[str, int], function: str | None) -> Iterator[SweptModel]:
     place = Path(name)
-    if place.suffix.casefold() in MANIFESTS and place.is_file():
+    if place.suffix.casefold() in MANIFESTS and not glob.has_magic(name):
         yield from _manifest(place, dims, function)
         return
     if not place.exists() and glob.has_magic(name):
@@ -147,8 +147,8 @@ def _filled(row: Mapping[str | None, Any]) -> dict[Any, Any]:
 def _dims(value: Any, where: str) -> dict[str, int]:
     """Sizes as a record, or as text: ``batch=1,length=128``."""
     if isinstance(value, str):
-        value = dict(part.rpartition("=")[::2] for part in value.replace(";", ",").split(",") if part.strip())
-        value = {name.strip(): int(size) if size.strip().isdigit() else size for name, size in value.items()}
+        parts = [part.rpartition("=") for part in value.replace(";", ",").split(",") if part.strip()]
+        value = {name.strip(): int(size) if size.strip().isdigit() else size for name, _, size in parts}
     if not isinstance(value, dict) or not all(name and type(n) is int and n > 0 for name, n in value.items()):
         raise AneforgeError(f"{where}: dims must be sizes by name, such as batch=1,length=128")
     return value

@@ -109,7 +109,7 @@ def _planned(model: SweptModel, options: Options, known: dict[str, str]) -> Plan
         return Planned(model, task_key(content, model, options), _bytes_of(model.place))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Planned(model, error=f"{model.path}: cannot be read ({why})")
+        return Planned(model, error=f"cannot be read ({why})")
 
 
 def _bytes_of(place: Path) -> int:

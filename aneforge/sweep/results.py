@@ -64,7 +64,8 @@ class Folder:
         return result if known else None
 
     def write(self, key: str, result: Mapping[str, Any]) -> None:
-        write_whole(self._results / f"{key}.json", json.dumps(result))
+        """Not synced: that takes longer than a small model, and a result that is cut off is done again."""
+        write_whole(self._results / f"{key}.json", json.dumps(result), synced=False)
 
     def finished(self, planned: Planned, limits: Limits, retry: bool) -> dict[str, Any] | None:
         """The result of a model if nothing would change by doing it again."""

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """The table of a sweep: one row for each model and target, written as Parquet, CSV or JSON, and read back."""
 
 from __future__ import annotations
