@@ -134,7 +134,7 @@ def _place(error: BaseException) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """The command that installs an optional part: ``onnx``, ``coreml``, ``torch``, ``coreai`` or ``bench``."""
+    """The command that installs an optional part: ``onnx``, ``coreml``, ``torch``, ``sweep`` and so on."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 

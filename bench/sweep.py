@@ -1,8 +1,9 @@
 """How well a sweep uses a machine: ``python bench/sweep.py [FOLDER] [--target all]``.
 
-Without a folder, networks of different sizes are written as saved graphs. Prints how busy the workers were while the
-sweep ran (what they used of a core is less where other programs run), what a task costs besides its own work (handed out, taken back, its result written), the
-time of a second run that skips everything, and the most memory that a worker held. Figures only.
+Without a folder, networks of different sizes are written as saved graphs. Prints how much of the time the workers had
+a task (what they used of a core is less where other programs run), what a task costs besides its own work (handed
+out, taken back, its result written), the time of a second run that skips everything, and the most memory that a worker
+held. Figures only.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ def run_on_cluster(address: str, tasks: deque[Any], limits: Limits) -> Generator
         from distributed import Client, as_completed
         from distributed.scheduler import KilledWorker
     except ImportError:
-        needs = install_hint("cluster")
-        raise AneforgeError(f"--scheduler {address}: needs Dask distributed. Install it with {needs}.") from None
+        raise AneforgeError(
+            f"--scheduler {address}: needs Dask distributed. Install it with {install_hint('cluster')}."
+        ) from None
     try:
         client = Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
