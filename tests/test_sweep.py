@@ -178,6 +178,47 @@ def test_equal_graphs_are_done_once(home):
     assert sweep(["a.py", "d.py"], "m1", "one", workers=1).shared == 1  # also with one that was done before
 
 
+def test_the_model_that_waited_takes_over_when_the_one_it_waited_for_fails(home, monkeypatch):
+    """Which of two workers asks first is chance, so this one plays both."""
+    from aneforge.workers import Outcome
+
+    def two_workers(function, tasks, count, limits, answer):
+        first, second = tasks.popleft(), tasks.popleft()
+        assert (answer(first, "g"), answer(second, "g")) == (NEEDED, "soon")
+        assert answer(first, "g") == NEEDED  # it is tried again after its process died
+        value = {"graph": "g", "beside": {}}
+        yield second, Outcome(value)
+        assert not tasks
+        yield first, Outcome(None, "died", "its process ended")
+        assert list(tasks) == [second]
+        assert answer(tasks.popleft(), "g") == NEEDED
+        row = {"target": "m1", "chip": "M1", "verdict": "yes", "rules": []}
+        yield second, Outcome({**value, "rows": [row]})
+
+    monkeypatch.setattr("aneforge.sweep.run.run_all", two_workers)
+    write_net(home / "first.py", padding=99)
+    write_net(home / "second.py")
+    done = sweep(["first.py", "second.py"], "m1", "out")
+    assert done.table.failed == {"first.py": "its process ended"}
+    assert [row["verdict"] for row in done.table.rows] == ["error", "yes"]
+    assert (done.progress.done, done.progress.failed, done.shared) == (2, 1, 0)
+
+
+def test_the_largest_model_is_first(home, monkeypatch):
+    order = []
+
+    def no_workers(function, tasks, count, limits, answer):
+        order.extend(task["path"] for task in tasks)
+        yield from ()
+
+    monkeypatch.setattr("aneforge.sweep.run.run_all", no_workers)
+    for name, padding in (("a.py", 10), ("b.py", 1000), ("c.py", 100)):
+        write_net(home / name, padding=padding)
+    done = sweep(["a.py", "b.py", "c.py"], "m1", "out")
+    assert order == ["b.py", "c.py", "a.py"]
+    assert {row["verdict"] for row in done.table.rows} == {"not done"}
+
+
 def test_graphs_that_differ_in_names_only_are_equal():
     def graph(name, size=8, value=0.5):
         x = af.input((1, 4, size, size), name=name)
