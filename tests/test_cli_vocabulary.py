@@ -19,6 +19,7 @@ from aneforge.cli import doctor, say
 from aneforge.cli.app import app
 from aneforge.cli.compare import Options as CompareOptions
 from aneforge.cli.compare import run as compare_command
+from aneforge.cli.default_command import DEFAULT
 from aneforge.cli.options import complete_chips
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
@@ -403,7 +404,7 @@ def test_doctor_fails_where_something_is_degraded(monkeypatch, tmp_path):
 def test_missing_extras_are_no_fault(monkeypatch):
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     rows = doctor.examine()["optional packages"]
-    assert {each.what for each in rows} == {"onnx", "coreml", "torch", "coreai"}
+    assert {each.what for each in rows} == {"onnx", "coreml", "torch", "coreai", "sweep", "cluster"}
     assert all(each.ok and each.value == "not installed" and "pip install" in each.why for each in rows)
 
 
@@ -434,7 +435,7 @@ def shown_commands():
 @pytest.mark.parametrize(("page", "words"), list(shown_commands()))
 def test_the_pages_show_commands_and_options_that_exist(page, words):
     one, two = tuple(words[:1]), tuple(words[:2])
-    command = ALL_COMMANDS.get(two) or ALL_COMMANDS.get(one)
+    command = ALL_COMMANDS.get(two) or ALL_COMMANDS.get(one) or ALL_COMMANDS.get((*one, DEFAULT))
     if one in (("ci",), ("measure",)) and command is None:
         assert len(words) == 1, page  # the group itself
         return
