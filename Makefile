@@ -117,6 +117,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/containers.py
 	$(BIN)/python bench/compress.py
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/sweep.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed

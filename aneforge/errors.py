@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "DISTRIBUTION",
+    "TRACEBACK",
     "AneforgeError",
     "ArgumentError",
     "DataError",
@@ -17,6 +18,8 @@ __all__ = [
     "UnknownValueError",
     "first_line",
     "install_hint",
+    "is_input_error",
+    "line_of",
     "nearest",
     "shown",
 ]
@@ -24,6 +27,8 @@ __all__ = [
 
 DISTRIBUTION = "aneforge-compiler"
 """The name of this package in the package index. The import name and the command are ``aneforge``."""
+TRACEBACK = "ANEFORGE_TRACEBACK"
+"""The environment variable that adds the Python traceback of an error to its line."""
 
 
 def shown(text: str) -> str:
@@ -93,8 +98,43 @@ def first_line(error: BaseException) -> str:
     return shown(text.splitlines()[0][:300]) if text else type(error).__name__
 
 
+def is_input_error(error: BaseException) -> bool:
+    """Whether the model, the options or this machine are at fault, and not aneforge."""
+    return isinstance(error, (AneforgeError, OSError, MemoryError))
+
+
+def line_of(error: BaseException) -> str:
+    """An error as the one line that a user reads: on the command line, in a row of a sweep, on a served page."""
+    if isinstance(error, AneforgeError):
+        return str(error)
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename else ""
+        return shown(f"{name}{error.strerror or error}")
+    if isinstance(error, MemoryError):
+        return "not enough memory for this model on this machine; use a smaller one, or more memory"
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return shown(
+        f"internal error in {_place(error)}: {what[:300]}. This is a bug in aneforge: please report this line, the "
+        f"command and, if you can, the model ({TRACEBACK}=1 adds the details)"
+    )
+
+
+def _place(error: BaseException) -> str:
+    """The last line of this package on the way to an error, without the folders of this machine."""
+    import traceback  # only a fault of this package pays for the imports
+    from pathlib import Path
+
+    package = Path(__file__).resolve().parent
+    inside = [
+        f"{Path(frame.filename).relative_to(package.parent).as_posix()}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(package)
+    ]
+    return inside[-1] if inside else "aneforge"
+
+
 def install_hint(extra: str) -> str:
-    """The command that installs an optional part (``onnx``, ``coreml``, ``torch``, ``coreai``, ``examples``...)."""
+    """The command that installs an optional part: ``onnx``, ``coreml``, ``torch``, ``sweep`` and so on."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 

@@ -19,6 +19,7 @@ from aneforge.cli import doctor, say
 from aneforge.cli.app import app
 from aneforge.cli.compare import Options as CompareOptions
 from aneforge.cli.compare import run as compare_command
+from aneforge.cli.default_command import DEFAULT
 from aneforge.cli.options import complete_chips
 from aneforge.errors import AneforgeError, UnknownNameError
 from aneforge.graph import Graph
@@ -134,6 +135,7 @@ TAKES = {
     ("partition",): (("partition", "net.py", "--target", "{}"), True),
     ("validate",): (("validate", "net.py", "--target", "{}"), True),
     ("report",): (("report", "net.py", "--changes", "0", "--target", "{}"), True),
+    ("sweep", "run"): (("sweep", "net.py", "--out", "results", "--target", "{}"), True),
     ("risks",): (("risks", "net.py", "--target", "{}"), True),
     ("diverges",): (("diverges", "net.py", "--target", "{}"), True),
     ("compile",): (("compile", "net.py", "--target", "{}"), True),
@@ -153,6 +155,8 @@ TAKES = {
     ("ci", "update"): (("ci", "update", "net.py", "--skip", "numerics,estimates", "--target", "{}"), True),
 }
 NO_CHIPS = {("cache",), ("explain",), ("doctor",), ("inspect",), ("measure", "cost"), ("measure", "gate")}
+NO_CHIPS |= {("sweep", "merge"), ("sweep", "diff")}
+NO_CHIPS |= {("serve",)}  # it takes chips and runs until it is stopped: tests/test_serve.py asks for some
 LISTS = ("m1,m5", "m1..m3", "macs", "phones", "all")
 
 
@@ -406,7 +410,7 @@ def test_doctor_fails_where_something_is_degraded(monkeypatch, tmp_path):
 def test_missing_extras_are_no_fault(monkeypatch):
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     rows = doctor.examine()["optional packages"]
-    assert {each.what for each in rows} == {"onnx", "coreml", "torch", "coreai"}
+    assert {each.what for each in rows} == {"onnx", "coreml", "torch", "coreai", "sweep", "cluster"}
     assert all(each.ok and each.value == "not installed" and "pip install" in each.why for each in rows)
 
 
@@ -437,7 +441,7 @@ def shown_commands():
 @pytest.mark.parametrize(("page", "words"), list(shown_commands()))
 def test_the_pages_show_commands_and_options_that_exist(page, words):
     one, two = tuple(words[:1]), tuple(words[:2])
-    command = ALL_COMMANDS.get(two) or ALL_COMMANDS.get(one)
+    command = ALL_COMMANDS.get(two) or ALL_COMMANDS.get(one) or ALL_COMMANDS.get((*one, DEFAULT))
     if one in (("ci",), ("measure",)) and command is None:
         assert len(words) == 1, page  # the group itself
         return

@@ -23,7 +23,7 @@ from aneforge import budgets
 from aneforge.errors import AneforgeError
 from aneforge.output.files import write_whole
 
-__all__ = ["content_of", "key_of", "stamp_of"]
+__all__ = ["content_of", "digest_of", "key_of", "stamp_of"]
 
 _INDEX = "files.json"
 _MOST_REMEMBERED = 1024  # digests in the index; the oldest go first
@@ -58,6 +58,15 @@ def content_of(path: Path, folder: Path) -> str:
     index = _read_index(folder)
     if stamp in index:
         return index[stamp]
+    content, is_settled = digest_of(path)
+    if is_settled and stamp_of(path) == stamp:
+        _remember(folder, stamp, content)
+    return content
+
+
+def digest_of(path: Path) -> tuple[str, bool]:
+    """The digest of a file, or of all files of a folder with their names, read now; and whether they are old enough
+    for their stamp to stand for it."""
     started = time.time_ns()
     digest = hashlib.blake2b(digest_size=20)
     newest = 0
@@ -66,10 +75,7 @@ def content_of(path: Path, folder: Path) -> str:
         newest = max(newest, about.st_mtime_ns, about.st_ctime_ns)
         digest.update(f"{len(name)}:{name}{about.st_size}".encode())
         _update(digest, file)
-    content = digest.hexdigest()
-    if started - newest > _SETTLED_NS and stamp_of(path) == stamp:
-        _remember(folder, stamp, content)
-    return content
+    return digest.hexdigest(), started - newest > _SETTLED_NS
 
 
 def _update(digest: Any, file: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from aneforge.cache import place, store
 from aneforge.cache.keys import content_of, key_of, stamp_of
 from aneforge.graph.graph import Graph
 
-__all__ = ["depends_on", "load_once"]
+__all__ = ["depends_on", "files_read", "load_once"]
 
 _read_files: ContextVar[set[Path] | None] = ContextVar("files of a model that is being read", default=None)
 
@@ -22,6 +23,17 @@ def depends_on(file: Path) -> None:
     files = _read_files.get()
     if files is not None:
         files.add(file)
+
+
+@contextmanager
+def files_read() -> Iterator[set[Path]]:
+    """The second files that readers read inside, in a set that grows; empty where graphs come from the cache."""
+    files: set[Path] = set()
+    token = _read_files.set(files)
+    try:
+        yield files
+    finally:
+        _read_files.reset(token)
 
 
 def load_once(file: Path, options: Mapping[str, Any], read: Callable[[], Graph]) -> Graph:
@@ -45,12 +57,8 @@ def load_once(file: Path, options: Mapping[str, Any], read: Callable[[], Graph])
     graph = from_entry()
     if graph is not None:
         return graph
-    files: set[Path] = set()
-    token = _read_files.set(files)
-    try:
+    with files_read() as files:
         graph = read()
-    finally:
-        _read_files.reset(token)
     if not _store(graph, file, stamp, key, files, folder):
         return graph
     del graph  # its weights map the user's file, and the table of weights would give them to the next graph

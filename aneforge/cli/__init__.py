@@ -11,14 +11,12 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
-from pathlib import Path
 
-from aneforge.errors import AneforgeError, ArgumentError, shown
+from aneforge.errors import TRACEBACK, AneforgeError, ArgumentError, is_input_error, line_of, shown
 
 __all__ = ["main"]
 
 _BAD_INPUT, _FAULT, _INTERRUPTED, _NO_READER = 2, 3, 130, 141
-_TRACEBACK = "ANEFORGE_TRACEBACK"
 _OPTIONS = {"dims": "--dim", "inputs": "--input", "model": "model"}
 """Options that are not called as the parameter that they give."""
 
@@ -64,41 +62,17 @@ def _failed(error: BaseException) -> int:
     if show is not None and not isinstance(error, AneforgeError):
         show()
         return _BAD_INPUT
-    if os.environ.get(_TRACEBACK):
+    if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     if isinstance(error, ArgumentError):
         return _say(f"{_OPTIONS.get(error.parameter, _option(error.parameter))}: {error.problem}", _BAD_INPUT)
-    if isinstance(error, AneforgeError):
-        return _say(str(error), _BAD_INPUT)
-    if isinstance(error, OSError):
-        name = f"{error.filename}: " if error.filename else ""
-        return _say(f"{name}{error.strerror or error}", _BAD_INPUT)
-    if isinstance(error, MemoryError):
-        return _say("not enough memory for this model on this machine; use a smaller one, or more memory", _BAD_INPUT)
-    kind = type(error).__name__
-    if kind == "Abort":
+    if type(error).__name__ == "Abort":
         return _INTERRUPTED
-    what = f"{kind}: {error}" if str(error) else kind
-    return _say(
-        f"internal error in {_place(error)}: {what[:300]}. This is a bug in aneforge: please report this line, the "
-        f"command and, if you can, the model ({_TRACEBACK}=1 adds the details)",
-        _FAULT,
-    )
+    return _say(line_of(error), _BAD_INPUT if is_input_error(error) else _FAULT)
 
 
 def _option(parameter: str) -> str:
     return f"--{parameter.replace('_', '-')}"
-
-
-def _place(error: BaseException) -> str:
-    """The last line of this package on the way to an error, without the folders of this machine."""
-    package = Path(__file__).resolve().parents[1]
-    inside = [
-        f"{Path(frame.filename).relative_to(package.parent).as_posix()}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(package)
-    ]
-    return inside[-1] if inside else "aneforge"
 
 
 def _say(message: str, status: int) -> int:

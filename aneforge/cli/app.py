@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from aneforge import __version__
+from aneforge.cli.default_command import GroupWithDefault
 from aneforge.cli.help import HelpfulCommand
 from aneforge.cli.options import (
     CHECK,
@@ -53,6 +54,15 @@ measure = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(measure, rich_help_panel=MEASURE)
+
+sweep = typer.Typer(
+    name="sweep",
+    cls=GroupWithDefault,
+    help="Run many models on many chips, merge the results, compare two runs: aneforge sweep MODELS... --out FOLDER.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(sweep, rich_help_panel=DEPLOY)
 
 
 def _command(
@@ -921,3 +931,104 @@ def ci_update(
         "update", baseline, target, False, tolerance, max_us or (), skip, seed, inputs, junit, sarif, as_json
     )
     raise typer.Exit(command.run(ModelFile(model, dim or (), function), options))
+
+
+# Many models, and a page for everybody on this machine.
+
+MaxSeconds = Annotated[float, typer.Option("--max-seconds", help="Allow one model this many seconds.")]
+MaxMemory = Annotated[str, typer.Option("--max-memory", help="Allow one model this much memory, such as 512M or 8G.")]
+
+
+@_command(DEPLOY, "run", sweep)
+def sweep_run(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Models: paths, quoted patterns, folders, or a manifest (.json, .jsonl, .csv)."),
+    ],
+    out: Annotated[str, out_option("Keep one result for each model in this folder; what is there is not done again.")],
+    target: Chips = "all",
+    scope: Scope = "coreml_call",
+    shard: Annotated[str | None, typer.Option(help="Do only part i of n, written i/n; merge joins the parts.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Use this many processes (default: one for each core).")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Run on the workers of this Dask scheduler, such as tcp://host:8786.")
+    ] = None,
+    max_seconds: MaxSeconds = 600.0,
+    max_memory: MaxMemory = "8G",
+    retry: Annotated[bool, typer.Option("--retry", help="Do models again that ended with an error.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List every model, not only the first.")] = False,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Run check and estimate of many models on many chips; status 1 if a model has no answer.
+
+    Run it again to go on after a stop: models with a result are skipped. A model that fails is a row with its error.
+    FOLDER also gets summary.md and summary.html.
+
+    Examples:  aneforge sweep models/ --out results   |   aneforge sweep 'zoo/*.onnx' --target macs --out results
+    |   aneforge sweep zoo.csv --shard 2/8 --out results-2
+    """
+    from aneforge.cli import sweep as command
+
+    limits = command.limits_of(max_seconds, max_memory)
+    options = command.Options(
+        target, out, scope, dim or (), function, shard, workers, limits, scheduler, retry, everything, as_json
+    )
+    raise typer.Exit(command.run(models, options))
+
+
+@_command(DEPLOY, "merge", sweep)
+def sweep_merge(
+    folders: Annotated[list[str], typer.Argument(help="Folders of sweeps, or tables that were merged before.")],
+    out: Annotated[str, out_option("Write the table to NAME.parquet, .csv or .json.")],
+    everything: Annotated[bool, typer.Option("--all", help="List every model, not only the first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the results of several sweeps or shards as one table; status 1 if a model has no answer.
+
+    Examples:  aneforge sweep merge results-1 results-2 --out results.parquet
+    """
+    from aneforge.cli import sweep as command
+
+    raise typer.Exit(command.merge(folders, out, everything, as_json))
+
+
+@_command(DEPLOY, "diff", sweep)
+def sweep_diff(
+    before: Annotated[str, typer.Argument(help="A folder of a sweep, or a table.")],
+    after: Annotated[str, typer.Argument(help="Another, of the same models.")],
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Per cent by which a number may change.")] = 0.0,
+    everything: Annotated[bool, typer.Option("--all", help="List every change, not only the first.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two sweeps: verdicts, operations, times, memory, rules and errors; status 1 if something differs.
+
+    Examples:  aneforge sweep diff last-week today --tolerance 5
+    """
+    from aneforge.cli import sweep as command
+
+    raise typer.Exit(command.diff(before, after, tolerance, everything, as_json))
+
+
+@_command(DEPLOY)
+def serve(
+    host: Annotated[str, typer.Option("--host", help="Listen on this address of this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Listen on this port; 0 takes a free one.")] = 8017,
+    target: Chips = "all",
+    max_upload: Annotated[str, typer.Option("--max-upload", help="Take files up to this size, such as 2G.")] = "2G",
+    max_seconds: MaxSeconds = 600.0,
+    max_memory: MaxMemory = "8G",
+    as_json: AsJson = False,
+) -> None:
+    """Run a local page where a model file is dropped and its report appears.
+
+    Only this machine can reach it. Each model is read in a process of its own and removed afterwards. --json prints
+    the address as JSON.
+
+    Examples:  aneforge serve   |   aneforge serve --port 0 --target macs
+    """
+    from aneforge.cli import serve as command
+    from aneforge.cli.sweep import limits_of
+
+    command.run(host, port, target, limits_of(max_seconds, max_memory), max_upload, as_json)

@@ -26,6 +26,8 @@ EXTRAS = {
     "coreml": ("coremltools", "reads and writes .mlpackage"),
     "torch": ("torch", "reads .pt2 and modules"),
     "coreai": ("coreai", "reads .aimodel"),
+    "sweep": ("pyarrow", "writes the tables of sweeps as Parquet"),
+    "cluster": ("distributed", "runs sweeps on Dask"),
 }
 
 

@@ -25,15 +25,19 @@ __all__ = ["write_archive", "write_arrays", "write_folder", "write_whole", "writ
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment a zip archive can name: the same content gives the same bytes
 
 
-def write_whole(path: str | Path, content: str | bytes) -> None:
-    """A file of this content (text as UTF-8), whole or not at all."""
-    with written_file(path) as stream:
+def write_whole(path: str | Path, content: str | bytes, synced: bool = True) -> None:
+    """A file of this content (text as UTF-8), whole or not at all; ``synced`` as for :func:`written_file`."""
+    with written_file(path, synced) as stream:
         stream.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextmanager
-def written_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """A stream whose bytes become the file when the block ends well; any failure leaves the old file."""
+def written_file(path: str | Path, synced: bool = True) -> Iterator[IO[bytes]]:
+    """A stream whose bytes become the file when the block ends well; any failure leaves the old file.
+
+    A file that is not ``synced`` may be lost or cut off when the machine loses power, not when a process is killed:
+    for what is checked when it is read, and made again.
+    """
     file = _place(path)
     try:
         if _passes_through(file):  # a terminal, a pipe: nothing to rename
@@ -48,9 +52,11 @@ def written_file(path: str | Path) -> Iterator[IO[bytes]]:
                     os.chmod(scratch, stat.S_IMODE(file.stat().st_mode))
                 yield stream
                 stream.flush()
-                os.fsync(stream.fileno())
+                if synced:
+                    os.fsync(stream.fileno())
             scratch.replace(file)
-            _sync_folder(file.parent)
+            if synced:
+                _sync_folder(file.parent)
         finally:
             with suppress(OSError):
                 scratch.unlink()

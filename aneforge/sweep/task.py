@@ -1,0 +1,106 @@
+"""One task of a sweep: one model on all targets. It runs in a process of its own, here or on another machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aneforge.arguments import chips_of, graph_of
+from aneforge.cache import off
+from aneforge.cache.keys import digest_of
+from aneforge.cache.load import files_read
+from aneforge.checking import GRADES, Check
+from aneforge.estimates import estimates_of
+from aneforge.gate.preflight import preflights
+from aneforge.graph.graph import Graph
+from aneforge.process import quiet_collector
+from aneforge.regions.partition import Partition, partitions_for
+from aneforge.targets.names import chip_label
+
+__all__ = ["FUNCTION", "NEEDED", "graph_key", "run", "same_files"]
+
+FUNCTION = "aneforge.sweep.task:run"
+"""What a worker calls."""
+NEEDED = "rows"
+"""The answer of the parent that asks for the rows of a graph; else another model has given them, or will."""
+
+
+def run(task: Mapping[str, Any], ask: Callable[[Any], Any]) -> dict[str, Any]:
+    """The rows of a model by target. ``ask`` is given the key of its graph, and says whether the rows are needed."""
+    place = Path(task["place"])
+    if not place.exists():
+        return {"missing": True}  # the plan was made where it is
+    with off(), files_read() as files:  # a model is read once in a sweep: nothing is gained by storing it
+        graph = graph_of(task["file"], task["dims"], task["function"])
+    beside = {}
+    if not place.is_dir():
+        parent = place.resolve().parent
+        others = (file for file in files if file.resolve() != place.resolve() and file.is_relative_to(parent))
+        beside = {file.relative_to(parent).as_posix(): digest_of(file)[0] for file in others}
+    result: dict[str, Any] = {"graph": graph_key(graph), "beside": beside}
+    if ask(result["graph"]) == NEEDED:
+        result["rows"] = rows_of(graph, task["targets"], task["scope"])
+    return result
+
+
+def same_files(beside: Mapping[str, str], place: Path) -> bool:
+    """Whether the files that a model was read from besides its own are what they were."""
+    try:
+        return all(digest_of(place.resolve().parent / name)[0] == digest for name, digest in beside.items())
+    except OSError:
+        return False
+
+
+def graph_key(graph: Graph) -> str:
+    """The same for graphs that differ in names only: rows hold no names."""
+    document = graph.to_json(weights=False)
+    for record in document["nodes"]:
+        record.pop("name", None)
+    document["states"] = len(graph.states)
+    return hashlib.blake2b(json.dumps(document, default=str).encode(), digest_size=20).hexdigest()
+
+
+def rows_of(graph: Graph, targets: Mapping[str, str], scope: str) -> list[dict[str, Any]]:
+    """One row for each target, in their order."""
+    chips = chips_of(list(targets), "all")
+    with quiet_collector():
+        checked = Check(graph, preflights(graph, chips, None), graph.route, ("reject", "oversize"), "")
+        splits = partitions_for(graph, chips)
+        estimates = estimates_of(splits, scope, changes=0)
+        verdicts = checked.verdicts
+        rows = []
+        for name, split in splits.items():
+            row: dict[str, Any] = {
+                "target": name,
+                "chip": chip_label(name),
+                "verdict": verdicts[name].partition(":")[0],
+                "ops": split.ops,
+                "engine_ops": split.on_engine,
+                "host_ops": split.ops - split.on_engine,
+                "rules": _rules(checked, name),
+            }
+            if name in estimates:
+                estimate = estimates[name]
+                low, high = estimate.interval
+                row |= {"us": estimate.us, "us_low": low, "us_high": high, "energy_mj": estimate.energy_mj}
+                row |= _memory(split)
+            rows.append(row)
+    return rows
+
+
+def _rules(checked: Check, name: str) -> list[str]:
+    """The rules that something of the model meets, each once with its grade, the gravest first."""
+    met = (f"{grade}:{entry.rule or entry.op}" for grade in GRADES for entry in getattr(checked[name], grade))
+    return list(dict.fromkeys(met))
+
+
+def _memory(split: Partition) -> dict[str, int]:
+    stats = [program.stats for program in split.programs.values()]
+    return {
+        "weight_bytes": sum(stat["weight_bytes"] for stat in stats),
+        "memory_bytes": max((stat["memory_bytes"] for stat in stats), default=0),
+        "peak_l2": max((stat["peak_l2"] for stat in stats), default=0),
+    }
