@@ -10,6 +10,7 @@ DEFAULT_CHIPS = {
     "diverges": "m1,m5",
     "estimate": "m1..m6",
     "partition": "m1",
+    "plan": "m1",
     "probe": "m1",
     "risks": "m1",
     "run": "m1",

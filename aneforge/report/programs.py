@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from aneforge.compiler.facts import facts_of
+from aneforge.compiler.passes import PASSES
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.cost.estimate import Estimate
 from aneforge.estimates import Estimates
 from aneforge.regions.partition import Partition
-from aneforge.report.rows import LayerRow, ProgramRow, RegionRow, StepRow, WeightRow
+from aneforge.report.rows import FactRow, LayerRow, ProgramRow, RegionRow, StepRow, WeightRow
+from aneforge.targets.assumed import fact_label
 
 __all__ = ["program_rows"]
 
@@ -35,6 +37,7 @@ def program_rows(
 
 def _program(names: Sequence[str], split: Partition, estimate: Estimate, by_name: Mapping[str, int]) -> ProgramRow:
     layers = tuple(_layers(split, estimate, by_name))
+    steps = tuple(_steps(split, by_name))
     parts = {part.number: part for part in estimate.parts}
     regions = tuple(
         RegionRow(
@@ -57,8 +60,9 @@ def _program(names: Sequence[str], split: Partition, estimate: Estimate, by_name
         layers,
         tuple(_weights(programs.values(), by_name)),
         tuple(on_chip for program in programs.values() for on_chip in _on_chip(program)),
-        tuple(_steps(split, by_name)),
+        steps,
         tuple(sorted(choice for choice in assumed if choice)),
+        tuple(_facts(split, steps)),
         stats,
     )
 
@@ -147,3 +151,18 @@ def _steps(split: Partition, by_name: Mapping[str, int]) -> Iterator[StepRow]:
             if story.name in by_name:
                 for step in story.steps:
                     yield StepRow(by_name[story.name], step.becomes, step.pass_name)
+
+
+def _facts(split: Partition, steps: Iterable[StepRow]) -> Iterator[FactRow]:
+    """What the passes that changed an operation read, once each. Chips that share a program agree in all of it."""
+    told: set[str] = set()
+    for name in dict.fromkeys(step.pass_ for step in steps):
+        reads = PASSES[name].reads if name in PASSES else ()
+        facts = facts_of(split.target, reads)
+        for key in reads:
+            if key not in told:
+                told.add(key)
+                fact = facts.fact(key)
+                value = fact.value if isinstance(fact.value, (bool, int, float, str)) else str(fact.value)
+                known = "unknown" if fact.value is None else value
+                yield FactRow(fact_label(key), known, fact.label(), fact.confidence)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aneforge.report.document import Report
+from aneforge.report.rows import BOUNDS
 
 __all__ = ["layers_csv", "summary_csv"]
 
-_BOUNDS = {"c": "compute", "w": "weights", "a": "activations", "d": "dispatch"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -41,7 +41,7 @@ def layers_csv(report: Report) -> str:
             sources = " ".join(report.ops[number].name for number in layer.sources)
             shape = "x".join(map(str, layer.shape))
             about = (chip.name, layer.number, layer.op, layer.engine, " ".join(layer.fused), shape, us)
-            rows.append((*about, _BOUNDS[bound], layer.flops, layer.traffic, layer.task_group, sources))
+            rows.append((*about, BOUNDS[bound], layer.flops, layer.traffic, layer.task_group, sources))
     return _csv(head, rows)
 
 
