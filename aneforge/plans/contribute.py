@@ -38,7 +38,7 @@ def contributed_rows(
     """One row for each kind of case in the plan. ``graph`` gives the shapes, which a plan does not have: without it a
     row says only that some operation of this kind was taken or left."""
     if plan.predicted:
-        raise AneforgeError("plan: aneforge predicted it, and a prediction is not evidence. Dump the plan on a Mac.")
+        raise AneforgeError("plan: aneforge predicted it, and a prediction is not evidence. Give the plan of a Mac.")
     if not _SYSTEM.fullmatch(system):
         raise AneforgeError(f"--os {system}: write the system and its version, for instance: --os 'macOS 26.1'")
     if not _SOURCE.fullmatch(source):

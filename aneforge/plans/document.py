@@ -1,4 +1,4 @@
-"""A compute plan: for each operation the device that Core ML prefers, those that can run it, and its share of the cost.
+"""A compute plan: each operation with the device that Core ML prefers, those that can run it, its part of the cost.
 
 The JSON form uses the names of Core ML's own interface (``preferredComputeDevice``, ``supportedComputeDevices``,
 ``estimatedCost.weight``), so that a plan that is predicted here and one that is dumped on a Mac are read alike.

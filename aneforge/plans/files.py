@@ -50,7 +50,7 @@ _DEVICE_WORDS = {
 }
 _VERSION = re.compile(r"^[A-Za-z]+\d+\.")
 _SHAPE = (
-    'Expected an object with "operations": a list of objects with "operatorName", "preferredComputeDevice" and, where '
+    'an object with "operations": a list of objects with "operatorName", "preferredComputeDevice" and, where '
     'known, "outputs", "supportedComputeDevices" and "estimatedCost"; see docs/guide/report.md'
 )
 
@@ -65,7 +65,7 @@ def read_plan(path: str | Path) -> ComputePlan:
     except OSError as error:
         raise AneforgeError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise AneforgeError(f"{path}: not JSON ({first_line(error)}). {_SHAPE}.") from None
+        raise AneforgeError(f"{path}: not JSON ({first_line(error)}); expected {_SHAPE}") from None
     return plan_from_json(document, str(path))
 
 
@@ -73,13 +73,15 @@ def plan_from_json(document: Any, where: str = "plan") -> ComputePlan:
     """The plan that a document holds."""
     head = document if isinstance(document, Mapping) else {}
     if head.get("kind") == "compute plan" and head.get("schema") != SCHEMA:
-        raise AneforgeError(f"{where}: schema {head.get('schema')!r}; this version reads {SCHEMA}. Write the plan again.")
+        raise AneforgeError(
+            f"{where}: schema {head.get('schema')!r}; this version reads {SCHEMA}. Write the plan again."
+        )
     listed = _operations(document)
     if listed is None:
-        raise AneforgeError(f"{where}: not a compute plan. {_SHAPE}.")
+        raise AneforgeError(f"{where}: not a compute plan; expected {_SHAPE}")
     operations = tuple(_operation(row, f"{where}: operation {place}") for place, row in enumerate(listed))
     if not any(op.preferred for op in operations):
-        raise AneforgeError(f"{where}: no operation has a preferred device. {_SHAPE}.")
+        raise AneforgeError(f"{where}: no operation has a preferred device; expected {_SHAPE}")
     latency = _positive(head.get("latency_us"), f"{where}: latency_us")
     chip, system = (head.get(key) if isinstance(head.get(key), str) else "" for key in ("chip", "os"))
     return ComputePlan(operations, str(chip), str(system), head.get("predicted") is True, latency)
@@ -100,12 +102,12 @@ def _operations(document: Any) -> Sequence[Any] | None:
 
 def _operation(row: Any, where: str) -> PlannedOp:
     if not isinstance(row, Mapping):
-        raise AneforgeError(f"{where}: not an object. {_SHAPE}.")
+        raise AneforgeError(f"{where}: not an object; expected {_SHAPE}")
     usage = _value(row, "usage")
     used = {**row, **usage} if isinstance(usage, Mapping) else row
     kind = _value(row, "op")
     if not isinstance(kind, str) or not kind:
-        raise AneforgeError(f"{where}: it names no operator. {_SHAPE}.")
+        raise AneforgeError(f"{where}: it names no operator; expected {_SHAPE}")
     supported = _value(used, "supported") or []
     if not isinstance(supported, (list, tuple)):
         raise AneforgeError(f"{where}: supported devices: expected a list, not {supported!r}.")

@@ -103,9 +103,7 @@ class Comparison:
 
     @cached_property
     def chips(self) -> tuple[ChipChange, ...]:
-        return tuple(
-            _chip_change(self.before.chips[one], self.after.chips[other]) for one, other in self.chip_pairs
-        )
+        return tuple(_chip_change(self.before.chips[one], self.after.chips[other]) for one, other in self.chip_pairs)
 
     @cached_property
     def ops(self) -> tuple[OpChange, ...]:
@@ -161,7 +159,9 @@ class Comparison:
     def findings(self) -> tuple[FindingChange, ...]:
         """By rule, grade and operations: what is new and gone, then what concerns others than before."""
         partner = dict(self.aligned.pairs)
-        old = {_identity(row, [partner.get(node, -1 - node) for node in row.nodes]): row for row in self.before.findings}
+        old = {
+            _identity(row, [partner.get(node, -1 - node) for node in row.nodes]): row for row in self.before.findings
+        }
         new = {_identity(row, row.nodes): row for row in self.after.findings}
         gone = {key: row for key, row in old.items() if key not in new}
         fresh = {key: row for key, row in new.items() if key not in old}

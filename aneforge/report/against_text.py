@@ -44,6 +44,9 @@ def title(comparison: Comparison) -> str:
         return f"{one} and {other}"
     if before.version != after.version:
         return f"{one} by aneforge {before.version} and {after.version}"
+    chips = [sorted({chip.label for chip in side.chips}) for side in (before, after)]
+    if chips[0] != chips[1] and all(len(labels) == 1 for labels in chips):
+        return f"{one} on {chips[0][0]} and on {chips[1][0]}"
     return f"{one}, before and after"
 
 
@@ -57,7 +60,9 @@ def answer(comparison: Comparison) -> str:
         low, high = min(ratios), max(ratios)
         parts.append(f"time {_percent(low)}" + (f" to {_percent(high)}" if _percent(low) != _percent(high) else ""))
     verdicts = sum(len(set(chip.verdicts)) > 1 for chip in comparison.chips)
-    parts.append(f"another verdict on {verdicts} of {len(comparison.chips)} chips" if verdicts else "the same verdicts")
+    parts.append(
+        f"another verdict on {verdicts} of {len(comparison.chips)} chips" if verdicts else "the same verdicts"
+    )
     for word in ("new", "gone"):
         count = sum(row.kind == word for row in comparison.findings)
         if count:

@@ -38,11 +38,15 @@ def _opened(report: Report) -> tuple[Any, Any]:
     source = report.source
     if source is None or Path(source).suffix.casefold() != ".onnx":
         name = report.model["name"]
-        raise AneforgeError(f"{name}: not an ONNX file; notes for Netron are written into a copy of one. Give --format html.")
+        raise AneforgeError(
+            f"{name}: not an ONNX file; notes for Netron are written into a copy of one. Give --format html."
+        )
     try:
         import onnx
     except ImportError:
-        raise AneforgeError("--format onnx needs the package onnx. Run: pip install 'aneforge-compiler[onnx]'") from None
+        raise AneforgeError(
+            "--format onnx needs the package onnx. Run: pip install 'aneforge-compiler[onnx]'"
+        ) from None
     try:
         return onnx, onnx.load(source, load_external_data=False)
     except Exception as error:
@@ -102,10 +106,8 @@ def _notes(report: Report, ops: list[OpRow], layers: list[Mapping[int, list[int]
         if chip.program is not None:
             program = report.programs[chip.program]
             own = sorted({number for op in ops for number in layers[chip.program].get(op.number, ())})
-            parts = (
-                f"layer {number} {program.layers[number].engine} {program.layers[number].op} {chip.layer_us[number]:g} us"
-                for number in own[:4]
-            )
+            shown = ((program.layers[number], chip.layer_us[number]) for number in own[:4])
+            parts = (f"layer {layer.number} {layer.engine} {layer.op} {us:g} us" for layer, us in shown)
             line = "; ".join([line, *parts, *([f"{len(own) - 4} more layers"] if len(own) > 4 else [])])
         notes[chip.name] = line
     return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from aneforge.compiler.passes import PASSES
 from aneforge.errors import AneforgeError
 from aneforge.output import text
-from aneforge.output.files import write_whole
+from aneforge.output.files import written_file
 from aneforge.report.rows import (
     ChangeRow,
     ChipRow,
@@ -85,11 +86,13 @@ class Report:
             known = ", ".join(FORMATS.values())
             raise AneforgeError(f"{path}: {format or file.suffix or 'no suffix'}: not a format. Choose one: {known}.")
         contents = self.written(kind, file)
-        for place, content in contents.items():
-            write_whole(place, content)
+        with ExitStack() as staged:  # all of them take their places, or none
+            for place, content in contents.items():
+                data = content.encode("utf-8") if isinstance(content, str) else content
+                staged.enter_context(written_file(place)).write(data)
         return list(contents)
 
-    def written(self, kind: str, file: Path) -> dict[Path, str | bytes]:
+    def written(self, kind: str, file: Path) -> Mapping[Path, str | bytes]:
         """The content of each file of a format, by its name."""
         from aneforge.report import annotated, html, markdown, tables, trace
 
@@ -98,7 +101,10 @@ class Report:
         if kind == "md":
             return {file: markdown.markdown(self)}
         if kind == "csv":
-            return {file: tables.summary_csv(self), file.with_suffix(".layers.csv"): tables.layers_csv(self)}
+            files = {file: tables.summary_csv(self), file.with_suffix(".layers.csv"): tables.layers_csv(self)}
+            if self.measured is not None:
+                files[file.with_suffix(".measured.csv")] = tables.measured_csv(self)
+            return files
         if kind == "perfetto":
             return {file: trace.trace_json(self)}
         if kind == "onnx":

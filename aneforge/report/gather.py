@@ -157,6 +157,8 @@ def _chip(
     if name not in estimates:
         return replace(row, refused=with_label(str(estimates.refused[name]), split.target, chip_label(name)))
     estimate = estimates[name]
+    # A compiler target goes by the product whose times are shown (U84): h13 is also an M1, with another call.
+    row = replace(row, label=estimate.basis.label)
     stats = programs[place].stats if place is not None else {}
     return replace(
         row,

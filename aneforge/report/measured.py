@@ -58,7 +58,9 @@ def _chip(plan: ComputePlan, name: str, chip: str | None, splits: Mapping[str, P
     if not asked:
         if len(splits) == 1:
             return next(iter(splits))
-        raise AneforgeError(f"{name}: it does not name its chip. Write --measured CHIP={name}, for instance m1={name}.")
+        raise AneforgeError(
+            f"{name}: it does not name its chip. Write --measured CHIP={name}, for instance m1={name}."
+        )
     if asked in splits:
         return asked
     try:

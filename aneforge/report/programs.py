@@ -23,11 +23,14 @@ def program_rows(
     splits: Mapping[str, Partition], estimates: Estimates, by_name: Mapping[str, int]
 ) -> tuple[tuple[ProgramRow, ...], dict[str, int]]:
     """Each distinct program with its chips, and the place of every chip's own."""
-    alike: dict[tuple[int, str], list[str]] = {}
+    alike: dict[tuple[object, ...], list[str]] = {}
+    prints: dict[int, str] = {}  # chips that share a compile share its module, and a fingerprint is a long text
     for name, split in splits.items():
         if name in estimates:
-            prints = ",".join(program.fingerprint for program in split.programs.values())
-            alike.setdefault((id(split.cut), prints), []).append(name)
+            for program in split.programs.values():
+                prints.setdefault(id(program.module), program.fingerprint)
+            own = (prints[id(program.module)] for program in split.programs.values())
+            alike.setdefault((id(split.cut), *own), []).append(name)
     rows, places = [], {}
     for names in alike.values():
         places |= dict.fromkeys(names, len(rows))

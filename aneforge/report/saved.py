@@ -84,7 +84,7 @@ def report_from_json(document: Any) -> Report:
         raise ValueError(f"no {absent[0]!r} in it")
     if document["schema"] != SCHEMA:
         raise ValueError(f"its schema is {document['schema']}, and this version reads {SCHEMA}")
-    rows = {name: tuple(_row(kind, row) for row in document[name]) for name, kind in _PARTS.items()}
+    rows: dict[str, Any] = {name: tuple(_row(kind, row) for row in document[name]) for name, kind in _PARTS.items()}
     measured = document.get("measured")
     return Report(
         **rows,

@@ -91,8 +91,8 @@ def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 def _event(report: Report, chip: ChipRow, slot: Slot, process: int) -> dict[str, Any]:
     layer = slot.layer
-    place = {"pid": process, "tid": 1 + _THREADS.index("host" if layer is None else layer.engine)}
-    place["ts"] = round(slot.start, 4)
+    thread = 1 + _THREADS.index("host" if layer is None else layer.engine)
+    place = {"pid": process, "tid": thread, "ts": round(slot.start, 4)}
     if layer is None:
         names = [report.ops[number].name for number in slot.region.ops[:8]]
         about = {"operations": len(slot.region.ops), "first": ", ".join(names)}

@@ -4,5 +4,4 @@
   const setTheme = (name) => { page.dataset.theme = name; };
   setTheme(window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   document.getElementById("theme").addEventListener("click", () => setTheme(page.dataset.theme === "dark" ? "light" : "dark"));
-  page.dataset.ready = "yes";
 })();
