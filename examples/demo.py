@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL, CLIP = "examples/detector.onnx", "examples/clip.npz"
+PAGE = "demo-report.html"
 WIDTH = 100
 FOUND = 1  # the exit status of a check that found something
 
@@ -26,7 +27,7 @@ def printed(words: list[str], folder: str, status: int) -> str:
     )
     if run.returncode != status:
         sys.exit(f"aneforge {' '.join(words)} ended with status {run.returncode}\n{run.stdout}{run.stderr}")
-    return run.stdout.replace(f"{folder}/", "")
+    return run.stdout.replace(f"{folder}/", "") if folder else run.stdout
 
 
 def wrapped(line: str, column: int) -> list[str]:
@@ -53,6 +54,13 @@ def part(question: str, command: str, folder: str, keep: tuple[str, ...], status
         print("\n".join(piece for line in lines if not is_rule(line) for piece in wrapped(line, rule.rfind(" ") + 1)))
 
 
+def page(question: str, command: str) -> None:
+    """A question that a file answers: the command that writes it, and where it is."""
+    print(f"\n{question}\n$ aneforge {command}")
+    printed(command.split(), "", 0)
+    print(f"Open {PAGE} in a browser: {(ROOT / PAGE).stat().st_size // 1024} KB, and nothing is asked of a network.")
+
+
 def main() -> None:
     print(f"{MODEL} detects events in sound. Will it work on the Neural Engine of an M1 to M6?")
     with tempfile.TemporaryDirectory() as folder:
@@ -64,6 +72,7 @@ def main() -> None:
         risks = f"risks {MODEL} --target m2 --max-abs 16000 --out fixed.aneforge"
         part("5. Why is the M2 wrong, and what is the cure?", risks, folder, ("",), FOUND)
         part("6. Is the M2 right now?", f"compare fixed.aneforge {compare}", folder, ("m2", "chip"))
+    page("7. All of that on every chip, in one page?", f"report {MODEL} -o {PAGE}")
     print(
         "\nWhat to do: for the M1, compute TopK outside the model; for M1 and M2, slice as fixed.aneforge does.\n"
         "Read more: docs/tutorial/ has a page for each question, docs/index.md lists all pages,\n"

@@ -627,13 +627,11 @@ def report(
     target: Annotated[str, _chips()] = "all",
     out: Annotated[
         str | None,
-        out_option("Write NAME.html, .md, .csv, .json, .trace.json (Perfetto) or .onnx (default: print Markdown)."),
+        out_option("Write NAME.html, .md, .csv, .json, .trace.json (Perfetto), .onnx or .sarif (default: Markdown)."),
     ] = None,
     format_name: Annotated[
         str | None,
-        typer.Option(
-            "--format", help="Write html, md, csv, json, perfetto or onnx, where the suffix of --out does not say."
-        ),
+        typer.Option("--format", help="Write html, md, csv, json, perfetto, onnx or sarif, where --out does not say."),
     ] = None,
     scope: Scope = "coreml_call",
     changes: Annotated[int, typer.Option("--changes", help="Changes that are worked out for each chip.")] = 3,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aneforge.errors import AneforgeError, first_line
+from aneforge.errors import AneforgeError, first_line, install_hint
 from aneforge.report.document import Report
 from aneforge.report.rows import STATUSES, OpRow
 
@@ -44,9 +44,7 @@ def _opened(report: Report) -> tuple[Any, Any]:
     try:
         import onnx
     except ImportError:
-        raise AneforgeError(
-            "--format onnx needs the package onnx. Run: pip install 'aneforge-compiler[onnx]'"
-        ) from None
+        raise AneforgeError(f"--format onnx needs the onnx package: {install_hint('onnx')}") from None
     try:
         return onnx, onnx.load(source, load_external_data=False)
     except Exception as error:

@@ -35,6 +35,7 @@ FORMATS = {
     ".json": "json",
     ".trace.json": "perfetto",
     ".onnx": "onnx",
+    ".sarif": "sarif",
 }
 """What a file is by its suffix; ``--format`` says it otherwise."""
 
@@ -94,7 +95,7 @@ class Report:
 
     def written(self, kind: str, file: Path) -> Mapping[Path, str | bytes]:
         """The content of each file of a format, by its name."""
-        from aneforge.report import annotated, html, markdown, tables, trace
+        from aneforge.report import annotated, html, markdown, sarif, tables, trace
 
         if kind == "html":
             return {file: html.page(self)}
@@ -107,6 +108,8 @@ class Report:
             return files
         if kind == "perfetto":
             return {file: trace.trace_json(self)}
+        if kind == "sarif":
+            return {file: sarif.sarif_text(self)}
         if kind == "onnx":
             return {file: annotated.annotated_onnx(self)}
         return {file: f"{text.as_json(self.to_json())}\n"}
