@@ -60,9 +60,8 @@ def answer(comparison: Comparison) -> str:
         low, high = min(ratios), max(ratios)
         parts.append(f"time {_percent(low)}" + (f" to {_percent(high)}" if _percent(low) != _percent(high) else ""))
     verdicts = sum(len(set(chip.verdicts)) > 1 for chip in comparison.chips)
-    parts.append(
-        f"another verdict on {verdicts} of {len(comparison.chips)} chips" if verdicts else "the same verdicts"
-    )
+    chips = "1 chip" if len(comparison.chips) == 1 else f"{len(comparison.chips)} chips"
+    parts.append(f"another verdict on {verdicts} of {chips}" if verdicts else "the same verdicts")
     for word in ("new", "gone"):
         count = sum(row.kind == word for row in comparison.findings)
         if count:
@@ -161,7 +160,7 @@ def _side(report: Any, word: str) -> dict[str, Any]:
         "version": report.version,
         "operations": f"{model['operations']:,}",
         "parameters": f"{model['parameters']:,}",
-        "chips": len(report.chips),
+        "chips": "1 chip" if len(report.chips) == 1 else f"{len(report.chips)} chips",
     }
 
 

@@ -93,7 +93,8 @@ def _data(report: Report) -> dict[str, str]:
     return {"data_type": "application/json", "data": plain}
 
 
-def _answer(report: Report) -> str:
+def _answer(report: Report) -> tuple[str, str]:
+    """Where it runs, and how long that takes."""
     whole = [chip for chip in report.chips if chip.verdict == "yes"]
     in_part = [chip for chip in report.chips if chip.verdict.startswith("in part")]
     count = len(report.chips)
@@ -107,10 +108,10 @@ def _answer(report: Report) -> str:
             told += f", not at all on {count - len(whole) - len(in_part)}"
     timed = sorted((chip for chip in report.chips if chip.us is not None), key=lambda chip: chip.us or 0)
     if not timed:
-        return f"{told}."
+        return told, ""
     fast, slow = timed[0], timed[-1]
     times = _us(fast.us) if fast is slow else f"{_us(fast.us)} ({fast.label}) to {_us(slow.us)} ({slow.label})"
-    return f"{told}; a call takes {times} by estimate."
+    return told, f"; a call takes {times} by estimate"
 
 
 def _sizes(report: Report) -> str:

@@ -140,6 +140,11 @@ def test_what_rests_on_inference_can_be_hidden_everywhere(opened, reports, shots
     law = next(chip for chip in reports[1].chips if chip.us is not None and not chip.basis_measured)
     time = page.locator(f"#chip-{law.name} td.number[data-inferred]").first
     assert time.evaluate("cell => getComputedStyle(cell).visibility") == "hidden"
+    assert "on chips that were measured" in page.locator("p.answer").first.inner_text()
+    page.locator(f"#chip-{law.name} .badge").click()
+    assert set(page.locator(".of-chip").all_inner_texts()) <= {
+        each.label for each in reports[1].chips if each.basis_measured
+    }
     page.screenshot(path=str(shots / "without-inference.png"))
     page.uncheck("#measured-only")
     assert page.locator("#why-list details:visible").count() == len(reports[1].findings)

@@ -14,8 +14,9 @@ const ENGINES = { NE: "multiply-accumulate", PE: "planar", TE: "texture", DMA: "
 const INFERRED = new Set(["predicted", "inferred", "unknown"]);
 const ROW = 30;
 const first = (test) => chips.findIndex((chip) => chip.program !== undefined && test(chip));
-const timed = first((chip) => chip.basis_measured);
-const state = { measuredOnly: false, chip: Math.max(0, timed < 0 ? first(() => true) : timed) };
+// The page begins with a chip that was measured, one that runs all of the model where there is one.
+const firsts = [first((chip) => chip.basis_measured && chip.verdict === "yes"), first((chip) => chip.basis_measured), first(() => true), 0];
+const state = { measuredOnly: false, chip: firsts.find((place) => place >= 0) };
 
 function el(tag, attrs = {}, ...children) {
   const node = document.createElement(tag);

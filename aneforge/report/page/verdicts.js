@@ -22,7 +22,7 @@ function sortChips(button) {
 const mostly = (chip) => Object.entries(chip.shares || {}).sort((a, b) => b[1] - a[1])[0]?.[0] || "";
 
 function choose(place) {
-  if (chips[place].program === undefined) return;
+  if (chips[place].program === undefined || hidesTime(chips[place])) return;
   state.chip = place;
   for (const row of table.tBodies[0].rows) row.classList.toggle("chosen", +row.dataset.chip === place);
   byId("placed-chip").value = String(place);
@@ -35,6 +35,18 @@ function choose(place) {
   drawOps();
   drawMeasured();
 }
+
+// Without inference only chips that were measured have times, so only they can be chosen, and the answer is theirs.
+const answerTimes = byId("answer-times").textContent;
+redraws.push(() => {
+  for (const option of byId("placed-chip").options) option.disabled = hidesTime(chips[+option.value]);
+  const known = chips.filter((chip) => chip.us !== undefined && !hidesTime(chip)).sort((one, two) => one.us - two.us);
+  byId("answer-times").textContent = !state.measuredOnly ? answerTimes : known.length ?
+    `; a call takes ${micro(known[0].us)} (${known[0].label}) to ${micro(known.at(-1).us)} (${known.at(-1).label}) on chips that were measured` : "; none of the chips was measured";
+  for (const id of ["placed", "limits"]) byId(id).hidden = !known.length;
+  const measured = chips.findIndex((chip) => chip.program !== undefined && !hidesTime(chip));
+  if (hidesTime(chips[state.chip]) && measured >= 0) choose(measured);
+});
 
 // Operations by chips.
 const chosenStatuses = new Set(Object.keys(STATUS));
