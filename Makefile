@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test test-torch test-models test-long test-search fuzz lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test test-torch test-models test-page test-long test-search fuzz lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -65,6 +65,15 @@ VISION ?= torchvision==0.28.0 timm==1.0.30 transformers==5.22.2 diffusers==0.42.
 test-models: $(VENV)-models/.installed
 	ANEFORGE_MODELS=$(MODELS) $(VENV)-models/bin/python -m pytest -n 2 tests/models
 
+# The report's page in a real browser. Playwright's client is installed here; the browser is the system's (Debian:
+# apt-get install chromium), or the one that ANEFORGE_CHROMIUM names. Pictures are kept in .page-shots.
+$(VENV)/.installed-page: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[dev,page]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-dev
+
+test-page: $(VENV)/.installed-page
+	$(BIN)/python -m pytest tests/page
+
 # Measured facts on large tensors, and a soak that looks for two answers: minutes, not seconds.
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 -m long tests/test_silicon_numerics.py tests/test_one_answer.py tests/test_docs_demo.py
@@ -118,6 +127,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/compress.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/sweep.py
+	$(BIN)/python bench/report.py
 
 # The same work in the public peer package, in an environment of its own.
 bench-peer: $(VENV)/.installed
@@ -126,4 +136,4 @@ bench-peer: $(VENV)/.installed
 	$(BIN)/python bench/gate.py --peer $(CURDIR)/$(VENV)-peer/bin/python
 
 clean:
-	rm -rf $(VENV) $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(VENV)-peer $(VENV)-models $(VENV)-site site build .cache .models .pytest_cache .ruff_cache .hypothesis .page-shots dist

@@ -12,6 +12,7 @@ DEFAULT_CHIPS = {
     "estimate": "m1..m6",
     "gradcheck": "m1",
     "partition": "m1",
+    "plan": "m1",
     "probe": "m1",
     "risks": "m1",
     "run": "m1",

@@ -57,6 +57,7 @@ def plain_voice():
 def home(tmp_path, monkeypatch):
     (tmp_path / "net.py").write_text(NET)
     (tmp_path / "net.mlir").write_text(TEXT)
+    (tmp_path / "plan.json").write_text('[{"operatorName": "relu", "preferredComputeDevice": "cpu"}]')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -134,6 +135,8 @@ TAKES = {
     ("check",): (("check", "net.py", "--fail-on", "none", "--target", "{}"), True),
     ("partition",): (("partition", "net.py", "--target", "{}"), True),
     ("validate",): (("validate", "net.py", "--target", "{}"), True),
+    ("plan",): (("plan", "net.py", "--target", "{}"), False),
+    ("contribute",): (("contribute", "plan.json", "--os", "macOS 26.1", "-o", "x.json", "--target", "{}"), False),
     ("report",): (("report", "net.py", "--changes", "0", "--target", "{}"), True),
     ("sweep", "run"): (("sweep", "net.py", "--out", "results", "--target", "{}"), True),
     ("risks",): (("risks", "net.py", "--target", "{}"), True),

@@ -715,20 +715,55 @@ def estimate(
 
 
 @_command(CHECK)
+def plan(
+    model: AModel,
+    target: OneChip = DEFAULT_CHIPS["plan"],
+    out: Annotated[str | None, out_option("Write the plan as JSON to this file.")] = None,
+    everything: Everything = False,
+    as_json: AsJson = False,
+    dim: Dims = None,
+    function: Function = None,
+) -> None:
+    """Show the compute plan of a model as a Mac would likely report it: the device of each operation, why, and its
+    part of the cost.
+
+    The JSON has the shape that report --measured and contribute read, so that a plan from a Mac can be compared with
+    it.
+
+    Examples:  aneforge plan model.mlpackage --target m1   |   aneforge plan model.onnx --target m4 -o plan.json
+    """
+    from aneforge.cli import plan as command
+    from aneforge.cli.model_file import ModelFile
+
+    command.run(ModelFile(model, dim or (), function), target, out, as_json, everything)
+
+
+@_command(CHECK)
 def report(
     model: AModel,
     target: Annotated[str, _chips()] = "all",
     out: Annotated[
-        str | None, out_option("Write the report to NAME.html, .md, .csv or .json (default: print Markdown).")
+        str | None,
+        out_option("Write NAME.html, .md, .csv, .json, .trace.json (Perfetto), .onnx or .sarif (default: Markdown)."),
     ] = None,
     format_name: Annotated[
         str | None,
-        typer.Option("--format", help="Write html, md, csv or json, where the suffix of --out does not say."),
+        typer.Option("--format", help="Write html, md, csv, json, perfetto, onnx or sarif, where --out does not say."),
     ] = None,
     scope: Scope = "coreml_call",
     changes: Annotated[int, typer.Option("--changes", help="Changes that are worked out for each chip.")] = 3,
     max_abs: Annotated[
         float | None, typer.Option("--max-abs", help="The largest magnitude of any input, for the numeric risks.")
+    ] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option("--measured", help="Show a Mac's compute plan beside the predictions: FILE, or CHIP=FILE."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Compare with another model, or with a saved report (.json).")
+    ] = None,
+    against_target: Annotated[
+        str | None, typer.Option("--against-target", help="Compare with these chips, or use them for --against.")
     ] = None,
     as_json: AsJson = False,
     dim: Dims = None,
@@ -737,15 +772,28 @@ def report(
     """Explain a model on every chip in one page: verdicts, reasons, program, times, memory, risks, what would help.
 
     The page is one file without anything from a network. Markdown is for a pull request, CSV has one line for each
-    chip (and a second file one for each layer), JSON has everything.
+    chip (and a second file one for each layer), JSON has everything and can be read again in place of a model. A
+    .trace.json opens in Perfetto; an .onnx is the model with a note on every node, for Netron.
 
-    Examples:  aneforge report model.onnx -o report.html   |   aneforge report model.onnx --target m1,m5 -o report.md
+    Examples:  aneforge report model.onnx -o report.html   |   aneforge report old.onnx --against new.onnx -o diff.md
+    |   aneforge report model.onnx --target m1 --against-target m5   |   aneforge report net.mlpackage --measured
+    m1=plan.json -o report.html
     """
     from aneforge.cli import report as command
     from aneforge.cli.model_file import ModelFile
 
-    file = ModelFile(model, dim or (), function)
-    command.run(file, target, out, "json" if as_json else format_name, scope, changes, max_abs)
+    options = command.Options(
+        target,
+        out,
+        "json" if as_json else format_name,
+        scope,
+        changes,
+        max_abs,
+        measured,
+        against,
+        against_target,
+    )
+    command.run(ModelFile(model, dim or (), function), options)
 
 
 @_command(MEASURE)
@@ -772,6 +820,30 @@ def plot(
     from aneforge.cli.model_file import ModelFile
 
     command.run(ModelFile(model, dim or (), function), kind, target, scope, out, as_json)
+
+
+@_command(MEASURE)
+def contribute(
+    file: Annotated[str, typer.Argument(help="A compute plan that a Mac gave, as JSON.")],
+    system: Annotated[str, typer.Option("--os", help="The system that gave it, for instance 'macOS 26.1'.")],
+    out: Annotated[str, out_option("Write the rows to this file.")],
+    target: Annotated[str | None, _chips(words="The chip of that Mac (default: the one that the file names).")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Read the shapes from this model, which the plan is of.")
+    ] = None,
+    source: Annotated[str, typer.Option("--source", help="A name for where the rows come from.")] = "contributed",
+    as_json: AsJson = False,
+) -> None:
+    """Write a Mac's compute plan as rows of the silicon format, for you to send in.
+
+    Rows hold kinds of operations, shapes, chip, system and answer. Names of the model, of its operations, of files and
+    of people are left out. A plan that aneforge predicted is refused.
+
+    Examples:  aneforge contribute plan.json --target m1 --os 'macOS 26.1' --model net.mlpackage -o rows.json
+    """
+    from aneforge.cli import contribute as command
+
+    command.run(file, command.Options(target, system, out, model, source), as_json)
 
 
 @_command(MEASURE, "cost", measure)

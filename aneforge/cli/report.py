@@ -1,51 +1,82 @@
-"""``aneforge report``: one model on many chips as a page, as Markdown or as values."""
+"""``aneforge report``: one model on many chips as a page, as Markdown or as values; or two of them compared."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
 from aneforge.errors import AneforgeError
-from aneforge.report.document import FORMATS
-from aneforge.report.gather import report
+from aneforge.plans.files import read_plan
+from aneforge.report import against
+from aneforge.report.document import FORMATS, Report, format_of
+from aneforge.report.gather import Measured, report
+from aneforge.report.saved import is_saved_report, read_report
 
-__all__ = ["run"]
+__all__ = ["Options", "run"]
+
+_BINARY = ("html", "onnx")  # what nobody wants on a terminal gets a name of its own
 
 
-def run(
-    model: str | ModelFile,
-    chips: str,
-    out: str | None,
-    format_name: str | None,
-    scope: str,
-    changes: int,
-    max_abs: float | None,
-) -> None:
-    """Write the report, or print it where it is text and no file is named."""
+@dataclass(frozen=True)
+class Options:
+    """What the command was asked for besides the model."""
+
+    chips: str = "all"
+    out: str | None = None
+    format_name: str | None = None
+    scope: str = "coreml_call"
+    changes: int = 3
+    max_abs: float | None = None
+    measured: str | None = None
+    against: str | None = None
+    against_target: str | None = None
+
+    @property
+    def compares(self) -> bool:
+        return self.against is not None or self.against_target is not None
+
+
+def run(model: str | ModelFile, options: Options) -> None:
+    """Write the report or the comparison, or print it where it is text and no file is named."""
     file = ModelFile.of(model)
-    if format_name is not None and format_name not in FORMATS.values():
-        raise AneforgeError(f"--format: {format_name!r} is not a format. Choose one: {', '.join(FORMATS.values())}.")
-    place = Path(out) if out is not None else None
-    kind = format_name or (FORMATS.get(place.suffix.casefold()) if place is not None else "md")
-    if place is None and kind == "html":
-        place = Path(f"{Path(str(file.path)).stem}.html")
-    if place is not None:
-        _require_place(place, kind)
-    gathered = report(
-        file.path, chips, scope, changes, max_abs, progress=lambda what: say.progress(f"{what} ..."), **file.options
-    )
+    kind, place = _wanted(file, options)
+    if options.compares:
+        result = _comparison(file, options)
+        text = None if place is not None else result.written(kind)
+    else:
+        result = _one(file, options, options.chips)
+        text = None if place is not None else next(iter(result.written(kind, Path("report.md")).values()))
     say.progress("")
     if place is None:
-        (content,) = list(gathered.written(kind or "md", Path("report.md")).values())[:1]
-        sys.stdout.write(content if isinstance(content, str) else content.decode())
+        assert isinstance(text, str)
+        sys.stdout.write(text)
         return
-    written = gathered.save(place, kind)
+    written = result.save(place, kind)
     say.note(f"wrote {', '.join(str(path) for path in written)}")
 
 
-def _require_place(place: Path, kind: str | None) -> None:
+def _wanted(file: ModelFile, options: Options) -> tuple[str, Path | None]:
+    """The format and the file, refused before the work where they cannot be had."""
+    known = list(against.FORMATS if options.compares else FORMATS.values())
+    if options.format_name is not None and options.format_name not in known:
+        raise AneforgeError(f"--format: {options.format_name!r} is not a format here. Choose one: {', '.join(known)}.")
+    place = Path(options.out) if options.out is not None else None
+    kind = options.format_name or (format_of(place) if place is not None else "md")
+    if place is not None:
+        _require_place(place, kind, file)
+    if kind is None or kind not in known:
+        raise AneforgeError(f"--out {place}: not a format here. Give --format, one of: {', '.join(known)}.")
+    if place is None and kind in _BINARY:
+        stem = Path(str(file.path)).stem
+        place = Path(f"{stem}.html" if kind == "html" else f"{stem}.annotated.onnx")
+        _require_place(place, kind, file)
+    return kind, place
+
+
+def _require_place(place: Path, kind: str | None, file: ModelFile) -> None:
     """Refuse what cannot be written before the work, not after it."""
     if place.is_dir():
         raise AneforgeError(f"--out {place}: a folder; give the name of a file, as {place / 'report.html'}")
@@ -54,3 +85,40 @@ def _require_place(place: Path, kind: str | None) -> None:
         raise AneforgeError(f"--out {place}: {place.suffix!r} is not a format. End it in {known}, or give --format.")
     if not place.parent.is_dir():
         raise AneforgeError(f"--out {place}: folder {place.parent} does not exist; create it first")
+    if place.exists() and Path(file.path).exists() and place.samefile(file.path):
+        raise AneforgeError(f"--out {place}: this is the model itself; give another name")
+
+
+def _one(file: ModelFile, options: Options, chips: str, path: str | None = None) -> Report:
+    """The report of a model, or one that was saved."""
+    source = path or file.path
+    if is_saved_report(source):
+        return read_report(source)
+    return report(
+        source,
+        chips,
+        options.scope,
+        options.changes,
+        options.max_abs,
+        _measured(options.measured),
+        progress=lambda what: say.progress(f"{Path(source).name}: {what} ..."),
+        **file.options,
+    )
+
+
+def _measured(asked: str | None) -> Measured | None:
+    """``FILE``, or ``CHIP=FILE`` where the file does not name its chip."""
+    if asked is None:
+        return None
+    chip, _, path = asked.rpartition("=")
+    if chip and Path(asked).exists():
+        chip, path = "", asked
+    return read_plan(path), Path(path).name, chip or None
+
+
+def _comparison(file: ModelFile, options: Options) -> against.Comparison:
+    if options.measured is not None:
+        raise AneforgeError("--measured goes with one report, --against compares two; choose one")
+    before = _one(file, options, options.chips)
+    after = _one(file, options, options.against_target or options.chips, options.against)
+    return against.compare_reports(before, after)

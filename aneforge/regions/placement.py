@@ -18,7 +18,7 @@ from aneforge.regions.split import ENGINE, HOST
 from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact
 
-__all__ = ["fixed_costs", "likely"]
+__all__ = ["fixed_costs", "likely", "op_estimates"]
 
 
 def fixed_costs() -> tuple[dict[str, float], Fact[Any]]:
@@ -38,7 +38,7 @@ def likely(graph: Graph, eligible: Mapping[int, bool]) -> dict[int, str]:
     best = {HOST: 0.0, ENGINE: float("inf")}
     came_from: list[dict[str, str]] = []
     for node in order:
-        engine, host = _estimates(node)
+        engine, host = op_estimates(node)
         stay, start = best[ENGINE], best[HOST] + costs["launch"]
         back, on = best[ENGINE] + costs["switch"], best[HOST]
         came_from.append({ENGINE: ENGINE if stay <= start else HOST, HOST: HOST if on <= back else ENGINE})
@@ -53,7 +53,8 @@ def likely(graph: Graph, eligible: Mapping[int, bool]) -> dict[int, str]:
     return devices
 
 
-def _estimates(node: Tensor) -> tuple[float, float]:
+def op_estimates(node: Tensor) -> tuple[float, float]:
+    """Microseconds on the engine and on the host, by the published placement: for one op, without fixed costs."""
     if node.op == "host":
         return float("inf"), 0.0  # there is nothing to choose
     return estimate_us(query_of(node.signature))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,40 @@ from typing import Any
 from aneforge.compiler.passes import PASSES
 from aneforge.errors import AneforgeError
 from aneforge.output import text
-from aneforge.output.files import write_whole
-from aneforge.report.rows import ChangeRow, ChipRow, FindingRow, OpRow, ProgramRow, RiskRow
+from aneforge.output.files import written_file
+from aneforge.report.rows import (
+    ChangeRow,
+    ChipRow,
+    DivergenceRow,
+    FindingRow,
+    MeasuredTable,
+    OpRow,
+    ProgramRow,
+    RiskRow,
+)
 from aneforge.targets.assumed import fact_label
 from aneforge.version import __version__
 
-__all__ = ["FORMATS", "Report"]
+__all__ = ["FORMATS", "Report", "format_of"]
 
 SCHEMA = 1
-FORMATS = {".html": "html", ".md": "md", ".csv": "csv", ".json": "json"}
+FORMATS = {
+    ".html": "html",
+    ".md": "md",
+    ".csv": "csv",
+    ".json": "json",
+    ".trace.json": "perfetto",
+    ".onnx": "onnx",
+    ".sarif": "sarif",
+}
 """What a file is by its suffix; ``--format`` says it otherwise."""
+
+
+def format_of(path: str | Path) -> str | None:
+    """The format that the name of a file asks for; of two suffixes that fit, the longer one."""
+    name = Path(path).name.casefold()
+    fitting = [suffix for suffix in FORMATS if name.endswith(suffix)]
+    return FORMATS[max(fitting, key=len)] if fitting else None
 
 
 @dataclass(frozen=True)
@@ -38,7 +63,15 @@ class Report:
     """The chips that the risks were worked out for: one of each family."""
     doubts: tuple[str, ...] = ()
     max_abs: float | None = None
-    compression: Mapping[str, Any] | None = field(default=None)
+    divergences: tuple[DivergenceRow, ...] = ()
+    divergence_note: str = ""
+    """Which chips were compared, or why none were."""
+    measured: MeasuredTable | None = None
+    compression: Mapping[str, Any] | None = None
+    version: str = __version__
+    """The aneforge that gathered it."""
+    source: Path | None = field(default=None, repr=False)
+    """The file that the model was read from; never written into a report."""
 
     @property
     def ok(self) -> bool:
@@ -49,32 +82,43 @@ class Report:
         """Write the report, whole or not at all, in the format of the suffix or of ``format``; the files written. A
         table of values comes with one of the layers beside it."""
         file = Path(path)
-        kind = format or FORMATS.get(file.suffix.casefold())
+        kind = format or format_of(file)
         if kind is None or kind not in FORMATS.values():
             known = ", ".join(FORMATS.values())
             raise AneforgeError(f"{path}: {format or file.suffix or 'no suffix'}: not a format. Choose one: {known}.")
         contents = self.written(kind, file)
-        for place, content in contents.items():
-            write_whole(place, content)
+        with ExitStack() as staged:  # all of them take their places, or none
+            for place, content in contents.items():
+                data = content.encode("utf-8") if isinstance(content, str) else content
+                staged.enter_context(written_file(place)).write(data)
         return list(contents)
 
-    def written(self, kind: str, file: Path) -> dict[Path, str | bytes]:
+    def written(self, kind: str, file: Path) -> Mapping[Path, str | bytes]:
         """The content of each file of a format, by its name."""
-        from aneforge.report import html, markdown, tables
+        from aneforge.report import annotated, html, markdown, sarif, tables, trace
 
         if kind == "html":
             return {file: html.page(self)}
         if kind == "md":
             return {file: markdown.markdown(self)}
         if kind == "csv":
-            return {file: tables.summary_csv(self), file.with_suffix(".layers.csv"): tables.layers_csv(self)}
+            files = {file: tables.summary_csv(self), file.with_suffix(".layers.csv"): tables.layers_csv(self)}
+            if self.measured is not None:
+                files[file.with_suffix(".measured.csv")] = tables.measured_csv(self)
+            return files
+        if kind == "perfetto":
+            return {file: trace.trace_json(self)}
+        if kind == "sarif":
+            return {file: sarif.sarif_text(self)}
+        if kind == "onnx":
+            return {file: annotated.annotated_onnx(self)}
         return {file: f"{text.as_json(self.to_json())}\n"}
 
     def to_json(self) -> dict[str, Any]:
         used = {step.pass_ for program in self.programs for step in program.steps}
         return {
             "schema": SCHEMA,
-            "aneforge": __version__,
+            "aneforge": self.version,
             "model": dict(self.model),
             "scope": self.scope,
             "ok": self.ok,
@@ -87,6 +131,9 @@ class Report:
             "risks": [row.to_json() for row in self.risks],
             "risk_chips": list(self.risk_chips),
             "doubts": list(self.doubts),
+            "divergences": [row.to_json() for row in self.divergences],
+            "divergence_note": self.divergence_note,
+            "measured": None if self.measured is None else self.measured.to_json(),
             "compression": self.compression,
             "passes": {
                 name: {"purpose": known.purpose, "reads": [fact_label(key) for key in known.reads]}

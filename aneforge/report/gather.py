@@ -21,13 +21,15 @@ from aneforge.graph.node import located
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.losses import Risk
 from aneforge.numerics.risk import Risks, risks_on
+from aneforge.plans.document import ComputePlan
 from aneforge.process import quiet_collector
 from aneforge.regions.cut import Operations
 from aneforge.regions.partition import Partition, partitions_for
+from aneforge.report.differing import divergence_rows, one_of_each_family
 from aneforge.report.document import Report
+from aneforge.report.measured import overlay
 from aneforge.report.programs import program_rows
-from aneforge.report.rows import ChangeRow, ChipRow, FindingRow, OpRow, ProgramRow, RiskRow
-from aneforge.targets.chip import Target
+from aneforge.report.rows import BOUNDS, ChangeRow, ChipRow, FindingRow, OpRow, ProgramRow, RiskRow
 from aneforge.targets.names import chip_label, with_label
 
 __all__ = ["SCOPE", "report"]
@@ -35,9 +37,11 @@ __all__ = ["SCOPE", "report"]
 SCOPE = "coreml_call"
 """What a time covers where nobody says: a call in an app."""
 _LETTERS = {"native": "n", "decompose": "d", "reject": "r", "oversize": "o", "risk": "k"}
-_BOUNDS = {"compute": "c", "weights": "w", "activations": "a", "dispatch": "d"}
+_BOUNDS = {word: letter for letter, word in BOUNDS.items()}
 _MOST_NUMERIC_CHIPS = 6
 Progress = Callable[[str], None]
+Measured = tuple[ComputePlan, str, str | None]
+"""A plan from a Mac, the name of its file, and its chip where the file does not name it."""
 
 
 def report(
@@ -46,6 +50,7 @@ def report(
     scope: str = SCOPE,
     changes: int = DEFAULT_CHANGES,
     max_abs: float | None = None,
+    measured: Measured | None = None,
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
@@ -56,7 +61,8 @@ def report(
 
     ``target`` is all 28 targets where it is left out. ``scope`` is what a time covers (see ``af.estimate_all``),
     ``changes`` how many changes are worked out for each chip, ``max_abs`` the largest magnitude of any input, which
-    the numeric risks are about. ``progress`` is told what is being done. ``report(...).save("page.html")`` writes the
+    the numeric risks are about. ``measured`` is a compute plan that a Mac gave (``aneforge.plans.read_plan``), shown
+    beside the predictions. ``progress`` is told what is being done. ``report(...).save("page.html")`` writes the
     page; Markdown, CSV, JSON and a Perfetto trace go by the suffix too.
     """
     say = progress or (lambda what: None)
@@ -73,8 +79,12 @@ def report(
         advice = estimates.advice
         say("looking for numbers that get lost")
         lost = _risks(graph, splits, max_abs)
+        say("comparing the numbers of chips")
+        differing, note = divergence_rows(graph, splits, max_abs)
         say("writing down the programs")
-        return _gathered(model, graph, checked, splits, estimates, advice, lost, max_abs)
+        gathered = _gathered(model, graph, checked, splits, estimates, advice, lost, max_abs)
+        table = None if measured is None else overlay(*measured, splits, gathered.ops)
+        return replace(gathered, divergences=differing, divergence_note=note, measured=table)
 
 
 def _gathered(
@@ -104,6 +114,7 @@ def _gathered(
         risks=_risk_rows(lost, by_name),
         risk_chips=tuple(lost),
         doubts=tuple(checked.doubts),
+        source=Path(model) if isinstance(model, (str, Path)) else None,
     )
 
 
@@ -146,6 +157,8 @@ def _chip(
     if name not in estimates:
         return replace(row, refused=with_label(str(estimates.refused[name]), split.target, chip_label(name)))
     estimate = estimates[name]
+    # A compiler target goes by the product whose times are shown (U84): h13 is also an M1, with another call.
+    row = replace(row, label=estimate.basis.label)
     stats = programs[place].stats if place is not None else {}
     return replace(
         row,
@@ -282,11 +295,7 @@ def _risks(graph: Graph, splits: Mapping[str, Partition], max_abs: float | None)
     """By chip: of those that are alike in their arithmetic the first, up to six."""
     from aneforge.numerics.ranges import ranges_of
 
-    chosen: dict[object, tuple[str, Target]] = {}
-    for name, split in splits.items():
-        if split.runs:
-            chosen.setdefault(split.target.family5, (name, split.target))
-    some = list(chosen.values())[:_MOST_NUMERIC_CHIPS]
+    some = list(one_of_each_family(splits).items())[:_MOST_NUMERIC_CHIPS]
     return {name: risks_on(graph, chip, ranges_of(graph, [chip], max_abs, None, None)) for name, chip in some}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
 from importlib.resources import files
@@ -14,6 +16,8 @@ from aneforge.version import __version__
 
 __all__ = ["page"]
 
+_SCRIPTS = ("theme.js", "base.js", "verdicts.js", "program.js", "tables.js", "panel.js")
+_PACKED_FROM = 2_000_000
 _SECTIONS = (
     ("verdicts", "Verdicts"),
     ("matrix", "Operations by chips"),
@@ -24,6 +28,7 @@ _SECTIONS = (
     ("numbers", "Numbers"),
     ("weights", "Weights"),
     ("ops", "Every operation"),
+    ("measured", "What a Mac says"),
     ("provenance", "Provenance"),
 )
 _COLUMNS = (
@@ -59,24 +64,37 @@ def page(report: Report) -> str:
         answer=_answer(report),
         sizes=_sizes(report),
         scope=_SCOPES.get(report.scope, report.scope),
-        sections=_SECTIONS,
+        sections=[row for row in _SECTIONS if row[0] != "measured" or report.measured is not None],
         chip_columns=_COLUMNS,
         right=("us", "engine", "energy"),
         chips=[_chip(chip, scale) for chip in report.chips],
         scale=scale.words,
         style=(folder / "page.css").read_text(encoding="utf-8"),
-        script=(folder / "page.js").read_text(encoding="utf-8"),
-        data=_data(report),
+        script=_script(),
+        **_data(report),
     )
 
 
-def _data(report: Report) -> str:
-    """The rows as JSON that no browser takes for markup: a name of a model may hold anything."""
+def _script() -> str:
+    """The scripts as one: they share their names, and wait for the rows."""
+    folder = files("aneforge.report") / "page"
+    theme, *parts = [(folder / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    return "\n".join([theme, '(async () => {\n"use strict";', *parts, "})();"])
+
+
+def _data(report: Report) -> dict[str, str]:
+    """The rows as JSON that no browser takes for markup: a name of a model may hold anything. Many rows are packed,
+    which makes the file ten times smaller and the page open sooner."""
     text = json.dumps(report.to_json(), ensure_ascii=False, separators=(",", ":"), default=str)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    if len(text) > _PACKED_FROM:
+        packed = gzip.compress(text.encode("utf-8"), 6, mtime=0)
+        return {"data_type": "application/gzip", "data": base64.b64encode(packed).decode("ascii")}
+    plain = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return {"data_type": "application/json", "data": plain}
 
 
-def _answer(report: Report) -> str:
+def _answer(report: Report) -> tuple[str, str]:
+    """Where it runs, and how long that takes."""
     whole = [chip for chip in report.chips if chip.verdict == "yes"]
     in_part = [chip for chip in report.chips if chip.verdict.startswith("in part")]
     count = len(report.chips)
@@ -90,10 +108,10 @@ def _answer(report: Report) -> str:
             told += f", not at all on {count - len(whole) - len(in_part)}"
     timed = sorted((chip for chip in report.chips if chip.us is not None), key=lambda chip: chip.us or 0)
     if not timed:
-        return f"{told}."
+        return told, ""
     fast, slow = timed[0], timed[-1]
     times = _us(fast.us) if fast is slow else f"{_us(fast.us)} ({fast.label}) to {_us(slow.us)} ({slow.label})"
-    return f"{told}; a call takes {times} by estimate."
+    return told, f"; a call takes {times} by estimate"
 
 
 def _sizes(report: Report) -> str:

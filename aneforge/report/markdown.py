@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aneforge.output.text import human_bytes
+from aneforge.plans.document import DEVICES
 from aneforge.report.document import Report
 from aneforge.report.rows import ChipRow, FindingRow
 
 __all__ = ["markdown"]
 
-_MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES = 20, 8, 4
+_MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES, _MOST_MEASURED = 20, 8, 4, 30
 
 
 def markdown(report: Report) -> str:
     """The whole report; what one chip says for many is said once."""
     parts = [f"## {report.model['name']} on the Apple Neural Engine", *_head(report), "", *_chips(report)]
-    for title, lines in (("Why not", _findings(report)), ("What would help", _changes(report))):
+    sections = (
+        ("Why not", _findings(report)),
+        ("What would help", _changes(report)),
+        ("What a Mac says", _measured(report)),
+    )
+    for title, lines in sections:
         told = list(lines)
         if told:
             parts += ["", f"### {title}", "", *told]
@@ -34,12 +40,19 @@ def _head(report: Report) -> Iterator[str]:
     fast, slow = min(chips, key=_time), max(chips, key=_time)
     fewest = min(chips, key=lambda chip: chip.engine_ops)
     yield ""
-    yield f"- operations: {fewest.engine_ops:,} to {max(chip.engine_ops for chip in chips):,} on the engine"
+    most = max(chips, key=lambda chip: chip.engine_ops)
+    yield f"- operations: {_span(fewest.engine_ops, most.engine_ops)} on the engine, " + (
+        f"{_span(most.ops - most.engine_ops, fewest.ops - fewest.engine_ops)} on the host"
+    )
     yield f"- time of one call: {_us(fast)} on {fast.label} to {_us(slow)} on {slow.label}"
     memory = max(chip.memory_bytes for chip in chips)
     yield f"- memory: {human_bytes(max(chip.weight_bytes for chip in chips))} of weights, " + (
         f"at most {human_bytes(max(chip.peak_l2 for chip in chips))} on chip and {human_bytes(memory)} beside it"
     )
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _time(chip: ChipRow) -> float:
@@ -100,3 +113,28 @@ def _changes(report: Report) -> Iterator[str]:
             f"- {change.what}: up to {100 * change.saved[best]:.0f} % less on {labels[best]} "
             f"({change.us[best]:,.0f} µs), helps {chips}; {change.numbers}"
         )
+
+
+def _measured(report: Report) -> Iterator[str]:
+    """How many operations are where they were predicted, and those that are elsewhere."""
+    table = report.measured
+    if table is None:
+        return
+    label = next(chip.label for chip in report.chips if chip.name == table.chip)
+    system = f", {table.os}" if table.os else ""
+    origin = " The file was written by aneforge: nothing in it was measured." if table.predicted else ""
+    agreeing = f"{table.agreeing:,} of {len(table.rows):,} operations are on the predicted device."
+    yield f"`{table.file}` ({label}{system}): {agreeing}{origin}"
+    elsewhere = [row for row in table.rows if row.predicted != row.measured]
+    if elsewhere:
+        yield ""
+        yield "| operation | predicted | there | cost % predicted | cost % there | µs there |"
+        yield "| --- | --- | --- | ---: | ---: | ---: |"
+    for row in elsewhere[:_MOST_MEASURED]:
+        places = " | ".join((DEVICES[row.predicted], DEVICES[row.measured]))
+        shares = " | ".join(
+            "?" if share is None else f"{100 * share:.1f}" for share in (row.predicted_share, row.share)
+        )
+        yield f"| `{report.ops[row.op].name}` | {places} | {shares} | {_count(row.us)} |"
+    if len(elsewhere) > _MOST_MEASURED:
+        yield f"| and {len(elsewhere) - _MOST_MEASURED:,} more | | | | | |"

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from aneforge.compiler.facts import facts_of
+from aneforge.compiler.passes import PASSES
 from aneforge.compiler.program import Program
 from aneforge.compiler.shown import ProgramLayer
 from aneforge.cost.estimate import Estimate
 from aneforge.estimates import Estimates
 from aneforge.regions.partition import Partition
-from aneforge.report.rows import LayerRow, ProgramRow, RegionRow, StepRow, WeightRow
+from aneforge.report.rows import FactRow, LayerRow, ProgramRow, RegionRow, StepRow, WeightRow
+from aneforge.targets.assumed import fact_label
 
 __all__ = ["program_rows"]
 
@@ -21,11 +23,14 @@ def program_rows(
     splits: Mapping[str, Partition], estimates: Estimates, by_name: Mapping[str, int]
 ) -> tuple[tuple[ProgramRow, ...], dict[str, int]]:
     """Each distinct program with its chips, and the place of every chip's own."""
-    alike: dict[tuple[int, str], list[str]] = {}
+    alike: dict[tuple[object, ...], list[str]] = {}
+    prints: dict[int, str] = {}  # chips that share a compile share its module, and a fingerprint is a long text
     for name, split in splits.items():
         if name in estimates:
-            prints = ",".join(program.fingerprint for program in split.programs.values())
-            alike.setdefault((id(split.cut), prints), []).append(name)
+            for program in split.programs.values():
+                prints.setdefault(id(program.module), program.fingerprint)
+            own = (prints[id(program.module)] for program in split.programs.values())
+            alike.setdefault((id(split.cut), *own), []).append(name)
     rows, places = [], {}
     for names in alike.values():
         places |= dict.fromkeys(names, len(rows))
@@ -35,6 +40,7 @@ def program_rows(
 
 def _program(names: Sequence[str], split: Partition, estimate: Estimate, by_name: Mapping[str, int]) -> ProgramRow:
     layers = tuple(_layers(split, estimate, by_name))
+    steps = tuple(_steps(split, by_name))
     parts = {part.number: part for part in estimate.parts}
     regions = tuple(
         RegionRow(
@@ -57,8 +63,9 @@ def _program(names: Sequence[str], split: Partition, estimate: Estimate, by_name
         layers,
         tuple(_weights(programs.values(), by_name)),
         tuple(on_chip for program in programs.values() for on_chip in _on_chip(program)),
-        tuple(_steps(split, by_name)),
+        steps,
         tuple(sorted(choice for choice in assumed if choice)),
+        tuple(_facts(split, steps)),
         stats,
     )
 
@@ -147,3 +154,18 @@ def _steps(split: Partition, by_name: Mapping[str, int]) -> Iterator[StepRow]:
             if story.name in by_name:
                 for step in story.steps:
                     yield StepRow(by_name[story.name], step.becomes, step.pass_name)
+
+
+def _facts(split: Partition, steps: Iterable[StepRow]) -> Iterator[FactRow]:
+    """What the passes that changed an operation read, once each. Chips that share a program agree in all of it."""
+    told: set[str] = set()
+    for name in dict.fromkeys(step.pass_ for step in steps):
+        reads = PASSES[name].reads if name in PASSES else ()
+        facts = facts_of(split.target, reads)
+        for key in reads:
+            if key not in told:
+                told.add(key)
+                fact = facts.fact(key)
+                value = fact.value if isinstance(fact.value, (bool, int, float, str)) else str(fact.value)
+                known = "unknown" if fact.value is None else value
+                yield FactRow(fact_label(key), known, fact.label(), fact.confidence)

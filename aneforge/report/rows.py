@@ -6,17 +6,36 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 __all__ = [
+    "BOUNDS",
+    "STATUSES",
     "ChangeRow",
     "ChipRow",
+    "DivergenceRow",
+    "FactRow",
     "FindingRow",
     "LayerRow",
+    "MeasuredRow",
+    "MeasuredTable",
     "OpRow",
     "ProgramRow",
     "RegionRow",
     "RiskRow",
+    "Row",
     "StepRow",
     "WeightRow",
 ]
+
+STATUSES = {
+    "n": "native",
+    "d": "decomposed",
+    "r": "rejected",
+    "o": "too large",
+    "k": "risk",
+    "h": "on the host",
+}
+"""What an operation is on a chip, by the letter of :attr:`OpRow.statuses`."""
+BOUNDS = {"c": "compute", "w": "weights", "a": "activations", "d": "dispatch"}
+"""What a layer's time is mostly spent on, by the letter of :attr:`ChipRow.layer_bounds`."""
 
 
 def _plain(value: Any) -> Any:
@@ -47,8 +66,7 @@ class OpRow(Row):
     inputs: tuple[int, ...] = ()
     """The operations whose results it reads."""
     statuses: str = ""
-    """One letter for each chip of the report: n native, d decomposed, r rejected, o too large, k risky, h on the
-    host."""
+    """One letter of :data:`STATUSES` for each chip of the report."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,7 @@ class ChipRow(Row):
     layer_us: tuple[float, ...] = ()
     """The time of each layer of its programs, in their order."""
     layer_bounds: str = ""
-    """One letter for each layer: c compute, w weights, a activations, d dispatch."""
+    """One letter of :data:`BOUNDS` for each layer."""
     weight_bytes: int = 0
     peak_l2: int = 0
     l2_bytes: int = 0
@@ -179,6 +197,16 @@ class WeightRow(Row):
 
 
 @dataclass(frozen=True)
+class FactRow(Row):
+    """A fact of the chip that a pass read, and who says so."""
+
+    name: str
+    value: Any
+    evidence: str
+    confidence: str
+
+
+@dataclass(frozen=True)
 class ProgramRow(Row):
     """The programs of chips that compile the model alike."""
 
@@ -192,6 +220,8 @@ class ProgramRow(Row):
     """How each operation became what it is."""
     assumed: tuple[str, ...] = ()
     """Choices of ours that the compile rests on."""
+    facts: tuple[FactRow, ...] = ()
+    """What the passes of its steps read."""
     stats: dict[str, Any] = field(default_factory=dict)
 
 
@@ -223,3 +253,54 @@ class RiskRow(Row):
     limit: float | None = None
     lost: bool = False
     rewrite: str = ""
+
+
+@dataclass(frozen=True)
+class DivergenceRow(Row):
+    """Nodes in which two chips can give different numbers for the same reason."""
+
+    reference: str
+    chip: str
+    nodes: tuple[int, ...]
+    worst: str
+    """The node that can differ most."""
+    bound: float | None = None
+    """By how much at most; None where one chip can lose a number that the other keeps."""
+    causes: tuple[str, ...] = ()
+    """Empty where the nodes only read what differs already."""
+    excluded: bool = False
+    """The chips' ways differ, and the range of the data keeps both on the same one."""
+
+
+@dataclass(frozen=True)
+class MeasuredRow(Row):
+    """One operation as predicted here and as a Mac planned or timed it."""
+
+    op: int
+    predicted: str
+    measured: str
+    supported: tuple[str, ...] = ()
+    predicted_share: float | None = None
+    share: float | None = None
+    us: float | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredTable(Row):
+    """A file from a Mac beside the predictions for its chip."""
+
+    chip: str
+    file: str
+    rows: tuple[MeasuredRow, ...]
+    only_measured: tuple[str, ...] = ()
+    """Operations of the file that have no partner in the model."""
+    only_predicted: tuple[int, ...] = ()
+    predicted: bool = False
+    """Whether aneforge wrote the file: then nothing in it was measured."""
+    os: str = ""
+    latency_us: float | None = None
+
+    @property
+    def agreeing(self) -> int:
+        """Operations on the predicted device."""
+        return sum(row.predicted == row.measured for row in self.rows)

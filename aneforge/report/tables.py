@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aneforge.report.document import Report
+from aneforge.report.rows import BOUNDS
 
-__all__ = ["layers_csv", "summary_csv"]
+__all__ = ["layers_csv", "measured_csv", "summary_csv"]
 
-_BOUNDS = {"c": "compute", "w": "weights", "a": "activations", "d": "dispatch"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -41,7 +41,21 @@ def layers_csv(report: Report) -> str:
             sources = " ".join(report.ops[number].name for number in layer.sources)
             shape = "x".join(map(str, layer.shape))
             about = (chip.name, layer.number, layer.op, layer.engine, " ".join(layer.fused), shape, us)
-            rows.append((*about, _BOUNDS[bound], layer.flops, layer.traffic, layer.task_group, sources))
+            rows.append((*about, BOUNDS[bound], layer.flops, layer.traffic, layer.task_group, sources))
+    return _csv(head, rows)
+
+
+def measured_csv(report: Report) -> str:
+    """One line for each operation that a Mac's plan names, predicted beside measured."""
+    head = ("chip", "operation", "op", "predicted", "measured", "supported", "predicted_share", "share", "us")
+    rows = []
+    table = report.measured
+    if table is None:
+        return _csv(head, rows)
+    for row in table.rows:
+        op = report.ops[row.op]
+        places = (table.chip, op.name, op.op, row.predicted, row.measured, " ".join(row.supported))
+        rows.append((*places, row.predicted_share, row.share, row.us))
     return _csv(head, rows)
 
 

@@ -1,0 +1,140 @@
+// The program as placed.
+const chipSelect = byId("placed-chip");
+chips.forEach((chip, place) => { if (chip.program !== undefined) chipSelect.append(el("option", { value: place }, chip.label)); });
+chipSelect.addEventListener("change", () => choose(+chipSelect.value));
+byId("placed-legend").append(...Object.entries(ENGINES).map(([name, what]) => el("span", {}, el("span", { class: "swatch", style: `background:var(--${name.toLowerCase()})` }), `${name === "view" || name === "host" ? "" : `${name}: `}${what}`)));
+const LANES = ["NE", "PE", "TE", "DMA", "host"];
+const lanesHead = el("div", { class: "head-row" }, el("div", { class: "cell", style: "width:4rem" }, "step"), LANES.map((name) => el("div", { class: "lane" }, name === "NE" ? "NE (MAC)" : name)),
+  el("div", { class: "cell number", style: "width:5.5rem" }, "starts at"), el("div", { class: "time-bar" }, "takes"), el("div", { class: "cell", style: "width:7rem" }, "result in"), el("div", { class: "cell", style: "width:22rem" }, "from"));
+const lanes = new LongList(byId("placed-lanes"), lanesHead, (item) => {
+  const lane = item.engine === "view" ? "DMA" : item.engine;
+  const words = `${item.op}${item.fused && item.fused.length ? ` + ${item.fused.join(" + ")}` : ""}`;
+  const where = item.host ? "on the host" : `step ${item.step} on ${item.engine}`;
+  return el("div", { class: "row link", "aria-label": `${words}, ${where}, ${micro(item.us)}, from ${(item.sources || []).slice(0, 6).map((at) => ops[at].name).join(", ")}` },
+    el("div", { class: "cell number quiet", style: "width:4rem" }, item.host ? "" : item.step),
+    LANES.map((name) => el("div", { class: "lane" }, name === lane ? el("span", { class: `box ${item.engine}`, title: `${words} ${shape(item.shape)}` }, words) : "")),
+    el("div", { class: "cell number quiet", style: "width:5.5rem" }, micro(item.start)),
+    el("div", { class: "time-bar" }, el("span", { style: `width:${Math.max(0.5, 62 * item.us / item.longest)}%` }), el("em", {}, micro(item.us))),
+    el("div", { class: "cell quiet", style: "width:7rem" }, item.host ? "" : item.space === "l2" ? `on chip${item.chained ? ", chained" : ""}` : item.space),
+    el("div", { class: "cell quiet", style: "width:22rem" }, (item.sources || []).slice(0, 20).map((at) => ops[at].name).join(", ")));
+}, (item) => (item.host ? openRegion(item) : openLayer(item.number)));
+function placedItems(chip) {
+  const program = programs[chip.program];
+  const items = [];
+  const longest = most(chip.layer_us, 1e-9);
+  const perRegion = new Map();
+  program.layers.forEach((layer, at) => {
+    if (!perRegion.has(layer.region)) perRegion.set(layer.region, []);
+    perRegion.get(layer.region).push({ ...layer, us: chip.layer_us[at], bound: BOUND[chip.layer_bounds[at]], longest });
+  });
+  for (const region of program.regions) {
+    if (region.device === "host") items.push({ host: true, engine: "host", op: `${(region.ops || []).length} ops`, sources: region.ops, us: region.us || 0, longest: Math.max(longest, region.us || 0), region: region.number });
+    else items.push(...(perRegion.get(region.number) || []));
+  }
+  let start = 0;
+  for (const item of items) { item.start = start; start += item.us; }  // a layer that another one hides counts as 0
+  return items;
+}
+let placed = [];
+function drawPlaced() {
+  const chip = chips[state.chip];
+  const program = programs[chip.program];
+  placed = placedItems(chip);
+  const hosts = program.regions.filter((region) => region.device === "host").length;
+  byId("placed-summary").textContent = `${program.layers.length.toLocaleString("en")} layers in ${program.stats.segments} segment${program.stats.segments === 1 ? "" : "s"} and ` +
+    `${program.stats.task_groups} task groups${hosts ? `, ${hosts} regions on the host` : ""}; the same program on ${program.chips.map(label).join(", ")}`;
+  filterPlaced();
+}
+function filterPlaced() {
+  const query = byId("placed-query").value.trim().toLowerCase();
+  const shown = query ? placed.filter((item) => `${item.op} ${(item.fused || []).join(" ")} ${(item.sources || []).map((at) => ops[at].name).join(" ")}`.toLowerCase().includes(query)) : placed;
+  byId("placed-count").textContent = `${shown.length.toLocaleString("en")} of ${placed.length.toLocaleString("en")} rows`;
+  lanes.show(shown);
+}
+byId("placed-query").addEventListener("input", filterPlaced);
+
+// Charts.
+function drawCharts() {
+  const chip = chips[state.chip];
+  byId("shares-chart").replaceChildren(sharesChart(chip));
+  byId("roof-chart").replaceChildren(roofChart(chip));
+  byId("memory-chart").replaceChildren(memoryChart(chip));
+}
+function sharesChart(chip) {
+  const parts = Object.entries(chip.shares || {}).sort((a, b) => b[1] - a[1]);
+  const total = parts.reduce((sum, part) => sum + part[1], 0) || 1;
+  const rows = parts.map(([name, us], at) => [
+    svg("text", { x: 0, y: 18 + at * 26 }, name), svg("rect", { x: 90, y: 7 + at * 26, width: Math.max(1, 190 * us / total), height: 15, rx: 2, fill: "var(--ne)" }),
+    svg("text", { x: 96 + 190 * us / total, y: 18 + at * 26 }, `${micro(us)}, ${Math.round(100 * us / total)} %`)]);
+  return svg("svg", { viewBox: `0 0 400 ${Math.max(40, parts.length * 26 + 8)}`, role: "img", "aria-label": `Of ${micro(total)}: ${parts.map(([name, us]) => `${name} ${micro(us)}`).join(", ")}` }, rows);
+}
+const decade = (value) => Math.log10(value);
+function roofChart(chip) {
+  const program = programs[chip.program];
+  const points = program.layers.map((layer, at) => ({ layer, us: chip.layer_us[at] })).filter(({ layer, us }) => layer.flops > 0 && layer.traffic > 0 && us > 0)
+    .map(({ layer, us }) => ({ layer, us, x: layer.flops / layer.traffic, y: layer.flops / us }));
+  const [left, right, top, bottom] = [46, 392, 12, 214];
+  const xs = [0.1, 10000], ys = [points.reduce((low, point) => Math.min(low, point.y), chip.peak / 1e5), chip.peak * 1.6];
+  const x = (value) => left + (right - left) * (decade(Math.min(xs[1], Math.max(xs[0], value))) - decade(xs[0])) / (decade(xs[1]) - decade(xs[0]));
+  const y = (value) => bottom - (bottom - top) * (decade(Math.max(ys[0], value)) - decade(ys[0])) / (decade(ys[1]) - decade(ys[0]));
+  const marks = [];
+  for (let power = -1; power <= 4; power++) marks.push(svg("line", { class: "axis", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: bottom }), svg("text", { x: x(10 ** power) - 8, y: bottom + 14 }, String(+(10 ** power).toPrecision(1))));
+  for (let power = Math.ceil(decade(ys[0])); power <= decade(ys[1]); power++) marks.push(svg("line", { class: "axis", x1: left, x2: right, y1: y(10 ** power), y2: y(10 ** power) }), svg("text", { x: 2, y: y(10 ** power) + 4 }, rate(10 ** power)));
+  const ridge = chip.peak / chip.bandwidth;
+  const roof = svg("path", { class: "roof", d: `M${x(xs[0])},${y(xs[0] * chip.bandwidth)}L${x(ridge)},${y(chip.peak)}L${right},${y(chip.peak)}` });
+  const spread = points.length > 3000 ? points.filter((point, at) => at % Math.ceil(points.length / 3000) === 0) : points;
+  const dots = spread.map((point) => svg("circle", { cx: x(point.x), cy: y(point.y), r: Math.max(2, Math.min(9, Math.sqrt(point.us) / 2)), fill: `var(--${point.layer.engine.toLowerCase()})`, "fill-opacity": .6 },
+    svg("title", {}, `${point.layer.number} ${point.layer.op}: ${micro(point.us)}, ${number(point.x)} operations a byte, ${rate(point.y)}`)));
+  return svg("svg", { viewBox: "0 0 400 246", role: "img", "aria-label": `${points.length} layers; the roof is ${rate(chip.peak)}, reached from ${number(ridge)} operations a byte on` }, marks, dots, roof,
+    svg("text", { x: 150, y: 243 }, "operations for each byte moved"));
+}
+const rate = (perUs) => perUs >= 1e6 ? `${+(perUs / 1e6).toPrecision(2)} T/s` : perUs >= 1e3 ? `${+(perUs / 1e3).toPrecision(2)} G/s` : `${+perUs.toPrecision(2)} M/s`;
+function memoryChart(chip) {
+  const series = programs[chip.program].on_chip || [];
+  const limit = chip.l2_bytes || 0;
+  const highest = most(series, Math.max(1, limit));
+  const [left, right, top, bottom] = [52, 392, 12, 204];
+  const points = bucketed(series, 340);
+  const x = (at) => left + (right - left) * at / Math.max(1, points.length);
+  const y = (value) => bottom - (bottom - top) * value / highest;
+  const path = points.map((value, at) => `H${x(at)}V${y(value)}H${x(at + 1)}`).join("");
+  const ticks = [0, .5, 1].map((part) => [svg("line", { class: "axis", x1: left, x2: right, y1: y(part * highest), y2: y(part * highest) }), svg("text", { x: 0, y: y(part * highest) + 4 }, bytes(part * highest))]);
+  return svg("svg", { viewBox: "0 0 400 234", role: "img", "aria-label": `At most ${bytes(most(series))} of ${bytes(limit)} on chip over ${series.length} steps` }, ticks,
+    svg("path", { class: "area", d: `M${left},${bottom}${path}V${bottom}Z` }), limit ? svg("line", { class: "limit", x1: left, x2: right, y1: y(limit), y2: y(limit) }) : [],
+    svg("text", { x: 120, y: 228 }, `steps of the schedule (${series.length.toLocaleString("en")}); dashed: all of it`));
+}
+function bucketed(series, parts) {
+  if (series.length <= parts) return series;
+  const size = series.length / parts, found = [];
+  for (let at = 0; at < parts; at++) {
+    let high = 0;
+    for (let place = Math.floor(at * size); place < Math.floor((at + 1) * size); place++) if (series[place] > high) high = series[place];
+    found.push(high);
+  }
+  return found;
+}
+
+
+// The schedule as text, and what goes in and comes out.
+const LISTED = 400;
+function listing(chip) {
+  return placedItems(chip).map((item) => item.host ? `           host      ${item.op} (${micro(item.us)})` :
+    `${String(item.step).padStart(6)} ${String(item.number).padStart(6)} ${item.engine.padEnd(5)} ${[item.op, ...(item.fused || [])].join("+").padEnd(34)} ${(item.shape || []).join("x").padEnd(20)} <- ${(item.inputs || []).join(", ").padEnd(14)} ` +
+    `${item.space === "l2" ? `on chip 0x${(item.address || 0).toString(16)}` : item.space} ${item.bytes || 0} B, ${micro(item.us)}`);
+}
+function drawListing() {
+  const chip = chips[state.chip], lines = listing(chip);
+  const head = `// ${data.model.name} on ${chip.label} (${chip.target}), by aneforge ${data.aneforge}; step, layer, engine, op, shape, reads, place, time`;
+  const more = lines.length > LISTED ? [`... and ${(lines.length - LISTED).toLocaleString("en")} more lines in the download`] : [];
+  byId("listing-text").textContent = [head, ...lines.slice(0, LISTED), ...more].join("\n");
+  byId("listing-save").onclick = () => {
+    const link = el("a", { download: `${data.model.name}.${chip.name}.txt`, href: URL.createObjectURL(new Blob([[head, ...lines, ""].join("\n")], { type: "text/plain" })) });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+}
+function portRows(ports, way) {
+  return ports.map((port) => el("tr", {}, el("th", { scope: "row" }, port.name), el("td", {}, way), el("td", {}, shape(port.shape)), el("td", {}, port.dtype)));
+}
+byId("ports-list").append(el("table", {}, el("thead", {}, el("tr", {}, ["port", "", "shape", "type"].map((head) => el("th", { scope: "col" }, head)))),
+  el("tbody", {}, portRows(data.model.inputs, "in"), portRows(data.model.outputs, "out"))));

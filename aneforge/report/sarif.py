@@ -1,0 +1,40 @@
+"""The reasons of a report as SARIF 2.1.0: a result's rule is the id that the page, ``check`` and the docs show."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aneforge.report.document import Report
+from aneforge.report.rows import FindingRow
+
+__all__ = ["sarif_text"]
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {"reject": "error", "oversize": "error", "risk": "warning", "decompose": "note"}
+
+
+def sarif_text(report: Report) -> str:
+    """Every reason once, with its operations and chips."""
+    rules = list(dict.fromkeys(row.rule or row.grade for row in report.findings))
+    driver = {"name": "aneforge", "version": report.version, "rules": [{"id": rule} for rule in rules]}
+    results = [_result(report, row, rules.index(row.rule or row.grade)) for row in report.findings]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _result(report: Report, row: FindingRow, place: int) -> dict[str, Any]:
+    names = [report.ops[number].name for number in row.nodes]
+    file = {"artifactLocation": {"uri": str(report.model["name"])}}
+    operations = [{"name": name, "kind": "function"} for name in names]
+    labels = {chip.name: chip.label for chip in report.chips}
+    about = f"On {', '.join(labels[name] for name in row.chips)}. {row.evidence}"
+    return {
+        "ruleId": row.rule or row.grade,
+        "ruleIndex": place,
+        "level": _LEVELS[row.grade],
+        "message": {"text": " ".join(part for part in (row.message, row.hint, about) if part)},
+        "locations": [{"physicalLocation": file, "logicalLocations": operations}],
+        "partialFingerprints": {"aneforgeFinding/v1": row.id},
+    }

@@ -1,0 +1,214 @@
+"""The report's page in a real browser: what a reader does with it, by mouse, by keyboard and on a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from aneforge.report.trace import trace_json
+
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
+UNNAMED = (
+    "all => all.filter((one) => !(one.labels?.length || one.textContent.trim() || one.title)).map((one) => one.id)"
+)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def rows(page, grid):
+    return page.locator(f"#{grid} .row")
+
+
+def test_it_loads_with_a_row_for_each_chip(opened, reports, shots):
+    page = opened()
+    assert page.locator("#chips tbody tr").count() == 28
+    assert "of 28 chips" in page.locator("p.answer").first.inner_text()
+    page.screenshot(path=str(shots / "report-light.png"), full_page=True)
+
+
+def test_the_matrix_filters_by_name_and_by_status(opened):
+    page = opened()
+    page.fill("#matrix-query", "relu")
+    count = page.locator("#matrix-count").inner_text()
+    shown = int(count.split()[0])
+    assert 0 < shown < 22
+    assert rows(page, "matrix-grid").count() == shown
+    assert all("relu" in text for text in rows(page, "matrix-grid").all_inner_texts())
+    page.fill("#matrix-query", "")
+    for box in page.locator("#matrix-statuses label").all():
+        if "rejected" not in box.inner_text():
+            box.locator("input").uncheck()
+    assert rows(page, "matrix-grid").count() == 2  # the refused TopK, and the softmax that the oldest lack
+
+
+def test_chips_sort_both_ways(opened):
+    page = opened()
+
+    def first_two():
+        return page.locator("#chips tbody tr th a").all_inner_texts()[:2]
+
+    as_given = first_two()
+    page.click("#chips [data-sort=us]")
+    fastest = first_two()
+    page.click("#chips [data-sort=us]")
+    assert page.locator("#chips [data-sort=us]").get_attribute("aria-sort") == "descending"
+    assert len({tuple(as_given), tuple(fastest), tuple(first_two())}) == 3
+
+
+def test_a_click_on_an_operation_tells_its_way_through_the_passes(opened, shots):
+    page = opened()
+    page.fill("#matrix-query", "upsample")
+    rows(page, "matrix-grid").first.locator(".name").click()
+    panel = page.locator("#panel")
+    assert panel.is_visible()
+    assert "Pass by pass" in panel.inner_text()
+    facts = panel.locator("details", has_text="of the chip that it reads")
+    facts.first.locator("summary").click()
+    assert re.search(r"\[(measured|decoded|predicted|inferred)", facts.first.inner_text())
+    page.screenshot(path=str(shots / "panel.png"))
+    panel.locator("button.name", has_text=re.compile(r"^\d+ (NE|PE|TE|DMA) ")).first.click()  # a layer that it became
+    assert page.locator("#panel-title").inner_text().startswith("Layer ")
+    panel.get_by_role("button", name="upsample_bilinear_0").click()  # and back
+    assert page.locator("#panel-title").inner_text() == "upsample_bilinear_0"
+    page.keyboard.press("Escape")
+    assert panel.is_hidden()
+
+
+def test_a_deep_link_opens_its_reason(opened, reports):
+    finding = next(row for row in reports[1].findings if row.rule == "op-route")
+    page = opened(f"report.html#finding-{finding.id}")
+    card = page.locator(f"[id='finding-{finding.id}']")
+    assert card.get_attribute("open") is not None
+    assert finding.rule in card.inner_text()
+    assert opened(f"report.html#op-{finding.nodes[0]}").locator("#panel").is_visible()
+
+
+def test_another_chip_shows_another_program(opened, reports):
+    page = opened()
+    summaries = set()
+    for place in page.locator("#placed-chip option").evaluate_all("all => all.map((one) => one.value)")[::9]:
+        page.select_option("#placed-chip", place)
+        summaries.add(page.locator("#placed-summary").inner_text())
+        label = reports[1].chips[int(place)].label
+        assert set(page.locator(".of-chip").all_inner_texts()) == {label}
+    assert len(summaries) > 1
+
+
+def test_the_times_of_the_page_are_those_of_the_trace(opened, reports):
+    """Both add the layers up; this holds them together."""
+    told = reports[1]
+    page = opened()
+    chip = next(place for place, chip in enumerate(told.chips) if chip.program is not None)
+    page.select_option("#placed-chip", str(chip))
+    shown = page.locator("#placed-lanes .row .cell.number:nth-of-type(7)").all_inner_texts()
+    process = 1 + chip
+    slots = [
+        event
+        for event in json.loads(trace_json(told))["traceEvents"]
+        if event["pid"] == process and event["ph"] in "Xi"
+    ]
+    wanted = [float(f"{event['ts']:.3g}") for event in slots][: len(shown)]
+    micros = [float(text.removesuffix(" µs").replace(",", "")) for text in shown]
+    assert len(micros) > 10
+    assert micros == pytest.approx(wanted, rel=1e-2, abs=1e-2)
+
+
+def test_keys_move_in_lists(opened):
+    page = opened()
+    box = page.locator("#ops-grid .rows")
+    box.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    assert box.get_attribute("aria-activedescendant") == "ops-grid-2"
+    page.keyboard.press("End")
+    assert page.locator("#ops-grid [aria-selected=true]").get_attribute("aria-posinset") == "22"
+    page.keyboard.press("Enter")
+    assert page.locator("#panel").is_visible()
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.classList.contains('rows')")  # back where it was
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "matrix-query"
+
+
+def test_what_rests_on_inference_can_be_hidden_everywhere(opened, reports, shots):
+    page = opened()
+    inferred = [row for row in reports[1].findings if row.confidence in ("predicted", "inferred", "unknown")]
+    page.check("#measured-only")
+    assert page.locator("#why-list details:visible").count() == len(reports[1].findings) - len(inferred)
+    law = next(chip for chip in reports[1].chips if chip.us is not None and not chip.basis_measured)
+    time = page.locator(f"#chip-{law.name} td.number[data-inferred]").first
+    assert time.evaluate("cell => getComputedStyle(cell).visibility") == "hidden"
+    assert "on chips that were measured" in page.locator("p.answer").first.inner_text()
+    page.locator(f"#chip-{law.name} .badge").click()
+    assert set(page.locator(".of-chip").all_inner_texts()) <= {
+        each.label for each in reports[1].chips if each.basis_measured
+    }
+    page.screenshot(path=str(shots / "without-inference.png"))
+    page.uncheck("#measured-only")
+    assert page.locator("#why-list details:visible").count() == len(reports[1].findings)
+
+
+def test_the_schedule_is_saved_as_text(opened, reports):
+    page = opened()
+    page.click("#listing > summary")
+    with page.expect_download() as saved:
+        page.click("#listing-save")
+    text = saved.value.path().read_text(encoding="utf-8")
+    assert saved.value.suggested_filename.endswith(".txt")
+    assert "convolution" in text
+    assert len(text.splitlines()) > 15
+
+
+def test_what_a_mac_says_is_beside_the_prediction(opened):
+    page = opened()
+    assert "22 of 22 operations are on the predicted device" in page.locator("#measured-summary").inner_text()
+    assert "nothing in it was measured" in page.locator("#measured-summary").inner_text()
+    page.check("#measured-differs")
+    assert rows(page, "measured-grid").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_the_contrast_of_aa(opened, scheme):
+    """Every visible text against the ground behind it: 4.5, or 3 where it is large."""
+    page = opened(scheme=scheme)
+    page.fill("#matrix-query", "")
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    assert page.evaluate(CONTRAST) == []
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") != scheme
+
+
+def test_pictures_and_lists_have_words(opened):
+    page = opened()
+    assert page.locator("svg:not([aria-label])").count() == 0
+    assert page.locator(".row:not([aria-label])").count() == 0
+    for kind in ("input", "select", "button"):
+        assert page.locator(kind).evaluate_all(UNNAMED) == [], kind
+
+
+@pytest.mark.parametrize("name", ["report.html", "against.html"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_scrolls_in_one_direction(opened, shots, name, scheme):
+    page = opened(name, width=390, height=844, scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.screenshot(path=str(shots / f"phone-{name.partition('.')[0]}-{scheme}.png"), full_page=True)
+
+
+def test_dark_looks_dark(opened, shots):
+    page = opened(scheme="dark")
+    red, green, blue = map(
+        int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[:3]
+    )
+    assert red + green + blue < 150
+    page.screenshot(path=str(shots / "report-dark.png"), full_page=True)
+
+
+def test_a_comparison_shows_both_sides(opened, shots):
+    page = opened("against.html")
+    assert "M1" in page.locator("h1").inner_text()
+    assert page.locator("#chips tbody tr").count() == 1
+    assert page.locator("#findings details").count() >= 1
+    page.locator("#findings summary").first.click()
+    page.screenshot(path=str(shots / "against.png"), full_page=True)

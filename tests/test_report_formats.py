@@ -1,0 +1,272 @@
+"""The other formats of a report, and what happens where it cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import aneforge as af
+from aneforge.cli.app import app
+from aneforge.errors import AneforgeError
+from aneforge.report import gather, html
+from aneforge.report.annotated import ops_of_nodes
+from aneforge.report.document import format_of
+from aneforge.report.gather import report
+from aneforge.report.rows import STATUSES
+from aneforge.report.saved import read_report, report_from_json
+from aneforge.report.trace import slots, trace_json
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+DETECTOR = str(EXAMPLES / "detector.onnx")
+onnx = pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return report(DETECTOR, "m1,m5,h12", changes=1)
+
+
+def run(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+def refused(*words):
+    done = run(*words)
+    assert isinstance(done.exception, AneforgeError), done.output
+    return str(done.exception)
+
+
+# Traces.
+
+
+def test_a_trace_has_a_process_for_each_chip_and_every_layer_in_its_place(detector):
+    events = json.loads(trace_json(detector))["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert [names[place] for place in sorted(names)] == [f"{chip.label} ({chip.target})" for chip in detector.chips]
+    for place, chip in enumerate(detector.chips, 1):
+        layers = [event for event in events if event["pid"] == place and "layer" in event.get("args", {})]
+        assert len(layers) == len(chip.layer_us)
+        assert sum(event.get("dur", 0.0) for event in layers) == pytest.approx(chip.engine_us, rel=1e-2)
+        threads = {event["tid"]: event["args"]["name"] for event in events
+                   if event["pid"] == place and event["name"] == "thread_name"}  # fmt: skip
+        program = detector.programs[chip.program]
+        assert all(threads[event["tid"]] == program.layers[event["args"]["layer"]].engine for event in layers)
+
+
+def test_tracks_of_a_trace_do_not_overlap_and_counters_stay_below_the_memory(detector):
+    events = json.loads(trace_json(detector))["traceEvents"]
+    for place, chip in enumerate(detector.chips, 1):
+        ends: dict[int, float] = {}
+        for event in (event for event in events if event["pid"] == place and event["ph"] == "X"):
+            assert event["ts"] >= ends.get(event["tid"], 0.0) - 1e-3
+            ends[event["tid"]] = event["ts"] + event["dur"]
+        counted = [event["args"]["bytes"] for event in events if event["pid"] == place and event["ph"] == "C"]
+        assert max(counted) == max(detector.programs[chip.program].on_chip)
+
+
+def test_the_host_has_its_own_track(detector):
+    chip = detector.chips[0]  # TopK is refused on the M1
+    hosts = [slot for slot in slots(detector.programs[chip.program], chip) if slot.layer is None]
+    assert [detector.ops[number].name for slot in hosts for number in slot.region.ops] == ["best"]
+
+
+# Annotated ONNX.
+
+
+def test_annotated_nodes_tell_status_layer_and_time(detector, tmp_path):
+    (path,) = detector.save(tmp_path / "notes.onnx")
+    model = onnx.load(path)
+    notes = {node.name: {prop.key: prop.value for prop in node.metadata_props} for node in model.graph.node}
+    place = next(op.number for op in detector.ops if op.name == "best")
+    for column, chip in enumerate(detector.chips):
+        words = notes["best"][f"aneforge.{chip.name}"]
+        assert words.startswith(f"{chip.label}: {STATUSES[detector.ops[place].statuses[column]]}")
+    assert re.search(r"layer \d+ NE convolution [\d.]+ us", notes["deep"]["aneforge.m1"])
+    for node in model.graph.node:
+        node.ClearField("doc_string")
+        del node.metadata_props[:]
+    assert model == onnx.load(DETECTOR)  # nothing else is changed
+
+
+def test_operations_without_a_name_of_the_file_count_for_their_reader(detector):
+    nodes = [(node.name, tuple(node.output)) for node in onnx.load(DETECTOR).graph.node]
+    owned = ops_of_nodes(detector, nodes)
+    assert {number for numbers in owned.values() for number in numbers} == set(range(len(detector.ops)))
+    mean = next(op.number for op in detector.ops if op.name == "mean_0")
+    reader = next(op for op in detector.ops if mean in op.inputs)
+    (place,) = [place for place, numbers in owned.items() if mean in numbers]
+    assert reader.number in owned[place]
+
+
+def test_only_onnx_can_be_annotated(tmp_path):
+    told = report(af.input((1, 8), name="x").relu(), "m1", changes=0)
+    with pytest.raises(AneforgeError, match="not an ONNX file"):
+        told.save(tmp_path / "x.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+# SARIF.
+
+
+def test_sarif_ids_are_the_ids_of_the_rules(detector, tmp_path):
+    detector.save(tmp_path / "x.sarif")
+    (only,) = json.loads((tmp_path / "x.sarif").read_text())["runs"]
+    assert [result["ruleId"] for result in only["results"]] == [row.rule or row.grade for row in detector.findings]
+    ids = [rule["id"] for rule in only["tool"]["driver"]["rules"]]
+    assert [ids[result["ruleIndex"]] for result in only["results"]] == [each["ruleId"] for each in only["results"]]
+    assert {result["partialFingerprints"]["aneforgeFinding/v1"] for result in only["results"]} == {
+        row.id for row in detector.findings
+    }
+
+
+# Saved reports.
+
+
+def test_a_saved_report_comes_back_whole(detector, tmp_path):
+    (path,) = detector.save(tmp_path / "r.json")
+    again = read_report(path)
+    assert json.loads(json.dumps(again.to_json())) == json.loads(json.dumps(detector.to_json()))
+    assert again.chips == detector.chips
+    assert again.programs == detector.programs
+    done = run("report", str(path), "-o", str(tmp_path / "r.md"), "-q")
+    assert done.exit_code == 0, done.output
+    detector.save(tmp_path / "direct.md")
+    assert (tmp_path / "r.md").read_text() == (tmp_path / "direct.md").read_text()
+
+
+def test_a_saved_report_holds_no_path_of_this_machine(detector):
+    assert str(EXAMPLES) not in json.dumps(detector.to_json())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda document: document.pop("chips"), "no 'chips' in it"),
+        (lambda document: document.update(schema=99), "its schema is 99"),
+        (lambda document: document["ops"][0].update(extra=1), "OpRow has no 'extra'"),
+        (lambda document: document.update(ops=3), "not iterable"),
+    ],
+)
+def test_a_damaged_report_is_refused(detector, change, told, tmp_path):
+    document = json.loads(json.dumps(detector.to_json()))
+    change(document)
+    with pytest.raises((ValueError, TypeError, KeyError), match=re.escape(told)):
+        report_from_json(document)
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(AneforgeError, match="not a saved report"):
+        read_report(file)
+
+
+# The page.
+
+
+def test_many_rows_are_packed_and_few_are_not(detector, monkeypatch):
+    plain = html.page(detector)
+    assert '<script type="application/json" id="data">' in plain
+    monkeypatch.setattr(html, "_PACKED_FROM", 1000)
+    packed = html.page(detector)
+    assert '<script type="application/gzip" id="data">' in packed
+    assert len(packed) < len(plain)
+
+
+def test_a_name_cannot_leave_the_data_of_the_page():
+    x = af.input((1, 8), name="x")
+    page = html.page(report(x.relu().named("</script><script>alert(1)</script>"), "m1", changes=0))
+    assert "alert(1)</script>" not in page
+    assert page.count("<script") == 2
+
+
+def test_the_page_asks_nothing_of_a_network(detector):
+    page = html.page(detector)
+    assert not re.search(r"(src|href)=.?https?:", page)
+    assert "default-src 'none'" in page
+
+
+# Where it cannot be written.
+
+
+def test_suffixes():
+    assert format_of("a/b.TRACE.json") == "perfetto"
+    assert format_of("b.json") == "json"
+    assert format_of("b.txt") is None
+
+
+def test_a_folder_a_missing_folder_and_the_model_itself_are_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(gather, "graph_of", lambda *words: pytest.fail("the work began"))
+    assert "a folder; give the name of a file" in refused("report", DETECTOR, "-o", str(tmp_path))
+    assert "does not exist" in refused("report", DETECTOR, "-o", str(tmp_path / "no" / "x.html"))
+    assert "not a format" in refused("report", DETECTOR, "-o", str(tmp_path / "x.docx"))
+    assert "this is the model itself" in refused("report", DETECTOR, "-o", DETECTOR, "--format", "onnx")
+    assert "not a format here" in refused("report", DETECTOR, "--format", "pdf")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/self").exists(), reason="root may write everywhere")
+def test_an_unwritable_place_leaves_nothing(detector):
+    with pytest.raises(AneforgeError, match="cannot be written"):
+        detector.save("/proc/self/report.html")
+
+
+def test_ctrl_c_leaves_the_old_files(detector, tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("old")
+
+    def interrupted(told):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aneforge.report.tables.layers_csv", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        detector.save(tmp_path / "a.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert (tmp_path / "a.csv").read_text() == "old"
+
+
+def test_ctrl_c_in_the_middle_of_the_work_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*words, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gather, "estimates_of", interrupted)
+    done = run("report", DETECTOR, "--target", "m1", "-o", str(tmp_path / "x.html"))
+    assert done.exit_code != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+# What is in it besides.
+
+
+def test_facts_of_a_program_are_those_of_its_chip(detector):
+    chip = detector.chips[0]
+    facts = {fact.name: fact for fact in detector.programs[chip.program].facts}
+    reads = {name for entry in detector.to_json()["passes"].values() for name in entry["reads"]}
+    assert facts.keys() <= reads
+    hal = facts["max_operand_bytes (0x1b8)"] if "max_operand_bytes (0x1b8)" in facts else next(iter(facts.values()))
+    assert re.match(r"\[(measured|decoded|predicted|inferred|unknown)", hal.evidence)
+
+
+def test_divergences_are_those_of_diverges(detector):
+    assert "one chip of each family" in detector.divergence_note
+    first = next(row.reference for row in detector.divergences)
+    for other in {row.chip for row in detector.divergences}:
+        listed = af.diverges(DETECTOR, f"{first},{other}")[other]
+        told = [row for row in detector.divergences if row.chip == other]
+        assert sum(len(row.nodes) for row in told) == len(listed)
+        assert {row.worst for row in told} <= {entry.node for entry in listed}
+
+
+def test_chips_of_one_family_are_not_compared():
+    told = report(af.input((1, 8), name="x").relu(), "m1", changes=0)
+    assert told.divergences == ()
+    assert "one family" in told.divergence_note
+
+
+def test_a_target_goes_by_the_product_whose_times_it_has():
+    x = af.input((1, 8, 16, 16), name="x")
+    told = report(af.conv(x, np.ones((8, 8, 1, 1))), "h13,m1", changes=0)
+    assert [chip.label for chip in told.chips] == ["A14 Bionic", "M1"]
+    assert told.chips[0].us != told.chips[1].us
