@@ -205,15 +205,15 @@ def _ops(
 
 def _computed(node: Tensor, ops: Mapping[int, int]) -> list[Tensor]:
     """The operations that a node reads, through whatever only looks at their results in another way."""
-    found: list[Tensor] = []
+    operands: list[Tensor] = []
     waiting = list(node.inputs)
     while waiting:
         operand = waiting.pop()
         if operand.uid in ops:
-            found.append(operand)
+            operands.append(operand)
         elif not operand.definition.leaf:
             waiting += operand.inputs
-    return found[::-1]
+    return operands[::-1]
 
 
 def _statuses(result: Preflight) -> dict[str, str]:
@@ -279,16 +279,16 @@ def _finding(
 
 def _changes(advice: Mapping[str, Advice], by_name: Mapping[str, int]) -> tuple[ChangeRow, ...]:
     """Each change once, with the call after it on every chip: what helps most chips first."""
-    found: dict[tuple[str, str], ChangeRow] = {}
+    rows: dict[tuple[str, str], ChangeRow] = {}
     for chip, listed in advice.items():
         for change in listed.changes:
             nodes = tuple(by_name[name] for name in change.nodes if name in by_name)
-            row = found.setdefault(
+            row = rows.setdefault(
                 (change.name, change.what),
                 ChangeRow(change.name, change.cause, change.what, change.how, change.numbers, nodes, {}, {}),
             )
             row.us[chip], row.saved[chip] = _short(change.us), _short(change.saved)
-    return tuple(sorted(found.values(), key=lambda row: (-len(row.us), -max(row.saved.values()))))
+    return tuple(sorted(rows.values(), key=lambda row: (-len(row.us), -max(row.saved.values()))))
 
 
 def _risks(graph: Graph, splits: Mapping[str, Partition], max_abs: float | None) -> dict[str, Risks]:

@@ -99,19 +99,19 @@ def _answer(report: Report) -> tuple[str, str]:
     in_part = [chip for chip in report.chips if chip.verdict.startswith("in part")]
     count = len(report.chips)
     if len(whole) == count:
-        told = "It runs whole on the engine of " + ("this chip" if count == 1 else f"all {count} chips")
+        sentence = "It runs whole on the engine of " + ("this chip" if count == 1 else f"all {count} chips")
     else:
-        told = f"It runs whole on the engine of {len(whole)} of {count} chips"
+        sentence = f"It runs whole on the engine of {len(whole)} of {count} chips"
         if in_part:
-            told += f", in part on {len(in_part)}"
+            sentence += f", in part on {len(in_part)}"
         if len(whole) + len(in_part) < count:
-            told += f", not at all on {count - len(whole) - len(in_part)}"
+            sentence += f", not at all on {count - len(whole) - len(in_part)}"
     timed = sorted((chip for chip in report.chips if chip.us is not None), key=lambda chip: chip.us or 0)
     if not timed:
-        return told, ""
+        return sentence, ""
     fast, slow = timed[0], timed[-1]
     times = _us(fast.us) if fast is slow else f"{_us(fast.us)} ({fast.label}) to {_us(slow.us)} ({slow.label})"
-    return told, f"; a call takes {times} by estimate"
+    return sentence, f"; a call takes {times} by estimate"
 
 
 def _sizes(report: Report) -> str:

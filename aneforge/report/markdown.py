@@ -23,9 +23,9 @@ def markdown(report: Report) -> str:
         ("What a Mac says", _measured(report)),
     )
     for title, lines in sections:
-        told = list(lines)
-        if told:
-            parts += ["", f"### {title}", "", *told]
+        listed = list(lines)
+        if listed:
+            parts += ["", f"### {title}", "", *listed]
     return "\n".join([*parts, ""])
 
 
