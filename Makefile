@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo tour test test-torch test-models test-page test-long test-search fuzz lint types docs docs-models site bench bench-peer clean
+.PHONY: demo tour test test-torch test-models test-page test-long test-search snapshots fuzz lint types docs docs-models site bench bench-peer clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -83,6 +83,10 @@ PROPERTIES ?= $(shell grep -l '@given' tests/test_*.py)
 test-search: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=search --hypothesis-seed=random $(PROPERTIES)
 
+# What every command prints on a small example, kept as tests/snapshots/*.txt. Read the difference before you commit it.
+snapshots: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 tests/test_cli_snapshots.py --write-snapshots
+
 # Damaged compiled programs of every generation, many more than the tests take.
 fuzz: $(VENV)/.installed-dev
 	ANEFORGE_MUTATIONS=20000 $(BIN)/python -m pytest -n 2 -k mutated tests/test_container_bad.py
@@ -103,6 +107,21 @@ docs: $(VENV)/.installed-dev
 docs-models: $(VENV)/.installed-torch
 	$(BIN)/python tools/write_docs.py --models
 
+# The pages of figures against measurements, which are not in this repository: FACTS is the folder that holds them.
+FACTS ?= ../shared/facts
+VERDICTS = $(FACTS)/second/verdicts.json $(FACTS)/silicon/verdicts_train.json
+REFERENCE := docs/reference
+.PHONY: docs-measured pictures
+docs-measured: $(VENV)/.installed-dev
+	$(BIN)/python bench/verdicts.py $(VERDICTS) --markdown > $(VENV)/page.md
+	mv $(VENV)/page.md $(REFERENCE)/verdict-accuracy.md
+	$(BIN)/python bench/cost.py $(FACTS) --markdown --plot $(REFERENCE)/pictures/networks.svg > $(VENV)/page.md
+	mv $(VENV)/page.md $(REFERENCE)/cost-accuracy.md
+
+# The pictures of the report's page in docs/pictures, taken in a browser (see test-page).
+pictures: $(VENV)/.installed-page $(VENV)/.installed-onnx
+	$(BIN)/python tools/screenshots.py
+
 # The documentation as a site, in site/: an environment of its own, since nothing else needs its packages.
 $(VENV)-site/.installed: pyproject.toml
 	test -d $(VENV)-site || $(PYTHON) -m venv $(VENV)-site
@@ -112,7 +131,8 @@ $(VENV)-site/.installed: pyproject.toml
 site: $(VENV)-site/.installed
 	$(PYTHON) tools/site_pages.py
 	$(VENV)-site/bin/zensical build --clean --strict
-	@echo "open site/index.html; for the search: python -m http.server --directory site"
+	@echo "Read it: open site/index.html."
+	@echo "The search needs a server: $(PYTHON) -m http.server --bind 127.0.0.1 --directory site 8000, then http://127.0.0.1:8000"
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/targets.py

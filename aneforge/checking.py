@@ -74,6 +74,7 @@ class Check(ByChip[Preflight]):
 
     @property
     def ok(self) -> bool:
+        """Whether no chip has an outcome that ``fail_on`` names."""
         return not self.failed
 
     @cached_property

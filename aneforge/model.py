@@ -145,6 +145,7 @@ class Model:
 
     @property
     def target(self) -> Target:
+        """The chip that the model was compiled for."""
         return self.program.target
 
     @property

@@ -17,6 +17,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.model import build
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
+from aneforge.output.progress import Progress
 from aneforge.targets.chip import Target
 from aneforge.targets.names import target as find_target
 
@@ -122,11 +123,17 @@ class ProbeReport(ByChip[ChipProbes]):
         return "\n\n".join([*map(str, self.values()), *refusals])
 
 
-def probe(target: Chips = None) -> ProbeReport:
-    """Simulate the public probes of the engine's arithmetic on each chip, beside what was read off real chips."""
+def probe(target: Chips = None, progress: Progress | None = None) -> ProbeReport:
+    """Simulate the public probes of the engine's arithmetic on each chip, beside what was read off real chips.
+
+    ``progress`` hears how many chips are done, of how many, and which one is next.
+    """
     results: dict[str, ChipProbes] = {}
     refused: dict[str, str] = {}
-    for name, chip in chips_of(target, DEFAULT_CHIPS["probe"]).items():
+    chips = chips_of(target, DEFAULT_CHIPS["probe"])
+    for number, (name, chip) in enumerate(chips.items()):
+        if progress is not None:
+            progress(number, len(chips), f"probing {name}")
         try:
             results[name] = ChipProbes(chip, tuple(readings(chip)))
         except CompileError as error:

@@ -57,6 +57,7 @@ class Programs(Compiled):
 
     @classmethod
     def of(cls, compiled: Compiled, split: Mapping[str, Partition] | None = None) -> Programs:
+        """Compiled programs, with the regions of the chips that refuse the model as a whole."""
         programs = cls(dict(compiled), compiled.refused, compiled.asked)
         programs.split = split or {}
         return programs

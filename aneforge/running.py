@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from aneforge.numerics.comparison import Comparison, compare
 from aneforge.numerics.doubts import table_doubts, watched_norms
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
+from aneforge.output.progress import Progress
 from aneforge.regions.partition import Partition, partition_for
 from aneforge.regions.runner import Runner
 from aneforge.sim.engine import MODES
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["ChipRun", "RunResult", "run"]
 
 Array = np.ndarray
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class RunResult(ByChip[ChipRun]):
 
     @property
     def samples(self) -> int:
+        """How many samples were run."""
         return 1 if self.comparison is None else self.comparison.samples
 
     def to_json(self) -> dict[str, Any]:
@@ -146,8 +147,9 @@ def run(
     ``target`` is m1 where it is left out, or the chip of a compiled model. ``inputs`` is as for :func:`compare`;
     without it they are drawn from ``seed`` (0). ``mode`` is ``exact``, or ``fast`` with single-precision sums.
     ``trace`` keeps every op of every layer. ``batch`` runs each sample of ``inputs``, whose arrays have one more axis,
-    and gives outputs with that axis; ``progress`` hears how many are done. Both take one chip. A model that is not on
-    the engine whole runs in regions, those of the host in float32.
+    and gives outputs with that axis. Both take one chip. A model that is not on the engine whole runs in regions,
+    those of the host in float32. ``progress`` hears how many samples or chips are done, of how many, and what is done
+    now.
     """
     if isinstance(model, (str, Path)) and Path(model).suffix.casefold() in PROGRAM_FILES:
         model = load_program(model, mode)
@@ -163,7 +165,7 @@ def run(
                 "trace" if trace else "batch",
                 f"it takes one chip, and target names {len(chips)}. Choose one: {', '.join(list(chips)[:6])}.",
             )
-        comparison = compare(graph, list(chips), inputs, mode, seed=seed)
+        comparison = compare(graph, list(chips), inputs, mode, seed=seed, progress=progress)
         return _several(replace(comparison, model=model_name(model)), chips, drawn)
     ((name, chip),) = chips.items()
     runner = _runner(model, graph, chip, mode)
@@ -203,11 +205,11 @@ def _container_run(
     if batch:
         if inputs is None or trace:
             raise ArgumentError("batch", "it runs the samples of inputs, and keeps no trace. Give inputs alone.")
-        done = []
-        for sample in samples_of(model.graph, inputs):
+        samples, done = list(samples_of(model.graph, inputs)), []
+        for sample in samples:
             done.append(model.run(sample))
             if progress is not None:
-                progress(len(done))
+                progress(len(done), len(samples), "samples")
         outputs = {name: np.stack([run.outputs[name] for run in done]) for name in done[0].outputs} if done else {}
         failed = sum(run.first_non_finite is not None for run in done)
         result = ChipRun(model.target, outputs, batch=len(done), batch_non_finite=failed)
@@ -255,12 +257,13 @@ def _batch(runner: Runner, inputs: Any, trace: bool, progress: Progress | None) 
         )
     outputs: dict[str, list[Array]] = {}
     count = non_finite = 0
-    for done in runner.run_each(samples_of(runner.partition.graph, inputs)):
+    samples = list(samples_of(runner.partition.graph, inputs))
+    for done in runner.run_each(samples):
         for name, value in done.outputs.items():
             outputs.setdefault(name, []).append(value)
         non_finite += done.first_non_finite is not None
         count += 1
         if progress is not None:
-            progress(count)
+            progress(count, len(samples), "samples")
     stacked = {name: np.stack(values) for name, values in outputs.items()}
     return ChipRun(runner.partition.target, stacked, batch=count, batch_non_finite=non_finite)

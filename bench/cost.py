@@ -1,14 +1,15 @@
 """How far the cost model is from public measurements that it did not see: ``python bench/cost.py FACTS``.
 
 Prints figures of what was left out of the fit only: whole families of networks, sources and chips, as
-``tools/fit_cost.py`` recorded them (``bench/left_out.json``). FACTS holds the measurements, ``--kept`` the networks
-that ``bench/models.py`` has built. ``--markdown`` prints the page of the documentation. Also the time to estimate
-ResNet-50 for all targets. Figures only.
+``tools/fit_cost.py`` recorded them (``bench/left_out.json``). FACTS holds the measurements. ``--markdown`` prints the
+page of the documentation, ``--plot FILE.svg`` draws its picture. Also the time to estimate ResNet-50 for all targets.
+Figures only.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter
@@ -24,6 +25,8 @@ from aneforge.compiler.compile import compile_all
 from aneforge.cost.constants import basis_of
 from aneforge.cost.estimate import estimate_program
 from aneforge.graph.graph import Graph
+from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, sheet
+from aneforge.output.svg import Log, Spot
 from aneforge.targets import store
 
 WAYS = {
@@ -147,6 +150,32 @@ def page(rows: Sequence[Sample], errors: dict[str, dict[str, float]]) -> list[st
     return lines
 
 
+_PHONE, _MAC = "#0072b2", "#d55e00"
+
+
+def picture(left_out: LeftOut) -> str:
+    """Measured along, estimated up; a dot for each network whose family was left out of the fit."""
+    drawing, top = sheet("Whole networks: measured and estimated", "Milliseconds of one call on logarithmic axes")
+    top = drawing.legend(top, [(_PHONE, _PHONE, "phones"), (_MAC, _MAC, "Macs and iPads")])
+    left, right, bottom = 80.0, WIDTH - MARGIN, top + 520.0
+    along, up = Log(0.2, 3000.0, left, right), Log(0.2, 3000.0, bottom, top)
+    for scale, is_along in ((along, True), (up, False)):
+        for value, words in scale.ticks():
+            place = scale(value)
+            ends = ((place, top), (place, bottom)) if is_along else ((left, place), (right, place))
+            drawing.line(*ends, stroke="#dddddd")
+            spot = Spot(place, bottom + 16, "middle") if is_along else Spot(left - 6, place + 4, "end")
+            drawing.text(spot, words, SMALL)
+    drawing.line((along(0.2), up(0.2)), (along(3000.0), up(3000.0)), stroke=GREY)
+    for row, error in zip(left_out.rows, left_out.errors, strict=True):
+        ms, estimate = row.us / 1000, row.us / 1000 * math.exp(error)
+        fill = _PHONE if row.chip.startswith("A") else _MAC
+        hover = f"{row.name} on {row.chip}: {ms:g} ms measured, {estimate:.2f} estimated"
+        drawing.mark("circle", hover, cx=along(ms), cy=up(estimate), r=3.5, fill=fill, fill_opacity=0.7)
+    words = "Measured ms along, estimated ms up, with all networks of the family left out of the fit."
+    return drawing.svg(drawing.paragraph(bottom + 26, words) + 8)
+
+
 WEAK = [
     "",
     "## Where the model is weak",
@@ -177,15 +206,18 @@ def estimate_seconds() -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Errors of the cost model on measurements that it did not see.")
     parser.add_argument("facts", type=Path, help="the folder that holds silicon/train.json and second/latency.json")
-    parser.add_argument("--kept", type=Path, default=Path(__file__).resolve().parent.parent / ".networks")
     parser.add_argument("--markdown", action="store_true", help="print docs/reference/cost-accuracy.md")
+    parser.add_argument("--plot", type=Path, help="write the picture of the page to this SVG file")
     chosen = parser.parse_args()
     if not (chosen.facts / "silicon" / "train.json").is_file():
         parser.error(f"{chosen.facts}: no silicon/train.json in this folder")
-    rows = [*samples.layers(chosen.facts), *samples.networks(chosen.facts, chosen.kept)]
+    errors = samples.read_errors()
+    rows = [*samples.layers(chosen.facts), *samples.judged_networks(chosen.facts, errors)]
     rows = [row for row in rows if row.fitted]
-    lines = page(rows, samples.read_errors())
-    print("\n".join(lines))
+    if chosen.plot:
+        networks = LeftOut([row for row in rows if row.network], errors, "families")
+        chosen.plot.write_text(picture(networks), encoding="utf-8")
+    print("\n".join(page(rows, errors)))
     if not chosen.markdown:
         print(f"\nResNet-50 on all targets, compiled: {estimate_seconds():.3f} s to estimate")
     return 0

@@ -104,16 +104,33 @@ def network_rows(facts: Path) -> list[dict[str, Any]]:
     return json.loads((facts / "silicon" / "models_train.json").read_text(encoding="utf-8"))["rows"]
 
 
-def networks(facts: Path, folder: Path) -> Iterator[Sample]:
-    """Whole networks that have been built: each is compiled once for all targets that somebody measured it on."""
+def _by_network(facts: Path) -> dict[str, list[dict[str, Any]]]:
+    """The measurements of whole networks, those of one network together."""
     by_key: dict[str, list[dict[str, Any]]] = {}
     for row in network_rows(facts):
         if "pipeline" not in row["task"]:  # several networks and a scheduler
             by_key.setdefault(key_of(row), []).append(row)
-    for key, rows in by_key.items():
+    return by_key
+
+
+def networks(facts: Path, folder: Path) -> Iterator[Sample]:
+    """Whole networks that have been built: each is compiled once for all targets that somebody measured it on."""
+    for key, rows in _by_network(facts).items():
         path = folder / f"{key}.sketch"
         if path.exists():
             yield from _of_network(sketches.read(path), rows)
+
+
+def judged_networks(facts: Path, errors: Mapping[str, Mapping[str, float]]) -> Iterator[Sample]:
+    """The networks that were left out of a fit, as measured: to judge errors, nobody needs the work behind them."""
+    nothing = Surroundings(*(np.zeros(0) for _ in range(4)))
+    for rows in _by_network(facts).values():
+        for row in rows:
+            if row["id"] in errors:
+                yield Sample(
+                    row["id"], row["model"], row["chip"], row["target"], 1000 * row["latency_ms"], row["family"],
+                    row["source"], row["quality"], True, "coreml_call", (), nothing, (), Ports(0, 0), row=row,
+                )  # fmt: skip
 
 
 def _of_network(graph: af.Graph, rows: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:

@@ -4,7 +4,7 @@
 keeps it as a small file (a graph without its large weights, under ``.networks`` or ``--kept FOLDER``), estimates it
 and prints measured against estimated. What is built is not built again, so that a run can be stopped and resumed.
 Building needs the libraries of ``make test-models`` (``--python`` names that environment's Python); the rest does not.
-``--plot FILE.svg`` draws the page's picture, ``--json`` prints every row.
+``--json`` prints every row.
 
 The figures are those of the shipped constants, which were fitted to these rows among others. The column "left out" is
 the factor when all networks of the family were left out of the fit, as ``tools/fit_cost.py`` recorded it.
@@ -27,12 +27,9 @@ from cost_samples import Sample
 
 from aneforge.cost.constants import basis_of
 from aneforge.output import text
-from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, sheet
-from aneforge.output.svg import Log, Spot
 
 HERE = Path(__file__).resolve().parent
 MOST_MINUTES = 20
-_PHONE, _MAC = "#0072b2", "#d55e00"
 
 
 def built(facts: Path, kept: Path, python: str) -> Iterator[str]:
@@ -79,31 +76,6 @@ def typical(rows: Sequence[dict[str, Any]], key: str) -> str:
     return f"{math.exp(sum(map(abs, logs)) / len(logs)):.2f}{lean}"
 
 
-def picture(rows: Sequence[dict[str, Any]]) -> str:
-    """Measured along, estimated up; a dot for each network whose family was left out of the fit."""
-    drawing, top = sheet("Whole networks: measured and estimated", "Milliseconds of one call on logarithmic axes")
-    top = drawing.legend(top, [(_PHONE, _PHONE, "phones"), (_MAC, _MAC, "Macs and iPads")])
-    left, right, bottom = 80.0, WIDTH - MARGIN, top + 520.0
-    along, up = Log(0.2, 3000.0, left, right), Log(0.2, 3000.0, bottom, top)
-    for scale, is_along in ((along, True), (up, False)):
-        for value, words in scale.ticks():
-            place = scale(value)
-            ends = ((place, top), (place, bottom)) if is_along else ((left, place), (right, place))
-            drawing.line(*ends, stroke="#dddddd")
-            spot = Spot(place, bottom + 16, "middle") if is_along else Spot(left - 6, place + 4, "end")
-            drawing.text(spot, words, SMALL)
-    drawing.line((along(0.2), up(0.2)), (along(3000.0), up(3000.0)), stroke=GREY)
-    for row in rows:
-        if row["left_out"]:
-            where = {"cx": along(row["ms"]), "cy": up(row["ms"] * row["left_out"])}
-            fill = _PHONE if row["chip"].startswith("A") else _MAC
-            figures = f"{row['ms']:g} ms measured, {row['ms'] * row['left_out']:.2f} estimated"
-            hover = f"{row['model']} on {row['chip']}: {figures}"
-            drawing.mark("circle", hover, **where, r=3.5, fill=fill, fill_opacity=0.7)
-    words = "Measured ms along, estimated ms up, with all networks of the family left out of the fit."
-    return drawing.svg(drawing.paragraph(bottom + 26, words) + 8)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Published latencies of whole networks against estimates.")
     parser.add_argument("facts", type=Path, help="the folder that holds silicon/models_train.json")
@@ -111,7 +83,6 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="a Python that has timm, torchvision and the others")
     parser.add_argument("--no-build", action="store_true", help="take only what is built already")
     parser.add_argument("--json", action="store_true", help="print every row as JSON")
-    parser.add_argument("--plot", type=Path, help="write the picture of the page to this SVG file")
     chosen = parser.parse_args()
     if not (chosen.facts / "silicon" / "models_train.json").is_file():
         parser.error(f"{chosen.facts}: no silicon/models_train.json in this folder")
@@ -128,8 +99,6 @@ def main() -> int:
         print(json.dumps({"rows": rows, "refused": refused}))
     else:
         _print(rows, refused)
-    if chosen.plot:
-        chosen.plot.write_text(picture(rows), encoding="utf-8")
     return 0
 
 

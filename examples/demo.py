@@ -1,7 +1,7 @@
 """The first minute, ``make demo``: one model file, six chips, and the questions in the order people ask them.
 
 Each part runs the command that it shows, and prints the paragraphs of the answer that matter first, with long lines
-wrapped. The last one writes a page to open in a browser. ``make tour`` shows more.
+wrapped. The last one writes a page about every chip, to open in a browser. ``make tour`` shows more.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def main() -> None:
         part("5. Why is the M2 wrong, and what is the cure?", risks, folder, ("",), FOUND)
         part("6. Is the M2 right now?", f"compare fixed.aneforge {compare}", folder, ("chip",))
     PAGE.parent.mkdir(exist_ok=True)
-    report = f"report {MODEL} --target m1..m6 -o {PAGE.relative_to(ROOT)}"
-    part("7. Where is all of this on one page?", report, str(ROOT), ())
+    report = f"report {MODEL} -o {PAGE.relative_to(ROOT)}"
+    part("7. Where is all of this, for every chip, on one page?", report, str(ROOT), ())
     print(
         "\nWhat to do: for the M1, compute TopK outside the model; for M1 and M2, slice as fixed.aneforge does.\n"
         f"Open in a browser: {PAGE.as_uri()}\n"
-        "Read more: docs/tutorial/ has a page for each question, docs/start.md does it with your model,\n"
-        "aneforge --help lists the commands, and make tour shows them on larger models."
+        "Your own model: source .venv/bin/activate, then aneforge report YOUR_MODEL -o report.html\n"
+        "Read more: docs/start.md reads the page with you; docs/tutorial/, aneforge --help, make tour"
     )
 
 

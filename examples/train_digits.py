@@ -16,7 +16,6 @@ from aneforge.errors import AneforgeError
 from aneforge.output.files import write_whole
 from aneforge.train.digits import digit_net, read_digits
 from aneforge.train.drift_plot import drift_svg
-from aneforge.train.loop import ProgressBar
 from aneforge.train.parity import compare_training
 
 
@@ -48,7 +47,6 @@ def main() -> int:
         "resident_state": not chosen.host,
         "mode": chosen.mode,
     }
-    bar = ProgressBar()
     parity = compare_training(
         net.objective,
         net.params,
@@ -59,10 +57,9 @@ def main() -> int:
         logits=net.logits,
         test=(digits.test_images, digits.test_labels),
         seed=chosen.seed,
-        progress=bar,
+        progress=True,
         options=options,
     )
-    bar.close()
     print(
         f"{digits.name}: {len(digits.labels)} pictures, {len(digits.test_labels)} for the test; {chosen.steps} steps"
     )

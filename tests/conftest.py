@@ -5,6 +5,7 @@ of its own.
 """
 
 import os
+import signal
 import tempfile
 
 from hypothesis import settings
@@ -15,6 +16,15 @@ os.environ["ANEFORGE_NO_CACHE"] = "1"
 os.environ["ANEFORGE_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"aneforge-tests-{os.getpid()}")
 os.environ.pop("ANEFORGE_CACHE_SIZE", None)
 
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would processes that tests start and
+# interrupt. With a handler here those start as they do on a terminal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
 settings.register_profile("search", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("same")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--write-snapshots", action="store_true", help="write tests/snapshots as commands print now")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,15 @@ def write_net(file: Path, channels: int = 4, before: str = "", padding: int = 0)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{before}\n{NET.format(channels=channels)}{'#' * padding}\n")
     return file
+
+
+def write_zoo(folder: Path) -> list[str]:
+    """Four models: one of them is refused, and two are the same graph in different files."""
+    shutil.copy(ROOT / "examples" / "detector.onnx", folder)
+    write_net(folder / "net.py")
+    write_net(folder / "same.py", before="# other words")
+    (folder / "bad.onnx").write_text("hello")
+    return ["detector.onnx", "net.py", "same.py", "bad.onnx"]
 
 
 def command(*words: str | Path) -> list[str]:

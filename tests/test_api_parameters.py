@@ -252,7 +252,7 @@ QUESTIONS = [
     Row(_compile.cross_compile_check, (slow(), "h12"), {"route": "direct"}),
     Row(_compile.cross_compile_check, (unbounded(), "h13"), {"int8": True}),  # such a weight cannot be encoded
 ]
-GRADCHECK = "target inputs params loss loss_scale samples seed tolerance dims function"
+GRADCHECK = "target inputs params loss loss_scale samples seed tolerance dims function progress"
 PARITY = "target logits test seed progress options"
 ELSEWHERE = {
     ("compile", "build_dir"): "test_files_are_written",
@@ -261,7 +261,8 @@ ELSEWHERE = {
     ("compile_multi", "build_dir"): "test_files_are_written",
     ("compile_multi", "validate"): "test_validation_runs",
     ("compile_multi", "_check_precision"): "test_precision_is_checked",
-    ("run", "progress"): "test_progress_is_heard",
+    **{(name, "progress"): "test_progress_is_heard" for name in ("run", "compare", "diverges")},
+    ("probe", "progress"): "test_probes_tell_their_progress",
     ("const", "what"): "test_a_constant_is_named_in_its_error",
     ("evaluate", "feeds"): "test_feeds_are_read",
     ("backward", "loss_scale"): "tests/test_train.py",
@@ -346,9 +347,30 @@ def test_precision_is_checked(function):
 
 
 def test_progress_is_heard():
-    heard: list[int] = []
-    af.run(cut(), "m1", {"x": np.zeros((3, 1, 8, 4, 8))}, batch=True, progress=heard.append)
-    assert heard == [1, 2, 3]
+    heard: list[tuple[int, int, str]] = []
+
+    def hear(*step: Any) -> None:
+        heard.append(step)
+
+    af.run(cut(), "m1", {"x": np.zeros((3, 1, 8, 4, 8))}, batch=True, progress=hear)
+    assert heard == [(1, 3, "samples"), (2, 3, "samples"), (3, 3, "samples")]
+    heard.clear()
+    af.compare(x().relu(), "m1,m5", progress=hear)
+    assert heard[0][:2] == (0, 0)
+    assert [step[:2] for step in heard[1:]] == [(number, len(heard) - 1) for number in range(len(heard) - 1)]
+    heard.clear()
+    af.diverges(x().relu(), "m1,m2,m5", progress=hear)
+    assert heard == [(0, 2, "comparing m2 with m1"), (1, 2, "comparing m5 with m1")]
+    heard.clear()
+    af.gradcheck((x() * af.parameter(ones(1, 8, 4, 4), name="w")).mean(), "m1,m5", samples=1, progress=hear)
+    assert heard == [(0, 3, "moving numbers of w"), (1, 3, "gradients on m1"), (2, 3, "gradients on m5")]
+
+
+def test_probes_tell_their_progress(monkeypatch):
+    monkeypatch.setattr("aneforge.probes.readings", lambda chip: [])  # seconds a chip
+    heard: list[tuple[int, int, str]] = []
+    af.probe("m1,m5", progress=lambda *step: heard.append(step))
+    assert heard == [(0, 2, "probing m1"), (1, 2, "probing m5")]
 
 
 def test_a_constant_is_named_in_its_error():

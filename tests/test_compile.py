@@ -462,3 +462,9 @@ def test_seed_a_stride_16_convolution_becomes_the_factor_list():
     conv = next(layer for layer in program if layer.op == "convolution")
     assert unshuffle.attrs["factors"] == (1, 8, 8)
     assert conv.attrs["strides"] == (1, 2, 2)
+
+
+def test_a_node_that_is_a_constant_has_a_story():
+    x = af.input((1, 8), name="x")
+    out = af.const(np.ones((1, 8), np.float16)).reshape((8, 1)).transpose((1, 0)) + x
+    assert af.compile(out, target="m1").explain("reshape_0").value == "a stored constant"

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 import aneforge as af
 from aneforge.cli.app import app
+from aneforge.cost.evaluate import predict, read_rows
 from aneforge.errors import AneforgeError
 from aneforge.gate.evaluate import evaluate
 from aneforge.graph import Graph
-from aneforge.plans import compute_plan, contributed_rows, read_plan
+from aneforge.plans import compute_plan, contributed_rows, read_plan, timed_row
 from aneforge.plans.files import plan_from_json
 from aneforge.regions import partition
 from aneforge.report.gather import report
@@ -251,6 +252,25 @@ def test_equal_cases_are_one_row_and_ids_are_stable():
     assert one == two
     assert len(one) == 1
     assert one[0]["shapes"] is None
+
+
+def test_the_time_of_a_call_is_a_row_that_measure_cost_reads(plan, tmp_path):
+    graph = Graph.of(network())
+    document = dumped(compute_plan(network(), "m1"))
+    for row in document["operations"]:
+        row["preferredComputeDevice"] = "neuralEngine"
+    assert timed_row(plan_from_json(document), "m1", SYSTEM, graph) is None
+    row = timed_row(plan_from_json({**document, "latency_us": 200.0}), "m1", SYSTEM, graph, "lab-7")
+    assert row is not None
+    assert row["flops"] == 2 * 8 * 8 * 9 * 16 * 16
+    assert row["weight_bytes"] >= 2 * 8 * 8 * 9
+    assert (row["inputs"], row["outputs"]) == ([[1, 8, 16, 16]], [[1, 8, 16, 16]])
+    assert "secret" not in json.dumps(row)
+    (tmp_path / "times.json").write_text(json.dumps({"schema": 1, "rows": [row]}))
+    (again,) = read_rows(tmp_path / "times.json")
+    assert predict(again) > 0
+    elsewhere = {**dumped(plan), "latency_us": 200.0}  # topk is on the CPU there
+    assert timed_row(plan_from_json(elsewhere), "m1", SYSTEM, graph) is None
 
 
 def test_an_operation_that_the_engine_leaves_is_cpu(plan):

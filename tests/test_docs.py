@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import types
 
 import pytest
+import screenshots
 import write_docs
-from docpages import api, written
+from docpages import api, concept_pictures, docstrings, written
 
 import aneforge as af
 
@@ -17,9 +21,15 @@ BY_SCRIPT = {
     "reference/cost-accuracy.md": "python bench/cost.py FACTS --markdown",
     "reference/verdict-accuracy.md": "python bench/verdicts.py VERDICTS.json MORE.json --markdown",
     "reference/networks.md": "python bench/exported.py FOLDER --markdown",
-    "reference/pictures/networks.svg": "python bench/models.py FACTS --plot",
+    "reference/pictures/networks.svg": "python bench/cost.py FACTS --plot",
 }
 """Reference pages that need measurements which are not in the repository."""
+FACTS = write_docs.ROOT.parent / "shared" / "facts"
+MEASURED = {
+    "cost-accuracy.md": ("cost.py", FACTS),
+    "verdict-accuracy.md": ("verdicts.py", FACTS / "second/verdicts.json", FACTS / "silicon/verdicts_train.json"),
+}
+"""How ``make docs-measured`` makes those that need measurements only."""
 REFERENCE = [*write_docs.PAGES, *write_docs.MODEL_PAGES, *BY_SCRIPT]
 EVERY = sorted({*written.pages(), *DOCS.rglob("*.md"), write_docs.ROOT / "CHANGELOG.md"})
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -81,32 +91,78 @@ def test_reference_pages_are_generated_and_others_are_written():
             assert command[1] == BY_SCRIPT.get(name, by_make), page
 
 
-@pytest.mark.parametrize("name", [name for name in af.__all__ if not name.startswith("_")])
-def test_every_public_name_says_what_it_is(name):
-    assert len(api.summary(name)) > 10
+ROOMS = ("report", "plans", "sweep", "serve", "compress", "codecs", "train", "validate", "codegen", "numerics")
 
 
-def test_the_api_page_holds_every_public_name_once():
-    listed = [name for names in api.groups().values() for name in names]
-    assert sorted(listed) == sorted(name for name in af.__all__ if not name.startswith("_"))
-    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    for name in listed:
-        assert re.search(rf"^`af\.{name}[(`]", page, re.MULTILINE), name
+@pytest.mark.skipif(not FACTS.is_dir(), reason="the published measurements are not beside this checkout")
+@pytest.mark.parametrize("page", MEASURED)
+def test_pages_of_measurements_are_what_their_scripts_print(page, tmp_path):
+    script, *files = MEASURED[page]
+    plot = ["--plot", tmp_path / "networks.svg"] if page == "cost-accuracy.md" else []
+    command = [sys.executable, write_docs.ROOT / "bench" / script, *files, "--markdown", *plot]
+    environment = {**os.environ, "PYTHONPATH": str(write_docs.ROOT)}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    assert printed.stdout == (DOCS / "reference" / page).read_text(encoding="utf-8")
+    for picture in tmp_path.glob("*.svg"):
+        assert picture.read_bytes() == (DOCS / "reference" / "pictures" / picture.name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("package", "name"), [(package, name) for package, names in api.package_names().items() for name in names]
-)
-def test_the_api_page_holds_every_name_of_the_packages_and_says_what_it_is(package, name):
-    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    assert re.search(rf"^`{package}\.{name}[(`]", page, re.MULTILINE)
+def test_the_page_of_accuracy_names_a_command_for_every_table():
+    page = (DOCS / "reference" / "accuracy.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    assert len(parts) >= 5
+    assert all(re.search(r"printed by.*`", part, re.IGNORECASE | re.DOTALL) for part in parts)
+
+
+PUBLIC = [("aneforge", name) for name in af.__all__ if not name.startswith("_")]
+OF_PACKAGES = [(package, name) for package, names in api.package_names().items() for name in names]
+API, API_PACKAGES = ((DOCS / "reference" / page).read_text(encoding="utf-8") for page in ("api.md", "api-packages.md"))
+
+
+@pytest.mark.parametrize(("package", "name"), [*PUBLIC, *OF_PACKAGES])
+def test_every_public_name_says_what_it_is_and_what_it_takes(package, name):
     assert len(api.summary(name, package)) > 10
+    assert not api.undocumented(name, package)
+
+
+def test_the_api_pages_hold_every_public_name_once():
+    listed = [name for names in api.groups().values() for name in names]
+    assert sorted(listed) == sorted(name for _, name in PUBLIC)
+    for name in listed:
+        assert len(re.findall(rf"^#### af\.{name}$", API, re.MULTILINE)) == 1, name
+    for package, name in OF_PACKAGES:
+        assert len(re.findall(rf"^#### {package}\.{name}$", API_PACKAGES, re.MULTILINE)) == 1, name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_api_pages_have_every_room_that_users_import(room):
+    """A room's own names are on the page of the packages, or they are names of ``af``."""
+    assert f"\n## aneforge.{room}: " in API_PACKAGES
+    names = api.package_names()[f"aneforge.{room}"]
+    assert names or any(af._HOME_OF[name].startswith(f"aneforge.{room}") for _, name in PUBLIC)
 
 
 def test_a_class_on_the_api_page_says_what_its_objects_have():
-    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    _, _, model = page.partition("\n`af.Model`  \n")
-    assert re.match(r"[^\n]+\n\n(- [^\n]+\n)*- `\.explain\(.*\) -> \w+`", model)
+    _, _, model = API.partition("\n#### af.Model\n")
+    entry, _, _ = model.partition("\n#### ")
+    assert re.search(r"^- `\.explain\(.*\) -> \w+`", entry, re.MULTILINE)
+
+
+def test_the_api_page_lists_every_error_with_what_it_is_raised_for():
+    _, _, table = API.partition("\n## Errors\n")
+    rows = {row[0]: row[1] for row in re.findall(r"^\| `(\w+)` \| (.+?) \|", table, re.MULTILINE)}
+    errors = {name for _, name in PUBLIC if isinstance(getattr(af, name), type) and name.endswith("Error")}
+    assert errors <= set(rows)
+    assert all(len(words) > 10 for words in rows.values())
+
+
+def test_docstrings_become_markdown():
+    text = "One ``code`` and :class:`Name`,\n    two.\n\n    - a *star*\n      goes on\n    - b\n\n        x = 1\n"
+    assert docstrings.markdown(text) == [
+        *("One `code` and `Name`, two.", ""),
+        *("- a \\*star\\* goes on", "- b", ""),
+        *("```py", "x = 1", "```", ""),
+    ]
 
 
 def test_the_api_page_takes_the_groups_of_the_docstring():
@@ -123,6 +179,35 @@ def test_the_api_page_takes_the_groups_of_the_docstring():
 
 
 def test_the_api_page_shows_defaults_and_hides_private_parameters():
-    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
-    assert re.search(r"^`af\.concat\(tensors: Sequence\[Tensor\], axis: int = 1\) -> Tensor`", page, re.MULTILINE)
-    assert "_check_precision" not in page
+    assert re.search(r"^af\.concat\(tensors: Sequence\[Tensor\], axis: int = 1\) -> Tensor$", API, re.MULTILINE)
+    assert re.search(r"^    \*,\n    dims: ", API, re.MULTILINE)
+    assert " at 0x" not in API + API_PACKAGES
+    assert "_check_precision" not in API.replace("`_check_precision=False`", "")
+
+
+def test_pictures_have_words_for_those_who_do_not_see_them():
+    for page in EVERY:
+        for words, file in re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
+            assert len(words.split()) >= 5, f"{page.name}: {file}"
+
+
+CONCEPT_PICTURES = [name for name, page in write_docs.PAGES.items() if page.__module__ == concept_pictures.__name__]
+
+
+@pytest.mark.parametrize("name", CONCEPT_PICTURES)
+def test_letters_in_pictures_of_concepts_can_be_read(name):
+    """They are no wider than the text of a page, so that nothing shrinks them, and no word of them is cut."""
+    picture = (DOCS / name).read_text(encoding="utf-8")
+    sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)"', picture)]
+    (width,) = re.findall(r'<svg [^>]*?width="(\d+)"', picture)
+    assert min(sizes) >= 11
+    assert int(width) <= 750
+    assert "&#8230;" not in picture
+    assert "<title>" in picture
+
+
+def test_every_screenshot_is_taken_by_the_script_and_shown():
+    taken = {path.name for path in screenshots.PICTURES.iterdir()}
+    assert taken == set(screenshots.SHOTS)
+    linked = {file for page in written.pages() for _, file, _ in links(page)}
+    assert {file.name for file in linked if file.parent == screenshots.PICTURES} == taken

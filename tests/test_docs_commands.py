@@ -8,9 +8,13 @@ import re
 import tokenize
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docpages import written
+from typer.main import get_command
+
+from aneforge.cli.app import app
 
 PAGES = {str(page.relative_to(written.ROOT)): page for page in written.pages()}
 
@@ -77,22 +81,84 @@ def test_python_code_gives_what_the_comments_say(name, checkout):
     assert checked, f"{name}: no comment says what its code gives"
 
 
-def test_shell_blocks_name_targets_and_scripts_that_exist():
-    """``sh`` blocks are not run, so what they name is looked up; commands of aneforge belong into console blocks."""
-    targets = set(re.findall(r"^([a-z-]+):", (written.ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+NOT_RUN = {
+    r"make( [a-z-]+)+": "a target of the Makefile: it installs packages, or takes minutes",
+    r"(pip install|python3 -m venv|source) .*": "installs into an environment",
+    r"python tools/import_facts\.py (--seal|FOLDER)": "writes the package's data, which test_data_files.py reads",
+    r"python tools/fit_cost\.py .*": "fits for minutes, to measurements that are not in the repository",
+    r"python bench/\w+\.py.*": "measures speed, or needs measurements that are not in the repository",
+    r"python examples/train_digits\.py --data mnist\.npz .*": "trains for minutes, on a file from elsewhere",
+}
+"""What ``sh`` blocks hold, and why the tests do not run it. Every other command belongs into a console block."""
+
+
+def shell_lines() -> list[tuple[str, str]]:
+    return [
+        (name, line.partition(" #")[0].strip())
+        for name, page in PAGES.items()
+        for block in of_kind(page, "sh")
+        for line in block.text.splitlines()
+        if line.strip()
+    ]
+
+
+def test_shell_blocks_hold_only_what_cannot_run_here():
+    lines = shell_lines()
+    for name, line in lines:
+        assert any(re.fullmatch(pattern, line) for pattern in NOT_RUN), f"{name}: {line} is not run"
+    for pattern in NOT_RUN:
+        assert any(re.fullmatch(pattern, line) for _, line in lines), f"no page has {pattern}"
+
+
+def named_commands() -> list[tuple[str, str]]:
+    """Commands in the text of all pages, generated ones too, and in blocks that are not run."""
+    found = shell_lines()
+    for page in (*PAGES.values(), *sorted((written.ROOT / "docs" / "reference").glob("*.md"))):
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        found += [(page.name, " ".join(code.split())) for code in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
+    return found
+
+
+def test_commands_in_the_text_name_targets_and_scripts_that_exist():
+    makefile = (written.ROOT / "Makefile").read_text(encoding="utf-8")
+    targets, seen = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)), 0
+    for name, line in named_commands():
+        words = line.split()
+        if words[0] == "make" and len(words) > 1:
+            assert {word for word in words[1:] if "=" not in word} <= targets, f"{name}: {line}"
+            seen += 1
+        elif words[0] == "python" and len(words) > 1 and words[1].endswith(".py"):
+            assert (written.ROOT / words[1]).is_file(), f"{name}: {line}"
+            seen += 1
+    assert seen > 20
+
+
+def options_of(words: list[str]) -> set[str]:
+    """The options of the command that some words begin with, and of a group those of its commands."""
+    command: Any = get_command(app)
+    for word in words:
+        inner = getattr(command, "commands", {})
+        if inner and word not in inner and command.name in (None, "aneforge"):
+            return set()
+        command = inner.get(word, command)
+    known = [command, *getattr(command, "commands", {}).values()]
+    return {name for one in known for given in one.params for name in (*given.opts, *given.secondary_opts)}
+
+
+def test_commands_in_the_text_have_the_verbs_and_options_that_they_name():
+    """``aneforge VERB --option`` between two words of a sentence is looked up; blocks are run."""
     seen = 0
-    for name, page in PAGES.items():
-        for block in of_kind(page, "sh"):
-            for line in block.text.splitlines():
-                words = line.partition(" #")[0].split()
-                if words[:1] == ["make"]:
-                    assert set(words[1:]) <= targets, f"{name}: {line}"
-                elif words[:1] == ["python"] and words[1] != "-m":
-                    assert (written.ROOT / words[1]).is_file(), f"{name}: {line}"
-                else:
-                    assert words[:1] in ([], ["pip"], ["git"], ["cd"], ["python"]), f"{name}: {line} is not run"
-                seen += 1
-    assert seen
+    for name, line in named_commands():
+        words = line.split()
+        if words[0] != "aneforge" or len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]):
+            continue
+        options = options_of(words[1:])
+        assert options, f"{name}: {line}: no such command"
+        for word in words[2:]:
+            if word.startswith("-") and word != "--help":
+                assert word.partition("=")[0] in options, f"{name}: {line}"
+        seen += 1
+    assert seen > 50
 
 
 def test_pages_hold_no_other_kind_of_code_that_could_be_run():

@@ -11,6 +11,8 @@ from urllib.request import url2pathname
 
 import pytest
 
+from aneforge.arguments import chips_of
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -42,14 +44,17 @@ def test_the_demo_asks_answers_and_says_where_to_read_more(demo):
     assert all(line.endswith("?") for line in questions)
     assert all("examples/detector.onnx" in line or "fixed.aneforge" in line for line in commands)
     *_, last = demo.stdout.strip().split("\n\n")
-    assert "Read more: docs/tutorial/" in last
-    assert (ROOT / "docs" / "tutorial").is_dir()
+    named = re.findall(r"docs/[\w./]*\w", last.partition("Read more: ")[2])
+    assert named == ["docs/start.md", "docs/tutorial"]
+    assert all((ROOT / name).exists() for name in named)
 
 
 def test_the_demo_ends_with_a_page_to_open(demo):
     address = next(line for line in demo.stdout.splitlines() if line.startswith("Open in a browser: "))
     page = Path(url2pathname(urlsplit(address.removeprefix("Open in a browser: ")).path))
-    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    text = page.read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>")
+    assert all(f'id="chip-{name}"' in text for name in chips_of("all", "all"))
 
 
 def test_the_demo_shows_lines_that_the_command_prints(demo):

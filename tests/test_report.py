@@ -66,7 +66,7 @@ def test_layers_name_the_ops_they_came_from(detector):
 
 def test_the_json_is_plain_and_small(detector):
     document = json.loads(json.dumps(detector.to_json(), allow_nan=False))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["passes"].keys() >= {
         step["pass_"] for program in document["programs"] for step in program["steps"]
     }

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import aneforge as af
 from aneforge.cli.app import app
 from aneforge.errors import AneforgeError
-from aneforge.report import gather, html
+from aneforge.output import pages
+from aneforge.report import gather, html, whatif
 from aneforge.report.annotated import ops_of_nodes
 from aneforge.report.document import format_of
 from aneforge.report.gather import report
@@ -170,7 +171,7 @@ def test_a_damaged_report_is_refused(detector, change, told, tmp_path):
 def test_many_rows_are_packed_and_few_are_not(detector, monkeypatch):
     plain = html.page(detector)
     assert '<script type="application/json" id="data">' in plain
-    monkeypatch.setattr(html, "_PACKED_FROM", 1000)
+    monkeypatch.setattr(pages, "_PACKED_FROM", 1000)
     packed = html.page(detector)
     assert '<script type="application/gzip" id="data">' in packed
     assert len(packed) < len(plain)
@@ -250,23 +251,112 @@ def test_facts_of_a_program_are_those_of_its_chip(detector):
 
 
 def test_divergences_are_those_of_diverges(detector):
-    assert "one chip of each family" in detector.divergence_note
-    first = next(row.reference for row in detector.divergences)
-    for other in {row.chip for row in detector.divergences}:
-        listed = af.diverges(DETECTOR, f"{first},{other}")[other]
-        told = [row for row in detector.divergences if row.chip == other]
-        assert sum(len(row.nodes) for row in told) == len(listed)
-        assert {row.worst for row in told} <= {entry.node for entry in listed}
+    assert "one chip of each arithmetic" in detector.divergence_note
+    (first,) = {row.reference for row in detector.divergences}
+    for other in {chip for row in detector.divergences for chip in row.chips}:
+        listed = {entry.node for entry in af.diverges(DETECTOR, f"{first},{other}")[other]}
+        told = {detector.ops[node].name for row in detector.divergences if other in row.chips for node in row.nodes}
+        alone = {
+            detector.ops[node].name for row in detector.divergences if row.chips == (other,) for node in row.nodes
+        }
+        assert alone <= listed <= told
 
 
-def test_chips_of_one_family_are_not_compared():
-    told = report(af.input((1, 8), name="x").relu(), "m1", changes=0)
+def test_chips_of_one_arithmetic_are_not_compared():
+    told = report(af.input((1, 8), name="x").relu(), "m1,m1 max", changes=0)
     assert told.divergences == ()
-    assert "one family" in told.divergence_note
+    assert "the same arithmetic" in told.divergence_note
+
+
+def test_a_chip_whose_arithmetic_is_not_published_is_not_called_the_same():
+    told = report(af.input((1, 8), name="x").relu(), "m1,h12", changes=0)
+    assert told.divergences == ()
+    assert "same arithmetic" not in told.divergence_note
+    assert "not published: A13 Bionic" in told.divergence_note
+
+
+def test_forms_of_a_large_model_that_were_not_tried_are_named(monkeypatch):
+    x = af.input((1, 512), name="x")
+    model = af.linear(x, np.random.default_rng(0).standard_normal((512, 512)).astype(np.float16))
+    assert report(model, "m2", changes=0).stored_note == ""
+    monkeypatch.setattr(whatif, "_NODES", 1)
+    told = report(model, "m2", changes=0)
+    assert [row.name for row in told.stored] == ["fp16", "int8"]
+    assert told.stored_note.endswith("large: int4, sparse, blockwise.")
+
+
+def test_chips_of_one_family_and_of_two_arithmetics_are_compared():
+    told = report(af.input((1, 8), name="x").gelu(), "m4,m5", changes=0, max_abs=4.0)
+    assert [(row.reference, row.chips) for row in told.divergences] == [("m4", ("m5",))]
+    assert told.risk_chips == ("m4", "m5")
 
 
 def test_a_target_goes_by_the_product_whose_times_it_has():
     x = af.input((1, 8, 16, 16), name="x")
-    told = report(af.conv(x, np.ones((8, 8, 1, 1))), "h13,m1", changes=0)
-    assert [chip.label for chip in told.chips] == ["A14 Bionic", "M1"]
-    assert told.chips[0].us != told.chips[1].us
+    told = report(af.conv(x, np.ones((8, 8, 1, 1))), "h13,m1,a14 bionic", changes=0)
+    assert [chip.label for chip in told.chips] == ["M1", "M1", "A14 Bionic"]
+    assert told.chips[0].us == told.chips[1].us != told.chips[2].us
+
+
+def test_macs_come_before_phones_and_phones_before_names_of_the_compiler():
+    told = report(af.input((1, 8), name="x").relu(), "u1,a15 bionic,m5,h11,m1", changes=0)
+    assert [chip.name for chip in told.chips] == ["m1", "m5", "h11", "a15 bionic", "u1"]
+
+
+# What if, and one reason for many shapes.
+
+
+def test_what_one_rule_refuses_on_the_same_chips_is_one_reason():
+    x = af.input((1, 4, 6, 8), name="x")
+    told = report([x.reshape((1, 6, 4, 8)), x.reshape((1, 8, 6, 4)), x.relu()], "m1,h11", changes=0)
+    rules = [{told.findings[place].rule for place in places} for places in told.reasons]
+    assert sorted(place for places in told.reasons for place in places) == list(range(len(told.findings)))
+    assert all(len(rule) == 1 for rule in rules)
+    assert any(len(places) > 1 for places in told.reasons)
+
+
+def test_risks_of_one_reason_are_one_row():
+    x = af.input((1, 64), name="x")
+    w = np.full((64, 64), 0.5, np.float16)
+    told = report([af.linear(x, w), af.linear(x, w * 2)], "m1,m5", changes=0)
+    (row,) = told.risks
+    assert len(row.nodes) == 2
+    assert row.chips == ("m1", "m5")
+    assert row.worst in row.nodes
+    assert row.lost
+
+
+def test_stored_forms_have_the_bytes_and_times_of_a_model_that_was_compiled_so():
+    x = af.input((1, 512), name="x")
+    w = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float16)
+    told = report(af.linear(x, w), "m1,m2", changes=0)
+    forms = {row.name: row for row in told.stored}
+    assert list(forms) == ["fp16", "int8", "int4", "blockwise"]  # no half of the weights is zero
+    for chip in ("m1", "m2"):
+        for form in ("int8", "int4"):
+            model = af.compile(af.linear(x, w), target=chip, compress=form)
+            (weight,) = [each for each in model.program.weights if each.flow is not None]
+            assert (forms[form].streaming[chip] == 1) is weight.streams
+            assert forms[form].us[chip] == pytest.approx(model.estimate("coreml_call").us, rel=1e-3)
+        assert forms["fp16"].us[chip] == told.chips[0 if chip == "m1" else 1].us
+    assert forms["int4"].bytes < forms["int8"].bytes < forms["fp16"].bytes == 2 * w.size
+    assert "m1" in forms["blockwise"].why
+
+
+def test_the_cut_that_core_ml_would_make_is_a_what_if():
+    model = af.load(DETECTOR)
+    told = report(model, "m1,h12", changes=0)
+    (row,) = [row for row in told.changes if row.name == "likely cut"]
+    likely = af.partition(model, "m1,h12", by="placement")
+    assert row.kind == "cut"
+    assert row.us
+    for chip, us in row.us.items():
+        assert us == pytest.approx(likely[chip].estimate("coreml_call").us, rel=1e-3)
+    moved = {told.ops[node].name for node in row.nodes}
+    rules = af.partition(model, "m1,h12")
+    assert moved == {
+        likely[chip].names[uid]
+        for chip in row.us
+        for uid, device in likely[chip].device_of.items()
+        if rules[chip].device_of[uid] != device
+    }

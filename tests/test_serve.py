@@ -10,10 +10,10 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 import sweep_kit
@@ -23,6 +23,7 @@ from aneforge.errors import AneforgeError, LoadError
 from aneforge.report import report
 from aneforge.serve import Server
 from aneforge.serve import server as server_module
+from aneforge.serve.folder import remove_abandoned
 from aneforge.serve.jobs import MOST_WAITING, BusyError, Jobs
 from aneforge.serve.requests import RefusedError, is_from_here, is_known_host, safe_name
 from aneforge.serve.task import unpack
@@ -91,7 +92,7 @@ def started():
     yield start
     for client in clients:
         client.close()
-        assert not client.server.jobs.place.exists()
+        assert not client.server.jobs.folder.place.exists()
 
 
 def zipped(entries):
@@ -114,7 +115,7 @@ def test_an_upload_becomes_a_report_and_its_files_go(started):
     assert status == 200
     assert b"detector.onnx on the Apple Neural Engine" in page
     assert headers["Content-Security-Policy"].startswith("sandbox allow-scripts")
-    assert list(client.server.jobs.place.iterdir()) == []
+    assert client.server.jobs.folder.uploads() == []
     told = report(EXAMPLES / "detector.onnx", "m1,m5")
     assert all(chip.label.encode() in page for chip in told.chips)
 
@@ -181,7 +182,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_sent(started):
         head = f"PUT /models/a.onnx HTTP/1.1\r\nHost: 127.0.0.1:{client.server.port}\r\n"
         raw.sendall(f"{head}Content-Length: 9999\r\nExpect: 100-continue\r\n\r\n".encode())
         assert raw.recv(200).startswith(b"HTTP/1.1 413")
-    assert list(client.server.jobs.place.iterdir()) == []
+    assert client.server.jobs.folder.uploads() == []
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_a_slow_upload_ends(started, monkeypatch):
         raw.sendall(head.encode() + b"some bytes")
         answer = raw.recv(4000)
     assert answer.startswith(b"HTTP/1.1 408")
-    assert list(client.server.jobs.place.iterdir()) == []
+    assert client.server.jobs.folder.uploads() == []
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(started):
@@ -235,7 +236,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(started):
         raw.sendall(head.encode() + b"some bytes")
         raw.shutdown(socket.SHUT_WR)
         assert b"ended 90 bytes early" in raw.recv(4000) + raw.recv(4000)
-    assert list(client.server.jobs.place.iterdir()) == []
+    assert client.server.jobs.folder.uploads() == []
 
 
 # Jobs that go wrong.
@@ -250,7 +251,7 @@ def test_a_job_that_takes_too_long_is_ended(started, monkeypatch):
     client = started(limits=Limits(1.0))
     job, _ = client.upload("net.onnx", DETECTOR)
     assert (job["state"], job["error"]) == ("failed", "net.onnx: took more than 1 seconds, the limit of time")
-    assert list(client.server.jobs.place.iterdir()) == []
+    assert client.server.jobs.folder.uploads() == []
 
 
 def test_a_job_that_dies_says_so_and_the_next_one_runs(started, monkeypatch):
@@ -298,7 +299,7 @@ def test_jobs_that_have_ended_are_forgotten_in_time(monkeypatch):
     try:
         added = []
         for _ in range(4):
-            added.append(jobs.add("net.onnx", jobs.folder()))
+            added.append(jobs.add("net.onnx", jobs.folder.new_upload()))
             while not added[-1].ended:
                 time.sleep(0.01)
         assert jobs.get(added[0].id) is None
@@ -316,6 +317,66 @@ def test_room_is_asked_for(monkeypatch):
             jobs.require_room()
     finally:
         jobs.close()
+
+
+# Folders of servers that were killed.
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_killed_servers_folder_is_removed_by_the_next(temporary):
+    environment = {**sweep_kit.environment(), "TMPDIR": str(temporary)}
+    words = sweep_kit.command("serve", "--port", "0", "--target", "m1", "--json")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as running:
+        running.stdout.readline()
+        (folder,) = temporary.glob("aneforge-serve-*")
+        (folder / "uploads" / "model.onnx").write_bytes(b"a stranger's")
+        with Server(port=0, target="m1") as server:
+            assert folder.exists()  # its server runs
+        running.kill()
+        running.wait()
+    assert folder.exists()
+    with Server(port=0, target="m1") as server:
+        assert list(temporary.iterdir()) == [server.jobs.folder.place]
+    assert list(temporary.iterdir()) == []
+
+
+def test_folders_that_are_not_an_ended_servers_stay(temporary, monkeypatch):
+    (temporary / "aneforge-serve-starting").mkdir()  # no lock yet
+    (temporary / "aneforge-serve-file").write_text("x")
+    (temporary / "elsewhere").mkdir()
+    (temporary / "elsewhere" / "owner.lock").touch()
+    (temporary / "aneforge-serve-link").symlink_to(temporary / "elsewhere")
+    (temporary / "aneforge-serve-linked-lock").mkdir()
+    (temporary / "aneforge-serve-linked-lock" / "owner.lock").symlink_to(temporary / "elsewhere" / "owner.lock")
+    before = sorted(temporary.rglob("*"))
+    assert remove_abandoned() == []
+    assert sorted(temporary.rglob("*")) == before
+    (temporary / "aneforge-serve-mine").mkdir()
+    (temporary / "aneforge-serve-mine" / "owner.lock").touch()
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    assert remove_abandoned() == []  # somebody else's
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    assert remove_abandoned() == [temporary / "aneforge-serve-mine"]
+
+
+def test_no_room_for_uploads_is_one_line(tmp_path):
+    """Root may write anywhere, so the folder is one that nobody can make: below a file."""
+    (tmp_path / "file").touch()
+    code = "import tempfile; tempfile.tempdir = {!r}; from aneforge.serve import Server; Server(port=0, target='m1')"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(str(tmp_path / "file" / "below"))],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=sweep_kit.environment(),
+    )
+    assert "AneforgeError: uploads cannot be stored (Not a directory); set TMPDIR" in done.stderr
 
 
 # Names, hosts, archives.
@@ -476,5 +537,5 @@ def test_a_local_server_knows_that_it_is(monkeypatch):
     for host, local in (("127.0.0.1", True), ("localhost", True), (EVERYWHERE, False)):
         with Server(host, 0, "m1") as server:
             assert server.is_local == local
-            assert Path(server.jobs.place).is_dir()
-        assert not Path(server.jobs.place).exists()
+            assert server.jobs.folder.place.is_dir()
+        assert not server.jobs.folder.place.exists()

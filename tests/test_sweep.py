@@ -5,10 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import signal
-import subprocess
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,18 +14,18 @@ from typer.testing import CliRunner
 
 import aneforge as af
 from aneforge.cli.app import app
-from aneforge.cli.sweep import _bar
+from aneforge.cli.sweep import _in_words
 from aneforge.errors import AneforgeError
 from aneforge.graph import Graph
 from aneforge.report import report
 from aneforge.sweep import compare, merge, sweep
+from aneforge.sweep.effort import guess_operations
 from aneforge.sweep.models import models_of
-from aneforge.sweep.plan import Options, Shard, task_key
+from aneforge.sweep.plan import Shard
 from aneforge.sweep.run import Progress
 from aneforge.sweep.summary import chips_of_table, markdown, models_of_table, summary
 from aneforge.sweep.table import COLUMNS, Table, read_table
 from aneforge.sweep.task import NEEDED, graph_key, rows_of
-from aneforge.workers import Limits
 
 EXAMPLES = sweep_kit.ROOT / "examples"
 CHIPS = "m1,m5"
@@ -43,78 +39,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def zoo(home):
-    """Four models: one of them is refused, and two are the same graph in different files."""
-    shutil.copy(EXAMPLES / "detector.onnx", home / "detector.onnx")
-    write_net(home / "net.py")
-    write_net(home / "same.py", before="# other words")
-    (home / "bad.onnx").write_text("hello")
-    return ["detector.onnx", "net.py", "same.py", "bad.onnx"]
-
-
-# Which models.
-
-
-def test_models_come_from_paths_patterns_folders_and_manifests(home):
-    for name in ("a.onnx", "b.mlmodel", "deep/c.pt2", "deep/d.aneforge", "deep/notes.txt", "deep/run.py"):
-        (home / name).parent.mkdir(exist_ok=True)
-        (home / name).write_text("x")
-    (home / "deep" / "e.mlpackage" / "Data").mkdir(parents=True)
-    (home / "deep" / "e.mlpackage" / "Data" / "inner.mlmodel").write_text("x")
-
-    def paths(*named):
-        return [model.path for model in models_of(named)]
-
-    assert paths("a.onnx", "b.mlmodel", "a.onnx") == ["a.onnx", "b.mlmodel"]
-    assert paths("*.onnx") == ["a.onnx"]
-    assert paths("**/*.pt2") == ["deep/c.pt2"]
-    assert paths("deep") == ["deep/c.pt2", "deep/d.aneforge", "deep/e.mlpackage"]  # and no Python file
-    assert paths("deep/e.mlpackage") == ["deep/e.mlpackage"]
-    assert paths("*") == ["a.onnx", "b.mlmodel", "deep/c.pt2", "deep/d.aneforge", "deep/e.mlpackage"]
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("zoo.json", '[{"path": "a.onnx", "revision": 7, "dims": {"n": 2, "m": 3}}, "b.onnx"]'),
-        ("zoo.json", '{"models": [{"path": "a.onnx", "revision": "7", "sizes": "m=3,n=2"}, {"path": "b.onnx"}]}'),
-        ("zoo.jsonl", '{"path": "a.onnx", "revision": "7", "dims": {"n": 2, "m": 3}}\n\n{"path": "b.onnx"}\n'),
-        ("zoo.csv", 'path,revision,dims\na.onnx,7,"n=2,m=3"\nb.onnx,,\n'),
-    ],
-)
-def test_a_manifest_has_paths_revisions_and_sizes(home, name, text):
-    (home / "lists").mkdir()
-    (home / "lists" / name).write_text(text)
-    first, second = models_of([f"lists/{name}"])
-    assert (first.path, first.revision, first.dims, first.sizes) == ("a.onnx", "7", {"n": 2, "m": 3}, "m=3,n=2")
-    assert (second.path, second.revision, second.dims) == ("b.onnx", "", {})
-    assert first.file == Path("lists/a.onnx")  # relative to the manifest
-    assert models_of([f"lists/{name}"], {"k": 1})[1].dims == {"k": 1}
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "told"),
-    [
-        ("zoo.json", "[1]", "expected a record with a path"),
-        ("zoo.json", "{}", "expected a list"),
-        ("zoo.json", "{", "not a manifest"),
-        ("zoo.json", '[{"path": "a", "color": "red"}]', "'color' is not a key"),
-        ("zoo.json", '[{"path": "a", "dims": {"n": 0}}]', "dims must be sizes by name"),
-        ("zoo.csv", "path,dims\na,n=x\n", "dims must be sizes by name"),
-        ("zoo.jsonl", "[" * 200_000, "not a manifest"),
-    ],
-)
-def test_a_wrong_manifest_is_one_line(home, name, text, told):
-    (home / name).write_text(text)
-    with pytest.raises(AneforgeError, match=told):
-        models_of([name])
-
-
-def test_names_that_stand_for_no_models_are_refused(home):
-    (home / "empty").mkdir()
-    refused = (("*.onnx", "matches no file"), ("empty", "has no model files"), ("zoo.csv", "No such file"))
-    for name, told in refused:
-        with pytest.raises(AneforgeError, match=told):
-            models_of([name])
+    return sweep_kit.write_zoo(home)
 
 
 # Answers.
@@ -204,6 +129,26 @@ def test_the_model_that_waited_takes_over_when_the_one_it_waited_for_fails(home,
     assert (done.progress.done, done.progress.failed, done.shared) == (2, 1, 0)
 
 
+def test_a_model_that_waited_is_done_when_the_other_failed_before_it_came_back(home, monkeypatch):
+    from aneforge.workers import Outcome
+
+    def two_workers(function, tasks, count, limits, answer):
+        first, second = tasks.popleft(), tasks.popleft()
+        assert (answer(first, "g"), answer(second, "g")) == (NEEDED, "soon")
+        yield first, Outcome(None, "died", "its process ended")
+        yield second, Outcome({"graph": "g", "beside": {}})
+        assert list(tasks) == [second]
+        assert answer(tasks.popleft(), "g") == NEEDED
+        row = {"target": "m1", "chip": "M1", "verdict": "yes", "rules": []}
+        yield second, Outcome({"graph": "g", "beside": {}, "rows": [row]})
+
+    monkeypatch.setattr("aneforge.sweep.run.run_all", two_workers)
+    write_net(home / "first.py", padding=99)
+    write_net(home / "second.py")
+    done = sweep(["first.py", "second.py"], "m1", "out")
+    assert [row["verdict"] for row in done.table.rows] == ["error", "yes"]
+
+
 def test_the_largest_model_is_first(home, monkeypatch):
     order = []
 
@@ -217,6 +162,28 @@ def test_the_largest_model_is_first(home, monkeypatch):
     done = sweep(["a.py", "b.py", "c.py"], "m1", "out")
     assert order == ["b.py", "c.py", "a.py"]
     assert {row["verdict"] for row in done.table.rows} == {"not done"}
+
+
+def test_large_means_many_operations_not_many_weights(home):
+    def save(name, layers, channels):
+        x = af.input((1, channels, 8, 8), name="x")
+        for number in range(layers):
+            x = af.conv(x, np.full((channels, channels, 1, 1), 0.1 + number)).relu()
+        Graph([x]).save(home / name)
+        return home / name
+
+    deep, wide = save("deep.aneforge", 20, 8), save("wide.aneforge", 1, 256)
+    assert deep.stat().st_size < wide.stat().st_size
+    assert guess_operations(deep) > guess_operations(wide)
+    assert guess_operations(EXAMPLES / "tiny_encoder.onnx") > guess_operations(EXAMPLES / "detector.onnx") > 10
+    (home / "package.mlpackage").mkdir()
+    (home / "package.mlpackage" / "weight.bin").write_bytes(bytes(100_000))
+    (home / "package.mlpackage" / "model.mlmodel").write_bytes(bytes(2000))
+    assert guess_operations(home / "package.mlpackage") == 10
+    for name, content in (("bad.onnx", b"hello"), ("empty.onnx", b""), ("bad.pt2", b"PK\x03\x04")):
+        (home / name).write_bytes(content)
+        assert guess_operations(home / name) == 0
+    assert guess_operations(home / "nothing.onnx") == 0
 
 
 def test_graphs_that_differ_in_names_only_are_equal():
@@ -236,116 +203,6 @@ def test_copies_of_a_file_share_a_result_and_keep_their_names(home):
     assert done.progress.done == 1
     assert len(list((home / "out" / "results").iterdir())) == 1
     assert all("bad.onnx" not in error for error in done.table.failed.values())
-
-
-# Resuming.
-
-
-def test_what_is_done_is_skipped(zoo, home):
-    first = sweep(zoo, CHIPS, "out", workers=2)
-    stamps = {file.name: file.stat().st_mtime_ns for file in (home / "out" / "results").iterdir()}
-    second = sweep(zoo, CHIPS, "out", workers=2)
-    assert (first.progress.done, second.progress.done, second.progress.skipped) == (4, 0, 4)
-    assert second.table == first.table
-    assert stamps == {file.name: file.stat().st_mtime_ns for file in (home / "out" / "results").iterdir()}
-
-
-def test_a_changed_model_a_damaged_result_and_other_options_are_done_again(zoo, home):
-    sweep(zoo, CHIPS, "out", workers=1)
-    write_net(home / "net.py", channels=5)
-    assert sweep(zoo, CHIPS, "out", workers=1).progress.done == 1
-    for file in (home / "out" / "results").iterdir():
-        file.write_text(file.read_text()[:-9])
-    assert sweep(zoo, CHIPS, "out", workers=1).progress.done == 4
-    assert sweep(zoo, CHIPS, "out", "direct_call", workers=1).progress.done == 4
-    assert sweep(zoo, "m1", "out", workers=1).progress.done == 4
-
-
-def test_a_key_covers_content_sizes_function_and_options(home):
-    write_net(home / "net.py")
-    (model,) = models_of(["net.py"])
-    (sized,) = models_of(["net.py"], {"n": 1})
-    (named,) = models_of(["net.py"], None, "main")
-    (picked,) = models_of(["net.py:out"])
-    m1, m5 = Options({"m1": "M1"}, "coreml_call"), Options({"m5": "M5"}, "coreml_call")
-    keys = [task_key("c", one, m1) for one in (model, sized, named, picked)]
-    keys += [task_key("d", model, m1), task_key("c", model, m5)]
-    assert len(set(keys)) == len(keys)
-    assert task_key("c", model, m1) == keys[0]
-
-
-def test_weights_beside_a_model_belong_to_it(home):
-    for name in ("convnet.plist", "convnet.weights.bin"):
-        shutil.copy(EXAMPLES / name, home)
-    assert sweep(["convnet.plist"], "m1", "out", workers=1).ok
-    assert sweep(["convnet.plist"], "m1", "out", workers=1).progress.done == 0
-    weights = bytearray((home / "convnet.weights.bin").read_bytes())
-    weights[0] ^= 1
-    (home / "convnet.weights.bin").write_bytes(weights)
-    assert sweep(["convnet.plist"], "m1", "out", workers=1).progress.done == 1
-
-
-def test_failures_are_final_until_more_is_allowed_or_asked_for(home):
-    write_net(home / "slow.py", before="import time; time.sleep(3)")
-    short = sweep(["slow.py"], "m1", "out", workers=1, limits=Limits(1.0))
-    assert short.table.failed == {"slow.py": "took more than 1 seconds, the limit of time"}
-    assert sweep(["slow.py"], "m1", "out", workers=1, limits=Limits(1.0)).progress.done == 0
-    longer = sweep(["slow.py"], "m1", "out", workers=1, limits=Limits(120.0))
-    assert longer.ok
-    (home / "bad.onnx").write_text("hello")
-    sweep(["bad.onnx"], "m1", "out", workers=1)
-    assert sweep(["bad.onnx"], "m1", "out", workers=1).progress.done == 0
-    assert sweep(["bad.onnx"], "m1", "out", workers=1, retry=True).progress.done == 1
-
-
-def test_memory_and_death_are_rows_and_a_dead_worker_is_tried_once_more(home):
-    write_net(home / "large.py", before="import numpy; kept = numpy.ones(3 << 30, numpy.uint8)")
-    write_net(home / "dead.py", before="import os; open('tries', 'a').write('x'); os._exit(7)")
-    write_net(home / "fine.py", channels=7)
-    done = sweep(["large.py", "dead.py", "fine.py"], "m1", "out", workers=2, limits=Limits(120, 2 << 30))
-    assert done.table.failed == {
-        "large.py": "needs more than 2.00 GB, the limit of memory",
-        "dead.py": "its process ended with status 7 before it was done",
-    }
-    assert (home / "tries").read_text() == "xx"
-    assert [row["verdict"] for row in done.table.rows] == ["error", "error", "yes"]
-
-
-def waiting_net(file: Path, channels: int) -> None:
-    """A model that is read only when a file named go is there."""
-    loop = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)"
-    write_net(file, channels, loop)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_sweep_that_was_stopped_goes_on_with_the_same_table(home, number):
-    for channels in range(4, 8):
-        write_net(home / "zoo" / f"net{channels}.py", channels, padding=1000)
-    waiting_net(home / "zoo" / "last.py", 9)
-    models = sorted(f"zoo/{file.name}" for file in (home / "zoo").iterdir())
-    words = ["sweep", *models, "--target", CHIPS, "--out", "stopped", "--workers", "2"]
-    with subprocess.Popen(
-        sweep_kit.command(*words), cwd=home, env=sweep_kit.environment(), stderr=subprocess.PIPE, text=True
-    ) as running:
-        results = home / "stopped" / "results"
-        deadline = time.monotonic() + 120
-        while (not results.is_dir() or len(list(results.glob("*.json"))) < 4) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        running.send_signal(number)
-        told = running.communicate(timeout=60)[1]
-    assert len(list(results.glob("*.json"))) == 4
-    if number == signal.SIGINT:
-        assert running.returncode == 130
-        assert "stopped with 4 of 5 models done" in told
-        assert "Run the same command again to go on." in told
-        assert not list((home / "stopped").rglob("*.part"))
-    partial = merge(["stopped"])
-    assert set(partial.failed) == {"zoo/last.py"}
-    (home / "go").touch()
-    again = sweep_kit.run(*words, cwd=home)
-    assert again.returncode == 0, again.stderr
-    assert "1 models done, 4 had a result" in again.stderr
-    assert sweep(models, CHIPS, "whole", workers=1).table == read_table("stopped")
 
 
 # Shards, tables and differences.
@@ -468,9 +325,10 @@ def test_the_page_needs_nothing_else_and_obeys_no_name(home):
     assert "<img" not in (home / "out" / "summary.md").read_text().replace("\\<", "")
 
 
-def test_the_bar_has_rate_and_time_left():
-    assert _bar(Progress(10, 2)) == "[####                    ] 2/10 models"
-    assert _bar(Progress(10, 2, 4, 1, 8.0)) == "[##############          ] 6/10 models, 1 failed, 0.5/s, 8 s left"
+def test_the_bar_says_what_it_counts_and_how_fast():
+    assert _in_words(Progress(10, done=3, is_planned=False)) == "models read"
+    assert _in_words(Progress(10, 2)) == "models"
+    assert _in_words(Progress(10, 2, 4, 1, 8.0)) == "models, 1 failed, 0.5 a second"
 
 
 def test_commands(zoo, home):
@@ -516,6 +374,68 @@ def test_bad_input_is_one_line(home, words, told):
     done = CliRunner().invoke(app, ["sweep", *words])
     assert isinstance(done.exception, AneforgeError), done.output
     assert told in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sweep", "net.py", "--out", "net.py/below"), "--out net.py/below: cannot be a folder of results"),
+        (("sweep", "net.py", "--out", "/proc/results"), "--out /proc/results: cannot be a folder of results"),
+        (("sweep", "merge", "done", "--out", "folder.csv"), "folder.csv: a folder; give the name of a file"),
+        (("sweep", "merge", "done", "--out", "nowhere/t.csv"), "nowhere/t.csv: cannot be written (No such file"),
+        (("sweep", "empty", "--out", "out"), "empty: the folder has no model files"),
+        (("sweep", "folder.csv", "--out", "out"), "folder.csv: the manifest cannot be read (Is a directory)"),
+    ],
+)
+def test_output_that_cannot_be_written_and_folders_for_files_are_one_line(home, words, message):
+    write_net(home / "net.py")
+    for name in ("folder.csv", "empty"):
+        (home / name).mkdir()
+    sweep(["net.py"], "m1", "done", workers=1)
+    ended = sweep_kit.run(*words, cwd=home)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_folder_with_the_name_of_a_model_file_is_a_row(home):
+    (home / "net.onnx").mkdir()
+    (home / "net.onnx" / "weights.bin").write_text("x")
+    write_net(home / "fine.py")
+    done = sweep(["net.onnx", "fine.py"], "m1", "out", workers=1)
+    assert set(done.table.failed) == {"net.onnx"}
+    assert "folder" in done.table.failed["net.onnx"]
+
+
+def test_a_disk_that_is_full_stops_the_sweep_and_leaves_whole_results(home, monkeypatch):
+    from aneforge.sweep.results import Folder
+
+    write = Folder.write
+
+    def full_after_one(folder, key, result):
+        if list((home / "out" / "results").iterdir()):
+            raise AneforgeError("out: cannot be written (No space left on device)")
+        write(folder, key, result)
+
+    names = [str(write_net(home / f"net{channels}.py", channels)) for channels in (4, 5, 6)]
+    monkeypatch.setattr(Folder, "write", full_after_one)
+    with pytest.raises(AneforgeError, match="No space left"):
+        sweep(names, "m1", "out", workers=2)
+    monkeypatch.undo()
+    assert sorted(row["verdict"] for row in read_table(home / "out").rows) == ["not done", "not done", "yes"]
+    again = sweep(names, "m1", home / "out", workers=2)
+    assert again.ok
+    assert again.progress.done == 2
+
+
+def test_ctrl_c_while_the_models_are_read_is_one_line(home, monkeypatch, capsys):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aneforge.sweep.run.plan_of", interrupted)
+    write_net(home / "net.py")
+    assert CliRunner().invoke(app, ["sweep", "net.py", "--out", "out"]).exit_code == 130
+    assert not list((home / "out" / "results").iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_work(home, monkeypatch):

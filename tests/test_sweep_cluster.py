@@ -16,6 +16,7 @@ import sweep_kit
 from aneforge.errors import AneforgeError
 from aneforge.sweep import sweep
 from aneforge.sweep.table import read_table
+from aneforge.workers import Limits
 
 pytest.importorskip("distributed", reason="needs the extra 'cluster' (Dask distributed)")
 
@@ -31,23 +32,36 @@ def start(folder, *words):
     )
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """The address of a scheduler with two workers, and their processes."""
-    folder = tmp_path_factory.mktemp("cluster")
+def start_cluster(folder):
+    """The address of a new scheduler with two workers, and their processes."""
     processes = [start(folder, "scheduler", "--port", "0", "--no-dashboard", "--host", "127.0.0.1")]
-    deadline = time.monotonic() + 90
-    while not (folder / "scheduler.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for((folder / "scheduler.json").exists)
     options = ("--nthreads", "1", "--no-dashboard", "--host", "127.0.0.1", "--local-directory", str(folder))
     processes += [start(folder, "worker", *options) for _ in range(2)]
     address = json.loads((folder / "scheduler.json").read_text())["address"]
     wait = f"from distributed import Client; Client({address!r}, timeout=60).wait_for_workers(2, timeout=90)"
     subprocess.run([sys.executable, "-c", wait], check=True, timeout=150)
-    yield address
+    return address, processes
+
+
+def end(processes):
     for process in processes:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 90
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert condition()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    address, processes = start_cluster(tmp_path_factory.mktemp("cluster"))
+    yield address
+    end(processes)
 
 
 @pytest.fixture
@@ -71,6 +85,21 @@ def test_a_run_on_the_cluster_is_a_run_here(cluster, zoo, tmp_path):
     assert "0 models done" in again.stderr
 
 
+def test_equal_graphs_are_done_once_on_the_cluster_as_here(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [sweep_kit.write_net(tmp_path / f"{name}.py", before=f"# {name}") for name in "abcde"]
+    names += [sweep_kit.write_net(tmp_path / f"other{name}.py", 6, f"# {name}") for name in "ab"]
+    there = sweep(names, "m1", "there", scheduler=cluster)
+    here = sweep(names, "m1", "here", workers=2)
+    assert there.ok
+    assert there.shared == here.shared == 5
+    assert there.table == here.table
+    later = [*names, sweep_kit.write_net(tmp_path / "later.py", before="# later")]
+    for folder, options in (("there", {"scheduler": cluster}), ("here", {"workers": 2})):
+        done = sweep(later, "m1", folder, **options)
+        assert (done.progress.done, done.shared) == (1, 1), folder  # its graph was done before
+
+
 def test_limits_and_deaths_hold_on_the_cluster(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     slow = sweep_kit.write_net(tmp_path / "slow.py", before="import time; time.sleep(600)")
@@ -86,9 +115,83 @@ def test_limits_and_deaths_hold_on_the_cluster(cluster, tmp_path, monkeypatch):
     assert (tmp_path / "tries").read_text() == "xx"
 
 
+def test_without_dask_the_command_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    sweep_kit.write_net(tmp_path / "net.py")
+    with pytest.raises(AneforgeError, match=r"needs Dask distributed. Install it with .*\[cluster\]"):
+        sweep(["net.py"], "m1", "out", scheduler="tcp://127.0.0.1:9")
+
+
+def test_workers_with_other_code_are_refused(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweep_kit.write_net(tmp_path / "net.py")
+    monkeypatch.setattr("aneforge.sweep.cluster.code_digest", lambda: "edited")
+    with pytest.raises(AneforgeError, match="has other files of aneforge"):
+        sweep(["net.py"], "m1", "out", scheduler=cluster)
+
+
 def test_a_scheduler_that_is_not_there_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("aneforge.sweep.cluster._PATIENCE", "1s")
     sweep_kit.write_net(tmp_path / "net.py")
     with pytest.raises(AneforgeError, match=r"--scheduler tcp://127.0.0.1:9: cannot be reached"):
         sweep(["net.py"], "m1", "out", scheduler="tcp://127.0.0.1:9")
+
+
+def waiting_net(file, channels, started):
+    """A model that says that it is being read, and never ends."""
+    before = f"import time; open({str(started)!r}, 'w').close(); time.sleep(600)"
+    return sweep_kit.write_net(file, channels, before)
+
+
+def test_ctrl_c_leaves_whole_results_and_a_cluster_that_is_free(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fine = sweep_kit.write_net(tmp_path / "fine.py", padding=5000)
+    slow = waiting_net(tmp_path / "slow.py", 5, tmp_path / "started")
+    words = sweep_kit.command("sweep", fine, slow, "--target", "m1", "--out", "out", "--scheduler", cluster)
+    with subprocess.Popen(words, cwd=tmp_path, env=sweep_kit.environment(), stderr=subprocess.PIPE) as running:
+        results = tmp_path / "out" / "results"
+        wait_for(lambda: (tmp_path / "started").exists() and len(list(results.glob("*.json"))) == 1)
+        running.send_signal(signal.SIGINT)
+        printed = running.communicate(timeout=60)[1].decode()
+    assert running.returncode == 130
+    assert "stopped with 1 of 2 models done" in printed
+    assert set(read_table("out").failed) == {str(slow)}
+    assert sweep([fine, tmp_path / "fine.py"], "m5", "next", scheduler=cluster, limits=Limits(60)).ok
+
+
+def test_a_scheduler_that_ends_in_the_middle_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address, processes = start_cluster(tmp_path)
+    try:
+        slow = waiting_net(tmp_path / "slow.py", 5, tmp_path / "started")
+        words = sweep_kit.command("sweep", slow, "--target", "m1", "--out", "out", "--scheduler", address)
+        environment = {**sweep_kit.environment(), "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
+        with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as running:
+            wait_for((tmp_path / "started").exists)
+            end(processes[:1])
+            printed = running.communicate(timeout=120)[1].decode()
+        assert running.returncode == 2, printed
+        assert "the connection is lost; results so far are kept" in printed
+        assert "Traceback" not in printed
+    finally:
+        end(processes[1:])
+
+
+def test_a_worker_of_the_cluster_that_is_killed_costs_no_answer(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log, go = tmp_path / "workers", tmp_path / "go"
+    waits = f"import os, time\nopen({str(log)!r}, 'a').write(f'{{os.getppid()}}\\n')\n"
+    net = sweep_kit.write_net(
+        tmp_path / "net.py", before=waits + f"while not os.path.exists({str(go)!r}): time.sleep(0.02)"
+    )
+    words = sweep_kit.command("sweep", net, "--target", "m1", "--out", "out", "--scheduler", cluster)
+    with subprocess.Popen(words, cwd=tmp_path, env=sweep_kit.environment(), stderr=subprocess.PIPE) as running:
+        wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+        os.kill(int(log.read_text()), signal.SIGKILL)
+        wait_for(lambda: log.read_text().count("\n") == 2)  # another one has it
+        go.touch()
+        printed = running.communicate(timeout=120)[1].decode()
+    assert running.returncode == 0, printed
+    assert [row["verdict"] for row in read_table("out").rows] == ["yes"]

@@ -180,7 +180,7 @@ def test_the_example_trains_prints_the_table_and_writes_the_picture(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "digits.npz: 48 pictures, 48 for the test; 3 steps" in done.stdout
     assert "0 recompiles" in done.stdout
-    assert "3/3  loss" in done.stderr
+    assert "3/3 (100 %)  loss" in done.stderr
     assert ET.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")  # noqa: S314 - our own file
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), "--data", "none.npz"], check=False, capture_output=True, text=True

@@ -10,7 +10,7 @@ import pytest
 
 from aneforge.errors import AneforgeError
 from aneforge.workers import Limits, Worker, run_all
-from aneforge.workers.pool import _may_differ
+from aneforge.workers.pool import may_differ
 
 MEMORY = Limits(60, 1 << 30)
 
@@ -126,10 +126,10 @@ def test_only_what_may_end_otherwise_is_tried_again(worker_of, tmp_path):
     died = worker_of("die").run({"log": str(tmp_path / "log"), "lives": 9})
     full = worker_of("grow").run(2 << 30)
     slow = worker_of("sleep", Limits(0.5)).run(60)
-    assert _may_differ(died, was_fresh=True)
-    assert _may_differ(full, was_fresh=False)
-    assert not _may_differ(full, was_fresh=True)
-    assert not _may_differ(slow, was_fresh=False)
+    assert may_differ(died, was_fresh=True)
+    assert may_differ(full, was_fresh=False)
+    assert not may_differ(full, was_fresh=True)
+    assert not may_differ(slow, was_fresh=False)
 
 
 def test_tasks_that_are_added_meanwhile_are_done_too():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from docpages import concept_pictures, formats, ops, pictures, written
 from docpages.accuracy import accuracy
-from docpages.api import api
+from docpages.api import api, packages
 from docpages.commands import commands
 from docpages.containers import containers
 from docpages.rules import rules
@@ -38,6 +38,7 @@ MODEL_PAGES: dict[str, Callable[[], str]] = {
 PAGES: dict[str, Callable[[], str]] = {
     "reference/accuracy.md": generated(accuracy),
     "reference/api.md": generated(api),
+    "reference/api-packages.md": generated(packages),
     "reference/commands.md": generated(commands),
     "reference/unknowns.md": generated(unknowns),
     "reference/rules.md": generated(rules),
@@ -53,6 +54,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/pictures/timeline.svg": pictures.timeline_picture,
     "reference/pictures/chips.svg": pictures.chips_picture,
     "reference/pictures/families.svg": concept_pictures.families_picture,
+    "reference/pictures/one-compiler.svg": concept_pictures.one_compiler_picture,
     "reference/pictures/capabilities.svg": concept_pictures.capabilities_picture,
     "reference/pictures/routes.svg": concept_pictures.routes_picture,
     "reference/pictures/phases.svg": concept_pictures.phases_picture,

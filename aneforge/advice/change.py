@@ -53,6 +53,8 @@ class Change:
 
     name: str
     """Short, the same for all chips: ``weights as int8``."""
+    kind: str
+    """``precision``, ``rewrite``, ``cut`` (what the engine and the host each do) or ``call``."""
     cause: str
     """What it works against: ``weights``, ``calls``, ``crossings`` or ``layers``."""
     what: str

@@ -22,16 +22,16 @@ from aneforge.regions.partition import Partition
 
 __all__ = ["SOURCES", "Advice", "advise"]
 
-SOURCES: tuple[Callable[[Question], Iterable[Proposal]], ...] = (
-    stored_weights,
-    other_forms,
-    native_layers_on_host,
-    small_regions_on_host,
-    ends_outside,
-    several_inputs,
-    aligned_ports,
-)
-"""Where changes come from. Equal gains keep this order."""
+SOURCES: dict[Callable[[Question], Iterable[Proposal]], str] = {
+    stored_weights: "precision",
+    other_forms: "rewrite",
+    native_layers_on_host: "cut",
+    small_regions_on_host: "cut",
+    ends_outside: "cut",
+    several_inputs: "call",
+    aligned_ports: "call",
+}
+"""Where changes come from, and of which kind those are. Equal gains keep this order."""
 
 _MOST_WORKED_OUT, _FEWEST_WORKED_OUT = 12, 4
 _NODES = 24_000  # nodes of changed graphs that are compiled in all, about: a large model has fewer changes worked out
@@ -65,7 +65,8 @@ def advise(
     first = splits[next(iter(estimates))]
     question = Question(first.graph, first.names, {name: splits[name] for name in estimates}, estimates, scope)
     with quiet_collector():
-        proposals = [proposal for source in SOURCES for proposal in source(question)]
+        kinds = {proposal: kind for source, kind in SOURCES.items() for proposal in source(question)}
+        proposals = list(kinds)
         able = _worth_trying(question, proposals)
         tried = able[: _how_many(question)]
         changes: dict[str, dict[str, Change]] = {name: {} for name in estimates}
@@ -73,7 +74,7 @@ def advise(
         for proposal in tried:
             for name, figure in proposal.after(_chips_helped(question, proposal)).items():
                 worked_out[name] += 1
-                change = _change(proposal, estimates[name], figure.us, figure.interval)
+                change = _change(proposal, kinds[proposal], estimates[name], figure.us, figure.interval)
                 known = changes[name].get(proposal.family)
                 if change.saved >= LEAST_GAIN and (known is None or change.us < known.us):
                     changes[name][proposal.family] = change
@@ -106,9 +107,10 @@ def _how_many(question: Question) -> int:
     return min(_MOST_WORKED_OUT, max(_FEWEST_WORKED_OUT, _NODES // max(1, len(question.graph.nodes))))
 
 
-def _change(proposal: Proposal, before: Estimate, us: float, interval: tuple[float, float]) -> Change:
+def _change(proposal: Proposal, kind: str, before: Estimate, us: float, interval: tuple[float, float]) -> Change:
     return Change(
         proposal.name,
+        kind,
         proposal.cause,
         proposal.what,
         proposal.nodes,

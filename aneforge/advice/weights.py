@@ -25,7 +25,7 @@ from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
 from aneforge.regions.partition import Partition
 from aneforge.rewrites.rewrite import applied
-from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
+from aneforge.rewrites.stored import Dense, Kernel, stored_layers
 from aneforge.tuning.stored_forms import expands_palettes, stored_site
 
 __all__ = ["stored_weights"]
@@ -76,12 +76,8 @@ def stored_weights(question: Question) -> Iterator[Proposal]:
 
 def _layers(question: Question) -> dict[str, tuple[Tensor, Dense | Kernel]]:
     """Layers with a stored weight of fp16, by name."""
-    found: dict[str, tuple[Tensor, Dense | Kernel]] = {}
-    for node in question.graph.nodes:
-        layer = None if node.definition.leaf else dense_of(node) or kernel_of(node)
-        if layer is not None and is_worth_encoding(layer.weight):
-            found[question.names[node.uid]] = node, layer
-    return found
+    listed = ((node, layer) for node, layer in stored_layers(question.graph) if is_worth_encoding(layer.weight))
+    return {question.names[node.uid]: (node, layer) for node, layer in listed}
 
 
 def _gains(split: Partition, basis: Basis, scope: str, encoder: Encoder, layers: Layers) -> dict[str, float]:

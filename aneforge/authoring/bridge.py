@@ -33,7 +33,8 @@ def bridge(type: str, bottoms: Any, name: str | None = None, **params: Any) -> T
 
     ``bottoms`` are tensors, arrays or numbers, of rank 1 to 5: [W], [C, W], [C, H, W], [N, C, H, W], [N, C, D, H, W].
     The result has the rank of the first. Attention takes [1, heads, sequence, features], as ``af.sdpa`` does. A kernel
-    (``Conv``, ``Linear``) is an array behind the other bottoms. Parameters have the descriptor's defaults.
+    (``Conv``, ``Linear``) is an array behind the other bottoms. Parameters have the descriptor's defaults;
+    ``params`` are others, by the netplist's names. ``name`` is that of the node.
 
     A type that means the same as an ordinary op becomes that op; every other one is a layer of its own and a segment
     of the program.

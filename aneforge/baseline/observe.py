@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from aneforge.errors import AneforgeError
 from aneforge.gate.preflight import Preflight, preflight_all
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
+from aneforge.output.progress import Progress
 from aneforge.sim.inputs import drawn_sample
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["STATUS_RANK", "Named", "NodeReason", "Observed", "Plan", "observe"]
 
 Array = np.ndarray
-Tell = Callable[[str], None]
 SCOPE = "coreml_call"
 SAMPLE = 64
 # Gravest last; what is rejected and what is too large both have no program.
@@ -94,17 +94,17 @@ def observe(
     targets: Sequence[str],
     plan: Plan | None = None,
     named: Named | None = None,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Observed:
-    """Check, compile, simulate and estimate a model for every target; ``tell`` is called with each step."""
-    graph, plan, named, say = Graph.of(out), plan or Plan(), named or Named(), tell or _silent
+    """Check, compile, simulate and estimate a model for every target; ``progress`` hears each step."""
+    graph, plan, named, say = Graph.of(out), plan or Plan(), named or Named(), progress or _silent
     unknown = [check for check in plan.checks if check not in CHECKS]
     if unknown:
         raise AneforgeError(f"{unknown[0]}: not a check; choose from: {', '.join(CHECKS)}.")
     chosen = list(dict.fromkeys(find_target(name).name for name in targets))
     if not chosen:
         raise AneforgeError("target: a baseline needs at least one chip. Name one, for instance m1.")
-    say(f"compiling for {len(chosen)} targets")
+    say(0, 0, f"compiling for {len(chosen)} targets")
     reports = preflight_all(graph, chosen)
     compiled = compile_all(graph, chosen)
     reasons: dict[tuple[str, str], NodeReason] = {}
@@ -144,7 +144,7 @@ def observe(
     return Observed(baseline, places, reasons, refusals, not_run)
 
 
-def _silent(_: str) -> None:
+def _silent(done: int, total: int, what: str) -> None:
     pass
 
 
@@ -206,14 +206,14 @@ def _estimate(program: Program) -> EstimateRecord:
 
 
 def _simulated(
-    graph: Graph, compiled: Compiled, feeds: Mapping[str, Array], not_run: dict[str, str], say: Tell
+    graph: Graph, compiled: Compiled, feeds: Mapping[str, Array], not_run: dict[str, str], say: Progress
 ) -> dict[str, dict[str, Array]]:
     """Outputs by target. A program that cannot be simulated takes nothing from the others."""
     from aneforge.model import Model
 
     outputs = {}
-    for number, (name, program) in enumerate(compiled.items(), 1):
-        say(f"simulating {chip_label(name)}, {number} of {len(compiled)}")
+    for number, (name, program) in enumerate(compiled.items()):
+        say(number, len(compiled), f"simulating {chip_label(name)}")
         try:
             done = Model(graph, program).run(feeds).outputs
         except AneforgeError as error:

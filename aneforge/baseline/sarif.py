@@ -10,25 +10,21 @@ from urllib.parse import quote
 
 from aneforge.baseline.outcome import RULES, Outcome, Report
 from aneforge.errors import shown
+from aneforge.output.sarif import sarif_document
 
 __all__ = ["sarif_text"]
-
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif_text(report: Report, model_file: str, version: str) -> str:
     """The file's content: every rule with its help, every outcome with its place."""
     rules = list(RULES)
-    driver = {"name": "aneforge", "version": version, "rules": [_rule(rule) for rule in rules]}
-    run = {
-        "tool": {"driver": driver},
-        "automationDetails": {"id": shown(f"aneforge-ci/{report.model}/")},
-        "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": True, "exitCode": 0 if report.ok else 1}],
-        "results": [_result(outcome, rules.index(outcome.rule), model_file) for outcome in report.outcomes],
-    }
-    document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return sarif_document(
+        version,
+        [_rule(rule) for rule in rules],
+        [_result(outcome, rules.index(outcome.rule), model_file) for outcome in report.outcomes],
+        automationDetails={"id": shown(f"aneforge-ci/{report.model}/")},
+        invocations=[{"executionSuccessful": True, "exitCode": 0 if report.ok else 1}],
+    )
 
 
 def _rule(name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
+from typing import Any
 
 from aneforge.errors import TRACEBACK, AneforgeError, ArgumentError, is_input_error, line_of, shown
 
@@ -23,7 +24,9 @@ _OPTIONS = {"dims": "--dim", "inputs": "--input", "model": "model"}
 
 def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
     """A warning as users of commands want it: what, and not which line of this package."""
-    print(f"aneforge: warning: {shown(str(message))}", file=sys.stderr)
+    from aneforge.cli import say
+
+    say.line(f"aneforge: warning: {shown(str(message))}")
 
 
 def main() -> None:
@@ -41,7 +44,7 @@ def _status() -> int:
     try:
         from aneforge.cli.app import app
 
-        status = app(standalone_mode=False)
+        status = app(prog_name="aneforge", standalone_mode=False)
         stdout.flush()
     except SystemExit as error:
         if sys.stdout is not stdout:  # typer puts another stream in its place when the reader has gone
@@ -60,8 +63,7 @@ def _failed(error: BaseException) -> int:
     """One line, and whose failure it is."""
     show = getattr(error, "show", None)  # typer's own errors: a command or an option that is not there
     if show is not None and not isinstance(error, AneforgeError):
-        show()
-        return _BAD_INPUT
+        return _misused(error)
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     if isinstance(error, ArgumentError):
@@ -69,6 +71,16 @@ def _failed(error: BaseException) -> int:
     if type(error).__name__ == "Abort":
         return _INTERRUPTED
     return _say(line_of(error), _BAD_INPUT if is_input_error(error) else _FAULT)
+
+
+def _misused(error: Any) -> int:
+    """What typer says of a command line, in one line with where to look; the help itself where nothing was asked."""
+    ctx, message = getattr(error, "ctx", None), " ".join(error.format_message().split())
+    if ctx is None or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return _BAD_INPUT
+    ended = message if message.endswith(("?", ".")) else f"{message}."
+    return _say(f"{ended} Run {ctx.command_path} --help to see what it takes.", _BAD_INPUT)
 
 
 def _option(parameter: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aneforge.checking import check
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.progress import working
 from aneforge.output import text
 
 COLORS = {"reject": "red", "oversize": "red", "risk": "yellow", "decompose": "cyan"}
@@ -20,9 +21,10 @@ def run(
 ) -> int:
     """Print the report; 1 if a chip that was asked for does worse than allowed."""
     file = ModelFile.of(model)
-    report = check(file.path, chips, route, fail_on, **file.options)
-    paint = _painted
-    print(text.as_json(report.to_json()) if as_json else report.text(paint, everything))
+    with working(f"checking {file.name} on {chips}"):
+        report = check(file.path, chips, route, fail_on, **file.options)
+        answer = text.as_json(report.to_json()) if as_json else report.text(_painted, everything)
+    print(answer)
     return 0 if report.ok else 1
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from aneforge.baseline.compare import Limits, compare, over_budget
 from aneforge.baseline.file import BaselineError, load_baseline, save_baseline
@@ -15,13 +14,13 @@ from aneforge.baseline.observe import Named, Observed, Plan, observe
 from aneforge.baseline.outcome import Report
 from aneforge.baseline.record import CHECKS, Baseline
 from aneforge.baseline.report_text import counted, report_text
-from aneforge.cli import say
+from aneforge.cli import notes
 from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.inputs import read_arrays
 from aneforge.output import text
 from aneforge.output.files import write_whole
-from aneforge.sim import native
 from aneforge.targets.listed import chip_list
 from aneforge.targets.names import chip_label
 from aneforge.targets.names import target as find_target
@@ -67,7 +66,9 @@ def run(model: str | ModelFile, options: Options) -> int:
     targets = list(dict.fromkeys(find_target(chip).name for chip in names))
     limits = Limits(options.tolerance, _budgets(options, targets), options.strict)
     plan = _plan(was, options, file)
-    seen = observe(load_model(source), targets, plan, _named(source), _progress())
+    notes.slow_kernel("exact")
+    with working(f"reading {source.name}") as progress:
+        seen = observe(load_model(source), targets, plan, _named(source), progress)
     if was is None:
         report = Report(_named(source).name, tuple(targets), tuple(over_budget(seen.baseline, limits.max_us)))
     else:
@@ -203,15 +204,6 @@ def _budgets(options: Options, targets: list[str]) -> dict[str, float]:
             raise AneforgeError(f"--max-us {option}: {chip} is not among the targets ({', '.join(targets)})")
         budgets[name] = most
     return budgets
-
-
-def _progress() -> Any:
-    """Lines for somebody who waits; a log gets none."""
-    if native.why_not():
-        say.note(f"{native.why_not()}; exact sums run in NumPy, the same bits and far slower")
-    if say.voice().quiet or not (sys.stderr.isatty() or say.voice().verbose):
-        return None
-    return lambda line: print(f"ci: {line}", file=sys.stderr, flush=True)
 
 
 def _write_reports(report: Report, source: ModelFile, options: Options) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from aneforge.cli import notes, say
 from aneforge.cli.model_file import ModelFile
 from aneforge.cli.plot import writable
+from aneforge.cli.progress import working
 from aneforge.numerics.comparison import Comparison, compare
 from aneforge.output import text
 from aneforge.output.files import write_whole
@@ -30,19 +31,21 @@ class Options:
 def run(model: str | ModelFile, chips: str, options: Options) -> int:
     """Print the comparison, draw it if asked; 1 if an output differs by more than is allowed."""
     file = ModelFile.of(model)
-    picture = None if options.plot is None else writable(options.plot)
+    picture = None if options.plot is None else writable(options.plot, "--plot")
     notes.slow_kernel(options.mode)
-    comparison = compare(
-        file.path,
-        chips,
-        options.inputs,
-        options.mode,
-        options.reference,
-        seed=options.seed,
-        samples=options.samples,
-        fail_above=options.fail_above,
-        **file.options,
-    )
+    with working(f"reading {file.name}") as progress:
+        comparison = compare(
+            file.path,
+            chips,
+            options.inputs,
+            options.mode,
+            options.reference,
+            seed=options.seed,
+            samples=options.samples,
+            fail_above=options.fail_above,
+            progress=progress,
+            **file.options,
+        )
     notes.drawn(comparison.seed, comparison.samples)
     print(text.as_json(comparison.to_json()) if options.as_json else comparison)
     _note_failures(comparison)

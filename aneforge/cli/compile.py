@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ from aneforge.arguments import graph_of
 from aneforge.cli import say
 from aneforge.cli.library_warnings import warnings_on_stderr
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.codegen import emit
 from aneforge.compiler.compile import Compiled
 from aneforge.compiler.refusal import CompileError
@@ -36,20 +37,26 @@ def run(
     """Print the program, the story of a node, or the table of all targets; 1 if a target refuses the model."""
     file = ModelFile.of(model)
     names = chip_list(chips)
-    graph = graph_of(file.path, **file.options)
+    if _is_program_file(out):
+        require_file(out)
+    with working(f"reading {file.name}"):
+        graph = graph_of(file.path, **file.options)
+    doing = f"compiling {file.name} for {chips}"
     if len(names) > 1:
         if explain or out or validate:
             raise AneforgeError("--explain, --out and --validate: they take one chip. Name one, as in --target m1.")
-        programs = compile_all(graph, chips, route)
+        with working(doing):
+            programs = compile_all(graph, chips, route)
     else:
         try:
-            with warnings_on_stderr(DispatchFloorWarning):  # times are for aneforge estimate
+            with warnings_on_stderr(DispatchFloorWarning), working(doing):  # times are for aneforge estimate
                 folder = None if _is_program_file(out) else out
                 compiled = compile_model(graph, build_dir=folder, validate=validate, target=names[0], route=route)
         except CompileError as error:  # as with several targets: nothing was wrong with what was asked
-            programs = compile_all(graph, chips, route)
+            with working(doing):
+                programs = compile_all(graph, chips, route)
             if not programs.ok:
-                print(f"aneforge: {error}", file=sys.stderr)
+                say.line(f"aneforge: {error}")
                 if as_json:
                     print(text.as_json(programs.to_json()))
                 return 1
@@ -73,11 +80,13 @@ def _is_program_file(out: str | None) -> bool:
 def _save(compiled: Model, out: str) -> None:
     """Write the program to a file; what a container cannot say in registers is told on stderr."""
     if Path(out).suffix.casefold() == ".hwx":
-        container = emit(compiled.program)
-        container.write(out)
+        with working(f"writing {out}"):
+            container = emit(compiled.program)
+            container.write(out)
         say.note(f"wrote {out}: {container.record}")
         return
-    compiled.save(out)
+    with working(f"writing {out}"):
+        compiled.save(out)
     say.note(f"wrote {out}")
 
 
@@ -92,8 +101,11 @@ def _in_regions(programs: Programs, explain: str | None, out: str | None, valida
         for model in split.models.values():
             warn_of(model, times=False)
     if validate:
-        for number in split.programs:
-            build(split.graph_of(number), split.target, route=split.cut.route, validate=True)
+        with working("validating regions") as progress:
+            for done, number in enumerate(split.programs):
+                if progress is not None:
+                    progress(done, len(split.programs), f"validating region {number}")
+                build(split.graph_of(number), split.target, route=split.cut.route, validate=True)
     if _is_program_file(out):
         raise AneforgeError(
             f"--out {out}: the chip takes the model in {len(split.programs)} regions, and the file holds one program. "

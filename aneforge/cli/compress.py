@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aneforge.arguments import value_in_file
-from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.compress import Advice, advise
 from aneforge.errors import AneforgeError
 from aneforge.output import text
@@ -39,6 +37,7 @@ class Options:
 def run(model: str | ModelFile, chips: str, options: Options) -> None:
     """Advise, print the options and the choice, and write the chosen graph where that was asked for."""
     file = ModelFile.of(model)
+    require_file(options.out)
     settings: dict[str, Any] = {"mode": options.mode, "method": options.method, **file.options}
     if options.encodings is not None:
         settings["encodings"] = options.encodings.split(",")
@@ -51,7 +50,7 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
         settings["metric"] = value_in_file(metric)
     elif metric is not None:
         settings["metric"] = metric
-    with _bar() as progress:
+    with working(f"reading {file.name}") as progress:
         advice = advise(file.path, chips, options.calibration, options.runtimes, progress=progress, **settings)
     saved = None if options.out is None else _save(advice, options.out)
     if options.as_json:
@@ -76,21 +75,3 @@ def _save(advice: Advice, out: str) -> str:
     except OSError as error:
         raise AneforgeError(f"{out}: cannot write the graph ({error})") from None
     return option
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """A bar on a terminal, lines with ``-v``, nothing in a log."""
-    if say.voice().verbose:
-        yield lambda done, total, what: say.detail(f"compress: {done} of {total} {what}".rstrip())
-        return
-    if say.voice().quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from aneforge.cli import say
 from aneforge.cli.model_file import load_model
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.gate.evaluate import evaluate
 from aneforge.output import text
-from aneforge.output.files import write_whole
-from aneforge.plans.contribute import contributed_rows
+from aneforge.output.files import written_file
+from aneforge.plans.contribute import contributed_rows, timed_row
 from aneforge.plans.files import read_plan
 from aneforge.targets.listed import one_chip
 
@@ -31,16 +34,24 @@ class Options:
 
 def run(file: str, options: Options, as_json: bool) -> None:
     """Write the rows, and tell how they agree with what check says."""
-    if Path(options.out).is_dir():
-        raise AneforgeError(f"--out {options.out}: a folder; give the name of a file, as rows.json")
+    require_file(options.out)
     plan = read_plan(file)
     chip = options.chip or plan.chip
     if not chip:
         raise AneforgeError(f"{file}: it does not name its chip. Give --target, for instance --target m1")
-    graph = None if options.model is None else load_model(options.model)
-    rows = contributed_rows(plan, one_chip(chip), options.system, graph, options.source)
-    write_whole(options.out, f"{text.as_json({'schema': 1, 'rows': rows})}\n")
-    agreement = evaluate(rows)
+    with working(f"reading {options.model or file}"):
+        graph = None if options.model is None else load_model(options.model)
+        rows = contributed_rows(plan, one_chip(chip), options.system, graph, options.source)
+        timed = None if graph is None else timed_row(plan, one_chip(chip), options.system, graph, options.source)
+    written = {Path(options.out): rows}
+    if timed is not None:
+        written[Path(options.out).with_suffix(".times.json")] = [timed]
+    with ExitStack() as staged:  # both take their places, or none
+        for place, listed in written.items():
+            document = f"{text.as_json({'schema': 1, 'rows': listed})}\n"
+            staged.enter_context(written_file(place)).write(document.encode())
+    with working(f"checking {len(rows)} rows"):
+        agreement = evaluate(rows)
     shaped = sum(row["shapes"] is not None for row in rows)
     if as_json:
         print(text.as_json({"rows": len(rows), "with_shapes": shaped, "agreeing": agreement.exact}))
@@ -48,4 +59,4 @@ def run(file: str, options: Options, as_json: bool) -> None:
     print(f"{len(rows)} rows, {shaped} with shapes; aneforge check gives the same answer to {agreement.exact:.0%}")
     if shaped < len(rows):
         say.note("rows without shapes help little; name the model with --model")
-    say.note(f"wrote {options.out}: read it, then send it in")
+    say.note(f"wrote {', '.join(map(str, written))}: read it, then send it in")

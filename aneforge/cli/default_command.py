@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperGroup
+from aneforge.cli.commands import ListedCommands
 
 __all__ = ["DEFAULT", "GroupWithDefault"]
 
 DEFAULT = "run"
 
 
-class GroupWithDefault(TyperGroup):
+class GroupWithDefault(ListedCommands):
     """Takes what is not one of its commands for arguments of ``run``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.progress import working
 from aneforge.estimates import DEFAULT_CHANGES, estimate_all
 from aneforge.output import text
 
@@ -19,9 +20,10 @@ def run(
     changes: int = DEFAULT_CHANGES,
 ) -> None:
     file = ModelFile.of(model)
-    estimates = estimate_all(file.path, chips, scope, vendor, changes, **file.options)
-    if as_json:
-        print(text.as_json(estimates.to_json()))
-        return
-    estimates.require()
-    print(estimates.text(layers, basis, everything))
+    with working(f"estimating {file.name} on {chips}"):
+        estimates = estimate_all(file.path, chips, scope, vendor, changes, **file.options)
+        if not as_json:
+            estimates.require()
+        # The changes that would help are worked out here, when they are asked for.
+        answer = text.as_json(estimates.to_json()) if as_json else estimates.text(layers, basis, everything)
+    print(answer)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aneforge.arguments import Source, graph_of
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.progress import working
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.exports import Exported, SavedNetplist, export_coreml, save_netplist
@@ -27,15 +28,18 @@ def run(
     chip = None if target is None else one_chip(target)
     source: Source = file.path
     options = file.options
-    if region is not None:
-        graph = graph_of(source, **options)
-        source, options = partition(graph, chip or DEFAULT_CHIPS["partition"]).only.graph_of(region), {}
     is_netplist = Path(out).suffix == ".plist"
+    if not is_netplist and Path(out).suffix != ".mlpackage":
+        raise ArgumentError("out", f"{out}: end the name in .mlpackage (Core ML) or .plist (a netplist).")
     if binary and not is_netplist:
         raise ArgumentError("binary", "it is for netplists. Leave it out, or name a file that ends in .plist.")
     written: Exported | SavedNetplist
-    if is_netplist:
-        written = save_netplist(source, out, binary, chip, overwrite, **options)
-    else:
-        written = export_coreml(source, out, chip, overwrite, **options)
+    with working(f"exporting {file.name} to {out}"):
+        if region is not None:
+            graph = graph_of(source, **options)
+            source, options = partition(graph, chip or DEFAULT_CHIPS["partition"]).only.graph_of(region), {}
+        if is_netplist:
+            written = save_netplist(source, out, binary, chip, overwrite, **options)
+        else:
+            written = export_coreml(source, out, chip, overwrite, **options)
     print(text.as_json(written.to_json()) if as_json else written)

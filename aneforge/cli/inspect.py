@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from aneforge.cli.progress import working
 from aneforge.codegen.anec import Anec, read_compiled
 from aneforge.codegen.bounds import ContainerError
 from aneforge.codegen.container import Container
@@ -29,11 +30,12 @@ def run(file: str, other: str | None, task: int | None, words: bool, as_json: bo
 def _read(file: str) -> Container | Anec:
     """The program, with every task taken apart, so that an error names the file that has it."""
     try:
-        program = read_compiled(file)
-        if isinstance(program, Container):
-            _ = program.symbols, program.program.name, [port.to_json() for port in program.ports]
-        for task in program.tasks:
-            _ = task.commands
+        with working(f"reading {Path(file).name}"):
+            program = read_compiled(file)
+            if isinstance(program, Container):
+                _ = program.symbols, program.program.name, [port.to_json() for port in program.ports]
+            for task in program.tasks:
+                _ = task.commands
     except ContainerError as error:
         raise AneforgeError(f"{Path(file).name}: {error}") from None
     return program

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from aneforge.cli import say
 
 __all__ = ["warnings_on_stderr"]
 
@@ -19,4 +20,4 @@ def warnings_on_stderr(*ignored: type[Warning]) -> Iterator[None]:
             warnings.simplefilter("ignore", category)
         yield
     for text in dict.fromkeys(str(warning.message) for warning in caught):
-        print(f"warning: {text}", file=sys.stderr)
+        say.line(f"warning: {text}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from aneforge.anec.text import write
 from aneforge.cli.model_file import ModelFile, load_model
 from aneforge.cli.opt import pass_names, show_code
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.compiler.compile import lowered_for
 from aneforge.compiler.passes import run_passes
 from aneforge.targets.listed import one_chip
@@ -13,9 +15,12 @@ from aneforge.targets.names import target as find_target
 
 def run(model: str | ModelFile, chip: str, passes: str, out: str | None, as_json: bool) -> None:
     """Phase 0, then the passes that were asked for; print."""
+    require_file(out)
     target = find_target(one_chip(chip))
-    draft = lowered_for(load_model(model), target)
-    names, ensured = pass_names(passes)
-    entries = run_passes(draft.code, target, names, ensured)
-    rewritten = [str(record) for record in draft.records]
-    show_code(write(draft.code, target.name), target.name, rewritten, [str(entry) for entry in entries], out, as_json)
+    with working(f"lowering {ModelFile.of(model).name} for {chip}"):
+        draft = lowered_for(load_model(model), target)
+        names, ensured = pass_names(passes)
+        entries = run_passes(draft.code, target, names, ensured)
+        rewritten = [str(record) for record in draft.records]
+        code = write(draft.code, target.name)
+    show_code(code, target.name, rewritten, [str(entry) for entry in entries], out, as_json)

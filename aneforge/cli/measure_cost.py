@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aneforge.cli.progress import working
 from aneforge.cost.evaluate import NOT_FITTED, Figures, by, figures, read_rows
 from aneforge.errors import AneforgeError
 from aneforge.output import text
@@ -14,11 +15,12 @@ def run(file: str, every: bool, as_json: bool) -> None:
     kept = rows if every else [row for row in rows if row.get("quality") not in NOT_FITTED]
     if not kept:
         raise AneforgeError(f"{file}: no row is of a quality that can be compared. Use --all to take every row.")
-    groups = {
-        key: {name: figures(members) for name, members in by(kept, key).items()}
-        for key in ("chip", "scope", "op_class")
-    }
-    whole = figures(kept)
+    with working(f"estimating {len(kept)} rows"):
+        groups = {
+            key: {name: figures(members) for name, members in by(kept, key).items()}
+            for key in ("chip", "scope", "op_class")
+        }
+        whole = figures(kept)
     if as_json:
         records = {key: {name: part.to_json() for name, part in parts.items()} for key, parts in groups.items()}
         print(text.as_json({"all": whole.to_json(), "left_out": len(rows) - len(kept), **records}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.gate.evaluate import evaluate
 from aneforge.output import text
@@ -21,5 +22,6 @@ def run(file: str, as_json: bool) -> None:
     rows = document.get("rows") if isinstance(document, dict) else document
     if not isinstance(rows, list):
         raise AneforgeError(f"{file}: expected an object with 'rows', as in verdicts_train.json.")
-    agreement = evaluate(rows)
+    with working(f"checking {len(rows)} rows"):
+        agreement = evaluate(rows)
     print(text.as_json(agreement.to_json()) if as_json else agreement)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from aneforge.arguments import graph_of
 from aneforge.errors import AneforgeError
-from aneforge.graph.graph import Graph
+
+if TYPE_CHECKING:
+    from aneforge.graph.graph import Graph
 
 __all__ = ["ModelFile", "load_model"]
 
@@ -29,6 +31,11 @@ class ModelFile:
         return self.path
 
     @property
+    def name(self) -> str:
+        """The file without its folders, for somebody who waits."""
+        return Path(self.path).name
+
+    @property
     def options(self) -> dict[str, Any]:
         """``dims`` and ``function``, as the functions of the library take them."""
         return {"dims": _sizes(self.dims), "function": self.function}
@@ -36,6 +43,8 @@ class ModelFile:
 
 def load_model(model: str | ModelFile) -> Graph:
     """The graph in the file."""
+    from aneforge.arguments import graph_of  # brings NumPy, and every command is declared with a ModelFile
+
     file = ModelFile.of(model)
     return graph_of(file.path, **file.options)
 

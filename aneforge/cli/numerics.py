@@ -7,6 +7,8 @@ from typing import Any
 
 from aneforge.arguments import graph_of
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.numerics.cures import rewritten
 from aneforge.numerics.pairwise import diverges
@@ -24,8 +26,10 @@ def run_diverges(
     everything: bool = False,
 ) -> None:
     file = ModelFile.of(model)
-    report = diverges(file.path, chips, max_abs, inputs, **file.options)
-    print(text.as_json(report.to_json()) if as_json else report.text(everything))
+    with working(f"reading {file.name}") as progress:
+        report = diverges(file.path, chips, max_abs, inputs, progress=progress, **file.options)
+        answer = text.as_json(report.to_json()) if as_json else report.text(everything)
+    print(answer)
 
 
 def run_risks(
@@ -43,18 +47,18 @@ def run_risks(
         raise AneforgeError("--out: rewrites are those of one chip. Name one, for instance --target m1.")
     if out is not None and Path(out).suffix != ".aneforge":
         raise AneforgeError(f"--out {out}: a graph is saved as NAME.aneforge. Change the name.")
-    graph = graph_of(file.path, **file.options)
-    report = risks(graph, chips, max_abs, inputs)
+    require_file(out)
     saved: dict[str, Any] = {}
-    if out is not None:
-        graph = rewritten(graph, report.only, report.only.target)
-        graph.save(out)
-        left = risks(graph, chips, max_abs, inputs)
-        saved = {"saved": out, "left": len(left.only)}
-    if as_json:
-        print(text.as_json({**report.to_json(), **saved}))
-        return report.ok
-    print(report.text(everything))
-    if saved:
+    with working(f"looking for risks of {file.name} on {chips}"):
+        graph = graph_of(file.path, **file.options)
+        report = risks(graph, chips, max_abs, inputs)
+        if out is not None:
+            graph = rewritten(graph, report.only, report.only.target)
+            graph.save(out)
+            left = risks(graph, chips, max_abs, inputs)
+            saved = {"saved": out, "left": len(left.only)}
+        answer = text.as_json({**report.to_json(), **saved}) if as_json else report.text(everything)
+    print(answer)
+    if saved and not as_json:
         print(f"wrote {out}, rewritten where that is safe: {saved['left']} left")
     return report.ok

@@ -8,6 +8,8 @@ from pathlib import Path
 from aneforge.anec.text import read, write
 from aneforge.anec.verify import verify
 from aneforge.cli import say
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.compiler.passes import PASSES, Pass, run_passes
 from aneforge.compiler.pipeline import PHASES, PIPELINE
 from aneforge.errors import AneforgeError
@@ -56,6 +58,7 @@ def pass_names(passes: str) -> tuple[list[str], list[str]]:
 
 def run(file: str, passes: str, target: str | None, out: str | None, as_json: bool) -> None:
     """Parse, run, verify, print."""
+    require_file(out)
     source = _read(file)
     module, named = read(source)
     verify(module)
@@ -64,7 +67,8 @@ def run(file: str, passes: str, target: str | None, out: str | None, as_json: bo
         raise AneforgeError("--target: the text names no chip. Give one, for instance --target h13.")
     chip = find_target(name)
     names, ensured = pass_names(passes)
-    entries = run_passes(module, chip, names, ensured)
+    with working(f"running {passes or 'no passes'} on {file}"):
+        entries = run_passes(module, chip, names, ensured)
     show_code(write(module, chip.name), chip.name, [], [str(entry) for entry in entries], out, as_json)
 
 

@@ -1,42 +1,45 @@
-"""What every command shares: the options that have one meaning everywhere, and help that groups commands by task."""
+"""The options that several commands take: one name, one meaning and one wording each, wherever they appear."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from aneforge.cli import say
+from aneforge.cli.model_file import ModelFile
 
 __all__ = [
-    "CHECK",
-    "COMPILE",
-    "DEPLOY",
-    "LOOK_UP",
-    "MEASURE",
-    "RUN",
     "SPELLINGS",
+    "USUAL_ROUTE",
     "AModel",
     "AsJson",
+    "Changes",
+    "Chips",
+    "Code",
     "Dims",
     "Everything",
     "Function",
-    "GroupedCommands",
     "Input",
+    "Loss",
+    "LossScale",
+    "MaxAbs",
+    "MaxMemory",
+    "MaxSeconds",
+    "Mode",
+    "OneChip",
+    "Passes",
+    "Scope",
     "Seed",
+    "SeenInput",
+    "chip_option",
+    "chips_option",
     "complete_chips",
+    "model_argument",
     "out_option",
-    "with_voice",
+    "route_option",
 ]
 
-LOOK_UP, CHECK, COMPILE = "Look up", "Check", "Compile"
-RUN, MEASURE, DEPLOY = "Run", "Measure", "Deploy"
-_PANELS = (LOOK_UP, CHECK, COMPILE, RUN, MEASURE, DEPLOY)
+# Chips.
 
 SPELLINGS = "m1, m1,m5, m1..m6, macs, phones or all (the 28 targets)"
 """How chips are named, in every command."""
@@ -54,80 +57,102 @@ def complete_chips(typed: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in known if name.startswith(last.casefold())]
 
 
+def chips_option(what: str = "Chips", words: str | None = None) -> Any:
+    """``--target``: one meaning and one set of spellings in every command."""
+    return typer.Option("--target", help=words or f"{what}: {SPELLINGS}.", autocompletion=complete_chips)
+
+
+def chip_option(words: str) -> Any:
+    """``--target`` of a command that takes one chip."""
+    return typer.Option("--target", help=words, metavar="CHIP", autocompletion=complete_chips)
+
+
+Chips = Annotated[str, chips_option()]
+OneChip = Annotated[str, chip_option("One chip (m1) or compiler target (h13g).")]
+
+# What goes in. The options of a model file are added to every command that takes one (commands.py).
+
+
+def model_argument(words: str) -> Any:
+    """``MODEL``: a file, which the command gets as a ``ModelFile`` with the sizes and the function that were named."""
+    return typer.Argument(help=words, parser=ModelFile)
+
+
 AModel = Annotated[
-    str,
-    typer.Argument(
-        help="A model: .onnx, .mlpackage, .mlmodel, .mil, .pt2, .aimodel, a netplist, FILE.py:NAME or a saved graph."
+    ModelFile,
+    model_argument(
+        "A model: .onnx, .mlpackage, .mlmodel, .mil, .pt2, .aimodel, a netplist, FILE.py:NAME or a saved graph."
     ),
 ]
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", help="Set a symbolic dimension of the file, NAME=SIZE; repeatable.")
 ]
 Function = Annotated[str | None, typer.Option("--function", help="Choose a function of a file that holds several.")]
+Input = Annotated[
+    str | None, typer.Option("--input", help="Read the inputs by name from FILE.npz (default: drawn from a seed).")
+]
+SeenInput = Annotated[
+    str | None, typer.Option("--input", help="Take the ranges from a run on the inputs in FILE.npz, by name.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Draw the inputs from this seed (default: 0).")]
+MaxAbs = Annotated[
+    float | None,
+    typer.Option("--max-abs", help="The largest magnitude of any input (default: what the model promises)."),
+]
+
+# How it is worked out.
+
+Mode = Annotated[
+    str,
+    typer.Option("--mode", help="How sums are simulated: exact, or fast (in single precision, rounded once)."),
+]
+Scope = Annotated[
+    str,
+    typer.Option(
+        "--scope",
+        help="What the time covers: coreml_call (one call in an app), coreai_call, app_call, host_call (from Python), "
+        "direct_call (without Core ML) or device_task (the engine alone).",
+    ),
+]
+Changes = Annotated[
+    int, typer.Option("--changes", help="Work out this many changes that would help on each chip; 0 leaves them out.")
+]
+Passes = Annotated[
+    str,
+    typer.Option("--pass", help="Passes, separated by commas, or a whole phase: fuse, legalise, schedule, memory."),
+]
+Loss = Annotated[
+    str,
+    typer.Option(
+        help="What the model gives: output (the loss itself), or mse or cross-entropy of it and an array 'target' of "
+        "the data."
+    ),
+]
+LossScale = Annotated[
+    float, typer.Option(help="Multiply the loss by this for the gradients, so that fp16 holds small ones.")
+]
+MaxSeconds = Annotated[float, typer.Option("--max-seconds", help="Allow one model this many seconds.")]
+MaxMemory = Annotated[str, typer.Option("--max-memory", help="Allow one model this much memory, such as 512M or 8G.")]
+
+
+def route_option(default: str) -> Any:
+    """``--route``: one meaning in every command; only the default differs."""
+    return typer.Option(
+        "--route",
+        help=f"How a program reaches the chip: conversion (through Core ML) or direct (authored layers){default}.",
+    )
+
+
+USUAL_ROUTE = " (default: direct below A13, else conversion)"
+
+# What comes out.
+
+
+def out_option(what: str, takes: str = "FILE") -> Any:
+    """``--out``, short ``-o``: the one name for a file or folder that a command writes."""
+    return typer.Option("--out", "-o", help=what, metavar=takes)
+
+
+Code = Annotated[str | None, out_option("Write the code to this file instead of printing it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with the evidence of every value.")]
 Everything = Annotated[bool, typer.Option("--all", help="List every node and reason, not only examples with counts.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Draw the inputs from this seed (default: 0).")]
-Input = Annotated[str | None, typer.Option("--input", help="Read inputs by name from FILE.npz (default: drawn).")]
-
-
-def out_option(what: str) -> Any:
-    """``--out``, short ``-o``: the one name for a file or folder that a command writes."""
-    return typer.Option("--out", "-o", help=what)
-
-
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only, no notes.")]
-_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print on stderr what is being done.")]
-_Color = Annotated[str, typer.Option("--color", help="Use colours: auto, always or never.")]
-_NoCache = Annotated[bool, typer.Option("--no-cache", help="Import the model file again, and store nothing.")]
-_VOICE: dict[str, tuple[Any, Any]] = {
-    "quiet": (_Quiet, False),
-    "verbose": (_Verbose, False),
-    "color": (_Color, "auto"),
-}
-
-
-def _cache_off() -> AbstractContextManager[None]:
-    from aneforge.cache import place  # brings NumPy and graphs, which commands without a model do not need
-
-    return place.off()
-
-
-def with_voice(function: Callable[..., None]) -> Callable[..., None]:
-    """The command with ``-q``, ``-v`` and ``--color`` after its own options, ``--no-cache`` if it loads a model."""
-    hints = get_type_hints(function, include_extras=True)
-    loads = AModel in hints.values()
-    added = {"no_cache": (_NoCache, False), **_VOICE} if loads else _VOICE
-
-    @wraps(function)
-    def spoken(*values: Any, **named: Any) -> None:
-        say.set_voice(**{name: named.pop(name) for name in _VOICE})
-        with _cache_off() if named.pop("no_cache", False) else nullcontext():
-            function(*values, **named)
-
-    signature = inspect.signature(function)
-    own = [parameter.replace(annotation=hints[parameter.name]) for parameter in signature.parameters.values()]
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in added.items()
-    ]
-    spoken.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
-    spoken.__annotations__ = {**hints, **{name: kind for name, (kind, _) in added.items()}}
-    return spoken
-
-
-class GroupedCommands(TyperGroup):
-    """Lists the commands by what somebody wants to do."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {panel: [] for panel in _PANELS}
-        for name in self.list_commands(ctx):
-            command: Any = self.get_command(ctx, name)
-            if command is not None and not command.hidden:
-                panel = getattr(command, "rich_help_panel", None)
-                groups.setdefault(panel if isinstance(panel, str) else "Commands", []).append(
-                    (name, command.get_short_help_str(limit=200))
-                )
-        for panel, rows in groups.items():
-            if rows:
-                with formatter.section(panel):
-                    formatter.write_dl(rows)

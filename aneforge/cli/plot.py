@@ -6,6 +6,8 @@ from pathlib import Path
 
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
 from aneforge.estimates import estimate_all
@@ -27,8 +29,9 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
     file = None if out == "-" else writable(out)
     if file is None and as_json:
         raise AneforgeError("--json and --out -: both print on stdout. Give --out a file.")
-    estimates = estimate_all(source.path, chips or KINDS[kind], scope, **source.options)
-    estimates.require()
+    with working(f"estimating {source.name} on {chips or KINDS[kind]}"):
+        estimates = estimate_all(source.path, chips or KINDS[kind], scope, **source.options)
+        estimates.require()
     name = Path(source.path).name
     labelled = {chip_label(chip): result for chip, result in estimates.in_order().items()}
     drawn = {label: result for label, result in labelled.items() if isinstance(result, Estimate)}
@@ -54,13 +57,10 @@ def run(model: str | ModelFile, kind: str, chips: str | None, scope: str, out: s
         print(f"wrote {file}")
 
 
-def writable(out: str) -> Path:
+def writable(out: str, option: str = "--out") -> Path:
     """The path of an SVG file that can be written; refused before anything is compiled."""
     file = Path(out)
     if file.suffix.casefold() != ".svg":
         raise AneforgeError(f"{out}: pictures are SVG; give a name that ends in .svg, or - to print it.")
-    if not file.parent.is_dir():
-        raise AneforgeError(f"{out}: the folder {file.parent} does not exist. Create it, or choose another.")
-    if file.is_dir():
-        raise AneforgeError(f"{out}: this is a folder; give the name of a file in it.")
+    require_file(out, option)
     return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.probes import probe
@@ -9,7 +10,8 @@ from aneforge.probes import probe
 
 def run(chips: str, as_json: bool) -> None:
     """Print every public probe beside its measured value, chip by chip."""
-    report = probe(chips)
+    with working(f"probing {chips}") as progress:
+        report = probe(chips, progress)
     if not len(report):
         raise AneforgeError(f"--target {chips}: no probe runs there: {next(iter(report.refused.values()))}")
     print(text.as_json(report.to_json()) if as_json else report)

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
+from aneforge.output.progress import Progress
 from aneforge.plans.files import read_plan
 from aneforge.report import against
 from aneforge.report.document import FORMATS, Report, format_of
@@ -43,13 +46,13 @@ def run(model: str | ModelFile, options: Options) -> None:
     """Write the report or the comparison, or print it where it is text and no file is named."""
     file = ModelFile.of(model)
     kind, place = _wanted(file, options)
-    if options.compares:
-        result = _comparison(file, options)
-        text = None if place is not None else result.written(kind)
-    else:
-        result = _one(file, options, options.chips)
-        text = None if place is not None else next(iter(result.written(kind, Path("report.md")).values()))
-    say.progress("")
+    with working(f"reading {file.name}") as progress:
+        if options.compares:
+            result = _comparison(file, options, progress)
+            text = None if place is not None else result.written(kind)
+        else:
+            result = _one(file, options, options.chips, progress)
+            text = None if place is not None else next(iter(result.written(kind, Path("report.md")).values()))
     if place is None:
         assert isinstance(text, str)
         sys.stdout.write(text)
@@ -78,18 +81,15 @@ def _wanted(file: ModelFile, options: Options) -> tuple[str, Path | None]:
 
 def _require_place(place: Path, kind: str | None, file: ModelFile) -> None:
     """Refuse what cannot be written before the work, not after it."""
-    if place.is_dir():
-        raise AneforgeError(f"--out {place}: a folder; give the name of a file, as {place / 'report.html'}")
+    require_file(place)
     if kind is None:
         known = ", ".join(FORMATS)
         raise AneforgeError(f"--out {place}: {place.suffix!r} is not a format. End it in {known}, or give --format.")
-    if not place.parent.is_dir():
-        raise AneforgeError(f"--out {place}: folder {place.parent} does not exist; create it first")
     if place.exists() and Path(file.path).exists() and place.samefile(file.path):
         raise AneforgeError(f"--out {place}: this is the model itself; give another name")
 
 
-def _one(file: ModelFile, options: Options, chips: str, path: str | None = None) -> Report:
+def _one(file: ModelFile, options: Options, chips: str, progress: Progress | None, path: str | None = None) -> Report:
     """The report of a model, or one that was saved."""
     source = path or file.path
     if is_saved_report(source):
@@ -101,7 +101,7 @@ def _one(file: ModelFile, options: Options, chips: str, path: str | None = None)
         options.changes,
         options.max_abs,
         _measured(options.measured),
-        progress=lambda what: say.progress(f"{Path(source).name}: {what} ..."),
+        progress=progress,
         **file.options,
     )
 
@@ -116,9 +116,9 @@ def _measured(asked: str | None) -> Measured | None:
     return read_plan(path), Path(path).name, chip or None
 
 
-def _comparison(file: ModelFile, options: Options) -> against.Comparison:
+def _comparison(file: ModelFile, options: Options, progress: Progress | None) -> against.Comparison:
     if options.measured is not None:
         raise AneforgeError("--measured goes with one report, --against compares two; choose one")
-    before = _one(file, options, options.chips)
-    after = _one(file, options, options.against_target or options.chips, options.against)
+    before = _one(file, options, options.chips, progress)
+    after = _one(file, options, options.against_target or options.chips, progress, options.against)
     return against.compare_reports(before, after)

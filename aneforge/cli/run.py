@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,8 @@ from typing import Any
 from aneforge.cli import notes
 from aneforge.cli.library_warnings import warnings_on_stderr
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError
 from aneforge.loading import PROGRAM_FILES
@@ -38,15 +38,12 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
     file = ModelFile.of(model)
     if options.out is not None and len(chip_list(chips)) > 1:
         raise AneforgeError("--out: it takes the outputs of one chip. Name one, for instance --target m1.")
+    require_file(options.out)
     notes.slow_kernel(options.mode)
-    settings: dict[str, Any] = {
-        **file.options,
-        "seed": options.seed,
-        "progress": _progress() if options.batch else None,
-    }
     program = Path(file.path).suffix.casefold() in PROGRAM_FILES
     target = None if program and chips == DEFAULT_CHIPS["run"] else chips  # a program runs on the chip it is for
-    with warnings_on_stderr():
+    with warnings_on_stderr(), working(f"running {file.name} on {chips}") as progress:
+        settings: dict[str, Any] = {**file.options, "seed": options.seed, "progress": progress}
         result = run_model(file.path, target, options.inputs, options.mode, options.trace, options.batch, **settings)
     notes.drawn(result.seed, result.samples)
     if result.comparison is None and result.only.partition is not None:
@@ -54,10 +51,3 @@ def run(model: str | ModelFile, chips: str, options: Options) -> None:
     if options.out is not None:
         write_arrays(options.out, result.only.outputs)
     print(text.as_json(result.to_json()) if options.as_json else result)
-
-
-def _progress() -> Callable[[int], None] | None:
-    """A counter on a terminal."""
-    if not sys.stderr.isatty():
-        return None
-    return lambda done: print(f"\r{done} done", end="", file=sys.stderr, flush=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
 from aneforge.errors import AneforgeError
 
-__all__ = ["COLORS", "detail", "note", "paint", "progress", "set_voice", "voice"]
+__all__ = ["COLORS", "around", "detail", "line", "note", "paint", "set_voice", "voice"]
 
 COLORS = ("auto", "always", "never")
 _CODES = {"red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -22,6 +24,8 @@ class Voice:
     quiet: bool = False
     verbose: bool = False
     color: str = "auto"
+    lifted: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What takes a line of progress off the terminal while something else is printed."""
 
 
 _VOICE = Voice()
@@ -40,22 +44,32 @@ def set_voice(quiet: bool = False, verbose: bool = False, color: str = "auto") -
     _VOICE.quiet, _VOICE.verbose, _VOICE.color = quiet, verbose, color
 
 
+@contextmanager
+def around(lifted: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Print within ``lifted`` inside, which takes a line of progress off the terminal meanwhile."""
+    _VOICE.lifted = lifted
+    try:
+        yield
+    finally:
+        _VOICE.lifted = nullcontext
+
+
+def line(message: str) -> None:
+    """A line on stderr, whatever the options say: errors and warnings."""
+    with _VOICE.lifted():
+        print(message, file=sys.stderr)
+
+
 def note(message: str) -> None:
     """A line beside the result, on stderr; none with ``-q``."""
     if not _VOICE.quiet:
-        print(message, file=sys.stderr)
+        line(message)
 
 
 def detail(message: str) -> None:
     """A line for somebody who wants to know more, on stderr; only with ``-v``."""
     if _VOICE.verbose:
-        print(message, file=sys.stderr)
-
-
-def progress(message: str) -> None:
-    """What is being done now, on a line of stderr that the next one takes the place of; only on a terminal."""
-    if not _VOICE.quiet and sys.stderr.isatty():
-        print(f"\r\x1b[K{message}", end="", file=sys.stderr, flush=True)
+        line(message)
 
 
 def paint(word: str, color: str, stream: TextIO | None = None) -> str:

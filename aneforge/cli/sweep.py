@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from aneforge.budgets import bytes_of
 from aneforge.cli import say
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.output.files import write_whole
@@ -23,7 +23,6 @@ from aneforge.workers import Limits
 __all__ = ["Options", "diff", "limits_of", "merge", "run"]
 
 _INTERRUPTED = 130
-_BAR = 24
 
 
 @dataclass(frozen=True)
@@ -57,36 +56,32 @@ def run(models: Sequence[str], options: Options) -> int:
     dims = ModelFile("", options.dims, options.function).options
     last = Progress(0)
 
-    def tell(now: Progress) -> None:
-        nonlocal last
-        last = now
-        say.progress(_bar(now))
-
-    say.progress("reading the models ...")
     try:
-        done = sweep(
-            models,
-            options.target,
-            options.out,
-            options.scope,
-            **dims,
-            shard=options.shard,
-            workers=options.workers,
-            limits=options.limits,
-            scheduler=options.scheduler,
-            retry=options.retry,
-            progress=tell,
-        )
+        with working("reading the models") as shown:
+
+            def tell(now: Progress) -> None:
+                nonlocal last
+                last = now
+                if shown is not None:
+                    shown(now.done + now.skipped, now.total, _in_words(now))
+
+            done = sweep(
+                models,
+                options.target,
+                options.out,
+                options.scope,
+                **dims,
+                shard=options.shard,
+                workers=options.workers,
+                limits=options.limits,
+                scheduler=options.scheduler,
+                retry=options.retry,
+                progress=tell,
+            )
     except KeyboardInterrupt:
-        say.progress("")
-        count = last.skipped + last.done
-        print(
-            f"aneforge: stopped with {count} of {last.total} models done; every result in {options.out} is whole. Run "
-            "the same command again to go on.",
-            file=sys.stderr,
-        )
+        whole = f"every result in {options.out} is whole. Run the same command again to go on."
+        say.line(f"aneforge: {_stopped(last)}; {whole}")
         return _INTERRUPTED
-    say.progress("")
     _write_pages(done.table, done.folder)
     now = done.progress
     say.note(
@@ -110,31 +105,28 @@ def merge(places: Sequence[str], out: str, everything: bool, as_json: bool) -> i
 
 def diff(before: str, after: str, tolerance: float, everything: bool, as_json: bool) -> int:
     """Print what differs; 1 if something does."""
-    found = compare(before, after, tolerance)
-    print(text.as_json(found.to_json()) if as_json else found.text(everything))
-    return 0 if found.ok else 1
+    comparison = compare(before, after, tolerance)
+    print(text.as_json(comparison.to_json()) if as_json else comparison.text(everything))
+    return 0 if comparison.ok else 1
 
 
 def _write_pages(table: Table, folder: Path) -> None:
-    from aneforge.sweep.page import page
+    from aneforge.sweep.html import page
 
     write_whole(folder / "summary.md", markdown(table))
     write_whole(folder / "summary.html", page(table))
 
 
-def _bar(now: Progress) -> str:
-    """The bar, the rate and the time that is left."""
-    count = now.skipped + now.done
-    filled = _BAR * count // max(1, now.total)
-    words = [f"[{'#' * filled}{' ' * (_BAR - filled)}] {count}/{now.total} models"]
-    if now.failed:
-        words.append(f"{now.failed} failed")
-    if now.rate is not None:
-        words += [f"{now.rate:.2g}/s", f"{_duration(now.left / now.rate)} left"]
-    return ", ".join(words)
+def _stopped(now: Progress) -> str:
+    if not now.total or not now.is_planned:
+        return "stopped while the models were read"
+    return f"stopped with {now.skipped + now.done} of {now.total} models done"
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def _in_words(now: Progress) -> str:
+    """What the bar counts."""
+    if not now.is_planned:
+        return "models read"
+    failed = [f"{now.failed} failed"] if now.failed else []
+    rate = [f"{now.rate:.2g} a second"] if now.rate is not None else []
+    return ", ".join(["models", *failed, *rate])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,15 @@ import numpy as np
 from aneforge.cli import notes, say
 from aneforge.cli.library_warnings import warnings_on_stderr
 from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.inputs import read_arrays
 from aneforge.output import text
 from aneforge.targets.listed import one_chip
 from aneforge.train.backward import loss_of
 from aneforge.train.gradcheck import gradcheck
-from aneforge.train.loop import History, ProgressBar
+from aneforge.train.loop import History
 from aneforge.train.losses import CEHandle
 from aneforge.train.objectives import objective_of
 from aneforge.train.trainer import Trainer
@@ -46,6 +47,7 @@ class Options:
 
 def run(model: ModelFile, chip: str, options: Options) -> None:
     """Train, write the checkpoint, and print what came of it."""
+    require_file(options.out)
     graph = load_model(model)
     objective = objective_of(graph, options.loss, str(model))
     notes.slow_kernel(options.mode)
@@ -88,11 +90,10 @@ def run(model: ModelFile, chip: str, options: Options) -> None:
 
 
 def _fit(trainer: Trainer, data: dict[str, np.ndarray], options: Options) -> History:
-    shows = not say.voice().quiet and sys.stderr.isatty()
     try:
-        progress = ProgressBar() if shows else False
-        seed = 0 if options.seed is None else options.seed
-        return trainer.fit(data, options.steps, seed, options.out, options.every, progress)
+        with working("training") as progress:
+            seed = 0 if options.seed is None else options.seed
+            return trainer.fit(data, options.steps, seed, options.out, options.every, progress or False)
     except KeyboardInterrupt:
         if options.out is not None:
             say.note(f"interrupted after step {trainer.steps}; --resume {options.out} continues from there")
@@ -123,9 +124,17 @@ def check(
     as_json: bool,
 ) -> bool:
     """Whether no chip loses a gradient."""
-    with warnings_on_stderr():
+    with warnings_on_stderr(), working(f"reading {model.name}") as progress:
         report = gradcheck(
-            model.path, chips, inputs, loss=loss, loss_scale=loss_scale, samples=samples, seed=seed, **model.options
+            model.path,
+            chips,
+            inputs,
+            loss=loss,
+            loss_scale=loss_scale,
+            samples=samples,
+            seed=seed,
+            progress=progress,
+            **model.options,
         )
     if inputs is None:
         notes.drawn(seed or 0, 1)

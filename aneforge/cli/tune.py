@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from aneforge.cli.model_file import ModelFile, load_model
+from aneforge.cli.outputs import require_file
+from aneforge.cli.progress import working
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.targets.listed import one_chip
@@ -20,8 +22,11 @@ def run(
     everything: bool = False,
 ) -> None:
     """Search, print every candidate with its verdict, and write the chosen graph where that was asked for."""
+    require_file(save)
     limits = Limits(budget=budget, target_error=target_error)
-    tuning = search(load_model(model), one_chip(chip), limits, verbose=verbose)
+    target = one_chip(chip)
+    with working(f"tuning {ModelFile.of(model).name} for {chip}") as progress:
+        tuning = search(load_model(model), target, limits, verbose=verbose, progress=None if verbose else progress)
     if save is not None:
         try:
             tuning.graph.save(save)

@@ -10,9 +10,10 @@ from typing import Any
 
 from aneforge.arguments import chips_of
 from aneforge.cli.model_file import ModelFile
+from aneforge.cli.progress import working
 from aneforge.defaults import DEFAULT_CHIPS
-from aneforge.errors import AneforgeError, UnknownNameError
-from aneforge.native import layer_type
+from aneforge.errors import AneforgeError, UnknownNameError, nearest
+from aneforge.native import layer_type, layer_types
 from aneforge.output import text
 from aneforge.output.grouped import wrapped
 from aneforge.targets.chip import Target
@@ -20,21 +21,44 @@ from aneforge.targets.names import chip_label, with_label
 from aneforge.validate import Verdict, validate_all, validate_layer
 
 
+def run(
+    model: ModelFile,
+    chips: str,
+    route: str,
+    params: str | None,
+    shapes: str | None,
+    bonded: bool,
+    as_json: bool,
+    everything: bool,
+) -> int:
+    """The answer to one layer where its type was named, else to the network in the file."""
+    if _is_layer(model.path):
+        return layer(model.path, params, shapes, chips, route, as_json)
+    if params is not None or shapes is not None:
+        raise AneforgeError("--params and --shapes: they describe one layer, and a file was named. Leave them out.")
+    return network(model, chips, route, bonded, as_json, everything)
+
+
 def network(model: ModelFile, chips: str, route: str, bonded: bool, as_json: bool, everything: bool) -> int:
     """Print the table of layers by chips; 1 if a chip rejects anything."""
-    result = validate_all(model.path, chips, route, bonded=bonded, **model.options)
-    print(text.as_json(result.to_json()) if as_json else result.text(everything))
+    with working(f"validating {model.name} on {chips}"):
+        result = validate_all(model.path, chips, route, bonded=bonded, **model.options)
+        answer = text.as_json(result.to_json()) if as_json else result.text(everything)
+    print(answer)
     return 0 if result.ok else 1
 
 
-def is_layer(name: str) -> bool:
-    """Whether the argument is the type of a layer and not a file."""
+def _is_layer(name: str) -> bool:
+    """Whether the argument is the type of a layer and not a file; refused where it can be neither."""
     if Path(name).exists():
         return False
     try:
         layer_type(name)
     except UnknownNameError:
-        return False
+        if not re.fullmatch(r"\w+", name):
+            return False  # a dot or a folder: a file is meant, and the reader says what is wrong with it
+        near = ", ".join(nearest(name, (known.tag for known in layer_types()))) or "SDPA, TopK, Conv"
+        raise AneforgeError(f"{name}: neither a file nor a type of layer; nearest: {near}.") from None
     return True
 
 

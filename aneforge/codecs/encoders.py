@@ -13,7 +13,7 @@ from aneforge.codecs.flows import flow_of
 from aneforge.graph.encoding import Encoded
 from aneforge.targets.chip import Target
 
-__all__ = ["Encoder", "encode", "encoders_for", "is_mostly_zeros", "is_worth_encoding"]
+__all__ = ["Encoder", "encode", "encoders_for", "is_mostly_zeros", "is_worth_encoding", "stand_in"]
 
 _LEAST = 1024  # numbers: below that a table and its look-up cost more than they save
 _MOST_KEPT = 0.5  # a sparse form pays from half zeros on (compression.json auto_threshold)
@@ -85,6 +85,13 @@ def encoders_for(target: Target) -> tuple[Encoder, ...]:
     if target.family5 is None:
         return ()
     return tuple(encoder for encoder in _ENCODERS if flow_of(target, encoder.name).streams)
+
+
+def stand_in(encoding: str, shape: tuple[int, ...]) -> Encoded | None:
+    """A weight of a shape in a form, with other numbers than any real one; None where its bytes depend on them."""
+    name = {"int4": "lut4"}.get(encoding, encoding)
+    write = next(encoder.stand_in for encoder in _ENCODERS if encoder.name == name)
+    return None if write is None else write(shape)
 
 
 def encode(weight: np.ndarray, encoder: Encoder) -> Encoded | None:

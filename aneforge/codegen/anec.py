@@ -105,13 +105,16 @@ class Anec:
 
     @property
     def scratch_tiles(self) -> int:
+        """The tiles of the scratch buffer."""
         return self.tiles[SCRATCH_BAR]
 
     @property
     def header_bytes(self) -> int:
+        """The length of the header."""
         return _KNOWN_BYTES + len(self.spare)
 
     def to_bytes(self) -> bytes:
+        """The file."""
         payload = (self.text, self.padding, self.constants)
         sizes = (sum(map(len, payload)), self.first_task_bytes, self.task_count, len(self.text), len(self.constants))
         head = _FIELDS.pack(*sizes, self.inputs, self.outputs)

@@ -115,10 +115,12 @@ class Container:
 
     @property
     def segments(self) -> list[Segment]:
+        """The segments, in the order of the file."""
         return [command for command in self.commands if isinstance(command, Segment)]
 
     @property
     def sections(self) -> list[Section]:
+        """The sections of all segments."""
         return [section for segment in self.segments for section in segment.sections]
 
     def section(self, name: str, segment: str | None = None) -> Section | None:
@@ -135,6 +137,7 @@ class Container:
 
     @cached_property
     def program(self) -> ProgramDescriptor:
+        """What the file says of the program as a whole."""
         for command in self.commands:
             if isinstance(command, State) and command.flavor in PROGRAM_FLAVORS:
                 return ProgramDescriptor(command)
@@ -190,6 +193,7 @@ class Container:
 
     @cached_property
     def symbols(self) -> list[Symbol]:
+        """The names in the symbol tables."""
         tables = [command for command in self.commands if isinstance(command, SymbolTable)]
         return [symbol for table in tables for symbol in self._symbols(table)]
 
@@ -283,6 +287,7 @@ class Container:
         return bytes(room)
 
     def write(self, path: str | Path) -> None:
+        """Write the file, whole or not at all."""
         from aneforge.output.files import write_whole
 
         write_whole(path, self.to_bytes())

@@ -139,15 +139,17 @@ def _value(program: Program, name: str) -> str:
         return "none: it is a constant"
     if standing.reason is not None:
         return f"gone: {standing.reason}"
-    places = [f"{op.kind} of {_holder(program, op)}" for op in standing.ops()]
+    places = [_place_in_words(program, op) for op in standing.ops()]
     shown = ", ".join(places[:MOST_SHOWN]) + (
         f" and {len(places) - MOST_SHOWN} more" if len(places) > MOST_SHOWN else ""
     )
     return shown if standing.op is not None else f"{shown}, moved by {standing.move.kind if standing.move else ''}"
 
 
-def _holder(program: Program, op: Op) -> str:
-    return f"input {op['name']}" if op.layer is None else f"layer {program.place_of(op.layer)}"
+def _place_in_words(program: Program, op: Op) -> str:
+    if op.layer is not None:
+        return f"{op.kind} of layer {program.place_of(op.layer)}"
+    return f"{op.kind} of input {op['name']}" if op.is_a(Trait.INPUT) else "a stored constant"
 
 
 class Explanation:

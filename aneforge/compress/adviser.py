@@ -7,7 +7,7 @@ the cost model, errors from the simulator, and what stays on the engine from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -22,6 +22,7 @@ from aneforge.compress.quantise import Range, quantised_site, ranges_of
 from aneforge.compress.records import FP16, Advice, ChipAdvice, LayerOption, LayerRow, Option, Recommendation
 from aneforge.compress.runtimes import DEFAULT_RUNTIMES, Placement, Runtime, kept_off_anywhere, placement, runtimes_of
 from aneforge.compress.storage import DEFAULT_ENCODINGS, Storage, is_worth_encoding, storage_of, stream_evidence
+from aneforge.compress.streaming import streams_of
 from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.gate.preflight import refuse_constant
@@ -29,6 +30,7 @@ from aneforge.graph.encoding import Encoded
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.inputs import samples_of
+from aneforge.output.progress import Progress
 from aneforge.process import quiet_collector
 from aneforge.regions.partition import Partition, partition_for, partitions_for
 from aneforge.rewrites.rewrite import Rewrite, Scene, Site, applied, scene_of
@@ -44,9 +46,6 @@ METHODS = ("plain", "calibrated")
 MIXED = "mixed"
 _MOST_SAMPLES = 32  # of a calibration that are used
 _DRAWN = 4
-
-Progress = Callable[[int, int, str], None]
-"""Hears how much is done, of how much, and what comes next."""
 
 
 def advise(
@@ -289,7 +288,7 @@ class _ChipAdviser:
     def _option(self, name: str, graph: Graph, forms: Mapping[str, str], confidence: str) -> Option:
         self.graphs[name] = graph
         split = self.split if graph is self.graph else self._compiled(graph)
-        streams = _streams(split, forms)
+        streams = streams_of(split, forms)
         if name != FP16:
             self.streams[name] = streams
         palettes = any(storage_of(form).bits for form in forms.values())
@@ -364,24 +363,6 @@ class _ChipAdviser:
             streams = self.streams[storage.name].get(layer.name)
             listed.append(LayerOption(storage.name, size, streams, will, was, self.weights.error(layer, storage)))
         return LayerRow(layer.name, layer.node.op, layer.weight.shape, 2 * layer.weight.size, tuple(listed))
-
-
-def _streams(split: Partition, forms: Mapping[str, str]) -> dict[str, bool]:
-    """Of each encoded layer on the engine, whether its kernel reaches the engine as it is stored."""
-    layers: dict[str, set[str]] = {}  # by what a program may call the kernel: as its layer, or as its constant
-    for node in split.graph.nodes:
-        name = split.names[node.uid]
-        if name in forms:
-            layers.setdefault(name, set()).add(name)
-            layers.setdefault(split.names[node.inputs[1].uid], set()).add(name)
-    streams: dict[str, bool] = {}
-    for program in split.programs.values():
-        for weight in program.weights:
-            kept = bool(weight.streams) and weight.encoding != "fp16"
-            for layer in {layer for source in weight.sources for layer in layers.get(source, ())}:
-                if weight.flow is not None:
-                    streams[layer] = streams.get(layer, True) and kept
-    return streams
 
 
 def _is_usable(option: Option, base: Option, runtime: str) -> bool:

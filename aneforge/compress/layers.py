@@ -11,7 +11,7 @@ from aneforge.codecs.calibrated import Moments
 from aneforge.graph.graph import Graph
 from aneforge.graph.reference import value_of
 from aneforge.graph.tensor import Tensor
-from aneforge.rewrites.stored import Dense, Kernel, dense_of, kernel_of
+from aneforge.rewrites.stored import Dense, Kernel, stored_layers
 from aneforge.sim.window import Window, patches_plain
 
 __all__ = ["Layer", "layers_of", "moments_of", "visit_values"]
@@ -65,12 +65,7 @@ def _some(rows: Array) -> Array:
 def layers_of(graph: Graph, is_worth: Callable[[Array], bool]) -> list[Layer]:
     """In the order of the graph."""
     names = graph.names()
-    layers = []
-    for node in graph.nodes:
-        form = None if node.definition.leaf else dense_of(node) or kernel_of(node)
-        if form is not None and is_worth(form.weight):
-            layers.append(Layer(names[node.uid], node, form))
-    return layers
+    return [Layer(names[node.uid], node, form) for node, form in stored_layers(graph) if is_worth(form.weight)]
 
 
 def visit_values(

@@ -6,8 +6,8 @@ The rules that ``aneforge check`` asks say which layers a runtime keeps off the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aneforge.compiler.legal.query import RUNTIMES
@@ -17,13 +17,23 @@ from aneforge.gate.preflight import OpReport, preflights
 from aneforge.graph.graph import Graph
 from aneforge.regions.cut import Operations
 from aneforge.regions.partition import Partition, partitions_for, split_for
+from aneforge.regions.reasons import Refusals
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.tuning.pricing import figure
 from aneforge.tuning.records import Figure
 from aneforge.tuning.stored_forms import expands_palettes
 
-__all__ = ["DEFAULT_RUNTIMES", "Placement", "Runtime", "kept_off_anywhere", "placement", "runtimes_of"]
+__all__ = [
+    "DEFAULT_RUNTIMES",
+    "Placement",
+    "Runtime",
+    "kept_off_anywhere",
+    "placement",
+    "placements",
+    "runtime_of_scope",
+    "runtimes_of",
+]
 
 DEFAULT_RUNTIMES = ("coreml", "coreai", "direct")
 
@@ -58,6 +68,12 @@ def runtimes_of(names: str | Iterable[str]) -> list[Runtime]:
     return [_KNOWN[name] for name in dict.fromkeys(listed)]
 
 
+def runtime_of_scope(scope: str) -> Runtime:
+    """The way to the engine whose call a scope is; Core ML's where it is only part of a call."""
+    known = next((runtime for runtime in _KNOWN.values() if runtime.scope == scope), None)
+    return known or replace(_KNOWN["coreml"], scope=scope)
+
+
 @dataclass(frozen=True)
 class Placement:
     """One graph by one runtime on one chip."""
@@ -87,28 +103,65 @@ def placement(
 
     ``palettes`` says that weights of it are palettes, ``fp16`` is where the model runs with fp16 weights.
     """
-    split = partitions_for(graph, {chip.name: chip}, route=runtime.route)[chip.name]
-    away = _kept_off(graph, chip, runtime)
-    if away:
-        first = next(iter(away.values()))
-        why, rule = f"{first.message} {first.evidence.label()}", first.rule
-        if runtime.whole:
-            return _on_gpu(split, why, rule, runtime)
-        refusals = {**split.refusals}
-        operations = Operations(graph)
-        for name, report in away.items():
-            uid = operations.by_name.get(name)
-            if uid is not None:
-                refusals[uid] = Refusal(name, report.rule, report.message, findings=report.findings)
-        split = split_for(operations, [chip], {chip.name: refusals}, route=runtime.route)[chip.name]
-        return Placement(split.on_engine, split.ops, figure(split.estimate(runtime.scope)), why, rule)
-    if palettes and expands_palettes(chip, runtime.scope):
-        why = f"{runtime.label} was seen to expand palettes in every call there, 2 to 10 times slower than fp16 (C55)"
-        return Placement(split.on_engine, split.ops, None, why, "C55")
-    why, rule = _first_reason(split)
-    if runtime.whole and fp16 is not None and split.on_engine < fp16.on_engine:
-        return _on_gpu(split, why, rule, runtime)
+    splits = partitions_for(graph, {chip.name: chip}, route=runtime.route)
+    return placements(graph, splits, runtime, palettes, {} if fp16 is None else {chip.name: fp16})[chip.name]
+
+
+def placements(
+    graph: Graph,
+    splits: Mapping[str, Partition],
+    runtime: Runtime,
+    palettes: bool = False,
+    fp16: Mapping[str, Placement] | None = None,
+) -> dict[str, Placement]:
+    """The same for several chips: ``splits`` are the partitions of the graph by the runtime's route."""
+    away = _kept_off(graph, {name: split.target for name, split in splits.items()}, runtime)
+    without = {} if runtime.whole else _without(graph, splits, away, runtime)
+    placed = {}
+    for name, split in splits.items():
+        if away.get(name):
+            first = next(iter(away[name].values()))
+            why, rule = f"{first.message} {first.evidence.label()}", first.rule
+            placed[name] = (
+                _on_gpu(split, why, rule, runtime) if runtime.whole else _timed(without[name], runtime, why, rule)
+            )
+        elif palettes and expands_palettes(split.target, runtime.scope):
+            seen = f"{runtime.label} was seen to expand palettes in every call there"
+            why = f"{seen}, 2 to 10 times slower than fp16 (C55)"
+            placed[name] = Placement(split.on_engine, split.ops, None, why, "C55")
+        else:
+            why, rule = _first_reason(split)
+            before = (fp16 or {}).get(name)
+            fewer = runtime.whole and before is not None and split.on_engine < before.on_engine
+            placed[name] = _on_gpu(split, why, rule, runtime) if fewer else _timed(split, runtime, why, rule)
+    return placed
+
+
+def _timed(split: Partition, runtime: Runtime, why: str, rule: str) -> Placement:
     return Placement(split.on_engine, split.ops, figure(split.estimate(runtime.scope)), why, rule)
+
+
+def _without(
+    graph: Graph, splits: Mapping[str, Partition], away: Mapping[str, Mapping[str, OpReport]], runtime: Runtime
+) -> dict[str, Partition]:
+    """The partitions with what the runtime keeps off on the host, for the chips where it does."""
+    operations = Operations(graph)
+    targets: dict[str, Target] = {}
+    refused: dict[str, Refusals] = {}
+    for name, reports in away.items():
+        split = splits[name]
+        kept_off = {
+            operations.by_name[node]: Refusal(node, report.rule, report.message, findings=report.findings)
+            for node, report in reports.items()
+            if node in operations.by_name
+        }
+        if kept_off:
+            targets[split.target.name] = split.target
+            refused[split.target.name] = {**split.refusals, **kept_off}
+    partitions = split_for(operations, list(targets.values()), refused, route=runtime.route)
+    return {
+        name: partitions.get(splits[name].target.name, splits[name]).of_product(splits[name].target) for name in away
+    }
 
 
 def _on_gpu(split: Partition, why: str, rule: str, runtime: Runtime) -> Placement:
@@ -122,21 +175,25 @@ def _first_reason(split: Partition) -> tuple[str, str]:
     return "", ""
 
 
-def _kept_off(graph: Graph, chip: Target, runtime: Runtime) -> dict[str, OpReport]:
-    """The nodes that a runtime keeps off the engine though the chip could run them, by name."""
-    if chip.family5 in (None, Family.OLDER):  # the rules know nothing of chips below their floor
-        return {}
-    report = preflights(graph, {chip.name: chip}, runtime.route)[chip.name]
+def _kept_off(graph: Graph, chips: Mapping[str, Target], runtime: Runtime) -> dict[str, dict[str, OpReport]]:
+    """The nodes that a runtime keeps off the engine though the chip could run them, by chip and name. The rules know
+    nothing of chips below their floor."""
+    known = {name: chip for name, chip in chips.items() if chip.family5 not in (None, Family.OLDER)}
+    reports = preflights(graph, known, runtime.route) if known else {}
     return {
-        risk.name: risk
-        for risk in report.risk
-        if any(finding.effect == "cpu" and runtime.name in finding.runtimes for finding in risk.findings)
+        name: {
+            risk.name: risk
+            for risk in report.risk
+            if any(finding.effect == "cpu" and runtime.name in finding.runtimes for finding in risk.findings)
+        }
+        for name, report in reports.items()
     }
 
 
 def kept_off_anywhere(graph: Graph, chip: Target) -> str:
     """What is published of runtimes that keep a layer of the graph off the engine, whichever was asked about."""
     for runtime in _KNOWN.values():
-        for report in _kept_off(graph, chip, runtime).values():
-            return f"{report.message} {report.evidence.label()}"
+        for reports in _kept_off(graph, {chip.name: chip}, runtime).values():
+            for report in reports.values():
+                return f"{report.message} {report.evidence.label()}"
     return ""

@@ -72,8 +72,8 @@ class Basis:
 def basis_of(chip: str | Target) -> Basis:
     """The basis of a chip's estimates, by any of its names.
 
-    A compiler target that several products carry stands for the one with most measurements: h13 is an A14 Bionic here,
-    and an M1 only by that name.
+    A compiler target that several products carry stands for the first of them, a Mac where there is one (U84): h13 is
+    an M1, and an A14 Bionic only by that name.
     """
     target = chip if isinstance(chip, Target) else resolve(chip).target
     return _basis(target.name, target.product)
@@ -127,9 +127,8 @@ def traits_of(target: Target, product: str) -> dict[str, Any]:
 
 def _representative(target: Target) -> tuple[str, float]:
     """The product that a compiler target stands for, and the share of its engine."""
-    chips = store.load("cost_fit")["chips"]
     if target.chips:
-        return max(target.chips, key=lambda name: chips[name]["rows"] if name in chips else 0), 1.0
+        return target.chips[0], 1.0
     stand_in = store.load("products")["stand_ins"].get(target.name)
     if stand_in is None:
         raise AneforgeError(

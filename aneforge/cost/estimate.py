@@ -142,6 +142,7 @@ class Estimate:
 
     @property
     def engine_us(self) -> float:
+        """Microseconds of all layers, without the call around them."""
         return sum(layer.us for layer in self.layers)
 
     @property

@@ -217,5 +217,5 @@ def by(rows: Iterable[Mapping[str, Any]], key: str) -> dict[str, list[Mapping[st
     """Rows grouped by a field, the largest group first."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(str(row.get(key)), []).append(row)
+        groups.setdefault(str(row.get(key) or "not named"), []).append(row)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))

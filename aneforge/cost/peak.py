@@ -89,6 +89,7 @@ class PeakEvidence:
 def project_peak(arch: str | int | Target) -> dict[str, Any]:
     """The projected fp16 peak of a chip: ``{"tflops", "rel_m1", "cores", "ghz"}``.
 
+    ``arch`` is the chip, by any of its names.
     ``rel_m1`` is cores times effective clock over the M1's; ``tflops`` is that many times the rate measured on the M1,
     ``ghz`` the operating engine clock. A value that nobody has published is ``None``.
 

@@ -103,7 +103,8 @@ def predict_fp16_divergence(
 ) -> str:
     """How one op can differ in fp16 between two targets: saturation, round1, ulp1 or none.
 
-    ``kind`` is one of ``KINDS`` or the name of a graph op, ``begin`` the slice's start (all axes, or just the last),
+    ``target_a`` and ``target_b`` are the chips. ``kind`` is one of ``KINDS`` or the name of a graph op, ``shape`` the
+    sizes of what it reads, ``begin`` the slice's start (all axes, or just the last),
     ``max_abs`` a bound on the numbers it reads, which rules saturation out when it is at most 4094. ``basis`` is
     ``silicon``, or ``fields`` for the seed page's rules alone. ``attrs`` say more about the op: ``kernel=(3, 3)``,
     ``stride``, ``dilation``, ``channels``, ``weights="int8"``, ``activations="int8"``, ``weight_max``. Both targets
@@ -123,8 +124,8 @@ def verdict(
     max_abs: float | None = None,
     **attrs: Any,
 ) -> Verdict:
-    """``predict_fp16_divergence`` with its reasons, on both bases. Any target that has a table may be asked, the
-    oldest families too."""
+    """``predict_fp16_divergence`` with its reasons, on both bases; ``a`` and ``b`` are the chips, the others are as
+    there. Any target that has a table may be asked, the oldest families too."""
     return _verdict(_question(kind, shape, begin, max_abs, attrs), _with_table(a), _with_table(b))
 
 
@@ -306,7 +307,7 @@ def kind_of(op: str) -> str:
 def graph_verdicts(
     out: Tensor | Sequence[Tensor] | Graph, a: Chip, b: Chip, max_abs: float | None = None
 ) -> list[tuple[Tensor, Verdict]]:
-    """Every op of a graph with its verdict between two chips, in order; nothing is compiled.
+    """Every op of a graph with its verdict between two chips, ``a`` and ``b``, in order; nothing is compiled.
 
     ``max_abs`` is a promise about every number that is computed. Without it nothing is known but what inputs promise
     and what sigmoid, softmax and the like cannot exceed. A verdict is about the op's own numbers: what it inherits

@@ -142,14 +142,20 @@ def onnx_to_tensor(
     """The inputs of an ONNX model (a path, or an ``onnx.ModelProto``) in the file's order, and its output, or a list
     where it has several: ``(x,), y = af.onnx_to_tensor("net.onnx")``, then ``af.compile(y.softmax())``.
 
-    Weights of a ``ModelProto`` that are in other files are read only from ``folder``; without one they are refused.
+    ``fixed`` gives values to inputs, as for ``af.load``. Weights of a ``ModelProto`` that are in other files are read
+    only from ``folder``; without one they are refused.
     """
     graph = onnx_graph(model, dims, fixed, folder)
     return list(graph.inputs), graph.outputs[0] if len(graph.outputs) == 1 else list(graph.outputs)
 
 
 def from_torch(module: Any, example_inputs: Any, **settings: Any) -> Graph:
-    """The graph of a PyTorch module, through ``torch.export``; buffers that it changes become states."""
+    """The graph of a PyTorch module, through ``torch.export``; buffers that it changes become states.
+
+    ``example_inputs`` are tensors in the order of the module's arguments; the graph has their sizes. ``settings`` are
+    ``example_kwargs`` (arguments by name), ``dynamic`` (dynamic shapes for ``torch.export``), ``fixed`` (inputs that
+    are the same in every run) and ``names`` (other names of inputs and outputs).
+    """
     from aneforge.frontends.pytorch.adapter import from_torch as reader
 
     return recognised(reader(module, example_inputs, **settings)).graph

@@ -237,6 +237,7 @@ class Preflight:
 
     @property
     def family(self) -> Family | None:
+        """The five-tier family of the chip."""
         return self.target.family5
 
     @cached_property
@@ -350,6 +351,7 @@ class Preflight:
 
     @property
     def counts(self) -> dict[str, int]:
+        """How many nodes have each status."""
         return {status: len(self._reports[status]) for status in STATUSES}
 
     def worst(self) -> str:

@@ -150,10 +150,12 @@ class Encoded:
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """The number of weights."""
         return math.prod(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -161,6 +163,7 @@ class Encoded:
 
     @property
     def T(self) -> Encoded:  # noqa: N802 - as arrays have it
+        """The same weights with their axes in reverse."""
         return self.transpose(range(self.ndim)[::-1])
 
     def transpose(self, order: Sequence[int]) -> Encoded:
@@ -266,6 +269,7 @@ class Encoded:
 
     @property
     def key(self) -> str:
+        """A digest of the stored parts: equal weights have equal keys."""
         digest = hashlib.blake2b(repr((self.form, self.bits, self.shape, self.vector_axis)).encode(), digest_size=16)
         for name, part in self.parts.items():
             digest.update(f"{name}{part.dtype.str}{part.shape}".encode())

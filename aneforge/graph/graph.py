@@ -91,6 +91,7 @@ class Graph:
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
+        """What can be trained, in the order of the graph."""
         return tuple(node for node in self.nodes if node.op == "parameter")
 
     @property

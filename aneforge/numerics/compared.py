@@ -199,6 +199,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
+        """Whether no output differs by more than ``fail_above``."""
         return not self.failed
 
     def by_node(self) -> dict[str, dict[str, NodeDifference]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from aneforge.graph.graph import Graph
 from aneforge.graph.reference import evaluate
 from aneforge.inputs import samples_of
 from aneforge.numerics.compared import Comparison, Distance, NodeDifference, NonFinite, OutputDifference, Pair
+from aneforge.output.progress import Progress
 from aneforge.regions.partition import Partition, partitions_for
 from aneforge.regions.runner import RegionsRun, RegionValues, Runner, value_order
 from aneforge.sim.compare import Tally
 from aneforge.sim.engine import MODES, Engine
 from aneforge.sim.executor import TraceEntry
 from aneforge.sim.fidelity import FIDELITIES, basis
-from aneforge.sim.inputs import SEED
+from aneforge.sim.inputs import SEED, default_samples
 from aneforge.sim.summary import Summary
 from aneforge.targets.chip import Target
 
@@ -51,6 +52,7 @@ def compare(
     fail_above: float | None = None,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Simulate one model on several chips and show, node by node, where their numbers differ and how far.
 
@@ -62,7 +64,8 @@ def compare(
     them at the ends of the ranges that inputs promise. ``mode`` is ``exact`` or ``fast``. ``.ok`` is False
     where an output differs by more steps of fp16 than ``fail_above``. A chip that refuses the graph is listed with the
     reason, and the others go on. A model that is only in part on the engine is compared region by region as each chip
-    runs it; what the host computes in float32 is marked ``host``.
+    runs it; what the host computes in float32 is marked ``host``. ``progress`` hears how many simulations are done, of
+    how many, and what is done now.
     """
     if fail_above is not None and not fail_above >= 0:
         raise ArgumentError("fail_above", f"{fail_above!r} is not a number of steps; give 0 or more.")
@@ -71,6 +74,8 @@ def compare(
     graph = graph_of(model, dims, function)
     chips, exact_too = _chips_and_float64(DEFAULT_CHIPS["compare"] if target is None else target, reference)
     feeds = samples_of(graph, inputs, seed, samples)
+    if progress is not None:
+        progress(0, 0, f"compiling for {', '.join(chips)}")
     splits = partitions_for(graph, chips)
     refused = {name: split.nothing_runs().problem for name, split in splits.items() if not split.runs}
     programs = {name: split for name, split in splits.items() if name not in refused}
@@ -86,7 +91,8 @@ def compare(
     if base in refused:
         raise ArgumentError("reference", f"{base} runs nothing of it, so choose another: {refused[base]}")
     machines = _machines(programs, mode, base)
-    count = _simulate(graph, machines, feeds, exact_too)
+    drawn = 0 if inputs is not None else default_samples(graph) if samples is None else samples
+    count = _simulate(graph, machines, feeds, exact_too, _Told(progress, drawn * len(machines)))
     of = {chip: machine for machine in machines for chip in machine.chips}
     trust = {chip: _Trust(split, mode == "fast") for chip, split in programs.items()}
     return Comparison(
@@ -310,7 +316,24 @@ def _machines(splits: dict[str, Partition], mode: str, base: str) -> list[_Machi
     return [first, *others]
 
 
-def _simulate(graph: Graph, machines: list[_Machine], samples: Iterable[dict[str, Array]], exact_too: bool) -> int:
+class _Told(NamedTuple):
+    """Who hears of every simulation, of how many; 0 where samples are read one by one and nobody knows."""
+
+    progress: Progress | None
+    total: int
+
+    def next(self, done: int, what: str) -> None:
+        if self.progress is not None:
+            self.progress(done if self.total else 0, self.total, what)
+
+
+def _simulate(
+    graph: Graph,
+    machines: list[_Machine],
+    samples: Iterable[dict[str, Array]],
+    exact_too: bool,
+    told: _Told,
+) -> int:
     """Every sample on every machine, the reference's trace and one other at a time; returns how many samples."""
     names = graph.names()
     leaves = {names[leaf.uid]: leaf for leaf in (*graph.inputs, *graph.parameters)}
@@ -320,7 +343,8 @@ def _simulate(graph: Graph, machines: list[_Machine], samples: Iterable[dict[str
         fed = {leaves[name]: value for name, value in feeds.items() if name in leaves}
         exact = evaluate(Graph(graph.outputs), fed) if exact_too else ()
         base = RegionValues(machines[0].split, first)
-        for machine in machines:
+        for number, machine in enumerate(machines):
+            told.next(sample * len(machines) + number, f"simulating {', '.join(machine.chips)}, sample {sample + 1}")
             mine = first if machine is machines[0] else machine.runner.run(feeds, trace=True)
             machine.add(sample, first, mine, exact, base)
         count += 1

@@ -31,6 +31,7 @@ from aneforge.numerics.values import Value, hull
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.output.grouped import grouped, short, some, wrapped
+from aneforge.output.progress import Progress
 from aneforge.regions.partition import common_partitions
 from aneforge.sim.engine import Engine
 from aneforge.sim.fidelity import basis
@@ -66,6 +67,7 @@ class Divergence:
 
     @property
     def may_be_lost(self) -> bool:
+        """Whether a number can be finite on one chip only."""
         return math.isinf(self.bound)
 
     def to_json(self) -> dict[str, Any]:
@@ -110,9 +112,11 @@ class Divergences(list[Divergence]):
 
     @property
     def first(self) -> Divergence | None:
+        """The first node that can differ, or None."""
         return next(iter(self.real), None)
 
     def of(self, node: str) -> Divergence | None:
+        """What is known of one node, by name, or None."""
         return next((divergence for divergence in self if divergence.node == node), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -211,6 +215,7 @@ class DivergenceReport(ByChip[Divergences]):
 
     @property
     def same(self) -> bool:
+        """Whether all chips are shown to give the same bits."""
         return not any(result.real or result.unproven or result.unbounded for result in self.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -235,6 +240,7 @@ def diverges(
     *,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
+    progress: Progress | None = None,
 ) -> DivergenceReport:
     """List every node whose numbers can differ between chips, by how much at most, and why. Nothing is run.
 
@@ -243,7 +249,8 @@ def diverges(
     :func:`compare`) are run, and what is seen counts; ``ranges`` gives by input a bound, a pair of ends or data, and
     by node what was measured of it (:func:`aneforge.numerics.calibrate`). Without any of them inputs are what they
     promise, or any finite fp16 number, and nearly every sum can be lost. A node that is neither listed nor named in
-    ``unproven`` has the same bits on both chips, for every input in its range.
+    ``unproven`` has the same bits on both chips, for every input in its range. ``progress`` hears how many chips are
+    done, of how many, and which one is compared now.
     """
     graph = graph_of(model, dims, function)
     chips = chips_of(target, DEFAULT_CHIPS["diverges"])
@@ -252,18 +259,20 @@ def diverges(
             "target", f"{', '.join(chips)} is one chip; this needs two chips or more. Write for instance m1,m5."
         )
     (reference, first), *others = chips.items()
-    by_chip = {
-        name: divergences_between(graph, first, chip, ranges_of(graph, [first, chip], max_abs, inputs, ranges))
-        for name, chip in others
-    }
+    by_chip: dict[str, Divergences] = {}
+    for number, (name, chip) in enumerate(others):
+        if progress is not None:
+            progress(number, len(others), f"comparing {name} with {reference}")
+        known = ranges_of(graph, [first, chip], max_abs, inputs, ranges)
+        by_chip[name] = divergences_between(graph, first, chip, known)
     return DivergenceReport(by_chip, reference, ranges_note(max_abs, inputs, ranges))
 
 
 def divergences_between(
     out: Tensor | Sequence[Tensor] | Graph, a: str | int | Target, b: str | int | Target, ranges: Ranges = None
 ) -> Divergences:
-    """Those of two chips, in the order of the first one's program. What one of them does not run is on the host for
-    both, and the regions of the engine are compared one by one."""
+    """Those of two chips, ``a`` and ``b``, in the order of the first one's program. What one of them does not run is
+    on the host for both, and the regions of the engine are compared one by one. ``ranges`` are as for ``diverges``."""
     graph = Graph.of(out)
     chips = resolve_target(a), resolve_target(b)
     splits = common_partitions(graph, chips)

@@ -99,7 +99,7 @@ def calibrate(
     samples: Sequence[Mapping[str, Any]],
     margin: float = 1.5,
 ) -> dict[str, tuple[float, float]]:
-    """Ranges of inputs and nodes as samples show them on some chips, wider by a margin.
+    """Ranges of inputs and nodes as samples show them on some chips (``targets``), wider by a margin.
 
     What rests on them holds for data like these, not for all data: that is what makes deep graphs say something. A
     node that was not finite on one of the chips has no range: what can become of it follows from its inputs alone.

@@ -15,7 +15,7 @@ from aneforge.arguments import Chips, Source, chip_of, chips_of, graph_of
 from aneforge.compiler.compile import resolve_target
 from aneforge.compiler.program import Program
 from aneforge.defaults import DEFAULT_CHIPS
-from aneforge.gate.preflight import preflight
+from aneforge.gate.preflight import Preflight, preflight
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.numerics.cures import with_fitting_rewrites
@@ -29,13 +29,13 @@ from aneforge.numerics.values import Value, of_array
 from aneforge.output import text
 from aneforge.output.by_chip import ByChip
 from aneforge.output.grouped import grouped, short, some, wrapped
-from aneforge.regions.partition import partition_for
+from aneforge.regions.partition import Partition, partition_for
 from aneforge.sim.engine import Engine
 from aneforge.targets.chip import Target
 from aneforge.targets.families import Family
 from aneforge.targets.names import chip_label
 
-__all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_on"]
+__all__ = ["Risk", "RiskReport", "Risks", "precision_risk", "risks", "risks_of_partition", "risks_on"]
 
 _HEADERS = ("node", "kind", "reaches", "limit", "error", "what")
 _MOST_ROWS = 16  # risks up to which each has a row of its own
@@ -127,6 +127,7 @@ class RiskReport(ByChip[Risks]):
 
     @property
     def ok(self) -> bool:
+        """Whether no risk was found on any chip."""
         return not any(self.values())
 
     def text(self, everything: bool = False) -> str:
@@ -167,9 +168,15 @@ def risks(
 
 
 def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target, ranges: Ranges = None) -> Risks:
-    """What can be lost on one chip, in every region of the model that its engine runs."""
+    """What can be lost on one chip, in every region of the model that its engine runs; ``ranges`` are as for
+    ``risks``."""
     graph, chip = Graph.of(out), resolve_target(target)
-    split = partition_for(graph, chip)
+    return risks_of_partition(partition_for(graph, chip), ranges)
+
+
+def risks_of_partition(split: Partition, ranges: Ranges = None, checked: Preflight | None = None) -> Risks:
+    """The same where the model was split for the chip already; ``checked`` is what the gate says of it there."""
+    graph, chip = split.graph, split.target
     split.require_engine()
     parts: list[tuple[Program, Graph, Ranges]] = [
         (split.programs[region.number], part, known)
@@ -184,7 +191,7 @@ def risks_on(out: Tensor | Sequence[Tensor] | Graph, target: str | int | Target,
         coverage += covered
     found = with_fitting_rewrites(graph, _once(listed), chip)
     in_part = "" if split.cut.untouched else split.verdict
-    return Risks([*found, *_of_gate(graph, chip)], chip, coverage, in_part)
+    return Risks([*found, *_of_gate(graph, chip, checked)], chip, coverage, in_part)
 
 
 def _of_program(walked: Walk, graph: Graph) -> tuple[list[Risk], Coverage]:
@@ -212,7 +219,7 @@ def precision_risk(
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
 ) -> dict[str, Any]:
-    """The risks of a graph on one chip as plain data; ``verbose`` prints them."""
+    """The risks of a graph on one chip as plain data; ``verbose`` prints them, ``ranges`` are as for ``risks``."""
     report = risks_on(graph_of(out, dims, function), chip_of(target, out), ranges)
     if verbose:
         print(report)
@@ -229,11 +236,11 @@ def _once(listed: Sequence[Risk]) -> list[Risk]:
     return list(largest.values())
 
 
-def _of_gate(graph: Graph, chip: Target) -> Iterator[Risk]:
+def _of_gate(graph: Graph, chip: Target, checked: Preflight | None) -> Iterator[Risk]:
     """What the gate knows to be wrong on silicon, such as the sizes of the attention layer."""
     if chip.family5 is None or chip.family5 == Family.OLDER:
         return
-    for report in preflight(graph, chip).risk:
+    for report in (checked or preflight(graph, chip, None)).risk:
         if report.rule == "slice-saturation":  # the walk knows the range of the slice
             continue
         limit = math.nan if report.limit is None else float(report.limit)

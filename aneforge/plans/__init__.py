@@ -10,6 +10,7 @@ _HOMES = {
     "compute_plan": "aneforge.plans.predict",
     "contributed_rows": "aneforge.plans.contribute",
     "read_plan": "aneforge.plans.files",
+    "timed_row": "aneforge.plans.contribute",
 }
 
 

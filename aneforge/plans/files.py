@@ -1,7 +1,7 @@
 """Compute plans as files. Core ML publishes an interface (``MLComputePlan``) and no file format, so people write what
 they read from it; Xcode's performance report has no published format either (U134). What is read here is JSON whose
 operations carry the interface's own names, as Swift, Objective-C or coremltools spell them, at any depth that
-``docs/guide/report.md`` shows. Anything else is refused with what was expected.
+``docs/guide/plan.md`` shows. Anything else is refused with what was expected.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DEVICE_WORDS = {
 _VERSION = re.compile(r"^[A-Za-z]+\d+\.")
 _SHAPE = (
     'an object with "operations": a list of objects with "operatorName", "preferredComputeDevice" and, where '
-    'known, "outputs", "supportedComputeDevices" and "estimatedCost"; see docs/guide/report.md'
+    'known, "outputs", "supportedComputeDevices" and "estimatedCost"; see docs/guide/plan.md'
 )
 
 

@@ -91,6 +91,7 @@ class Partition:
 
     @cached_property
     def on_engine(self) -> int:
+        """How many operations run on the engine."""
         return sum(self.device_of[node.uid] == ENGINE for node in self.cut.operations.counted)
 
     @cached_property
@@ -130,10 +131,12 @@ class Partition:
 
     @cached_property
     def eligible(self) -> int:
+        """How many operations no rule keeps off the engine."""
         return sum(node.uid not in self.refusals for node in self.cut.operations.counted)
 
     @cached_property
     def placed(self) -> int:
+        """How many operations the cheapest way through the graph puts on the engine."""
         devices = likely(self.graph, _eligible(self.cut.operations, self.refusals))
         return sum(devices[node.uid] == ENGINE for node in self.cut.operations.counted)
 
@@ -144,6 +147,7 @@ class Partition:
         return f"{engine} region{'' if engine == 1 else 's'} on the engine, {host} on the host"
 
     def node_of(self, uid: int) -> Tensor:
+        """The node of an id."""
         return self._nodes[uid]
 
     @cached_property

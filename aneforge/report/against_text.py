@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
+from aneforge.output.pages import page_text
 from aneforge.output.text import human_bytes
 from aneforge.report.against import ChipChange, Comparison, FindingChange, LayerChange, OpChange
-from aneforge.version import __version__
 
 __all__ = ["markdown", "page"]
 
@@ -131,14 +130,10 @@ def _layer_line(row: LayerChange) -> str:
 
 def page(comparison: Comparison) -> str:
     """The comparison as one file, which needs no network."""
-    import jinja2  # here, because nothing else of a comparison needs it
-
-    folder = files("aneforge.report") / "page"
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        (folder / "against.html").read_text(encoding="utf-8")
-    )
-    return template.render(
-        version=__version__,
+    return page_text(
+        "aneforge.report",
+        "against.html",
+        ("theme.js",),
         title=title(comparison),
         answer=answer(comparison),
         sides=[_side(comparison.before, "before"), _side(comparison.after, "after")],
@@ -147,8 +142,6 @@ def page(comparison: Comparison) -> str:
         ops=[(row, _op_line(row).split(": ", 1)[1]) for row in comparison.ops[:_MOST_PAGE_ROWS]],
         layers=[(row, _us(row.us[0]), _us(row.us[1])) for row in comparison.layers[:_MOST_PAGE_ROWS]],
         counts={"ops": len(comparison.ops), "layers": len(comparison.layers), "most": _MOST_PAGE_ROWS},
-        style=(folder / "page.css").read_text(encoding="utf-8"),
-        script=(folder / "theme.js").read_text(encoding="utf-8"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Where chips give different numbers: one chip of each family against the first of them."""
+"""Where chips give different numbers: one chip of each arithmetic against the first of them."""
 
 from __future__ import annotations
 
@@ -6,71 +6,83 @@ import math
 from collections.abc import Mapping
 
 from aneforge.graph.graph import Graph
+from aneforge.numerics.alike import one_of_each_arithmetic
 from aneforge.numerics.pairwise import Divergence, divergences_between
 from aneforge.numerics.ranges import ranges_of
 from aneforge.regions.partition import Partition
 from aneforge.report.rows import DivergenceRow
 from aneforge.targets.chip import Target
+from aneforge.targets.families import MIN_FAMILY
 from aneforge.targets.names import chip_label, with_label
 
-__all__ = ["divergence_rows", "one_of_each_family"]
+__all__ = ["arithmetics", "divergence_rows"]
 
-_MOST_OTHERS = 2
-_MOST_OPS = 2500  # a pair of programs of this size takes seconds
+_MOST_WORK = 2500  # operations of one pair of programs, times pairs: each takes a millisecond or two
 
 
-def one_of_each_family(splits: Mapping[str, Partition]) -> dict[str, Target]:
-    """The first chip of each family that runs any of the model: chips of one family have the same arithmetic."""
-    chosen: dict[object, tuple[str, Target]] = {}
-    for name, split in splits.items():
-        if split.runs:
-            chosen.setdefault(split.target.family5, (name, split.target))
-    return dict(chosen.values())
+def arithmetics(splits: Mapping[str, Partition]) -> dict[str, Target]:
+    """One chip of each arithmetic that is published and that some product has, of those that run any of the model."""
+    known = {
+        name: split.target
+        for name, split in splits.items()
+        if split.runs and split.target.chips and _is_published(split.target)
+    }
+    return one_of_each_arithmetic(known or {name: split.target for name, split in splits.items() if split.runs})
+
+
+def _is_published(target: Target) -> bool:
+    return target.family5 is not None and target.family5 >= MIN_FAMILY
 
 
 def divergence_rows(
     graph: Graph, splits: Mapping[str, Partition], max_abs: float | None
 ) -> tuple[tuple[DivergenceRow, ...], str]:
     """The nodes that can differ, by reason, and a sentence on which chips were compared."""
-    chips = list(one_of_each_family(splits).items())
+    chips = list(arithmetics(splits).items())
     ops = max((split.ops for split in splits.values()), default=0)
+    unknown = [chip_label(name) for name, split in splits.items() if split.runs and not _is_published(split.target)]
+    unlooked = f" Left out, since their arithmetic is not published: {', '.join(unknown)}." if unknown else ""
     if len(chips) < 2:
-        return (), "The chips of this report are of one family, which has one arithmetic."
-    if ops > _MOST_OPS:
+        alone = f"Nothing to compare {chip_label(chips[0][0])} with." if chips and unknown else ""
+        return (), f"{alone or 'The chips of this report have the same arithmetic.'}{unlooked}"
+    if ops > _MOST_WORK:
         return (), f"Left out for a model of {ops:,} operations. Run: aneforge diverges MODEL --target m1,m5"
     (reference, first), *others = chips
-    others = _spread(others)
+    others = _some(others, max(1, _MOST_WORK // max(1, ops)))
     names_of = splits[reference].names
     numbers = {names_of[node.uid]: place for place, node in enumerate(splits[reference].cut.operations.counted)}
-    rows = []
+    alike: dict[tuple[tuple[str, ...], bool], list[tuple[str, Divergence]]] = {}
     for name, chip in others:
-        alike: dict[tuple[tuple[str, ...], bool], list[Divergence]] = {}
         ranges = ranges_of(graph, [first, chip], max_abs, None, None)
         for entry in divergences_between(graph, first, chip, ranges):
-            alike.setdefault((entry.causes, entry.excluded), []).append(entry)
-        rows += [_row(reference, name, (first, chip), entries, numbers) for entries in alike.values()]
+            causes = tuple(
+                with_label(with_label(cause, first, chip_label(reference)), chip, chip_label(name))
+                for cause in entry.causes
+            )
+            alike.setdefault((causes, entry.excluded), []).append((name, entry))
+    rows = [_row(reference, entries, causes, numbers) for (causes, _), entries in alike.items()]
     names = ", ".join(chip_label(name) for name, _ in others)
-    inputs = f"inputs up to {max_abs:g}" if max_abs is not None else "any finite input; --max-abs narrows it"
-    return tuple(rows), f"{chip_label(reference)} against {names}, one chip of each family, for {inputs}."
+    left_out = [chip_label(name) for name, _ in chips[1:] if name not in dict(others)]
+    note = f"{chip_label(reference)} against {names}: one chip of each arithmetic that products have"
+    if left_out:
+        note += f", without {', '.join(left_out)}, since the model is large"
+    return tuple(rows), f"{note}.{unlooked}"
 
 
-def _spread(others: list[tuple[str, Target]]) -> list[tuple[str, Target]]:
-    """Some of the families, the newest one among them."""
-    return others if len(others) <= _MOST_OTHERS else [*others[: _MOST_OTHERS - 1], others[-1]]
+def _some(others: list[tuple[str, Target]], count: int) -> list[tuple[str, Target]]:
+    """So many of them, the newest arithmetic among them."""
+    return others if len(others) <= count else [*others[: count - 1], others[-1]]
 
 
 def _row(
-    reference: str, name: str, chips: tuple[Target, Target], entries: list[Divergence], numbers: Mapping[str, int]
+    reference: str, entries: list[tuple[str, Divergence]], causes: tuple[str, ...], numbers: Mapping[str, int]
 ) -> DivergenceRow:
-    worst = max(entries, key=lambda entry: entry.bound)
-    causes = worst.causes
-    for target, label in zip(chips, (chip_label(reference), chip_label(name)), strict=True):
-        causes = tuple(with_label(cause, target, label) for cause in causes)
+    _, worst = max(entries, key=lambda named: named[1].bound)
     return DivergenceRow(
         reference,
-        name,
-        tuple(numbers[entry.node] for entry in entries if entry.node in numbers),
-        worst.node,
+        tuple(dict.fromkeys(name for name, _ in entries)),
+        tuple(dict.fromkeys(numbers[entry.node] for _, entry in entries if entry.node in numbers)),
+        numbers.get(worst.node),
         None if math.isinf(worst.bound) else float(f"{worst.bound:.3g}"),
         causes,
         worst.excluded,

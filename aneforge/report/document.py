@@ -21,13 +21,14 @@ from aneforge.report.rows import (
     OpRow,
     ProgramRow,
     RiskRow,
+    StoredRow,
 )
 from aneforge.targets.assumed import fact_label
 from aneforge.version import __version__
 
 __all__ = ["FORMATS", "Report", "format_of"]
 
-SCHEMA = 1
+SCHEMA = 2
 FORMATS = {
     ".html": "html",
     ".md": "md",
@@ -60,14 +61,17 @@ class Report:
     changes: tuple[ChangeRow, ...]
     risks: tuple[RiskRow, ...]
     risk_chips: tuple[str, ...] = ()
-    """The chips that the risks were worked out for: one of each family."""
+    """The chips that the risks were worked out for: one of each arithmetic."""
     doubts: tuple[str, ...] = ()
     max_abs: float | None = None
     divergences: tuple[DivergenceRow, ...] = ()
     divergence_note: str = ""
     """Which chips were compared, or why none were."""
     measured: MeasuredTable | None = None
-    compression: Mapping[str, Any] | None = None
+    stored: tuple[StoredRow, ...] = ()
+    """What other forms of the weights would make of it."""
+    stored_note: str = ""
+    """Which forms were left out."""
     version: str = __version__
     """The aneforge that gathered it."""
     source: Path | None = field(default=None, repr=False)
@@ -77,6 +81,15 @@ class Report:
     def ok(self) -> bool:
         """Whether every chip takes the whole model."""
         return all(chip.verdict == "yes" for chip in self.chips)
+
+    @property
+    def reasons(self) -> list[list[int]]:
+        """The findings by rule and chips, in the order of the gravest of each: fifty shapes that one rule refuses are
+        one reason."""
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for place, row in enumerate(self.findings):
+            alike.setdefault((row.grade, row.rule or row.id, row.chips), []).append(place)
+        return list(alike.values())
 
     def save(self, path: str | Path, format: str | None = None) -> list[Path]:  # noqa: A002 - the option's name
         """Write the report, whole or not at all, in the format of the suffix or of ``format``; the files written. A
@@ -126,6 +139,7 @@ class Report:
             "chips": [row.to_json() for row in self.chips],
             "ops": [row.to_json() for row in self.ops],
             "findings": [row.to_json() for row in self.findings],
+            "reasons": self.reasons,
             "programs": [row.to_json() for row in self.programs],
             "changes": [row.to_json() for row in self.changes],
             "risks": [row.to_json() for row in self.risks],
@@ -134,7 +148,8 @@ class Report:
             "divergences": [row.to_json() for row in self.divergences],
             "divergence_note": self.divergence_note,
             "measured": None if self.measured is None else self.measured.to_json(),
-            "compression": self.compression,
+            "stored": [row.to_json() for row in self.stored],
+            "stored_note": self.stored_note,
             "passes": {
                 name: {"purpose": known.purpose, "reads": [fact_label(key) for key in known.reads]}
                 for name, known in PASSES.items()

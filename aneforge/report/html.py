@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import math
-from importlib.resources import files
 from typing import Any
 
+from aneforge.output.pages import embedded, page_text
 from aneforge.output.text import human_bytes
 from aneforge.report.document import Report
 from aneforge.report.rows import ChipRow
-from aneforge.version import __version__
 
 __all__ = ["page"]
 
-_SCRIPTS = ("theme.js", "base.js", "verdicts.js", "program.js", "tables.js", "panel.js")
-_PACKED_FROM = 2_000_000
+_SCRIPTS = ("theme.js", "rows.js", "base.js", "verdicts.js", "program.js", "tables.js", "panel.js")
 _SECTIONS = (
     ("verdicts", "Verdicts"),
     ("matrix", "Operations by chips"),
     ("why", "Why not"),
     ("placed", "The program"),
     ("limits", "Time and memory"),
-    ("help", "What would help"),
+    ("help", "What if"),
     ("numbers", "Numbers"),
     ("weights", "Weights"),
     ("ops", "Every operation"),
@@ -51,15 +46,11 @@ _SCOPES = {
 
 def page(report: Report) -> str:
     """The page as text."""
-    import jinja2  # here, because nothing else of a report needs it
-
-    folder = files("aneforge.report") / "page"
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=False).from_string(
-        (folder / "page.html").read_text(encoding="utf-8")
-    )
     scale = _Scale(report)
-    return template.render(
-        version=__version__,
+    return page_text(
+        "aneforge.report",
+        "page.html",
+        _SCRIPTS,
         model=report.model,
         answer=_answer(report),
         sizes=_sizes(report),
@@ -69,28 +60,8 @@ def page(report: Report) -> str:
         right=("us", "engine", "energy"),
         chips=[_chip(chip, scale) for chip in report.chips],
         scale=scale.words,
-        style=(folder / "page.css").read_text(encoding="utf-8"),
-        script=_script(),
-        **_data(report),
+        **embedded(report.to_json()),
     )
-
-
-def _script() -> str:
-    """The scripts as one: they share their names, and wait for the rows."""
-    folder = files("aneforge.report") / "page"
-    theme, *parts = [(folder / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    return "\n".join([theme, '(async () => {\n"use strict";', *parts, "})();"])
-
-
-def _data(report: Report) -> dict[str, str]:
-    """The rows as JSON that no browser takes for markup: a name of a model may hold anything. Many rows are packed,
-    which makes the file ten times smaller and the page open sooner."""
-    text = json.dumps(report.to_json(), ensure_ascii=False, separators=(",", ":"), default=str)
-    if len(text) > _PACKED_FROM:
-        packed = gzip.compress(text.encode("utf-8"), 6, mtime=0)
-        return {"data_type": "application/gzip", "data": base64.b64encode(packed).decode("ascii")}
-    plain = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    return {"data_type": "application/json", "data": plain}
 
 
 def _answer(report: Report) -> tuple[str, str]:
@@ -106,7 +77,9 @@ def _answer(report: Report) -> tuple[str, str]:
             sentence += f", in part on {len(in_part)}"
         if len(whole) + len(in_part) < count:
             sentence += f", not at all on {count - len(whole) - len(in_part)}"
-    timed = sorted((chip for chip in report.chips if chip.us is not None), key=lambda chip: chip.us or 0)
+    known = [chip for chip in report.chips if chip.us is not None]
+    sold = [chip for chip in known if chip.label != chip.target] or known  # products before names of the compiler
+    timed = sorted(sold, key=lambda chip: chip.us or 0)
     if not timed:
         return sentence, ""
     fast, slow = timed[0], timed[-1]

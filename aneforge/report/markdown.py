@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from aneforge.output.text import human_bytes
 from aneforge.plans.document import DEVICES
 from aneforge.report.document import Report
-from aneforge.report.rows import ChipRow, FindingRow
+from aneforge.report.rows import ChangeRow, ChipRow, FindingRow
 
 __all__ = ["markdown"]
 
 _MOST_FINDINGS, _MOST_CHANGES, _MOST_NODES, _MOST_MEASURED = 20, 8, 4, 30
+_MOST_COLUMNS = 8
 
 
 def markdown(report: Report) -> str:
@@ -19,7 +20,9 @@ def markdown(report: Report) -> str:
     parts = [f"## {report.model['name']} on the Apple Neural Engine", *_head(report), "", *_chips(report)]
     sections = (
         ("Why not", _findings(report)),
-        ("What would help", _changes(report)),
+        ("What if", _changes(report)),
+        ("Numbers that can be lost", _risks(report)),
+        ("Weights", _stored(report)),
         ("What a Mac says", _measured(report)),
     )
     for title, lines in sections:
@@ -85,34 +88,75 @@ def _chips(report: Report) -> Iterator[str]:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    refused = [row for row in report.findings if row.grade != "decompose"]
-    for row in refused[:_MOST_FINDINGS]:
-        yield from _finding(report, row)
+    refused = [[report.findings[place] for place in places] for places in report.reasons]
+    refused = [rows for rows in refused if rows[0].grade != "decompose"]
+    for rows in refused[:_MOST_FINDINGS]:
+        yield from _reason(report, rows)
     if len(refused) > _MOST_FINDINGS:
         yield f"- and {len(refused) - _MOST_FINDINGS} more reasons"
 
 
-def _finding(report: Report, row: FindingRow) -> Iterator[str]:
-    names = [f"`{report.ops[number].name}`" for number in row.nodes[:_MOST_NODES]]
-    more = f" and {len(row.nodes) - _MOST_NODES} more" if len(row.nodes) > _MOST_NODES else ""
-    yield f"- **{row.grade}** `{row.rule}`: {', '.join(names)}{more}. {row.message} {row.evidence}"
+def _reason(report: Report, rows: Sequence[FindingRow]) -> Iterator[str]:
+    """What one rule refuses on the same chips: the first of it, and how much more there is."""
+    row = rows[0]
+    nodes = list(dict.fromkeys(number for each in rows for number in each.nodes))
+    names = [f"`{report.ops[number].name}`" for number in nodes[:_MOST_NODES]]
+    more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
+    alike = f" ({len(rows) - 1} more like it)" if len(rows) > 1 else ""
+    yield f"- **{row.grade}** `{row.rule}`: {', '.join(names)}{more}. {row.message}{alike} {row.evidence}"
     if row.limit is not None and row.extent is not None:
         yield f"  - limit {row.limit}, here {row.extent}"
     if row.hint:
         yield f"  - do: {row.hint}"
-    labels = {chip.name: chip.label for chip in report.chips}
+    labels = _labels(report)
+    helping = [report.changes[place] for place in row.changes if set(report.changes[place].us) & set(row.chips)]
+    for change in helping[:1]:
+        best = max((name for name in change.us if name in row.chips), key=change.saved.__getitem__)
+        yield f"  - {change.what}: {_after(change, best, labels)}"
     yield f"  - on {', '.join(labels[name] for name in row.chips)}"
 
 
+def _labels(report: Report) -> dict[str, str]:
+    return {chip.name: chip.label for chip in report.chips}
+
+
+def _after(change: ChangeRow, chip: str, labels: Mapping[str, str]) -> str:
+    way = "less" if change.saved[chip] >= 0 else "more"
+    return f"{change.us[chip]:,.0f} µs on {labels[chip]}, {abs(100 * change.saved[chip]):.0f} % {way}"
+
+
 def _changes(report: Report) -> Iterator[str]:
-    labels = {chip.name: chip.label for chip in report.chips}
+    labels = _labels(report)
     for change in report.changes[:_MOST_CHANGES]:
         best = max(change.saved, key=change.saved.__getitem__)
         chips = "1 chip" if len(change.us) == 1 else f"{len(change.us)} chips"
-        yield (
-            f"- {change.what}: up to {100 * change.saved[best]:.0f} % less on {labels[best]} "
-            f"({change.us[best]:,.0f} µs), helps {chips}; {change.numbers}"
-        )
+        yield f"- {change.what} ({change.kind}): {_after(change, best, labels)}; known for {chips}; {change.numbers}"
+
+
+def _stored(report: Report) -> Iterator[str]:
+    """The call with the weights in other forms, on the chips that have a product."""
+    chips = [chip for chip in report.chips if chip.us is not None and chip.label != chip.target][:_MOST_COLUMNS]
+    chips = chips or [chip for chip in report.chips if chip.us is not None][:_MOST_COLUMNS]
+    if len(report.stored) < 2 or not chips:
+        return
+    yield f"| weights as | layers | in the file | {' | '.join(f'{chip.label}, µs' for chip in chips)} |"
+    yield f"| --- | ---: | ---: | {' | '.join('---:' for _ in chips)} |"
+    for row in report.stored:
+        times = (_count(row.us.get(chip.name)) for chip in chips)
+        yield f"| {row.name} | {row.layers:,} | {human_bytes(row.bytes)} | {' | '.join(times)} |"
+
+
+def _risks(report: Report) -> Iterator[str]:
+    labels = _labels(report)
+    for row in report.risks[:_MOST_FINDINGS]:
+        names = [f"`{report.ops[number].name}`" for number in row.nodes[:_MOST_NODES]] or [row.op]
+        more = f" and {len(row.nodes) - _MOST_NODES} more" if len(row.nodes) > _MOST_NODES else ""
+        chips = ", ".join(labels[name] for name in row.chips)
+        yield f"- **{row.kind}** {', '.join(names)}{more}: {row.message}, on {chips}"
+        if row.suggestion:
+            yield f"  - do: {row.suggestion}"
+    if len(report.risks) > _MOST_FINDINGS:
+        yield f"- and {len(report.risks) - _MOST_FINDINGS} more"
 
 
 def _measured(report: Report) -> Iterator[str]:

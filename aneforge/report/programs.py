@@ -28,7 +28,8 @@ def program_rows(
     for name, split in splits.items():
         if name in estimates:
             for program in split.programs.values():
-                prints.setdefault(id(program.module), program.fingerprint)
+                if id(program.module) not in prints:
+                    prints[id(program.module)] = program.fingerprint
             own = (prints[id(program.module)] for program in split.programs.values())
             alike.setdefault((id(split.cut), *own), []).append(name)
     rows, places = [], {}

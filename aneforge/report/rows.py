@@ -22,7 +22,9 @@ __all__ = [
     "RiskRow",
     "Row",
     "StepRow",
+    "StoredRow",
     "WeightRow",
+    "short",
 ]
 
 STATUSES = {
@@ -36,6 +38,11 @@ STATUSES = {
 """What an operation is on a chip, by the letter of :attr:`OpRow.statuses`."""
 BOUNDS = {"c": "compute", "w": "weights", "a": "activations", "d": "dispatch"}
 """What a layer's time is mostly spent on, by the letter of :attr:`ChipRow.layer_bounds`."""
+
+
+def short(value: float) -> float:
+    """Four digits: more than an estimate has, and a quarter of the bytes."""
+    return float(f"{value:.4g}")
 
 
 def _plain(value: Any) -> Any:
@@ -230,6 +237,8 @@ class ChangeRow(Row):
     """A change that was worked out, and the call after it on each chip that it helps."""
 
     name: str
+    kind: str
+    """precision, rewrite, cut or call."""
     cause: str
     what: str
     how: str
@@ -237,18 +246,41 @@ class ChangeRow(Row):
     nodes: tuple[int, ...]
     us: dict[str, float]
     saved: dict[str, float]
+    """The share of the call; below zero where it takes longer."""
+
+
+@dataclass(frozen=True)
+class StoredRow(Row):
+    """One stored form in every layer that can have it. A chip that is not named has no published answer."""
+
+    name: str
+    what: str
+    layers: int
+    bytes: int
+    """Of all weights as they are stored in the file."""
+    streaming: dict[str, int]
+    """By chip, the layers whose kernel is read as it is stored; the others are expanded to fp16."""
+    program_bytes: dict[str, int]
+    us: dict[str, float]
+    """The call, where it is known."""
+    why: dict[str, str] = field(default_factory=dict)
+    """Why a time is not known, or what leaves the engine."""
+    evidence: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RiskRow(Row):
-    """Numbers that a chip can lose."""
+    """Operations in which a chip can lose numbers for the same reason."""
 
-    node: int | None
+    id: str
     op: str
     kind: str
     message: str
     suggestion: str
+    nodes: tuple[int, ...]
     chips: tuple[str, ...]
+    worst: int | None = None
+    """The operation that reaches furthest."""
     reaches: float | None = None
     limit: float | None = None
     lost: bool = False
@@ -257,12 +289,12 @@ class RiskRow(Row):
 
 @dataclass(frozen=True)
 class DivergenceRow(Row):
-    """Nodes in which two chips can give different numbers for the same reason."""
+    """Nodes in which chips can give other numbers than the reference for the same reason."""
 
     reference: str
-    chip: str
+    chips: tuple[str, ...]
     nodes: tuple[int, ...]
-    worst: str
+    worst: int | None = None
     """The node that can differ most."""
     bound: float | None = None
     """By how much at most; None where one chip can lose a number that the other keeps."""

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from aneforge.output.sarif import sarif_document
 from aneforge.report.document import Report
 from aneforge.report.rows import FindingRow
 
 __all__ = ["sarif_text"]
 
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"reject": "error", "oversize": "error", "risk": "warning", "decompose": "note"}
 
 
 def sarif_text(report: Report) -> str:
     """Every reason once, with its operations and chips."""
     rules = list(dict.fromkeys(row.rule or row.grade for row in report.findings))
-    driver = {"name": "aneforge", "version": report.version, "rules": [{"id": rule} for rule in rules]}
     results = [_result(report, row, rules.index(row.rule or row.grade)) for row in report.findings]
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
-    document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return sarif_document(report.version, [{"id": rule} for rule in rules], results)
 
 
 def _result(report: Report, row: FindingRow, place: int) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from aneforge.report.rows import (
     RiskRow,
     Row,
     StepRow,
+    StoredRow,
     WeightRow,
 )
 
@@ -37,6 +38,7 @@ _PARTS = {
     "changes": ChangeRow,
     "risks": RiskRow,
     "divergences": DivergenceRow,
+    "stored": StoredRow,
 }
 _INSIDE: dict[type[Row], dict[str, type[Row]]] = {
     ProgramRow: {"regions": RegionRow, "layers": LayerRow, "weights": WeightRow, "steps": StepRow, "facts": FactRow},
@@ -93,8 +95,8 @@ def report_from_json(document: Any) -> Report:
         risk_chips=tuple(document["risk_chips"]),
         doubts=tuple(document["doubts"]),
         divergence_note=document.get("divergence_note") or "",
+        stored_note=document.get("stored_note") or "",
         max_abs=document.get("max_abs"),
-        compression=document.get("compression"),
         measured=None if measured is None else _row(MeasuredTable, measured),
         version=document["aneforge"],
     )

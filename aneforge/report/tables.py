@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
-from typing import Any
-
+from aneforge.output.csv_text import csv_text
 from aneforge.report.document import Report
 from aneforge.report.rows import BOUNDS
 
 __all__ = ["layers_csv", "measured_csv", "summary_csv"]
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def summary_csv(report: Report) -> str:
@@ -26,7 +20,7 @@ def summary_csv(report: Report) -> str:
         places = (report.model["name"], chip.name, chip.label, chip.target, chip.verdict, chip.ops, chip.engine_ops)
         sizes = (chip.weight_bytes, chip.peak_l2, chip.memory_bytes)
         rows.append((*places, chip.us, *ends, chip.engine_us, chip.energy_mj, *sizes, basis))
-    return _csv(head, rows)
+    return csv_text(head, rows)
 
 
 def layers_csv(report: Report) -> str:
@@ -42,7 +36,7 @@ def layers_csv(report: Report) -> str:
             shape = "x".join(map(str, layer.shape))
             about = (chip.name, layer.number, layer.op, layer.engine, " ".join(layer.fused), shape, us)
             rows.append((*about, BOUNDS[bound], layer.flops, layer.traffic, layer.task_group, sources))
-    return _csv(head, rows)
+    return csv_text(head, rows)
 
 
 def measured_csv(report: Report) -> str:
@@ -51,22 +45,9 @@ def measured_csv(report: Report) -> str:
     rows = []
     table = report.measured
     if table is None:
-        return _csv(head, rows)
+        return csv_text(head, rows)
     for row in table.rows:
         op = report.ops[row.op]
         places = (table.chip, op.name, op.op, row.predicted, row.measured, " ".join(row.supported))
         rows.append((*places, row.predicted_share, row.share, row.us))
-    return _csv(head, rows)
-
-
-def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([_cell(value) for value in row] for row in rows)
-    return stream.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """Names are strangers': one that a spreadsheet would take for a formula gets a quote in front."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return csv_text(head, rows)

@@ -3,13 +3,15 @@ convolutions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 
-__all__ = ["Dense", "Kernel", "dense_of", "kernel_of"]
+__all__ = ["Dense", "Kernel", "dense_of", "kernel_of", "stored_layers"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,14 @@ class Kernel:
         """1 x 1 over all channels: every place by itself."""
         plain = self.stride == self.dilation == (1, 1) and not any(self.pad)
         return plain and self.groups == 1 and self.weight.shape[2:] == (1, 1)
+
+
+def stored_layers(graph: Graph) -> Iterator[tuple[Tensor, Dense | Kernel]]:
+    """The layers of a graph whose weight is stored in fp16, in the order of the graph."""
+    for node in graph.nodes:
+        layer = None if node.definition.leaf else dense_of(node) or kernel_of(node)
+        if layer is not None:
+            yield node, layer
 
 
 def _numbers(node: Tensor) -> np.ndarray | None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from aneforge.errors import AneforgeError
+from aneforge.errors import AneforgeError, line_of
+from aneforge.serve.folder import ServerFolder
 from aneforge.serve.task import FUNCTION, REPORT
 from aneforge.workers import Limits, Worker
 
@@ -22,6 +21,7 @@ MOST_WAITING = 8
 """Jobs that may wait for their turn."""
 MOST_KEPT = 16
 """Jobs that have ended and can still be asked for."""
+_CANCELLED = "cancelled"
 
 
 class BusyError(AneforgeError):
@@ -63,16 +63,12 @@ class Jobs:
     """All jobs of one server. ``close`` ends them and removes every file."""
 
     def __init__(self, target: str, limits: Limits, at_once: int) -> None:
-        self.place = Path(tempfile.mkdtemp(prefix="aneforge-serve-"))  # only this user can read it
+        self.folder = ServerFolder()
         self._target, self._limits = target, limits
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._threads = ThreadPoolExecutor(at_once, "job")
         self._most_open = at_once + MOST_WAITING
-
-    def folder(self) -> Path:
-        """A new folder for an upload."""
-        return Path(tempfile.mkdtemp(dir=self.place))
 
     def require_room(self) -> None:
         with self._lock:
@@ -108,21 +104,24 @@ class Jobs:
         for job in open_jobs:
             self.cancel(job)
         self._threads.shutdown(wait=True, cancel_futures=True)
-        shutil.rmtree(self.place, ignore_errors=True)
+        self.folder.close()
 
     def _run(self, job: Job) -> None:
+        """Work on a job, remove its files, and only then say that it has ended."""
         try:
-            self._work(job)
-        except Exception as error:  # the job is the user's only view of it
-            job.error, job.state = str(error) or type(error).__name__, "failed"
+            error = self._work(job)
+        except Exception as failure:  # the job is the user's only view of it
+            error = line_of(failure)
         finally:
             shutil.rmtree(job.folder, ignore_errors=True)
+        job.error, job.progress = error, "failed" if error else "done"
+        job.state = job.progress
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: Job) -> str:
+        """Keep the report of a job; what went wrong, or nothing."""
         with self._lock:
             if job.cancelled:
-                job.error, job.state = "cancelled", "failed"
-                return
+                return _CANCELLED
             worker = job.worker = Worker(FUNCTION, self._limits)
         job.state = "working"
         try:
@@ -132,13 +131,9 @@ class Jobs:
             with self._lock:
                 worker.end()
         if outcome.ok:
-            with contextlib.suppress(OSError):
-                job.report = (job.folder / REPORT).read_bytes()
-        if job.report is not None:
-            job.progress, job.state = "done", "done"
-            return
-        job.error = "cancelled" if job.cancelled else self._told(job, outcome.kind, outcome.error)
-        job.state = "failed"
-
-    def _told(self, job: Job, kind: str, error: str) -> str:
-        return error if kind in ("input", "fault") else f"{job.name}: {error}"
+            job.report = (job.folder / REPORT).read_bytes()
+            return ""
+        if job.cancelled:
+            return _CANCELLED
+        names_the_model = outcome.kind in ("input", "fault")
+        return outcome.error if names_the_model else f"{job.name}: {outcome.error}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from aneforge.arguments import chips_of
 from aneforge.errors import AneforgeError
+from aneforge.output.pages import colours
 from aneforge.output.text import human_bytes
 from aneforge.serve.jobs import BusyError, Job, Jobs
 from aneforge.serve.requests import RefusedError, is_from_here, is_known_host, receive, safe_name, stated_length
@@ -63,7 +64,11 @@ class Server:
             why = getattr(error, "strerror", None) or error
             raise AneforgeError(f"{host}:{port}: cannot be bound ({why}); choose another --host or --port") from None
         self.port: int = self._http.server_address[1]
-        self.jobs = Jobs(target, self.limits, min(2, os.cpu_count() or 1))
+        try:
+            self.jobs = Jobs(target, self.limits, min(2, os.cpu_count() or 1))
+        except AneforgeError:
+            self._http.server_close()
+            raise
 
     @property
     def url(self) -> str:
@@ -184,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _put(self) -> None:
         length = self._require_upload()
-        folder = self._owner.jobs.folder()
+        folder = self._owner.jobs.folder.new_upload()
         try:
             name = safe_name(self.path.removeprefix("/models/"))
             receive(self.rfile, length, folder / name, self._owner.limits.seconds)  # type: ignore[arg-type]
@@ -222,6 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self, name: str) -> bytes:
         text = (files("aneforge.serve") / "page" / name).read_text(encoding="utf-8")
+        if name == "page.css":
+            text = f"{colours()}\n{text}"
         limit = self._owner.max_upload
         for field, value in (("LIMIT_BYTES", limit), ("LIMIT", human_bytes(limit)), ("VERSION", __version__)):
             text = text.replace(f"@{field}@", str(value))

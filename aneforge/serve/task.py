@@ -13,7 +13,7 @@ from typing import Any
 from aneforge.budgets import check_archive
 from aneforge.cache import off
 from aneforge.errors import LoadError, first_line
-from aneforge.frontends import FORMATS
+from aneforge.frontends.listing import model_files
 from aneforge.report.gather import report
 
 __all__ = ["FUNCTION", "REPORT", "run", "unpack"]
@@ -21,7 +21,6 @@ __all__ = ["FUNCTION", "REPORT", "run", "unpack"]
 FUNCTION = "aneforge.serve.task:run"
 REPORT = "report.html"
 _PYTHON = ".py"
-_SAVED = ".aneforge"
 
 
 def run(task: Mapping[str, Any], tell: Callable[[Any], Any]) -> str:
@@ -34,10 +33,15 @@ def run(task: Mapping[str, Any], tell: Callable[[Any], Any]) -> str:
         tell("unpacking the archive")
         file = unpack(file, folder / "unpacked")
     with off():  # the cache is the user's own, and an upload is a stranger's
-        gathered = report(file, task["target"], progress=tell)
+        gathered = report(file, task["target"], progress=_telling(tell))
     tell("writing the page")
     gathered.save(folder / REPORT)
     return REPORT
+
+
+def _telling(tell: Callable[[Any], Any]) -> Callable[[int, int, str], None]:
+    """What a report tells of its progress, as one sentence."""
+    return lambda done, total, what: tell(f"{what} (step {done + 1} of {total})")
 
 
 def unpack(archive_file: Path, folder: Path) -> Path:
@@ -71,19 +75,8 @@ def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, name
 
 
 def _model_in(folder: Path, name: str) -> Path:
-    found: list[Path] = []
-    waiting = [folder] if folder.is_dir() else []
-    while waiting:
-        for entry in sorted(waiting.pop().iterdir()):
-            suffix = entry.suffix.casefold()
-            model_format = FORMATS.get(suffix)
-            if entry.name.startswith((".", "__MACOSX")):
-                continue
-            if entry.is_dir():
-                (found if model_format is not None and model_format.folder else waiting).append(entry)
-            elif (model_format is not None and not model_format.folder) or suffix == _SAVED:
-                found.append(entry)
-    if len(found) != 1:
-        names = ", ".join(sorted(file.name for file in found)[:6]) or "none"
-        raise LoadError(f"{name}: expected one model in the archive, found {len(found)} ({names})")
-    return found[0]
+    models = model_files(folder) if folder.is_dir() else []
+    if len(models) != 1:
+        names = ", ".join(sorted(file.name for file in models)[:6]) or "none"
+        raise LoadError(f"{name}: expected one model in the archive, found {len(models)} ({names})")
+    return models[0]

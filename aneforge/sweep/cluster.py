@@ -1,115 +1,182 @@
 # pyright: reportMissingImports=false
-"""The tasks of a sweep on Dask distributed: each Dask worker keeps child processes with the same limits as here."""
+"""The tasks of a sweep on Dask distributed: each Dask worker keeps child processes with the same limits as here
+(``cluster_worker``).
+
+What a task asks goes through the scheduler to the process that sweeps, as an event, and the answer comes back as a
+call: so equal graphs are done once on the cluster too.
+"""
 
 from __future__ import annotations
 
-import threading
+import logging
+import secrets
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from aneforge.errors import AneforgeError, first_line, install_hint
-from aneforge.sweep.task import FUNCTION, NEEDED
+from aneforge.sweep.cluster_worker import code_there, end_children, run_there, take_answer
+from aneforge.sweep.plan import code_digest
 from aneforge.version import __version__
-from aneforge.workers import Limits, Outcome, Worker
+from aneforge.workers import Limits, Outcome
 
 __all__ = ["run_on_cluster"]
 
 _PATIENCE = "20s"
 """How long a scheduler may take to answer."""
+_LOOK_SECONDS = 5.0
+"""How often the connection is looked at while nothing comes."""
 
 
-def run_on_cluster(address: str, tasks: deque[Any], limits: Limits) -> Generator[tuple[Any, Outcome], None, None]:
-    """Each task with its outcome, as they end. The workers of the cluster read the model files by the same paths."""
+def run_on_cluster(
+    address: str, tasks: deque[Any], limits: Limits, answer: Callable[[Any, Any], Any]
+) -> Generator[tuple[Any, Outcome], None, None]:
+    """Each task with its outcome, as they end; tasks that the caller adds meanwhile are done too.
+
+    ``answer(task, question)`` answers what a task asks. The workers of the cluster read the model files by the same
+    paths.
+    """
     if not tasks:
         return
+    _require_dask(address)
+    with _quiet_log():
+        client = _connect(address)
+        try:
+            _require_same_code(client, address)
+            yield from _Submitted(client, address, limits, answer).run(tasks)
+        finally:
+            client.close()
+
+
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Dask logs what goes wrong as tracebacks; here each of these is one line."""
+    loggers = [
+        logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("distributed")
+    ]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
-        from distributed import Client, as_completed
-        from distributed.scheduler import KilledWorker
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _require_dask(address: str) -> None:
+    try:
+        import distributed  # noqa: F401
     except ImportError:
         raise AneforgeError(
             f"--scheduler {address}: needs Dask distributed. Install it with {install_hint('cluster')}."
         ) from None
+
+
+def _connect(address: str) -> Any:
+    from distributed import Client
+
     try:
-        client = Client(address, timeout=_PATIENCE, set_as_default=False)
+        return Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        told = first_line(error)
-        raise AneforgeError(f"--scheduler {address}: cannot be reached ({told}); check the address") from None
-    waiting: dict[Any, Any] = {}
-    try:
-        _require_version(client, address)
-        count = len(tasks)
-        for number in range(count):
-            task = tasks.popleft()
-            future = client.submit(
-                run_there, task, asdict(limits), pure=False, priority=count - number, key=None, retries=0
-            )
-            waiting[future] = task
-        for future in as_completed(list(waiting), loop=client.loop):
-            error = future.exception()
-            if error is None:
-                outcome = Outcome(**future.result())
-            elif isinstance(error, KilledWorker):
-                outcome = Outcome(None, "died", "the workers of the cluster that had it ended before it was done")
-            else:
-                raise AneforgeError(f"--scheduler {address}: a worker failed ({first_line(error)}); see its log")
-            yield waiting.pop(future), outcome
-        client.run(end_children)
-    finally:
-        client.cancel(list(waiting))
-        client.close()
+        why = first_line(error)
+        raise AneforgeError(f"--scheduler {address}: cannot be reached ({why}); check the address") from None
 
 
-def _require_version(client: Any, address: str) -> None:
-    """Results are kept under the version, so every worker must have this one."""
+def _require_same_code(client: Any, address: str) -> None:
+    """Results are kept under the version and its code, so every worker must have the same."""
     try:
-        versions = client.run(version_there)
+        codes = client.run(code_there)
     except Exception as error:  # whatever the cluster answers
-        told = first_line(error)
-        raise AneforgeError(f"--scheduler {address}: its workers need aneforge {__version__} ({told})") from None
-    if not versions:
+        why = first_line(error)
+        raise AneforgeError(f"--scheduler {address}: its workers need aneforge {__version__} ({why})") from None
+    if not codes:
         raise AneforgeError(f"--scheduler {address}: it has no workers; start some with dask worker {address}")
-    for worker, version in versions.items():
+    for worker, (version, code) in codes.items():
         if version != __version__:
             raise AneforgeError(f"--scheduler {address}: {worker} has aneforge {version}; it needs {__version__}")
+        if code != code_digest():
+            raise AneforgeError(
+                f"--scheduler {address}: {worker} has other files of aneforge {version} than this machine. Install "
+                "the same on both."
+            )
 
 
-# On the worker of the cluster.
+class _Submitted:
+    """The tasks that the cluster has, and what it sends: questions and ends, in one queue."""
 
-_own = threading.local()
-_children: set[Worker] = set()
-_lock = threading.Lock()
+    def __init__(self, client: Any, address: str, limits: Limits, answer: Callable[[Any, Any], Any]) -> None:
+        self._client, self._address, self._limits, self._answer = client, address, limits, answer
+        self._topic = f"aneforge-sweep-{secrets.token_hex(8)}"
+        self._waiting: dict[str, tuple[Any, Any]] = {}
+        """A task and its future, by the key of the result."""
+        self._inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._priority = 0
 
+    def run(self, tasks: deque[Any]) -> Generator[tuple[Any, Outcome], None, None]:
+        self._client.subscribe_topic(self._topic, lambda event: self._inbox.put(("question", event[1])))
+        try:
+            while True:
+                while tasks:
+                    self._submit(tasks.popleft())
+                if not self._waiting:
+                    return
+                kind, about = self._next_message()
+                if kind == "question":
+                    self._reply(about)
+                else:
+                    task, future = self._waiting.pop(about)
+                    yield task, self._outcome(future)
+        finally:
+            self._leave()
 
-def version_there() -> str:
-    return __version__
+    def _next_message(self) -> tuple[str, Any]:
+        while True:
+            try:
+                return self._inbox.get(timeout=_LOOK_SECONDS)
+            except Empty:
+                self._require_connection()
 
+    def _require_connection(self) -> None:
+        if self._client.status != "running":
+            raise AneforgeError(
+                f"--scheduler {self._address}: the connection is lost; results so far are kept. Run the same command "
+                "again to go on."
+            )
 
-def run_there(task: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Do a task in the child of this thread; in a new one once more if the child died."""
-    for attempt in (1, 2):
-        child, was_fresh = _child(Limits(**limits))
-        outcome = child.run(dict(task), lambda graph: NEEDED)
-        if outcome.kind not in ("died", "memory") or attempt == 2 or (outcome.kind == "memory" and was_fresh):
-            break
-    return asdict(outcome)
+    def _leave(self) -> None:
+        """Free the cluster of what it still does for this sweep, as far as it can be reached."""
+        if self._client.status == "running":
+            self._client.unsubscribe_topic(self._topic)
+            self._client.cancel([future for _, future in self._waiting.values()])
+            self._client.run(end_children, self._topic, on_error="ignore")
 
+    def _submit(self, task: Any) -> None:
+        self._priority -= 1  # in their order: the largest first
+        key = task["key"]
+        about = (task, asdict(self._limits), self._topic, code_digest())
+        future = self._client.submit(run_there, *about, pure=False, priority=self._priority, retries=0)
+        self._waiting[key] = task, future
+        future.add_done_callback(lambda _: self._inbox.put(("end", key)))
 
-def _child(limits: Limits) -> tuple[Worker, bool]:
-    child: Worker | None = getattr(_own, "child", None)
-    if child is None or not child.alive or child.limits != limits:
-        if child is not None:
-            child.end()
-        child = Worker(FUNCTION, limits)
-        with _lock:
-            _children.add(child)
-        _own.child = child
-    return child, child.tasks_done == 0
+    def _reply(self, question: Mapping[str, str]) -> None:
+        task, _ = self._waiting.get(question["key"], (None, None))
+        if task is None:  # it ended without waiting
+            return
+        answer = self._answer(task, question["graph"])
+        self._client.run(take_answer, question["number"], answer, workers=[question["worker"]], on_error="ignore")
 
+    def _outcome(self, future: Any) -> Outcome:
+        from distributed.scheduler import KilledWorker
 
-def end_children() -> None:
-    """End what a sweep has started, so that an idle cluster holds no memory for it."""
-    with _lock:
-        while _children:
-            _children.pop().end()
+        if future.cancelled():
+            self._require_connection()
+        error = future.exception()
+        if error is None:
+            return Outcome(**future.result())
+        if isinstance(error, KilledWorker):
+            return Outcome(None, "died", "the workers of the cluster that had it ended before it was done")
+        raise AneforgeError(f"--scheduler {self._address}: a worker failed ({first_line(error)}); see its log")

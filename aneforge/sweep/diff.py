@@ -68,12 +68,12 @@ def compare(before: str | Path | Table, after: str | Path | Table, tolerance: fl
     if not tolerance >= 0:
         raise ArgumentError("tolerance", f"{tolerance:g} is not a percentage. Give 0 or more.")
     left, right = (_by_question(one if isinstance(one, Table) else read_table(one)) for one in (before, after))
-    found = [
+    differences = [
         (model, what, old, new, chip)
         for question in dict.fromkeys([*left, *right])
         for model, what, old, new, chip in _differences(left.get(question), right.get(question), tolerance)
     ]
-    groups = grouped(found, lambda one: (one[0], one[1], repr(_shown_alike(one[1], one[2], one[3]))))
+    groups = grouped(differences, lambda one: (one[0], one[1], repr(_shown_alike(one[1], one[2], one[3]))))
     changes = [
         Change(model, what, old, new, tuple(one[4] for one in alike))
         for alike in groups.values()

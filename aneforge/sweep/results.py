@@ -15,8 +15,8 @@ from typing import Any
 
 from aneforge.errors import AneforgeError
 from aneforge.output.files import write_whole
-from aneforge.sweep.plan import SCHEMA, Options, Planned, Shard
-from aneforge.sweep.task import same_files
+from aneforge.sweep.plan import SCHEMA, Digests, Options, Planned, Shard
+from aneforge.sweep.task import ABSENT
 from aneforge.version import __version__
 from aneforge.workers import Limits, Outcome
 
@@ -67,17 +67,22 @@ class Folder:
         """Not synced: that takes longer than a small model, and a result that is cut off is done again."""
         write_whole(self._results / f"{key}.json", json.dumps(result), synced=False)
 
-    def finished(self, planned: Planned, limits: Limits, retry: bool) -> dict[str, Any] | None:
+    def finished(self, planned: Planned, limits: Limits, retry: bool, digests: Digests) -> dict[str, Any] | None:
         """The result of a model if nothing would change by doing it again."""
         result = self.read(planned.key) if planned.key else None
-        if result is None:
+        if result is None or not _same_files(result["beside"], planned.model.place, digests):
             return None
-        if result["kind"] == "done":
-            return result if same_files(result["beside"], planned.model.place) else None
-        if retry or result["kind"] == "missing":
+        kind = result["kind"]
+        if kind == "done":
+            return result
+        # A Python file that failed may find now what it lacked then, and nothing says where it looked.
+        if retry or kind == "missing" or planned.model.is_python:
             return None
-        more = {"time": limits.seconds > result["seconds_limit"], "memory": limits.bytes > result["bytes_limit"]}
-        return None if more.get(result["kind"]) else result
+        is_allowed_more = {
+            "time": limits.seconds > result["seconds_limit"],
+            "memory": limits.bytes > result["bytes_limit"],
+        }
+        return None if is_allowed_more.get(kind) else result
 
     # Plans.
 
@@ -105,15 +110,15 @@ class Folder:
 
     # Digests of model files that have not changed.
 
-    def digests(self) -> dict[str, str]:
+    def digests(self) -> Digests:
         try:
             known = json.loads((self.place / _DIGESTS).read_bytes())
         except (OSError, ValueError, RecursionError):
-            return {}
-        return known if isinstance(known, dict) else {}
+            known = None
+        return Digests(known if isinstance(known, dict) else {})
 
-    def write_digests(self, known: Mapping[str, str]) -> None:
-        write_whole(self.place / _DIGESTS, json.dumps(known))
+    def write_digests(self, digests: Digests) -> None:
+        write_whole(self.place / _DIGESTS, json.dumps(digests.known), synced=False)
 
 
 def result_of(task: Mapping[str, Any], outcome: Outcome, limits: Limits) -> dict[str, Any]:
@@ -130,7 +135,20 @@ def result_of(task: Mapping[str, Any], outcome: Outcome, limits: Limits) -> dict
         return {**head, **outcome.value}
     limited = {"seconds_limit": limits.seconds, "bytes_limit": limits.bytes}
     error = outcome.error.removeprefix(f"{Path(task['place']).name}: ")  # its rows name the model, and copies share it
-    return {**head, "error": error, **limited}
+    beside = (outcome.value or {}).get("beside", {})
+    return {**head, "error": error, "beside": beside, **limited}
+
+
+def _same_files(beside: Mapping[str, str], place: Path, digests: Digests) -> bool:
+    """Whether the files that a model was read from besides its own are what they were, or still absent."""
+    folder = place.resolve().parent
+    try:
+        return all(
+            digests.of(folder / name) == digest if (folder / name).exists() else digest == ABSENT
+            for name, digest in beside.items()
+        )
+    except (OSError, ValueError):
+        return False
 
 
 def _is_of(name: str, shard: Shard) -> bool:

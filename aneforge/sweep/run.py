@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -14,13 +13,14 @@ from typing import Any
 from aneforge.arguments import Chips, chips_of
 from aneforge.cost.estimate import check_scope
 from aneforge.errors import ArgumentError
-from aneforge.sweep.models import models_of
-from aneforge.sweep.plan import Options, Planned, Shard, plan_of
+from aneforge.sweep.effort import guess_operations
+from aneforge.sweep.models import SweptModel, models_of
+from aneforge.sweep.plan import Digests, Options, Planned, Shard, plan_of
 from aneforge.sweep.results import Folder, result_of
 from aneforge.sweep.table import Table, read_table
 from aneforge.sweep.task import FUNCTION, NEEDED
 from aneforge.targets.names import chip_label
-from aneforge.workers import Limits, Outcome, run_all
+from aneforge.workers import Limits, Outcome, cores, run_all
 
 __all__ = ["Progress", "Sweep", "sweep"]
 
@@ -36,6 +36,8 @@ class Progress:
     done: int = 0
     failed: int = 0
     seconds: float = 0.0
+    is_planned: bool = True
+    """Before that, the files of ``done`` models have been read to see what is to be done."""
 
     @property
     def left(self) -> int:
@@ -93,66 +95,71 @@ def sweep(
     listed = [model for model in models_of([str(model) for model in models], dims, function) if part.has(model)]
     folder = Folder(out)
     folder.prepare()
-    digests = folder.digests()
-    planned = plan_of(listed, options, digests)
-    folder.write_digests(digests)
-    folder.write_plan(planned, options, part)
-    work = _Work(folder, planned, options, limits or Limits(), retry, progress)
+    work = _Work(folder, options, limits or Limits(), progress)
+    work.plan(listed, part, retry)
     if scheduler is not None:
         from aneforge.sweep.cluster import run_on_cluster
 
-        work.finish(run_on_cluster(scheduler, work.tasks, work.limits))
+        work.finish(run_on_cluster(scheduler, work.tasks, work.limits, work.answer))
     else:
-        count = min(workers or _cores(), max(1, len(work.tasks)))
+        count = min(workers or cores(), max(1, len(work.tasks)))
         work.finish(run_all(FUNCTION, work.tasks, count, work.limits, work.answer))
     return Sweep(folder.place, read_table(folder.place), work.progress, work.shared)
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Work:
     """What is left of a plan, and which model does which graph: equal graphs are done once."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        planned: Sequence[Planned],
-        options: Options,
-        limits: Limits,
-        retry: bool,
-        tell: Callable[[Progress], None],
-    ) -> None:
-        self.folder, self.limits, self.tell = folder, limits, tell
+    def __init__(self, folder: Folder, options: Options, limits: Limits, tell: Callable[[Progress], None]) -> None:
+        self.folder, self.options, self.limits, self.tell = folder, options, limits, tell
+        self.tasks: deque[dict[str, Any]] = deque()
         self.shared = 0
+        self.progress = Progress(0)
         self._done: dict[str, str] = {}
         """The key of a result by its graph."""
-        self._leading: dict[str, str] = {}
-        """The graph that a task is working on, by the key of its result."""
+        self._leaders: dict[str, str] = {}
+        """The key of the task that works on a graph, by the graph."""
+        self._led: dict[str, str] = {}
+        """The same the other way round."""
         self._following: dict[str, list[tuple[dict[str, Any], Outcome]]] = {}
-        """Tasks whose graph another is working on."""
+        """Tasks whose graph another is working on, with what they found out themselves."""
+
+    def plan(self, models: Sequence[SweptModel], part: Shard, retry: bool) -> None:
+        """Write down which model has which result, and make tasks of those without one."""
+        total = len(models)
+
+        def tell(count: int) -> None:
+            self.tell(Progress(total, done=count, is_planned=False))
+
+        digests = self.folder.digests()
+        planned = plan_of(models, self.options, digests, tell)
+        self.folder.write_plan(planned, self.options, part)
+        self._skip_finished(planned, digests, retry)
+        self.folder.write_digests(digests)
+
+    def _skip_finished(self, planned: Sequence[Planned], digests: Digests, retry: bool) -> None:
+        """The tasks are the largest first: the end of a sweep then has no long tail."""
         by_key = {one.key: one for one in planned if one.key}
-        left = []
-        for one in by_key.values():
-            result = folder.finished(one, limits, retry)
+        left: list[tuple[int, Planned]] = []
+        for key, one in by_key.items():
+            result = self.folder.finished(one, self.limits, retry, digests)
             if result is None:
-                left.append(one)
+                left.append((guess_operations(one.model.place), one))
             elif result["kind"] == "done":
-                self._done.setdefault(result["graph"], one.key)
-        left.sort(key=lambda one: (-one.bytes, one.key))  # the largest first: the end of a sweep has no long tail
-        self.tasks: deque[dict[str, Any]] = deque(_task(one, options) for one in left)
-        unreadable = sum(not one.key for one in planned)
-        self.progress = Progress(len(by_key) + unreadable, len(by_key) - len(left) + unreadable)
+                self._done.setdefault(result["graph"], key)
+        left.sort(key=lambda pair: -pair[0])
+        self.tasks.extend(_task(one, self.options) for _, one in left)
+        total = len(by_key) + sum(not one.key for one in planned)
+        self.progress = Progress(total, total - len(left))
 
     def answer(self, task: Mapping[str, Any], graph: str) -> str:
         """Whether a task shall work out the rows of its graph."""
         if graph in self._done:
             return "known"
-        if graph in self._leading.values() and self._leading.get(task["key"]) != graph:
+        key = task["key"]
+        if self._leaders.setdefault(graph, key) != key:
             return "soon"
-        self._leading[task["key"]] = graph
+        self._led[key] = graph
         return NEEDED
 
     def finish(self, outcomes: Generator[tuple[dict[str, Any], Outcome], None, None]) -> None:
@@ -174,26 +181,32 @@ class _Work:
 
     def _results(self, task: dict[str, Any], outcome: Outcome) -> list[tuple[dict[str, Any], Outcome]]:
         """What can be written now that a task has ended: its own result, and those that waited for its graph."""
-        graph = self._leading.pop(task["key"], None)
-        if outcome.ok and outcome.value.get("missing"):
-            return [(task, replace(outcome, kind="missing", error=_MISSING))]
-        if outcome.ok and "rows" not in outcome.value:
-            followed = outcome.value["graph"]
-            if followed in self._done:
-                return self._taken_over(task, outcome)
-            self._following.setdefault(followed, []).append((task, outcome))
-            return []
-        followers = self._following.pop(graph, []) if graph is not None else []
+        followers = self._followers(task["key"])
+        outcome = _as_failure(outcome)
         if not outcome.ok:
             self.tasks.extend(follower for follower, _ in followers)  # one of them leads now
             return [(task, outcome)]
-        self._done[outcome.value["graph"]] = task["key"]
-        ready = [(task, outcome)]
-        if followers:
-            rows = outcome.value["rows"]
-            self.shared += len(followers)
-            ready += [(one, replace(told, value={**told.value, "rows": rows})) for one, told in followers]
-        return ready
+        graph = outcome.value["graph"]
+        if "rows" not in outcome.value:
+            if graph in self._done:
+                return self._taken_over(task, outcome)
+            if graph in self._leaders:
+                self._following.setdefault(graph, []).append((task, outcome))
+            else:  # the one that it was to wait for has failed meanwhile
+                self.tasks.append(task)
+            return []
+        self._done[graph] = task["key"]
+        self.shared += len(followers)
+        rows = outcome.value["rows"]
+        return [(task, outcome), *((follower, _with_rows(own, rows)) for follower, own in followers)]
+
+    def _followers(self, key: str) -> list[tuple[dict[str, Any], Outcome]]:
+        """The tasks that waited for the one with this key, which leads no longer."""
+        graph = self._led.pop(key, None)
+        if graph is None:
+            return []
+        self._leaders.pop(graph, None)
+        return self._following.pop(graph, [])
 
     def _taken_over(self, task: dict[str, Any], outcome: Outcome) -> list[tuple[dict[str, Any], Outcome]]:
         """The rows of a result that is there; a task whose source has been removed meanwhile is done after all."""
@@ -204,7 +217,20 @@ class _Work:
             self.tasks.append(task)
             return []
         self.shared += 1
-        return [(task, replace(outcome, value={**outcome.value, "rows": result["rows"]}))]
+        return [(task, _with_rows(outcome, result["rows"]))]
+
+
+def _as_failure(outcome: Outcome) -> Outcome:
+    """A task that ended well may say that its model is not there, or is refused."""
+    if outcome.ok and "missing" in outcome.value:
+        return replace(outcome, kind="missing", error=_MISSING)
+    if outcome.ok and "refused" in outcome.value:
+        return replace(outcome, kind="input", error=outcome.value["refused"])
+    return outcome
+
+
+def _with_rows(outcome: Outcome, rows: Any) -> Outcome:
+    return replace(outcome, value={**outcome.value, "rows": rows})
 
 
 def _task(planned: Planned, options: Options) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _end(row: Row | None) -> tuple[str, str]:
 
 
 def _us(us: float | None) -> str:
-    return "-" if us is None else f"{us:.0f}"
+    return "-" if us is None else f"{us:,.0f}"
 
 
 def _pipes(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

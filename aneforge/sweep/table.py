@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aneforge.errors import AneforgeError, first_line, install_hint
+from aneforge.output.csv_text import csv_text, unguarded
 from aneforge.output.files import write_whole, written_file
 from aneforge.sweep.plan import Planned
 from aneforge.sweep.results import Folder, Plan
@@ -46,7 +47,6 @@ COLUMNS: dict[str, type] = {
 """The columns in their order. A number that is not known is empty, never 0."""
 FORMATS = (".parquet", ".csv", ".json")
 NOT_DONE = "not done"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 Row = dict[str, Any]
 
 
@@ -75,7 +75,7 @@ class Table:
         if suffix == ".parquet":
             _write_parquet(self.rows, file)
         elif suffix == ".csv":
-            write_whole(file, _csv(self.rows))
+            write_whole(file, csv_text(COLUMNS, ([row[name] for name in COLUMNS] for row in self.rows)))
         else:
             write_whole(file, f"{json.dumps(self.to_json(), indent=1)}\n")
 
@@ -128,22 +128,6 @@ def model_name(row: Row) -> str:
 # Files.
 
 
-def _csv(rows: Iterable[Row]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow([_cell(row[name], kind) for name, kind in COLUMNS.items()])
-    return stream.getvalue()
-
-
-def _cell(value: Any, kind: type) -> Any:
-    """Text that a spreadsheet would take for a formula is quoted, as in the tables of a report."""
-    if kind is str:
-        return f"'{value}" if value.startswith(_FORMULA) else value
-    return "" if value is None else repr(value)
-
-
 def _write_parquet(rows: Sequence[Row], file: Path) -> None:
     arrow, parquet = _pyarrow(file)
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64()}
@@ -176,10 +160,10 @@ def read_table(place: str | Path) -> Table:
     try:
         if suffix == ".parquet":
             return Table([_whole(row) for row in _pyarrow(file)[1].read_table(file).to_pylist()])
-        text = file.read_text(encoding="utf-8")
+        text = file.read_bytes().decode("utf-8")  # line ends as they are: a cell may have one
         if suffix == ".json":
             return Table([_whole(row) for row in json.loads(text)["rows"]])
-        lines = csv.DictReader(io.StringIO(text))
+        lines = csv.DictReader(io.StringIO(text, newline=""))
         return Table([{name: _value(line[name], kind) for name, kind in COLUMNS.items()} for line in lines])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise AneforgeError(
@@ -189,5 +173,5 @@ def read_table(place: str | Path) -> Table:
 
 def _value(text: str, kind: type) -> Any:
     if kind is str:
-        return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
+        return unguarded(text)
     return kind(text) if text else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +14,70 @@ from aneforge.cache import off
 from aneforge.cache.keys import digest_of
 from aneforge.cache.load import files_read
 from aneforge.checking import GRADES, Check
+from aneforge.errors import line_of
 from aneforge.estimates import estimates_of
 from aneforge.gate.preflight import preflights
 from aneforge.graph.graph import Graph
 from aneforge.process import quiet_collector
 from aneforge.regions.partition import Partition, partitions_for
+from aneforge.sweep.imports import own_files_read
 from aneforge.targets.names import chip_label
+from aneforge.workers import kind_of
 
-__all__ = ["FUNCTION", "NEEDED", "graph_key", "run", "same_files"]
+__all__ = ["ABSENT", "FUNCTION", "NEEDED", "graph_key", "rows_of", "run"]
 
 FUNCTION = "aneforge.sweep.task:run"
 """What a worker calls."""
 NEEDED = "rows"
 """The answer of the parent that asks for the rows of a graph; else another model has given them, or will."""
+ABSENT = ""
+"""Instead of a digest: the model asked for a file that is not there."""
 
 
 def run(task: Mapping[str, Any], ask: Callable[[Any], Any]) -> dict[str, Any]:
-    """The rows of a model by target. ``ask`` is given the key of its graph, and says whether the rows are needed."""
+    """The rows of a model by target, or why it is refused (``refused``), with the digests of the other files that it
+    was read from (``beside``). ``ask`` is given the key of its graph, and says whether the rows are needed."""
     place = Path(task["place"])
     if not place.exists():
         return {"missing": True}  # the plan was made where it is
-    with off(), files_read() as files:  # a model is read once in a sweep: nothing is gained by storing it
-        graph = graph_of(task["file"], task["dims"], task["function"])
-    beside = {}
-    if not place.is_dir():
-        parent = place.resolve().parent
-        others = (file for file in files if file.resolve() != place.resolve() and file.is_relative_to(parent))
-        beside = {file.relative_to(parent).as_posix(): digest_of(file)[0] for file in others}
-    result: dict[str, Any] = {"graph": graph_key(graph), "beside": beside}
-    if ask(result["graph"]) == NEEDED:
-        result["rows"] = rows_of(graph, task["targets"], task["scope"])
-    return result
-
-
-def same_files(beside: Mapping[str, str], place: Path) -> bool:
-    """Whether the files that a model was read from besides its own are what they were."""
+    result: dict[str, Any] = {}
+    files: set[Path] = set()
     try:
-        return all(digest_of(place.resolve().parent / name)[0] == digest for name, digest in beside.items())
-    except OSError:
-        return False
+        with off(), _files_of(place) as files:  # a model is read once in a sweep: nothing is gained by storing it
+            graph = graph_of(task["file"], task["dims"], task["function"])
+        result["graph"] = graph_key(graph)
+        if ask(result["graph"]) == NEEDED:
+            result["rows"] = rows_of(graph, task["targets"], task["scope"])
+    except Exception as error:
+        if kind_of(error) != "input":
+            raise
+        result = {"refused": line_of(error)}
+    return {**result, "beside": _digests(files, place)}
+
+
+@contextmanager
+def _files_of(place: Path) -> Iterator[set[Path]]:
+    """The files that a model is read from, in a set that is whole when the block has ended."""
+    with files_read() as files:
+        if place.suffix != ".py":
+            yield files
+            return
+        with own_files_read(files):
+            yield files
+
+
+def _digests(files: Iterable[Path], place: Path) -> dict[str, str]:
+    """By path from the model's folder, where they are in it. What lies in a model that is a folder is part of it, and
+    what is no regular file has no content that stays."""
+    model = place.resolve()
+    digests = {}
+    for file in sorted(files):  # not resolved: a link may lead elsewhere next time
+        is_file = file.is_file()
+        if file.resolve().is_relative_to(model) or (file.exists() and not is_file):
+            continue
+        name = file.relative_to(model.parent) if file.is_relative_to(model.parent) else file
+        digests[name.as_posix()] = digest_of(file)[0] if is_file else ABSENT
+    return digests
 
 
 def graph_key(graph: Graph) -> str:

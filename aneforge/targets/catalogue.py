@@ -50,7 +50,7 @@ def _family(chip: int | str) -> Family:
 
 
 def op_info(name: str) -> dict[str, Any]:
-    """Everything that is known of one op, with evidence.
+    """Everything that is known of one op, by its ``name``, with evidence.
 
     ``status`` is ``op_status`` by family, ``published`` the row of the 187-op matrix (None where it has none),
     ``routes`` the answer by conversion and by direct authoring, ``backend`` the engine's own op.
@@ -77,8 +77,11 @@ def op_info(name: str) -> dict[str, Any]:
 
 
 def device_status(name: str, chip: int | str = "m1") -> str:
-    """The word of the published matrix for one op on one chip: ``native``, ``bridge``, ``gated`` or ``none``. Nothing
-    converted runs below A13. ``op_status`` says what becomes of the op; it also knows ops that the matrix lacks."""
+    """The word of the published matrix for one op on one chip: ``native``, ``bridge``, ``gated`` or ``none``.
+
+    ``name`` is that of the op. Nothing converted runs below A13. ``op_status`` says what becomes of the op; it also
+    knows ops that the matrix lacks.
+    """
     op_routes(name)
     row, family = _published(name), _family(chip)
     if row is None:
@@ -107,7 +110,7 @@ def ops_on(chip: int | str = "m1", status: str = "native") -> list[str]:
 
 
 def min_native_family(op: str) -> int | None:
-    """The oldest five-tier family where ``op_status`` is ``native``; None where there is none."""
+    """The oldest five-tier family where ``op_status`` of ``op`` is ``native``; None where there is none."""
     op_routes(op)
     return next((int(family) for family in _TIERS if op_status(op, family) == "native"), None)
 

@@ -53,6 +53,7 @@ class Fact(Generic[T]):
 
     @property
     def known(self) -> bool:
+        """Whether a value is published."""
         return self.value is not None
 
     @property

@@ -27,6 +27,7 @@ __all__ = [
     "chip_label",
     "chip_labels",
     "family_of_arch",
+    "in_reading_order",
     "newest_below_the_floor",
     "resolve",
     "runtime_arch",
@@ -120,6 +121,13 @@ def chip_label(name: str) -> str:
 def chip_labels(names: Iterable[str]) -> str:
     """Chips as people call them, each once."""
     return ", ".join(dict.fromkeys(map(chip_label, names)))
+
+
+def in_reading_order(names: Iterable[str]) -> list[str]:
+    """Chips as people look for them: Macs, then phones, then compiler targets that no product carries."""
+    products = list(store.load("names")["products"])
+    place = {name: products.index(label) for name in names if (label := chip_label(name)) in products}
+    return sorted(names, key=lambda name: place.get(name, len(products)))
 
 
 def with_label(text: str, chip: Target, label: str | None = None) -> str:

@@ -42,7 +42,8 @@ def backward(
 def backward_from(
     grad_root: Tensor, root: Tensor, params: Sequence[Tensor], stop: Sequence[Tensor] | Tensor | None = None
 ) -> dict[Tensor, Tensor]:
-    """The gradient for each of ``params``, from ``grad_root``, the gradient at ``root``."""
+    """The gradient for each of ``params``, from ``grad_root``, the gradient at ``root``. No gradient flows past
+    a tensor in ``stop``."""
     if grad_root.shape != root.shape:
         raise GraphError(f"grad_root is {list(grad_root.shape)} and root {list(root.shape)}; they must be equal")
     return _parts(grad_root, root, params, stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -24,6 +24,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.inputs import samples_of
 from aneforge.model import build
 from aneforge.output.by_chip import ByChip
+from aneforge.output.progress import Progress
 from aneforge.output.text import columns
 from aneforge.sim.nodes import NodeValues
 from aneforge.targets.chip import Target
@@ -160,14 +161,17 @@ def gradcheck(
     tolerance: float = TOLERANCE,
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
+    progress: Progress | None = None,
 ) -> GradCheck:
     """Check the gradients of a loss on chips: per parameter, against finite differences of the float64 reference.
 
     ``objective`` is a loss, or a graph or model file with parameters and one output; ``loss`` then says what the
     output is (``output``: the loss itself, ``mse`` or ``cross-entropy``). ``inputs`` are as for ``af.run``, drawn from
-    ``seed`` where they are left out. ``samples`` elements of each parameter are moved. The result names the first op
+    ``seed`` where they are left out. ``samples`` elements of each parameter are moved;
+    ``params`` are all parameters where they are left out. ``loss_scale`` is that of training, and a gradient is lost
+    where it is further than ``tolerance``, relative, from the reference. The result names the first op
     that loses a gradient, and advises a loss scale. Where several chips are asked, those that refuse the graph are
-    listed in ``refused``.
+    listed in ``refused``. ``progress`` hears the parameters and the chips that are done.
     """
     if isinstance(objective, (Graph, str, Path)):
         graph = graph_of(objective, dims, function)
@@ -178,11 +182,17 @@ def gradcheck(
         raise ArgumentError("samples", f"{samples!r} is not a count; give a whole number, 1 or more.")
     scale, tensor = checked_scale(loss_scale), loss_of(objective)
     wanted = checked_params(Graph([tensor]).parameters if params is None else params, tensor)
-    reference = _Reference(objective, wanted, scale, inputs, seed, samples)
     chips = chips_of(target, DEFAULT_CHIPS["gradcheck"])
+    hear, total = progress or _silent, len(wanted) + len(chips)
+
+    def moved(done: int, name: str) -> None:
+        hear(done, total, f"moving numbers of {name}")
+
+    reference = _Reference(objective, wanted, scale, inputs, seed, samples, moved)
     results: dict[str, ChipGradients] = {}
     refused: dict[str, str] = {}
-    for name, chip in chips.items():
+    for number, (name, chip) in enumerate(chips.items()):
+        hear(len(wanted) + number, total, f"gradients on {name}")
         try:
             results[name] = reference.on(chip, tolerance)
         except CompileError as error:
@@ -192,11 +202,22 @@ def gradcheck(
     return GradCheck(results, refused)
 
 
+def _silent(done: int, total: int, what: str) -> None:
+    pass
+
+
 class _Reference:
     """The graph with its gradients, and all that float64 says of it; each chip is compared with this."""
 
     def __init__(
-        self, objective: Objective, params: list[Tensor], scale: float, inputs: Any, seed: int | None, samples: int
+        self,
+        objective: Objective,
+        params: list[Tensor],
+        scale: float,
+        inputs: Any,
+        seed: int | None,
+        samples: int,
+        moved: Callable[[int, str], None],
     ) -> None:
         self.loss = loss_of(objective)
         root = root_of(objective)
@@ -219,7 +240,10 @@ class _Reference:
         self.feeds[factor] = np.full(factor.shape, number)
         self.values = _all_values(self.graph, self.feeds)
         self.gradients = dependents(self.graph.nodes, {factor.uid}) - {factor.uid}
-        self.slopes = [self._differences(param, samples) for param in params]
+        self.slopes = []
+        for number, param in enumerate(params):
+            moved(number, self.names[param.uid])
+            self.slopes.append(self._differences(param, samples))
 
     def _differences(self, param: Tensor, samples: int) -> tuple[np.ndarray, np.ndarray]:
         """Places of a parameter, and the slope of the loss at each by central differences."""

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aneforge.errors import AneforgeError, ArgumentError
+from aneforge.output.progress import Line, LogLines, Progress
 
 if TYPE_CHECKING:
     from aneforge.train.trainer import Trainer
 
-__all__ = ["History", "ProgressBar", "batch_of", "fit"]
-
-Progress = Callable[[int, int, float, float], None]
-"""Hears the steps done, how many are wanted, the loss, and the steps in a second."""
+__all__ = ["History", "batch_of", "fit", "listener", "step_text"]
 
 
 def batch_of(count: int, batch: int, seed: int, step: int) -> np.ndarray:
@@ -71,26 +70,28 @@ def fit(
         raise ArgumentError("steps", f"{steps!r} is not a count; give a whole number, 0 or more.")
     arrays = _samples(trainer, data)
     count, batch = len(next(iter(arrays.values()))), trainer.data_inputs[0].shape[0]
-    hear = _listener(progress)
     history, start, skipped = History(), time.perf_counter(), trainer.skipped
     try:
-        while trainer.steps < steps:
-            places = batch_of(count, batch, seed, trainer.steps)
-            loss = trainer.step(**{name: array[places] for name, array in arrays.items()})
-            history.losses.append(loss)
-            history.seconds = time.perf_counter() - start
-            if hear is not None:
-                hear(trainer.steps, steps, loss, history.rate)
-            if checkpoint is not None and every and trainer.steps % every == 0:
-                trainer.save(checkpoint)
+        with listener(progress) as hear:
+            while trainer.steps < steps:
+                places = batch_of(count, batch, seed, trainer.steps)
+                loss = trainer.step(**{name: array[places] for name, array in arrays.items()})
+                history.losses.append(loss)
+                history.seconds = time.perf_counter() - start
+                hear(trainer.steps, steps, step_text(loss, history.rate))
+                if checkpoint is not None and every and trainer.steps % every == 0:
+                    trainer.save(checkpoint)
     finally:
         # Also after Ctrl-C: the state is that of the last whole step, so the file is one that can be resumed.
-        if isinstance(hear, ProgressBar):
-            hear.close()
         if checkpoint is not None:
             trainer.save(checkpoint)
         history.skipped = trainer.skipped - skipped
     return history
+
+
+def step_text(loss: float, rate: float) -> str:
+    """What progress says of a step: the loss, and the steps in a second."""
+    return f"loss {loss:.4g}, {rate:.1f} steps/s"
 
 
 def _samples(trainer: Trainer, data: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -116,41 +117,16 @@ def _samples(trainer: Trainer, data: Sequence[np.ndarray] | Mapping[str, np.ndar
     return arrays
 
 
-def _listener(progress: bool | Progress | None) -> Progress | None:
+@contextmanager
+def listener(progress: bool | Progress | None) -> Iterator[Progress]:
+    """Who hears of every step: a function; a line on a terminal; a few lines where one is asked for and there is no
+    terminal; or nobody."""
     if callable(progress):
-        return progress
-    wanted = sys.stderr.isatty() if progress is None else progress
-    return ProgressBar() if wanted else None
-
-
-class ProgressBar:
-    """One line on stderr: steps, loss, rate, and the time that is left. Redrawn a few times a second on a terminal,
-    written ten times in all elsewhere."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stderr
-        self._redraws = self._stream.isatty()
-        self._last = 0.0
-        self._open = False
-
-    def __call__(self, done: int, wanted: int, loss: float, rate: float) -> None:
-        now = time.monotonic()
-        last = done >= wanted
-        if self._redraws:
-            if now - self._last < 0.1 and not last:
-                return
-        elif done % max(1, wanted // 10) and not last:
-            return
-        self._last = now
-        filled = 24 * done // max(1, wanted)
-        left = f"{(wanted - done) / rate:.0f} s left" if rate and not last else ""
-        line = f"[{'#' * filled}{'.' * (24 - filled)}] {done}/{wanted}  loss {loss:.4g}  {rate:.1f} steps/s  {left}"
-        self._stream.write(f"\r{line.rstrip():<79}" if self._redraws else f"{line.rstrip()}\n")
-        self._stream.flush()
-        self._open = self._redraws
-
-    def close(self) -> None:
-        """End the line."""
-        if self._open:
-            self._stream.write("\n")
-            self._open = False
+        yield progress
+    elif progress is False or (progress is None and not sys.stderr.isatty()):
+        yield lambda done, total, what: None
+    elif sys.stderr.isatty():
+        with Line("training") as line:
+            yield line
+    else:
+        yield LogLines(lambda words: print(words, file=sys.stderr, flush=True))

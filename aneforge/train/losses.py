@@ -15,7 +15,7 @@ __all__ = ["CEHandle", "mse", "softmax_cross_entropy"]
 
 @entry
 def mse(y: Tensor, target: Any) -> Tensor:
-    """The mean of the squared differences, as a tensor of one element."""
+    """The mean of the squared differences of ``y`` and ``target``, as a tensor of one element."""
     wanted = as_tensor(target, "target")
     if wanted.shape != y.shape:
         raise GraphError(f"mse: y is {list(y.shape)}, the target {list(wanted.shape)}; they must be equal")
@@ -37,6 +37,7 @@ class CEHandle:
 
     @property
     def samples(self) -> int:
+        """How many samples a batch has."""
         return self.logits.shape[0]
 
     def direction(self) -> Tensor:

@@ -115,6 +115,7 @@ class SGD(Optimiser):
     rates = ("rate", "unscale")
 
     def updated(self, state: State, gradients: Sequence[np.ndarray], lr: float, loss_scale: float) -> State:
+        """The state after one update, on the host."""
         rate = np.float32(lr / loss_scale)
         values = tuple(
             value - rate * np.asarray(gradient, np.float32)
@@ -123,12 +124,14 @@ class SGD(Optimiser):
         return replace(state, values=values, updates=state.updates + 1)
 
     def rates_of(self, state: State, lr: float, loss_scale: float) -> dict[str, float]:
+        """The rates that one update on the engine takes as inputs."""
         # Two factors: lr / loss_scale alone may be below what fp16 holds, and a gradient divided first may be lost.
         return {"rate": lr, "unscale": 1 / loss_scale}
 
     def on_engine(
         self, value: Tensor, gradient: Tensor, slots: Mapping[str, Tensor], rates: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The new value and slots of one parameter, as tensors of the graph."""
         return value - gradient * rates["rate"] * rates["unscale"], {}
 
 
@@ -176,6 +179,7 @@ class Adam(Optimiser):
         return State(tuple(values), {"mean": tuple(means), "root": tuple(roots)}, count)
 
     def rates_of(self, state: State, lr: float, loss_scale: float) -> dict[str, float]:
+        """The rates that one update on the engine takes as inputs."""
         count = state.updates + 1
         grown = math.sqrt(1 - self.betas[1] ** count)
         rate = lr * grown / (1 - self.betas[0] ** count)
@@ -184,6 +188,7 @@ class Adam(Optimiser):
     def on_engine(
         self, value: Tensor, gradient: Tensor, slots: Mapping[str, Tensor], rates: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The new value and slots of one parameter, as tensors of the graph."""
         first, second = self.betas
         mean = times(slots["mean"], first) + times(gradient, 1 - first)
         # Both are divided by the larger one before they are squared: no square is lost or infinite.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -12,14 +12,13 @@ import numpy as np
 from aneforge.arguments import Chips, chips_of
 from aneforge.errors import ArgumentError
 from aneforge.graph.tensor import Tensor
+from aneforge.output.progress import Progress
 from aneforge.output.text import columns
 from aneforge.train.backward import Objective
-from aneforge.train.loop import batch_of
+from aneforge.train.loop import batch_of, listener, step_text
 from aneforge.train.trainer import Trainer
 
 __all__ = ["ChipRun", "Parity", "compare_training"]
-
-Heard = Callable[[int, int, float, float], None]
 
 
 @dataclass
@@ -87,14 +86,14 @@ def compare_training(
     logits: Tensor | None = None,
     test: tuple[np.ndarray, np.ndarray] | None = None,
     seed: int = 0,
-    progress: Heard | None = None,
+    progress: bool | Progress | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Parity:
     """Train one graph on several chips, all on the same batches, and compare their parameters after every step.
 
     ``test`` is a pair of samples and class numbers; with ``logits`` it gives an accuracy. ``options`` are those of
     :class:`Trainer`. The parameters compared are those that the optimiser keeps: float32 on the host, fp16 on the
-    engine.
+    engine. ``progress`` is as for :meth:`Trainer.fit`.
     """
     if (logits is None) != (test is None):
         raise ArgumentError("test", "accuracy needs both logits and test.")
@@ -105,16 +104,17 @@ def compare_training(
     arrays = dict(zip(reference.data_names, (np.asarray(array) for array in data), strict=True))
     count, batch = len(next(iter(arrays.values()))), reference.data_inputs[0].shape[0]
     start = perf_counter()
-    for step in range(steps):
-        places = batch_of(count, batch, seed, step)
-        batches = {name: array[places] for name, array in arrays.items()}
-        for chip, trainer in trainers.items():
-            runs[chip].losses.append(trainer.step(**batches))
-            most, different = _distance(reference.state.values, trainer.state.values)
-            runs[chip].drift.append(most)
-            runs[chip].different.append(different)
-        if progress is not None:
-            progress(step + 1, steps, runs[chips[0]].losses[-1], (step + 1) / (perf_counter() - start))
+    with listener(progress) as hear:
+        for step in range(steps):
+            places = batch_of(count, batch, seed, step)
+            batches = {name: array[places] for name, array in arrays.items()}
+            for chip, trainer in trainers.items():
+                runs[chip].losses.append(trainer.step(**batches))
+                most, different = _distance(reference.state.values, trainer.state.values)
+                runs[chip].drift.append(most)
+                runs[chip].different.append(different)
+            rate = (step + 1) / (perf_counter() - start)
+            hear(step + 1, steps, step_text(runs[chips[0]].losses[-1], rate))
     for chip, trainer in trainers.items():
         run = runs[chip]
         run.skipped, run.guard = trainer.skipped, str(trainer.guard) if trainer.guard.hears else "none"

@@ -16,13 +16,14 @@ from aneforge.errors import AneforgeError, ArgumentError, LoadError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build
+from aneforge.output.progress import Progress
 from aneforge.sim.executor import TraceEntry
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label
 from aneforge.train.backward import Objective, checked_params, checked_scale, loss_of
 from aneforge.train.checkpoint import Checkpoint, fingerprint, read_checkpoint, write_checkpoint
 from aneforge.train.guard import SliceGuard
-from aneforge.train.loop import History, Progress, fit
+from aneforge.train.loop import History, fit
 from aneforge.train.optimisers import OPTIMISERS, Adam, Optimiser, State
 from aneforge.train.step import Result, StepProgram
 
@@ -135,10 +136,12 @@ class Trainer:
 
     @property
     def params(self) -> tuple[Tensor, ...]:
+        """The parameters that are trained."""
         return self._optimiser.params
 
     @property
     def data_inputs(self) -> tuple[Tensor, ...]:
+        """The inputs that a batch gives, in order."""
         return self._step.data
 
     @property
@@ -163,6 +166,7 @@ class Trainer:
 
     @property
     def loss_scale(self) -> float:
+        """The loss scale of the next step."""
         return self._at.scale
 
     @loss_scale.setter
@@ -284,7 +288,7 @@ class Trainer:
         ``data`` has one array for each data input, all samples along its first axis; batches are drawn from ``seed``
         and the number of the step. ``checkpoint`` is a file that is written at the end, after every ``every`` steps,
         and when Ctrl-C or an error ends the loop. ``progress`` shows a bar on stderr: None only on a terminal, or a
-        function that hears (done, wanted, loss, steps in a second).
+        function that hears how many steps are done, of how many, and the loss and the rate in words.
         """
         return fit(self, data, steps, seed, checkpoint, every, progress)
 

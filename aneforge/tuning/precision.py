@@ -38,6 +38,7 @@ def tune_precision(
     ``target_error`` asks for the fastest choice within that error (0.01 where neither limit is given),
     ``cost_budget_us`` for the most exact choice within that time by estimate; with both, the time is met within the
     error or the call is refused. Nothing is timed, so ``reps`` other than 20 is refused.
+    ``verbose`` prints each choice on stderr.
     """
     refuse_reps("tune_precision", reps)
     if cost_budget_us is not None and not (np.isfinite(cost_budget_us) and cost_budget_us > 0):

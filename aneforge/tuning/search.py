@@ -19,6 +19,7 @@ from aneforge.errors import AneforgeError, ArgumentError, first_line
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.model import Model, build, warn_of
+from aneforge.output.progress import Progress
 from aneforge.regions.partition import partition_for
 from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Site, applied, covered
@@ -94,7 +95,9 @@ def tune(
 
     Forms are ranked by estimate, not by a run on hardware, so ``reps`` other than 20 is refused. ``inputs`` (arrays in
     order, or by name) are what the simulator compares on, else they are drawn from a fixed seed. ``target_error``
-    allows compressed weights up to that error. ``verbose`` prints each candidate on stderr. What is returned is never
+    allows compressed weights up to that error. At most ``budget`` forms are tried; those that are slower by more than
+    ``prune_factor`` are not. The relative error of a form is at most ``atol``, and one with other bits must be
+    ``min_lossy_speedup`` times as fast. ``verbose`` prints each candidate on stderr. What is returned is never
     slower than the graph as it was given, by the same estimate.
     """
     refuse_reps("tune", reps)
@@ -131,10 +134,11 @@ def search(
     limits: Limits | None = None,
     inputs: Inputs = None,
     verbose: bool = False,
+    progress: Progress | None = None,
 ) -> Tuning:
-    """Look for a faster form of a graph on one target."""
+    """Look for a faster form of a graph on one target; ``progress`` hears which candidate is being tried."""
     allowed, chip, graph = limits or Limits(), resolve_target(target), Graph.of(out)
-    run = _Search(graph, chip, allowed, inputs, verbose)
+    run = _Search(graph, chip, allowed, inputs, verbose, progress)
     forms = forms_for(chip, allowed.target_error is not None)
     run.all(in_order(joined(changes_of(graph, chip, forms)), forms))
     return run.result()
@@ -153,8 +157,16 @@ class _Kept:
 
 
 class _Search:
-    def __init__(self, graph: Graph, chip: Target, limits: Limits, inputs: Inputs, verbose: bool) -> None:
-        self.graph, self.chip, self.limits, self.verbose = graph, chip, limits, verbose
+    def __init__(
+        self,
+        graph: Graph,
+        chip: Target,
+        limits: Limits,
+        inputs: Inputs,
+        verbose: bool,
+        progress: Progress | None = None,
+    ) -> None:
+        self.graph, self.chip, self.limits, self.verbose, self.progress = graph, chip, limits, verbose, progress
         split = partition_for(graph, chip)
         split.require_engine()
         estimate = split.estimate()
@@ -216,6 +228,8 @@ class _Search:
             return self.candidate(change, free, f"pruned: {after_us:.1f} us there, the best form {best:.1f} us")
         if self.tried >= self.limits.budget:
             return self.candidate(change, free, f"the budget of {self.limits.budget} is spent")
+        if self.progress is not None:
+            self.progress(self.tried, self.limits.budget, f"trying {change.rewrite.name}")
         self.tried += 1
         return self.attempt(change, free)
 

@@ -33,7 +33,8 @@ def attention_tiles(
     queries by default).
 
     The fewest tiles whose scores, before and after the softmax, fit the chip's working set together; where none does,
-    the most. With ``tune`` the tiles of the best estimate (see :func:`tune_attention`).
+    the most. With ``tune`` the tiles of the best estimate (see :func:`tune_attention`). ``candidates`` are the numbers
+    of tiles to choose from.
     """
     if tune:
         return tune_attention(S, n_heads, dh, T, candidates, target)
@@ -51,7 +52,11 @@ def tune_attention(
     candidates: Sequence[int] = CANDIDATES,
     target: str | int | Target | None = None,
 ) -> int:
-    """The number of query tiles with the best estimate; the fewest where several are equal."""
+    """The number of query tiles with the best estimate; the fewest where several are equal.
+
+    ``S`` is the number of queries, ``n_heads`` of heads, ``dh`` of features and ``T`` of keys, as for
+    :func:`attention_tiles`; ``candidates`` are the numbers of tiles to choose from.
+    """
     keys, counts = _checked(S, n_heads, dh, T, candidates)
     chip = resolve_target(target)
     return min(counts, key=lambda tiles: (_estimate(S, n_heads, dh, keys, tiles, chip), tiles))

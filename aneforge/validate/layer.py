@@ -82,10 +82,10 @@ def validate_layer(
 ) -> Verdict:
     """Whether a chip takes one native layer.
 
-    ``params`` hold numbers, never bit patterns. ``bottoms`` are shapes or tensors; those of an SDPA are [1, heads,
-    sequence, features]. ``fields`` is what a unit states outside its Params (``OutputChannels``, ``NumGroups``,
-    ``OutputType``). ``dtypes`` gives the element types of shapes, fp16 where it is left out. ``kernel`` describes
-    stored weights: ``{"encoding": "sparse", "bits": 4}``.
+    ``type`` is that of a unit of a netplist (``"Conv"``). ``params`` hold numbers, never bit patterns. ``bottoms`` are
+    shapes or tensors; those of an SDPA are [1, heads, sequence, features]. ``fields`` is what a unit states outside
+    its Params (``OutputChannels``, ``NumGroups``, ``OutputType``). ``dtypes`` gives the element types of shapes, fp16
+    where it is left out. ``kernel`` describes stored weights: ``{"encoding": "sparse", "bits": 4}``.
     """
     if route not in ROUTES:
         raise ArgumentError("route", f"{route!r} is not a route; choose one: {', '.join(ROUTES)}.")

@@ -93,10 +93,12 @@ class NetworkVerdict:
 
     @property
     def rejected(self) -> tuple[LayerRow, ...]:
+        """The rows that are refused, those of the network first."""
         return (*self.network, *(row for row in self.rows if not row.accepted))
 
     @property
     def accepted(self) -> bool:
+        """Whether the chip takes the network."""
         return not self.rejected
 
     @property
@@ -107,6 +109,7 @@ class NetworkVerdict:
 
     @property
     def message(self) -> str:
+        """What the compiler says to the first row that it refuses; empty where it takes all."""
         return self.rejected[0].message if self.rejected else ""
 
     def __str__(self) -> str:
@@ -137,6 +140,7 @@ class Validation(ByChip[NetworkVerdict]):
 
     @property
     def ok(self) -> bool:
+        """Whether every chip takes the network."""
         return all(verdict.accepted for verdict in self.values())
 
     def text(self, everything: bool = False) -> str:
@@ -176,7 +180,8 @@ def validate_all(
     dims: Mapping[str, int] | None = None,
     function: str | None = None,
 ) -> Validation:
-    """The verdict of several chips on one network; they share the work."""
+    """The verdict of several chips on one network; they share the work. The others are as for
+    :func:`validate_network`: ``bonded`` asks for one program of two engines."""
     chips = chips_of(target, DEFAULT_CHIPS["validate"])
     name = str(network) if isinstance(network, (str, Path)) else ""
     try:

@@ -34,6 +34,7 @@ class ProcedureVerdict:
 
     @property
     def accepted(self) -> bool:
+        """Whether the procedure is taken."""
         return not self.problems
 
     def __str__(self) -> str:

@@ -134,6 +134,7 @@ class ProgramVerdict:
 
     @property
     def accepted(self) -> bool:
+        """Whether the program has no fault."""
         return not self.faults
 
     def __str__(self) -> str:

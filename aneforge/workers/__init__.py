@@ -6,7 +6,8 @@ A task and its result are JSON. The parent's main module is never imported again
 
 from __future__ import annotations
 
-from aneforge.workers.pool import run_all
+from aneforge.workers.child import kind_of
+from aneforge.workers.pool import cores, may_differ, run_all
 from aneforge.workers.worker import Limits, Outcome, Worker
 
-__all__ = ["Limits", "Outcome", "Worker", "run_all"]
+__all__ = ["Limits", "Outcome", "Worker", "cores", "kind_of", "may_differ", "run_all"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from aneforge.errors import is_input_error, line_of
 
-__all__ = ["main", "resident_bytes"]
+__all__ = ["kind_of", "main", "resident_bytes"]
 
 Ask = Callable[[Any], Any]
 """Puts a question to the parent, or tells it how far the work is; returns the answer."""
@@ -51,12 +51,13 @@ def main(function: str, most_bytes: str) -> None:
                 work = getattr(import_module(module), name)
             answer = {"value": work(task, ask)}
         except Exception as error:
-            answer = {"error": line_of(error), "kind": _kind(error)}
+            answer = {"error": line_of(error), "kind": kind_of(error)}
         reply({**answer, "resident": resident_bytes()})
 
 
-def _kind(error: BaseException) -> str:
-    """Whose failure it is. A reader may say in its own words that memory has run out: what it met first counts."""
+def kind_of(error: BaseException) -> str:
+    """Whose failure it is: ``input``, ``memory`` or ``fault`` (of aneforge). A reader may say in its own words that
+    memory has run out: what it met first counts."""
     met: BaseException | None = error
     while met is not None:
         if isinstance(met, MemoryError):

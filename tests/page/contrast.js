@@ -7,8 +7,8 @@
   const bad = new Set();
   for (const node of document.querySelectorAll("body *")) {
     if (![...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim())) continue;
-    if (["SCRIPT", "STYLE"].includes(node.tagName) || node.closest(".sr, svg, noscript, .skip") || !node.offsetParent) continue;
-    const style = getComputedStyle(node), one = light(parse(style.color)), two = light(ground(node));
+    if (["SCRIPT", "STYLE"].includes(node.tagName) || node.closest(".sr, title, noscript, .skip") || !node.getClientRects().length) continue;
+    const style = getComputedStyle(node), one = light(parse(node instanceof SVGElement ? style.fill : style.color)), two = light(ground(node));
     const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
     const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && +style.fontWeight >= 700);
     if (ratio < (large ? 3 : 4.5)) bad.add(`${node.className || node.tagName}: ${ratio.toFixed(2)}`);

@@ -76,6 +76,15 @@ def test_a_click_on_an_operation_tells_its_way_through_the_passes(opened, shots)
     assert panel.is_hidden()
 
 
+def test_the_fact_that_decided_is_named(opened, reports):
+    _, told = reports
+    place = next(op.number for op in told.ops if op.op == "upsample_bilinear")
+    page = opened(f"report.html#op-{place}")
+    text = page.locator("#panel").inner_text()
+    assert re.search(r"decided by.*texture_engine \(0x81d\): 1 here, 0 on M1", text)
+    assert "max_tensor_width (0x138):" not in text  # it differs too, and not with the outcome
+
+
 def test_a_deep_link_opens_its_reason(opened, reports):
     finding = next(row for row in reports[1].findings if row.rule == "op-route")
     page = opened(f"report.html#finding-{finding.id}")
@@ -83,6 +92,44 @@ def test_a_deep_link_opens_its_reason(opened, reports):
     assert card.get_attribute("open") is not None
     assert finding.rule in card.inner_text()
     assert opened(f"report.html#op-{finding.nodes[0]}").locator("#panel").is_visible()
+
+
+def test_what_ifs_are_those_of_the_chosen_chip(opened, reports, shots):
+    _, told = reports
+    page = opened()
+    (cut,) = [place for place, row in enumerate(told.changes) if row.name == "likely cut"]
+    for name in ("h13", "h14g"):
+        page.locator(f"#chip-{name}").click()
+        here = [place for place, row in enumerate(told.changes) if name in row.us]
+        listed = page.locator("#help-list > table tbody tr").evaluate_all("all => all.map((row) => row.id)")
+        assert set(listed) == {f"change-{place}" for place in here}
+        saved = [told.changes[int(row.partition("-")[2])].saved[name] for row in listed]
+        assert saved == sorted(saved, reverse=True)
+    page.locator("#help-kinds label", has_text="cut").locator("input").uncheck()
+    assert page.locator(f"#change-{cut}").count() == 0
+    page.locator("#help").screenshot(path=str(shots / "what-if.png"))
+
+
+def test_the_weights_are_shown_in_every_form(opened, reports, shots):
+    _, told = reports
+    page = opened()
+    page.locator("#chip-h14g").click()
+    shown = page.locator("#stored-list tbody tr")
+    assert shown.count() == len(told.stored)
+    for place, row in enumerate(told.stored):
+        text = shown.nth(place).inner_text()
+        assert row.name in text
+        assert f"{row.us['h14g']:,.0f} µs" in text
+    page.locator("#weights").screenshot(path=str(shots / "weights.png"))
+
+
+def test_a_link_to_a_risk_opens_it(opened, reports):
+    _, told = reports
+    row = told.risks[0]
+    page = opened(f"report.html#risk-{row.id}")
+    card = page.locator(f"#risk-{row.id}")
+    assert card.get_attribute("open") is not None
+    assert told.ops[row.nodes[0]].name in card.inner_text()
 
 
 def test_another_chip_shows_another_program(opened, reports):
@@ -173,8 +220,15 @@ def test_what_a_mac_says_is_beside_the_prediction(opened):
 def test_text_has_the_contrast_of_aa(opened, scheme):
     """Every visible text against the ground behind it: 4.5, or 3 where it is large."""
     page = opened(scheme=scheme)
-    page.fill("#matrix-query", "")
     assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    assert page.evaluate(CONTRAST) == []
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    assert page.evaluate(CONTRAST) == []
+    rows(page, "matrix-grid").first.click()
+    page.locator("#panel ol.passes details summary").first.click()
+    assert page.evaluate(CONTRAST) == []
+    page.keyboard.press("Escape")
+    page.check("#measured-only")
     assert page.evaluate(CONTRAST) == []
     page.click("#theme")
     assert page.evaluate("document.documentElement.dataset.theme") != scheme

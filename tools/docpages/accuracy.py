@@ -40,7 +40,8 @@ _HEAD = [
     "# How good are the answers?",
     "",
     "Each kind of answer is compared with what other people measured on real chips. This page has the main figures;",
-    "the linked pages have the rest. We ran nothing on Apple hardware ourselves.",
+    "the linked pages have the rest. We ran nothing on Apple hardware ourselves. FACTS, VERDICTS.json and MORE.json",
+    "in the commands are published measurements, which are not part of this repository.",
     "",
 ]
 

@@ -7,6 +7,7 @@ from typing import Any
 from typer.main import get_command
 
 from aneforge.cli.app import app
+from aneforge.cli.help import words_and_examples
 
 __all__ = ["command_names", "commands"]
 
@@ -73,8 +74,6 @@ def commands() -> str:
 
 def _paragraphs(command: Any) -> list[str]:
     """The paragraphs of the help, with the examples in a line of their own."""
-    text = " ".join((command.help or "").split())
-    words, _, examples = text.partition("Example")
-    sentence, _, more = words.strip().partition(". ")
-    shown = [f"`{example.strip()}`" for example in examples.lstrip("s:").split(" | ") if example.strip()]
-    return [part for part in (sentence.rstrip(".") + ".", more, " or ".join(shown)) if part.strip()]
+    words, examples = words_and_examples(command.help)
+    shown = " or ".join(f"`{example}`" for example in examples)
+    return [" ".join(part.split()) for part in (*words.split("\n\n"), shown) if part.strip()]

@@ -1,6 +1,7 @@
 """The pictures of ``docs/concepts/``, drawn from the data of the targets, a compiled example and a container.
 
 Only the boxes of how things follow each other are set by hand; every number and every cell comes from a look-up.
+No sheet is wider than the text of a page, so that no page shrinks its letters.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 import aneforge as af
 from aneforge.codegen import read_container
+from aneforge.compiler.facts import facts_of
+from aneforge.compiler.passes import PASSES
 from aneforge.errors import UnknownNameError
-from aneforge.output.svg import Box, Drawing, Spot, shortened
+from aneforge.output.svg import Box, Drawing, Spot, shortened, wrapped
 from aneforge.targets import Fact, op_names, op_routes, store, target_names
 
 __all__ = [
@@ -21,11 +24,13 @@ __all__ = [
     "capabilities_picture",
     "container_picture",
     "families_picture",
+    "one_compiler_picture",
     "phases_picture",
     "routes_picture",
 ]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+WIDTH = 750
 MACS = ("m1", "m2", "m3", "m4", "m5", "m6")
 _SHADES = ("#dbe7fb", "#fde8c8", "#d9f0dc", "#f6d9e6", "#e4ddf7", "#f3f0c9", "#d5eef2", "#eadfd3")
 _LINE = "#8a8a8a"
@@ -58,48 +63,122 @@ def _with_products() -> list[af.Target]:
 
 
 _LOOK_UPS: tuple[tuple[str, str, Callable[[af.Target], Fact]], ...] = (
-    ("hardware version", "gives the family below", lambda target: target["hardware_version"]),
-    ("8-value family", "op floors, cost bucket", lambda target: target["family8"]),
-    ("descriptor generation", "how tasks are written", lambda target: target["td_generation"]),
-    ("5-tier family", "public limits, streams", lambda target: target["family5"]),
-    ("HAL: tensor width", "limits and routes", lambda target: target.hal["max_tensor_width"]),
-    ("HAL: engine cores", "division of work", lambda target: target["cores"]),
+    ("hardware version", "gives the family", lambda target: target["hardware_version"]),
+    ("8-value family", "op floors, costs", lambda target: target["family8"]),
+    ("descriptor generation", "words of tasks", lambda target: target["td_generation"]),
+    ("5-tier family", "public limits", lambda target: target["family5"]),
+    ("HAL: tensor width", "a limit", lambda target: target.hal["max_tensor_width"]),
+    ("HAL: cores", "division of work", lambda target: target["cores"]),
 )
 
 
+def _sold_as(target: af.Target) -> str:
+    """The products of a target, without the words that they share: M2, Pro, Max, Ultra."""
+    first, *others = (chip.removesuffix(" Bionic") for chip in target["chips"].value)
+    return ", ".join([first, *(chip.removeprefix(f"{first.split()[0]} ") for chip in others)])
+
+
 def families_picture() -> str:
-    """Targets side by side; a row for each look-up, in which neighbours with one value share a cell."""
-    targets, left, wide, tall = _with_products(), 160, 70, 40
-    sheet = Drawing(left + wide * len(targets) + 20, "Targets and their look-ups", "One row for each look-up.")
+    """A row for each target, a column for each look-up, in which neighbours with one value share a cell."""
+    targets, name, left, wide, tall = _with_products(), 60, 228, 84, 24
+    sheet = Drawing(WIDTH, "Targets and their look-ups", "A row for each target, a column for each look-up.")
     sheet.text(Spot(20, 28), "Four look-ups of one name, and where their values change", 16, font_weight="bold")
-    top = 48.0
-    for number, target in enumerate(targets):
-        column = Box(left + number * wide, top, left + (number + 1) * wide, top + 74)
-        chips = [chip.removesuffix(" Bionic") for chip in target["chips"].value]
-        _boxed(sheet, column, [target.name, *chips[:4]], "#ffffff", 11)
-    sheet.text(Spot(20, top + 34), "compiler target", 12, font_weight="bold")
-    sheet.text(Spot(20, top + 50), "and what is sold with it", 11, fill="#555555")
-    top += 74
-    for title, use, value in _LOOK_UPS:
-        sheet.text(Spot(20, top + 18), title, 12, font_weight="bold")
-        sheet.text(Spot(20, top + 33), use, 11, fill="#555555")
-        place = left
+    top = 92.0
+    sheet.text(Spot(20, top - 12), "target, and what is sold with it", 12, font_weight="bold")
+    for row, target in enumerate(targets):
+        chips = _sold_as(target)
+        middle = top + (row + 0.5) * tall + 4
+        sheet.text(Spot(20, middle), target.name, 12, font_weight="bold")
+        sheet.text(Spot(name, middle), shortened(chips, 11, left - name - 4), 11, hover=chips)
+    for column, (title, use, value) in enumerate(_LOOK_UPS):
+        place, row = left + column * wide, 0
+        head = [*wrapped(title, 12, wide), *wrapped(use, 11, wide)]
+        for line, words in enumerate(head):
+            bold = {"font_weight": "bold"} if line < len(wrapped(title, 12, wide)) else {"fill": "#555555"}
+            spot = Spot(place + wide / 2, top - 6 - 13 * (len(head) - 1 - line), "middle")
+            sheet.text(spot, words, 11, **bold)
         for shade, (shown, same) in enumerate(groupby(targets, key=lambda target: _shown(value(target)))):
-            width = wide * len(list(same))
+            rows = len(list(same))
             fill = "#eeeeee" if shown == "?" else _SHADES[shade % len(_SHADES)]
-            _boxed(sheet, Box(place, top, place + width, top + tall), [shown], fill)
-            place += width
-        top += tall
+            box = Box(place, top + row * tall, place + wide, top + (row + rows) * tall)
+            _boxed(sheet, box, [shown], fill)
+            row += rows
     top = sheet.paragraph(
-        top + 10,
-        "A cell is as wide as its value holds. The boundaries of the rows lie in different places, which is why no "
-        "look-up can stand for another. ? is not published.",
+        top + len(targets) * tall + 10,
+        "A cell is as tall as its value holds. The columns change at different targets, which is why no look-up can "
+        "stand for another. ? is not published.",
     )
     return sheet.svg(top + 10)
 
 
 def _shown(fact: Fact) -> str:
     return "?" if fact.value is None else str(getattr(fact.value, "name", fact.value))
+
+
+# One compiler, and data.
+
+_DECIDE = {
+    "rewrite-movement": "op:gather",
+    "resize-strategies": "texture_engine",
+    "crop-slices": "slice_saturates",
+    "discover-chains": "chaining_enable",
+    "pack-kernels": "kernel_path",
+    "dedicate-buffers": "l2_resident_threshold",
+}
+"""Facts that give examples/small.py another program, by a pass that reads them."""
+
+
+def one_compiler_picture() -> str:
+    """One compiler and the facts of every target; the programs that examples/small.py gets, and which facts decide."""
+    programs = af.compile_all(str(EXAMPLES / "small.py"), "all")
+    sheet = Drawing(WIDTH, "One compiler builds every chip", "The facts that differ, and the programs they give.")
+    sheet.text(Spot(20, 28), "One compiler builds every chip; what differs is data", 16, font_weight="bold")
+    _boxed(sheet, Box(20, 62, 180, 112), ["one model", "examples/small.py"], "#ffffff")
+    compiler = ["one compiler", f"{len(PASSES)} passes, no chip's name in them"]
+    _boxed(sheet, Box(225, 62, 505, 112), compiler, _SHADES[2])
+    counts = [f"{programs.distinct} programs", f"for {len(programs)} targets"]
+    _boxed(sheet, Box(550, 62, 730, 112), counts, _SHADES[3])
+    fields = len(list(af.target("m1").hal.fields()))
+    data = [f"tables of {len(programs)} targets: {fields} HAL fields,", f"{len(op_names())} ops, each with evidence"]
+    _boxed(sheet, Box(225, 136, 505, 186), data, _SHADES[0])
+    _arrow(sheet, (180, 87), (225, 87))
+    _arrow(sheet, (505, 87), (550, 87))
+    sheet.line((365, 136), (365, 119), stroke=_LINE, stroke_width=1.5)
+    sheet.mark("polygon", points="365,112 361,119 369,119", fill=_LINE)
+    return sheet.svg(_decided(sheet, programs, 226.0) + 10)
+
+
+def _decided(sheet: Drawing, programs: Any, top: float) -> float:
+    """A row for each distinct program: the targets that share it, the facts that decided, its layers."""
+    left, wide, last = 170, 84, 56
+    sheet.text(Spot(20, top + 26), "targets in one program", 12, font_weight="bold")
+    for column, (reader, fact) in enumerate([*_DECIDE.items(), ("", "layers")]):
+        middle = left + column * wide + (wide if reader else last) / 2
+        title = wrapped(fact.replace("_", " ").replace(":", " "), 12, wide)
+        for line, words in enumerate(title):
+            sheet.text(Spot(middle, top + 13 * line, "middle"), words, 12, font_weight="bold")
+        for line, words in enumerate(wrapped(reader.replace("-", "- "), 11, wide), len(title)):
+            sheet.text(Spot(middle, top + 13 * line, "middle"), words.replace("- ", "-"), 11, fill="#555555")
+    top += 48
+    shades: list[dict[str, str]] = [{} for _ in _DECIDE]
+    for names in programs.groups():
+        program, lines = programs[names[0]], wrapped(" ".join(names), 12, left - 30)
+        tall = max(26, 15 * len(lines) + 8)
+        for row, line in enumerate(lines):
+            sheet.text(Spot(20, top + 16 + 15 * row), line, 12)
+        for column, (pass_name, fact) in enumerate(_DECIDE.items()):
+            value = facts_of(program.target, PASSES[pass_name].reads).fact(fact).value
+            shown = {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+            fill = shades[column].setdefault(shown, _SHADES[len(shades[column])])
+            box = Box(left + column * wide, top, left + (column + 1) * wide, top + tall)
+            _boxed(sheet, box, [shown], fill)
+        end = left + len(_DECIDE) * wide
+        _boxed(sheet, Box(end, top, end + last, top + tall), [str(len(program.layers))], "#ffffff")
+        top += tall
+    if any(len(values) < 2 for values in shades):
+        raise ValueError("a fact of _DECIDE is the same for every program: choose another")
+    words = "Below a fact stands a pass that reads it. Targets whose facts agree get the same program."
+    return sheet.paragraph(top + 10, words)
 
 
 # The HAL table.
@@ -115,7 +194,7 @@ def capabilities_picture() -> str:
         values = [_bit(target, field.name) for target in targets]
         if len({value for value in values if value is not None}) > 1:
             rows.append((field.offset, field.name, values))
-    left, wide, tall = 250, 70, 26
+    left, wide, tall = 260, 70, 26
     sheet = Drawing(left + wide * len(targets) + 20, "Capability bytes", "Capability bytes that differ between Macs.")
     sheet.text(Spot(20, 28), "Capability bytes that tell the Macs apart", 16, font_weight="bold")
     top = 60.0
@@ -149,29 +228,29 @@ def routes_picture() -> str:
     """Who hands a program to the engine, and how many ops each route takes as they are."""
     tiers = [af.target(chip)["family5"].value for chip in MACS]
     counts = {route: [_native(route, tier) for tier in tiers] for route in ("conversion", "direct")}
-    sheet = Drawing(860, "Routes to the engine", "A model reaches the engine by conversion or as authored layers.")
+    sheet = Drawing(WIDTH, "Routes to the engine", "A model reaches the engine by conversion or as authored layers.")
     sheet.text(Spot(20, 28), "Two routes to the engine, three ways to run", 16, font_weight="bold")
-    _boxed(sheet, Box(20, 95, 140, 145), ["your model"], "#ffffff")
-    _boxed(sheet, Box(180, 55, 370, 105), ["conversion", "a model program (MIL)"], _SHADES[0])
-    _boxed(sheet, Box(180, 135, 370, 185), ["direct", "native layers (netplist)"], _SHADES[1])
-    _boxed(sheet, Box(420, 42, 575, 74), ["Core ML"], "#ffffff")
-    _boxed(sheet, Box(420, 86, 575, 118), ["Core AI"], "#ffffff")
-    _boxed(sheet, Box(420, 144, 575, 176), ["a program of its own"], "#ffffff")
-    _boxed(sheet, Box(620, 60, 700, 160), ["compiler", "of the", "engine"], _SHADES[2])
-    _boxed(sheet, Box(750, 85, 840, 135), ["engine"], _SHADES[3])
+    _boxed(sheet, Box(20, 95, 105, 145), ["your model"], "#ffffff")
+    _boxed(sheet, Box(130, 55, 300, 105), ["conversion", "a model program (MIL)"], _SHADES[0])
+    _boxed(sheet, Box(130, 135, 300, 185), ["direct", "native layers (netplist)"], _SHADES[1])
+    _boxed(sheet, Box(335, 42, 505, 74), ["Core ML"], "#ffffff")
+    _boxed(sheet, Box(335, 86, 505, 118), ["Core AI"], "#ffffff")
+    _boxed(sheet, Box(335, 144, 505, 176), ["a program of its own"], "#ffffff")
+    _boxed(sheet, Box(530, 60, 610, 160), ["compiler", "of the", "engine"], _SHADES[2])
+    _boxed(sheet, Box(645, 85, 730, 135), ["engine"], _SHADES[3])
     for start, end in (
-        ((140, 112), (180, 82)),
-        ((140, 128), (180, 158)),
-        ((370, 74), (420, 60)),
-        ((370, 86), (420, 102)),
-        ((370, 160), (420, 160)),
-        ((575, 60), (620, 80)),
-        ((575, 102), (620, 104)),
-        ((575, 160), (620, 140)),
-        ((700, 110), (750, 110)),
+        ((105, 112), (130, 82)),
+        ((105, 128), (130, 158)),
+        ((300, 74), (335, 60)),
+        ((300, 86), (335, 102)),
+        ((300, 160), (335, 160)),
+        ((505, 60), (530, 80)),
+        ((505, 102), (530, 104)),
+        ((505, 160), (530, 140)),
+        ((610, 110), (645, 110)),
     ):
         _arrow(sheet, start, end)
-    top, left, wide = 225.0, 260, 95
+    top, left, wide = 225.0, 190, 91
     sheet.text(Spot(20, top), f"native, of {len(op_names())} names of ops", 12, font_weight="bold")
     for number, chip in enumerate(MACS):
         sheet.text(Spot(left + (number + 0.5) * wide, top, "middle"), chip.upper(), 12, font_weight="bold")
@@ -201,31 +280,35 @@ _PHASES = ("legal", "fuse", "legalise", "schedule", "memory")
 
 
 def phases_picture() -> str:
-    """The phases as boxes, with what each did for examples/small.py on two chips."""
-    sheet = Drawing(1100, "The phases of the compiler", "Each phase with what it did for one network on two chips.")
+    """The phases from top to bottom, with what each did for examples/small.py on two chips."""
+    sheet = Drawing(WIDTH, "The phases of the compiler", "Each phase with what it did for one network on two chips.")
     sheet.text(Spot(20, 28), "What each phase does to examples/small.py", 16, font_weight="bold")
-    wide, gap, left, top = 178.0, 16.0, 110.0, 46.0
-    for number, phase in enumerate(_PHASES):
-        box = Box(left + number * (wide + gap), top, left + number * (wide + gap) + wide, top + 40)
-        _boxed(sheet, box, [f"phase {number}: {phase}"], _SHADES[number], 13)
-        if number:
-            _arrow(sheet, (box.left - gap, top + 20), (box.left, top + 20))
-    top += 52
-    for chip in ("M1", "M5"):
+    left, wide, gap, top = 190.0, 260.0, 20.0, 56.0
+    logs = {}
+    for number, chip in enumerate(("M1", "M5")):
         program = _compiled(chip.lower())
-        columns = [[log for log in program.log if log.phase == number] for number in range(len(_PHASES))]
-        changed = [[f"{log.name}: {log.changes}" for log in logs if log.changes] for logs in columns]
-        tall = 34 + 16 * max(map(len, changed))
-        sheet.text(Spot(20, top + 20), f"on {chip}", 14, font_weight="bold")
-        for number, (logs, lines) in enumerate(zip(columns, changed, strict=True)):
-            place = left + number * (wide + gap)
+        head = f"on {chip}: {len(program.layers)} layers"
+        sheet.text(Spot(left + number * (wide + gap) + 8, top), head, 14, font_weight="bold")
+        logs[chip] = [[log for log in program.log if log.phase == phase] for phase in range(len(_PHASES))]
+    top += 10
+    for number, phase in enumerate(_PHASES):
+        changed = {
+            chip: [f"{log.name}: {log.changes}" for log in of_chip[number] if log.changes]
+            for chip, of_chip in logs.items()
+        }
+        tall = 32 + 16 * max(map(len, changed.values()))
+        _boxed(sheet, Box(20, top, 170, top + tall), [f"phase {number}: {phase}"], _SHADES[number], 13)
+        for column, (chip, lines) in enumerate(changed.items()):
+            place = left + column * (wide + gap)
             sheet.rect(Box(place, top, place + wide, top + tall), "#ffffff", stroke=_LINE)
-            head = f"{logs[0].ops_before} ops in, {logs[-1].ops_after} out"
+            first, last = logs[chip][number][0], logs[chip][number][-1]
+            head = f"{first.ops_before} ops in, {last.ops_after} out"
             sheet.text(Spot(place + 8, top + 18), head, 12, font_weight="bold")
             for row, line in enumerate(lines):
-                sheet.text(Spot(place + 8, top + 36 + 16 * row), shortened(line, 11, wide - 12), 11)
-        sheet.text(Spot(20, top + 38), f"{len(program.layers)} layers", 12)
-        top += tall + 12
+                sheet.text(Spot(place + 8, top + 36 + 16 * row), shortened(line, 12, wide - 12), 12)
+        if number + 1 < len(_PHASES):
+            _arrow(sheet, (95, top + tall), (95, top + tall + 14))
+        top += tall + 14
     top = sheet.paragraph(top, "Numbers behind a pass count its changes. Stored weights are counted as ops.")
     return sheet.svg(top + 10)
 
@@ -239,7 +322,7 @@ def _compiled(chip: str) -> af.Program:
 _STEPS = (
     ("fp16 inputs", "and weights"),
     ("product", "exact"),
-    ("rounded to 2^-16", "ties away from 0"),
+    ("rounded", "to 2^-16, half away from 0"),
     ("sum", "exact: Q15.16"),
     ("at 2^15", "infinite for good"),
     ("fp16", "one rounding"),
@@ -257,15 +340,16 @@ _SWITCHES = {
 def accumulator_picture() -> str:
     """The path of a product through the accumulator, and which chips leave it where."""
     arithmetic = store.load("choices")["arithmetic"]
-    sheet = Drawing(920, "The accumulator", "Steps of a sum of products, and what differs between chips.")
+    sheet = Drawing(WIDTH, "The accumulator", "Steps of a sum of products, and what differs between chips.")
     sheet.text(Spot(20, 28), "One output of a convolution or matrix product", 16, font_weight="bold")
-    wide, gap, top = 130.0, 18.0, 46.0
+    wide, gap, top = 110.0, 10.0, 46.0
     for number, words in enumerate(_STEPS):
-        box = Box(20 + number * (wide + gap), top, 20 + number * (wide + gap) + wide, top + 48)
-        _boxed(sheet, box, words, _SHADES[number])
+        box = Box(20 + number * (wide + gap), top, 20 + number * (wide + gap) + wide, top + 68)
+        lines = [line for part in words for line in wrapped(part, 11, wide - 6)]
+        _boxed(sheet, box, lines, _SHADES[number], 11)
         if number:
-            _arrow(sheet, (box.left - gap, top + 24), (box.left, top + 24))
-    top, left, column = 132.0, 420.0, 76.0
+            _arrow(sheet, (box.left - gap, top + 34), (box.left, top + 34))
+    top, left, column = 152.0, 394.0, 56.0
     sheet.text(Spot(20, top), "What differs between chips", 14, font_weight="bold")
     for number, chip in enumerate(MACS):
         sheet.text(Spot(left + (number + 0.5) * column, top, "middle"), chip.upper(), 12, font_weight="bold")
@@ -297,7 +381,7 @@ def container_picture() -> str:
     task = container.tasks[0]
     by_name = {port.name: port for port in container.ports}
     ports = {binding.address: by_name[binding.name] for binding in container.bindings if binding.name in by_name}
-    sheet = Drawing(860, "A container", "The sections of a compiled program and the parts of its task.")
+    sheet = Drawing(WIDTH, "A container", "The sections of a compiled program and the parts of its task.")
     sheet.text(Spot(20, 28), f"examples/conv.hwx: a convolution for {container.generation}", 16, font_weight="bold")
     roles = {"__text": "the tasks, one after another", "__const": "weights, a stream for each core"}
     top = 46.0
@@ -306,11 +390,11 @@ def container_picture() -> str:
         port = ports.get(section.address)
         words = f"{section.segment},{section.name}"
         use = roles.get(section.name, "") if inside else f"{port.role} {port.name}" if port else "of the caller"
-        box = Box(20, top, 400, top + 48)
+        box = Box(20, top, 380, top + 48)
         _boxed(sheet, box, [words, f"{section.size:,} bytes: {use}"], _SHADES[shade] if inside else "#f4f4f4")
         if section.name == "__text":
-            _arrow(sheet, (400, top + 24), (450, top + 24))
-            _task(sheet, 450, top, _parts(task))
+            _arrow(sheet, (380, top + 24), (430, top + 24))
+            _task(sheet, 430, top, _parts(task))
         top += 58
     top = sheet.paragraph(top + 4, "Grey: buffers of the caller, with an address and without bytes in the file.")
     return sheet.svg(max(top, 46 + 58 * 2 + 26 * 8) + 10)
@@ -325,4 +409,4 @@ def _parts(task: Any) -> list[str]:
 
 def _task(sheet: Drawing, left: float, top: float, parts: Iterable[str]) -> None:
     for number, part in enumerate(parts):
-        _boxed(sheet, Box(left, top + 26 * number, left + 260, top + 26 * (number + 1)), [part], "#ffffff", 11)
+        _boxed(sheet, Box(left, top + 26 * number, left + 300, top + 26 * (number + 1)), [part], "#ffffff", 11)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,13 +35,16 @@ def rules() -> str:
     parts = [
         "# The rules of the gate",
         "",
-        "Why does a chip refuse an op, or compute it wrongly? Each rule below is one answer, with the sentence that",
-        "`aneforge check` prints. A record applies where its routes, runtimes (`direct`: a program of its own,",
-        "`coreml`, `coreai`) and tiers match; the first that matches wins.",
-        "`limit` names a row of the limits table, a field of the chip's table, or a pattern of ops. Sources are keys:",
-        "`aneforge explain KEY`. The rules are in `aneforge/compiler/legal/`, their records in `gate_limits.json` and",
-        "`validators.json` ([the validators](validators.md)). The stage is the layer of the compiler that answers:",
-        "the frontend, a validator, code generation, or a measured run.",
+        "**Why does a chip refuse an op, or compute it wrongly?** Each rule below is one answer, with the sentence",
+        "that `aneforge check` prints. Words in italics stand for what it fills in: the op, the chip, numbers of your",
+        "model.",
+        "",
+        "A record applies where its routes, runtimes (`direct`: a program of its own, `coreml`, `coreai`) and tiers",
+        "match; the first that matches wins. `limit` names a row of the limits table, a field of the chip's table, or",
+        "a pattern of ops. Sources are keys: `aneforge explain KEY`. The stage is the layer of the compiler that",
+        "answers: the frontend, a validator, code generation, or a measured run. The rules are in",
+        "`aneforge/compiler/legal/`, their records in `gate_limits.json` and `validators.json`",
+        "([the validators](validators.md)).",
         "",
         "- [Rules that a graph can meet](#rules-that-a-graph-can-meet)",
         "- [Rules of names, places and passes](#rules-of-names-places-and-passes)",
@@ -88,10 +92,18 @@ def rules() -> str:
     return "\n".join(parts)
 
 
+_STANDS_FOR = {"extent": "size", "string": "the compiler's words"}
+
+
+def _sentence(template: str) -> str:
+    """The sentence of a rule, with words for what it is filled with."""
+    return re.sub(r"\{(\w+)\}", lambda match: f"*{_STANDS_FOR.get(match[1], match[1])}*", template)
+
+
 def _rule(name: str, rule: Rule) -> list[str]:
     ops = "every op" if "*" in rule.ops else ", ".join(f"`{op}`" for op in rule.ops)
     kind = f"{rule.effect}{', too large' if rule.oversize else ''}"
-    lines = [f"### {name}", "", f"*{kind}* for {ops}.", "", f"> {rule.template}", ""]
+    lines = [f"### {name}", "", f"*{kind}* for {ops}.", "", f"> {_sentence(rule.template)}", ""]
     if rule.validates and rule.every_record:
         return [*lines, "Its records are on the page of [the validators](validators.md).", ""]
     lines += ["| stage | routes | tiers | limit | do | evidence |", "| --- | --- | --- | --- | --- | --- |"]

@@ -51,9 +51,9 @@ class Weights:
             raise LoadError(f"{where} is not a name for a file") from None
         if not inside:
             raise LoadError(f"{where} points outside the netplist's folder; it must be inside")
+        depends_on(path)  # also where it is missing: a copy of it changes the answer
         if not exists:
             raise LoadError(f"{where} does not exist; copy it to the netplist's folder")
         regular_file(path, where)
-        depends_on(path)
         self._paths[index] = path, path.stat().st_size
         return self._paths[index]

@@ -19,9 +19,9 @@ from aneforge.cache import depends_on
 from aneforge.errors import first_line
 from aneforge.frontends import LoadError
 
-__all__ = ["StoredWeights", "open_model"]
+__all__ = ["StoredWeights", "count_nodes", "open_model"]
 
-_MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5  # field numbers of onnx.proto
+_MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER = 7, 1, 5  # field numbers of onnx.proto
 _TENSOR_TYPE, _TENSOR_RAW, _TENSOR_EXTERNAL, _TENSOR_LOCATION = 2, 9, 13, 14
 _SMALLEST_EXTERNAL = 4096  # smaller weights stay in the message
 _WHOLE_BYTES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16))  # element types of whole bytes
@@ -40,6 +40,14 @@ def open_model(onnx: Any, file: Path) -> Any:
     if not model.HasField("graph") or not model.graph.output:
         raise LoadError(f"{file.name}: not an ONNX model; it must have a graph with outputs")
     return model
+
+
+def count_nodes(file: Path) -> int:
+    """How many nodes the graph of a file has; none of them is parsed. ValueError, IndexError or OSError if it is no
+    ONNX file."""
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        graphs = [field for field in _fields(data, 0, len(data)) if field[:2] == (_MODEL_GRAPH, _BYTES)]
+        return sum(field[0] == _GRAPH_NODE for *_, body, end in graphs for field in _fields(data, body, end))
 
 
 def _fields(data: Any, begin: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
@@ -163,9 +171,9 @@ class StoredWeights:
         path = (self._folder / location).resolve()
         if not location or not path.is_relative_to(self._folder):
             raise LoadError(f"{where} points outside the model's folder, which is not allowed: {location!r}")
+        depends_on(path)  # also where it is missing: a copy of it changes the answer
         if not path.exists():
             raise LoadError(f"{where} needs the file {path.name!r}, which does not exist")
-        depends_on(path)
         return regular_file(path, f"{where} needs the file {path.name!r}")
 
     def _map_file(self, path: Path, where: str) -> mmap.mmap:

@@ -320,7 +320,7 @@ def reverse_sequence(x: Tensor, lengths: Sequence[int], seq_axis: int = 1, batch
 
 @entry
 def scatter(x: Tensor, indices: Sequence[int], updates: Any, axis: int = 0, mode: str = "set") -> Tensor:
-    """Replace (or add to) slices of ``x`` at fixed indices along ``axis``."""
+    """Replace (``mode="set"``) or add to (``"add"``) slices of ``x`` at fixed indices along ``axis``."""
     if mode not in ("set", "add"):
         raise GraphError(f"scatter: mode {mode!r} is unknown; choose one: set, add")
     attrs = {"indices": tuple(whole_number(i, "index") for i in indices), "axis": axis_of(axis, len(x.shape))}

@@ -424,7 +424,8 @@ PAD_MODES = ("constant", "reflect", "replicate", "symmetric")
 
 @entry
 def pad(x: Tensor, widths: Any, mode: str = "constant", value: float = 0.0) -> Tensor:
-    """Add elements around a tensor; ``widths`` is (before, after) for each axis."""
+    """Add elements around a tensor; ``widths`` is (before, after) for each axis, ``mode`` is ``constant`` (of
+    ``value``), ``reflect``, ``replicate`` or ``symmetric``."""
     if mode not in PAD_MODES:
         raise GraphError(f"pad: mode {mode!r} is unknown; choose one: {', '.join(PAD_MODES)}")
     try:

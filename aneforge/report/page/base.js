@@ -1,10 +1,3 @@
-// The page is one file: these scripts read the rows inside it and ask nothing of the network.
-async function readRows() {
-  const place = document.getElementById("data");
-  if (place.type === "application/json") return JSON.parse(place.textContent);
-  const packed = Uint8Array.from(atob(place.textContent), (letter) => letter.charCodeAt(0));
-  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
-}
 const data = await readRows();
 const { chips, ops, findings, programs, changes, risks } = data;
 const byId = (id) => document.getElementById(id);
@@ -44,6 +37,7 @@ function bytes(count) {
   for (const unit of ["B", "KB", "MB"]) { if (count < 1024) return `${unit === "B" ? count : count.toFixed(1)} ${unit}`; count /= 1024; }
   return `${count.toFixed(2)} GB`;
 }
+const share = (saved) => saved < -1 ? `${number(1 - saved, 2)} times as long` : Math.abs(saved) < 0.005 ? "the same" : `${Math.round(100 * Math.abs(saved))} % ${saved > 0 ? "less" : "more"}`;
 const shape = (extents) => (extents && extents.length ? extents.join(" × ") : "one number");
 const label = (name) => (chips.find((chip) => chip.name === name) || { label: name }).label;
 const badge = (word, kind) => el("span", { class: `badge ${kind}` }, word);

@@ -34,12 +34,21 @@ function openOp(at, lookAt) {
     el("h3", {}, "On each chip"), el("ul", { class: "plain" }, [...groups.values()].map((group) => el("li", { class: group.found !== undefined && group.found === lookAt ? "looked-at" : "" }, group.found !== undefined && hides(findings[group.found].confidence) ? "hidden: it rests on inference" : badge(STATUS[group.letter], kind[group.letter]), ` ${group.chips.join(", ")}`,
       group.found === undefined || hides(findings[group.found].confidence) ? "" : [": ", el("a", { href: `#finding-${findings[group.found].id}` }, findings[group.found].message)]))),
     el("h3", {}, `Pass by pass, for ${chip.label}`), steps.length ? el("ol", { class: "passes" }, steps.map((step) => el("li", {}, el("code", {}, step.pass_), `: ${(step.becomes || []).slice(0, 8).join(", ") || "nothing is left of it"}`,
-      el("div", { class: "quiet" }, data.passes[step.pass_]?.purpose || ""), factList(program, data.passes[step.pass_]?.reads || [])))) : el("p", { class: "quiet" }, "No pass of this program touches it."),
+      el("div", { class: "quiet" }, data.passes[step.pass_]?.purpose || ""), deciding(program, step), factList(program, data.passes[step.pass_]?.reads || [])))) : el("p", { class: "quiet" }, "No pass of this program touches it."),
     el("h3", {}, "Layers"), layerList((layersOf.get(at) || []).map(({ layer }) => layer.number)), whatIfs(at));
 }
 function whatIfs(at) {
   const about = changes.map((change, place) => ({ change, place })).filter(({ change }) => (change.nodes || []).includes(at));
   return about.length ? [el("h3", {}, "What if"), el("ul", { class: "plain" }, about.map(({ change, place }) => el("li", {}, el("a", { href: `#change-${place}` }, change.what), `: ${estimates(change, [chips[state.chip].name])}`)))] : null;
+}
+// Where a pass makes something else of the operation on other chips, a fact that changes with the outcome decided it.
+function deciding(program, step) {
+  const made = (other) => ((other.steps || []).find((each) => each.op === step.op && each.pass_ === step.pass_)?.becomes || []).join();
+  const others = programs.filter((other) => made(other) !== (step.becomes || []).join()), alike = programs.filter((other) => !others.includes(other));
+  const valueOf = (other, name) => (other.facts || []).find((fact) => fact.name === name)?.value;
+  const facts = (data.passes[step.pass_]?.reads || []).map((name) => (program.facts || []).find((fact) => fact.name === name)).filter((fact) => fact && !hides(fact.confidence) && others.length &&
+    alike.every((other) => valueOf(other, fact.name) === fact.value) && others.every((other) => ![undefined, fact.value].includes(valueOf(other, fact.name))));
+  return facts.map((fact, at) => el("div", {}, at ? "or by " : facts.length > 1 ? "decided by one of these: " : "decided by ", el("strong", {}, fact.name), `: ${fact.value} here, ${valueOf(others[0], fact.name)} on ${label(others[0].chips[0])} `, el("span", { class: "quiet" }, fact.evidence)));
 }
 function factList(program, names) {
   const facts = names.map((name) => (program.facts || []).find((fact) => fact.name === name)).filter((fact) => fact && !hides(fact.confidence));
@@ -71,7 +80,7 @@ function openRegion(item) {
 
 // Links into the page.
 function follow() {
-  const [, kind, rest] = /^#(op|layer|finding|chip|change)-(.+)$/.exec(location.hash) || [];
+  const [, kind, rest] = /^#(op|layer|finding|chip|change|risk)-(.+)$/.exec(location.hash) || [];
   if (kind === "op" && ops[+rest]) openOp(+rest);
   if (kind === "layer") {
     const [program, layer] = rest.split("-").map(Number);
@@ -79,9 +88,9 @@ function follow() {
     if (place >= 0 && programs[program].layers[layer]) { if (chips[state.chip].program !== program) choose(place); openLayer(layer); }
   }
   if (kind === "chip") { const place = chips.findIndex((chip) => chip.name === rest); if (place >= 0) choose(place); }
-  if (kind === "finding" || kind === "change") {
+  if (kind === "finding" || kind === "change" || kind === "risk") {
     const card = byId(`${kind}-${rest}`);
-    if (card) { card.open = true; card.scrollIntoView({ block: "center" }); card.classList.add("target-flash"); setTimeout(() => card.classList.remove("target-flash"), 1600); if (window.innerWidth < 900) closePanel(); }
+    if (card) { for (let place = card; place; place = place.parentElement) if (place.tagName === "DETAILS") place.open = true; card.scrollIntoView({ block: "center" }); card.classList.add("target-flash"); setTimeout(() => card.classList.remove("target-flash"), 1600); if (window.innerWidth < 900) closePanel(); }
   }
 }
 window.addEventListener("hashchange", follow);
@@ -107,4 +116,3 @@ filterMatrix();
 if (programs.length) choose(state.chip);
 else for (const id of ["placed", "limits", "weights", "ops", "help"]) byId(id).hidden = true;
 follow();
-document.documentElement.dataset.ready = "yes";

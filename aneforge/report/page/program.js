@@ -10,7 +10,7 @@ const lanes = new LongList(byId("placed-lanes"), lanesHead, (item) => {
   const lane = item.engine === "view" ? "DMA" : item.engine;
   const words = `${item.op}${item.fused && item.fused.length ? ` + ${item.fused.join(" + ")}` : ""}`;
   const where = item.host ? "on the host" : `step ${item.step} on ${item.engine}`;
-  return el("div", { class: "row link", "aria-label": `${words}, ${where}, ${micro(item.us)}, from ${(item.sources || []).slice(0, 6).map((at) => ops[at].name).join(", ")}` },
+  return el("div", { class: `row link${item.opens ? " opens" : ""}`, "aria-label": `${words}, ${where}${item.host ? "" : `, segment ${item.segment || 0}`}, ${micro(item.us)}, from ${(item.sources || []).slice(0, 6).map((at) => ops[at].name).join(", ")}` },
     el("div", { class: "cell number quiet", style: "width:4rem" }, item.host ? "" : item.step),
     LANES.map((name) => el("div", { class: "lane" }, name === lane ? el("span", { class: `box ${item.engine}`, title: `${words} ${shape(item.shape)}` }, words) : "")),
     el("div", { class: "cell number quiet", style: "width:5.5rem" }, micro(item.start)),
@@ -32,7 +32,13 @@ function placedItems(chip) {
     else items.push(...(perRegion.get(region.number) || []));
   }
   let start = 0;
-  for (const item of items) { item.start = start; start += item.us; }  // a layer that another one hides counts as 0
+  let place = null;
+  for (const item of items) {
+    item.start = start; start += item.us;  // a layer that another one hides counts as 0
+    const own = item.host ? `host ${item.region}` : `${item.region} ${item.segment || 0}`;
+    item.opens = place !== null && place !== own;
+    place = own;
+  }
   return items;
 }
 let placed = [];
@@ -73,12 +79,12 @@ function roofChart(chip) {
   const program = programs[chip.program];
   const points = program.layers.map((layer, at) => ({ layer, us: chip.layer_us[at] })).filter(({ layer, us }) => layer.flops > 0 && layer.traffic > 0 && us > 0)
     .map(({ layer, us }) => ({ layer, us, x: layer.flops / layer.traffic, y: layer.flops / us }));
-  const [left, right, top, bottom] = [46, 392, 12, 214];
+  const [left, right, top, bottom] = [46, 380, 12, 214];
   const xs = [0.1, 10000], ys = [points.reduce((low, point) => Math.min(low, point.y), chip.peak / 1e5), chip.peak * 1.6];
   const x = (value) => left + (right - left) * (decade(Math.min(xs[1], Math.max(xs[0], value))) - decade(xs[0])) / (decade(xs[1]) - decade(xs[0]));
   const y = (value) => bottom - (bottom - top) * (decade(Math.max(ys[0], value)) - decade(ys[0])) / (decade(ys[1]) - decade(ys[0]));
   const marks = [];
-  for (let power = -1; power <= 4; power++) marks.push(svg("line", { class: "axis", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: bottom }), svg("text", { x: x(10 ** power) - 8, y: bottom + 14 }, String(+(10 ** power).toPrecision(1))));
+  for (let power = -1; power <= 4; power++) marks.push(svg("line", { class: "axis", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: bottom }), svg("text", { x: x(10 ** power), y: bottom + 14, "text-anchor": "middle" }, String(+(10 ** power).toPrecision(1))));
   for (let power = Math.ceil(decade(ys[0])); power <= decade(ys[1]); power++) marks.push(svg("line", { class: "axis", x1: left, x2: right, y1: y(10 ** power), y2: y(10 ** power) }), svg("text", { x: 2, y: y(10 ** power) + 4 }, rate(10 ** power)));
   const ridge = chip.peak / chip.bandwidth;
   const roof = svg("path", { class: "roof", d: `M${x(xs[0])},${y(xs[0] * chip.bandwidth)}L${x(ridge)},${y(chip.peak)}L${right},${y(chip.peak)}` });

@@ -1,29 +1,59 @@
 // What would help, and what gets lost.
+// On a phone a row is a block of lines, each with the head of its column in front.
+function tableOf(heads, rows) {
+  for (const row of rows) [...row.cells].forEach((cell, at) => { cell.dataset.head = heads[at]; });
+  return el("table", { class: "stacks" }, el("thead", {}, el("tr", {}, heads.map((head, at) => el("th", { scope: "col", class: rows[0].cells[at].className }, head)))), el("tbody", {}, rows));
+}
 function rowsTable(heads, rows, place, empty) {
-  if (!rows.length) return byId(place).replaceChildren(el("p", {}, empty));
-  byId(place).replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows)));
+  byId(place).replaceChildren(rows.length ? tableOf(heads, rows) : el("p", {}, empty));
+}
+const chosenKinds = new Set(changes.map((change) => change.kind));
+for (const kind of chosenKinds) {
+  const box = el("input", { type: "checkbox", checked: true, on: { change: () => { box.checked ? chosenKinds.add(kind) : chosenKinds.delete(kind); drawChanges(); } } });
+  byId("help-kinds").append(el("label", {}, box, ` ${kind} (${changes.filter((change) => change.kind === kind).length})`));
 }
 function drawChanges() {
   const chip = chips[state.chip];
-  rowsTable(["change", "works against", `on ${chip.label}`, "elsewhere", "numbers", "how it was worked out"], changes.map((change, at) => {
-    const here = change.us[chip.name], shown = Object.entries(change.us).filter(([name]) => !hidesTime(chips.find((other) => other.name === name)));
-    return el("tr", { id: `change-${at}` }, el("td", {}, change.what, (change.nodes || []).length ? el("div", { class: "quiet" }, change.nodes.slice(0, 3).map((node) => [opButton(node), " "])) : null), el("td", {}, change.cause),
-      el("td", { class: "number" }, here === undefined ? "no help" : hidesTime(chip) ? "hidden" : `${micro(chip.us)} → ${micro(here)} (−${Math.round(100 * change.saved[chip.name])} %)`),
-      el("td", {}, el("details", {}, el("summary", {}, `${shown.length} chip${shown.length === 1 ? "" : "s"}`), el("ul", { class: "plain" }, shown.map(([name, us]) => el("li", {}, `${label(name)}: ${micro(us)}, ${Math.round(100 * change.saved[name])} % less`))))),
-      el("td", {}, change.numbers), el("td", { class: "quiet" }, change.how));
-  }), "help-list", "No change that was tried saves 2 % or more.");
+  const shown = changes.map((change, at) => ({ change, at })).filter(({ change }) => chosenKinds.has(change.kind));
+  const [here, elsewhere] = [shown.filter(({ change }) => chip.name in change.us), shown.filter(({ change }) => !(chip.name in change.us))];
+  here.sort((one, two) => two.change.saved[chip.name] - one.change.saved[chip.name]);
+  const heads = ["what if", "kind", `on ${chip.label}`, "on other chips", "and then"];
+  rowsTable(heads, here.map(({ change, at }) => changeRow(change, at, chip)), "help-list", `No change that was tried saves 2 % or more on ${chip.label}.`);
+  if (!elsewhere.length) return;
+  byId("help-list").append(el("details", { id: "help-elsewhere" }, el("summary", {}, `${elsewhere.length} that change${elsewhere.length === 1 ? "s" : ""} less than 2 % on ${chip.label}, and more on other chips`),
+    tableOf(heads, elsewhere.map(({ change, at }) => changeRow(change, at, chip)))));
+}
+function changeRow(change, at, chip) {
+  const us = change.us[chip.name], others = Object.entries(change.us).filter(([name]) => name !== chip.name && !hidesTime(chips.find((other) => other.name === name)));
+  return el("tr", { id: `change-${at}` }, el("td", {}, change.what, (change.nodes || []).length ? el("div", { class: "quiet" }, change.nodes.slice(0, 3).map((node) => [opButton(node), " "]), change.nodes.length > 3 ? `and ${(change.nodes.length - 3).toLocaleString("en")} more` : null) : null), el("td", {}, change.kind),
+    el("td", { class: "number" }, us === undefined ? "-" : hidesTime(chip) ? "hidden" : [micro(us), el("div", { class: "quiet" }, share(change.saved[chip.name]))]),
+    el("td", {}, others.length ? el("details", {}, el("summary", {}, `${others.length} chip${others.length === 1 ? "" : "s"}`), el("ul", { class: "plain" }, others.map(([name, other]) => el("li", {}, `${label(name)}: ${micro(other)}, ${share(change.saved[name])}`)))) : "-"),
+    el("td", {}, change.numbers, el("div", { class: "quiet" }, change.how)));
 }
 redraws.push(drawChanges);
-rowsTable(["operation", "kind", "what", "reaches", "limit", "do", "chips"], risks.slice(0, 200).map((risk) => el("tr", {},
-  el("td", {}, risk.node === undefined ? risk.op : opButton(risk.node)), el("td", {}, badge(risk.kind, risk.lost ? "reject" : "risk")), el("td", {}, risk.message),
-  el("td", { class: "number" }, number(risk.reaches)), el("td", { class: "number" }, number(risk.limit)), el("td", {}, risk.suggestion || "", risk.rewrite ? el("code", {}, ` ${risk.rewrite}`) : null),
-  el("td", {}, risk.chips.map(label).join(", ")))), "numbers-list", "Nothing can be lost for the ranges that were given.");
-byId("numbers-list").prepend(el("p", { class: "quiet" }, `${data.max_abs ? `For inputs of magnitude up to ${data.max_abs}` : "For any input that the model allows"}, on one chip of each family (${data.risk_chips.map(label).join(", ")})` +
-  `${risks.length > 200 ? `; the first 200 of ${risks.length}` : ""}. Behind a loss nothing more is told.`), ...data.doubts.map((doubt) => el("p", { class: "quiet" }, `Doubtful: ${doubt}`)));
+
+// Numbers that can be lost: a card for each reason.
+function riskCard(risk) {
+  const nodes = risk.nodes || [];
+  const facts = [["reaches", `${risk.reaches === undefined ? "any number" : number(risk.reaches)}${risk.worst === undefined ? "" : ` in ${ops[risk.worst].name}`}`], ["limit", number(risk.limit)]];
+  if (risk.suggestion) facts.push(["do", risk.suggestion]);
+  if (risk.rewrite) facts.push(["rewrite", el("code", {}, risk.rewrite)]);
+  facts.push(["chips", risk.chips.map(label).join(", ")]);
+  const shown = nodes.slice(0, 40).map((at) => el("li", {}, opButton(at), ` ${ops[at].op} ${shape(ops[at].shape)}`));
+  if (nodes.length > 40) shown.push(el("li", { class: "quiet" }, `and ${nodes.length - 40} more`));
+  return el("details", { class: "finding", id: `risk-${risk.id}` },
+    el("summary", {}, badge(risk.kind, risk.lost ? "reject" : "risk"), ` ${nodes.length ? countOf(nodes) : risk.op}: ${risk.message} `, el("span", { class: "quiet" }, `on ${risk.chips.map(label).join(", ")} `), el("a", { href: `#risk-${risk.id}`, title: "link to this risk" }, "#")),
+    el("div", { class: "inside" }, el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])), el("ul", { class: "plain" }, shown)));
+}
+byId("numbers-list").append(
+  el("p", { class: "quiet" }, data.max_abs ? `For inputs of magnitude up to ${data.max_abs}` : "For any finite input, so the first sum can be lost already: --max-abs says how large the inputs really are",
+    `; one chip of each arithmetic (${data.risk_chips.map(label).join(", ")}). Behind a loss nothing more is told.`),
+  ...data.doubts.map((doubt) => el("p", { class: "quiet" }, `Doubtful: ${doubt}`)),
+  ...(risks.length ? risks.map(riskCard) : [el("p", {}, "Nothing can be lost for the ranges that were given.")]));
 
 const differs = (row) => row.excluded ? "excluded by the range" : row.bound === undefined ? "numbers can be lost" : `at most ${number(row.bound)}`;
-rowsTable(["chips", "can differ", "operations", "worst", "why"], data.divergences.map((row) => el("tr", {}, el("td", {}, `${label(row.reference)} and ${label(row.chip)}`), el("td", {}, differs(row)),
-  el("td", { class: "number" }, (row.nodes || []).length.toLocaleString("en")), el("td", {}, ops.find((op) => op.name === row.worst) ? opButton(ops.find((op) => op.name === row.worst).number) : row.worst), el("td", {}, (row.causes || []).join("; ") || "they read what differs already"))),
+rowsTable(["chips", "can differ", "operations", "worst", "why"], data.divergences.map((row) => el("tr", {}, el("td", {}, `${label(row.reference)} and ${row.chips.map(label).join(", ")}`), el("td", {}, differs(row)),
+  el("td", { class: "number" }, (row.nodes || []).length.toLocaleString("en")), el("td", {}, row.worst === undefined ? "" : opButton(row.worst)), el("td", {}, (row.causes || []).join("; ") || "they read what differs already"))),
   "differ-list", "None of the nodes that were compared can differ.");
 byId("differ-list").prepend(el("p", { class: "quiet" }, data.divergence_note));
 
@@ -31,22 +61,34 @@ function drawWeights() {
   const program = programs[chips[state.chip].program];
   const kinds = new Map();
   for (const weight of program.weights || []) {
-    const key = `${weight.encoding} ${weight.flow || "beside the kernel"}`;
+    const key = `${weight.encoding} ${weight.flow === undefined ? "beside" : weight.encoding === "fp16" ? "" : weight.flow}`;
     const sum = kinds.get(key) || { encoding: weight.encoding, flow: weight.flow, count: 0, bytes: 0, stored: 0, largest: weight };
     sum.count += 1; sum.bytes += weight.bytes; sum.stored += weight.stored_bytes;
     if (weight.stored_bytes > sum.largest.stored_bytes) sum.largest = weight;
     kinds.set(key, sum);
   }
-  const flow = { stream: "streams", fold: "folds: expanded to fp16", undefined: "coefficients" };
+  const flow = (sum) => sum.flow === undefined ? "coefficients" : sum.encoding === "fp16" ? "as it is" : sum.flow === "stream" ? "streams" : "folds: expanded to fp16";
   rowsTable(["stored as", "on the way in", "constants", "bytes", "packed", "largest"], [...kinds.values()].sort((a, b) => b.stored - a.stored).map((sum) => el("tr", {},
-    el("td", {}, sum.encoding), el("td", {}, flow[sum.flow]), el("td", { class: "number" }, sum.count.toLocaleString("en")), el("td", { class: "number" }, bytes(sum.bytes)), el("td", { class: "number" }, bytes(sum.stored)),
+    el("td", {}, sum.encoding), el("td", {}, flow(sum)), el("td", { class: "number" }, sum.count.toLocaleString("en")), el("td", { class: "number" }, bytes(sum.bytes)), el("td", { class: "number" }, bytes(sum.stored)),
     el("td", {}, (sum.largest.sources || []).map((at) => opButton(at)), ` ${shape(sum.largest.shape)}`))), "weights-list", "The program has no stored constants.");
   byId("weights-list").prepend(el("p", { class: "quiet" }, `On ${chips[state.chip].label}: ${bytes((program.weights || []).reduce((sum, weight) => sum + weight.stored_bytes, 0))}.`));
-  if (data.compression) byId("weights-list").append(compressionTable(data.compression));
+  drawStored();
 }
-function compressionTable(advice) {
-  return el("div", {}, el("h3", {}, "Stored otherwise"), el("table", {}, el("thead", {}, el("tr", {}, advice.columns.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", {}, advice.rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, cell === null ? "?" : String(cell))))))));
+// The weights in every usual form, whether it helps or not.
+function drawStored() {
+  const chip = chips[state.chip];
+  const timed = (us, other) => [micro(us), el("div", { class: "quiet" }, share(1 - us / other.us))];
+  const rows = data.stored.map((form) => {
+    const known = chip.name in (form.streaming || {}), us = form.us?.[chip.name];
+    const others = chips.filter((other) => other !== chip && form.us?.[other.name] !== undefined && !hidesTime(other));
+    const flow = !known ? "?" : form.name === "fp16" ? "as it is" : form.streaming[chip.name] ? `streams in ${form.streaming[chip.name]} layers` : "folds: expanded to fp16";
+    return el("tr", {}, el("td", {}, form.name, el("div", { class: "quiet" }, form.what)), el("td", { class: "number" }, form.layers.toLocaleString("en")), el("td", { class: "number" }, bytes(form.bytes)),
+      el("td", { class: "number" }, known ? bytes(form.program_bytes[chip.name]) : "?"), el("td", { class: "number" }, us === undefined ? "?" : hidesTime(chip) ? "hidden" : timed(us, chip)),
+      el("td", {}, flow, el("div", { class: "quiet" }, form.why?.[chip.name] || form.evidence?.[chip.name] || (known ? "" : "nothing is published of it there"))),
+      el("td", {}, others.length ? el("details", {}, el("summary", {}, `${others.length} chips`), el("ul", { class: "plain" }, others.map((other) => el("li", {}, `${other.label}: ${micro(form.us[other.name])}, ${share(1 - form.us[other.name] / other.us)}`)))) : "-"));
+  });
+  rowsTable(["stored as", "layers", "in the file", "in the program", `a call on ${chip.label}`, "there", "on other chips"], rows, "stored-list", "No layer has a weight that is worth storing in another form.");
+  if (data.stored_note) byId("stored-list").append(el("p", { class: "quiet" }, data.stored_note));
 }
 
 // Every operation with its layers.
@@ -81,10 +123,10 @@ byId("ops-query").addEventListener("input", filterOps);
 
 // What a Mac said, beside what is predicted.
 const DEVICES = { neuralEngine: "Neural Engine", cpu: "CPU", gpu: "GPU" };
-const share = (value) => value === undefined ? "?" : `${number(100 * value)} %`;
+const percent = (value) => value === undefined ? "?" : `${number(100 * value)} %`;
 const measuredList = data.measured && new LongList(byId("measured-grid"), el("div", { class: "head-row" }, [["operation", 16], ["kind", 8], ["predicted", 8], ["there", 8], ["can run on", 14], ["cost, predicted", 8], ["cost, there", 8], ["time there", 7]].map(([name, width], at) => el("div", { class: `cell${at ? "" : " pin"}`, style: `width:${width}rem` }, name))), (row) => {
   const cells = [[opName(row.op), 16], [ops[row.op].op, 8], [DEVICES[row.predicted], 8], [badge(DEVICES[row.measured], row.measured === row.predicted ? "yes" : "part"), 8],
-    [(row.supported || []).map((name) => DEVICES[name]).join(", "), 14], [share(row.predicted_share), 8], [share(row.share), 8], [row.us === undefined ? "?" : micro(row.us), 7]];
+    [(row.supported || []).map((name) => DEVICES[name]).join(", "), 14], [percent(row.predicted_share), 8], [percent(row.share), 8], [row.us === undefined ? "?" : micro(row.us), 7]];
   return el("div", { class: "row link", "aria-label": `${ops[row.op].name}: predicted ${DEVICES[row.predicted]}, there ${DEVICES[row.measured]}` }, cells.map(([content, width], at) => el("div", { class: `cell${at ? "" : " pin"}`, style: `width:${width}rem` }, content)));
 }, (row) => openOp(row.op));
 function drawMeasured() {

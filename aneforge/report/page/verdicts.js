@@ -69,7 +69,8 @@ const matrix = new LongList(byId("matrix-grid"), matrixHead, (op) => {
   if (mark && chips[+mark.dataset.chip].program !== undefined) choose(+mark.dataset.chip);
   openOp(op.number, place);
 });
-const opName = (at) => el("span", { class: "name", title: ops[at].name }, ops[at].name);
+// Names of one model begin alike, so a long one keeps its end.
+const opName = (at) => el("span", { class: "name", title: ops[at].name }, ops[at].name.length > 30 ? `…${ops[at].name.slice(-29)}` : ops[at].name);
 function opButton(at) {
   return el("button", { type: "button", class: "name", title: ops[at].name, on: { click: () => openOp(at) } }, ops[at].name);
 }
@@ -95,10 +96,24 @@ byId("matrix-order").addEventListener("change", filterMatrix);
 redraws.push(() => matrix.show(matrix.items));
 
 // Why not.
-function findingCard(finding) {
+const onChips = (names) => names.length === chips.length ? (chips.length === 1 ? "" : "on every chip") :
+  `on ${names.length} of ${chips.length} chips: ${names.slice(0, 4).map(label).join(", ")}${names.length > 4 ? ", …" : ""}`;
+const countOf = (nodes) => (nodes.length === 1 ? ops[nodes[0]].name : `${nodes.length.toLocaleString("en")} operations`);
+// What one rule refuses on the same chips is one reason, however many shapes it meets.
+function reasonCard(places, at) {
+  const own = places.map((place) => findings[place]);
+  if (own.length === 1) return findingCard(own[0], `${at + 1}. `);
+  const nodes = [...new Set(own.flatMap((finding) => finding.nodes || []))];
+  return el("details", { class: "finding", "data-inferred": own.every((finding) => INFERRED.has(finding.confidence)) },
+    el("summary", {}, el("span", { class: "rank" }, `${at + 1}. `), badge(own[0].grade, own[0].grade), ` ${countOf(nodes)}: ${own[0].message} `,
+      el("span", { class: "quiet" }, `and ${own.length - 1} more like it, ${onChips(own[0].chips)}`)),
+    el("div", { class: "inside" }, el("p", { class: "quiet" }, "Rule ", el("code", {}, own[0].rule || "none"), `, met in ${own.length} ways.`), own.map((finding) => findingCard(finding, ""))));
+}
+function findingCard(finding, rank) {
   const nodes = finding.nodes || [];
   const facts = [["rule", el("code", {}, finding.rule || "none")], ["answer", `${finding.verdict}, at ${finding.stage} by the ${finding.route} route`]];
-  if (finding.limit !== undefined || finding.extent !== undefined) facts.push(["limit", `${finding.limit ?? "none stated"}${finding.extent !== undefined ? `, here ${finding.extent}` : ""}`]);
+  if (finding.limit !== undefined) facts.push(["limit", `${finding.limit}${finding.extent !== undefined ? `, here ${finding.extent}` : ""}`]);
+  else if (finding.extent !== undefined) facts.push(["here", String(finding.extent)]);
   if (finding.says) facts.push(["compiler says", el("code", {}, finding.says)]);
   if (finding.rewrite) facts.push(["rewritten by", el("code", {}, finding.rewrite)]);
   if (finding.bound) facts.push(["error of it", finding.bound]);
@@ -108,13 +123,13 @@ function findingCard(finding) {
   if (nodes.length > 40) shown.push(el("li", { class: "quiet" }, `and ${nodes.length - 40} more`));
   const after = (finding.changes || []).map((at) => el("li", {}, el("a", { href: `#change-${at}` }, changes[at].what), `: ${estimates(changes[at], finding.chips)}`));
   return el("details", { class: "finding", id: `finding-${finding.id}`, "data-inferred": INFERRED.has(finding.confidence) },
-    el("summary", {}, el("span", { class: "rank" }, `${findings.indexOf(finding) + 1}. `), badge(finding.grade, finding.grade), ` ${nodes.length === 1 ? ops[nodes[0]].name : `${nodes.length.toLocaleString("en")} operations`}: ${finding.message} `,
+    el("summary", {}, rank ? el("span", { class: "rank" }, rank) : null, badge(finding.grade, finding.grade), ` ${countOf(nodes)}: ${finding.message} `, el("span", { class: "quiet" }, `${onChips(finding.chips)} `),
       el("a", { href: `#finding-${finding.id}`, title: "link to this reason" }, "#")),
     el("div", { class: "inside" }, el("dl", {}, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
-      el("ul", { class: "plain" }, shown), after.length ? [el("strong", {}, "Estimated after a change"), el("ul", { class: "plain" }, after)] : null));
+      el("ul", { class: "plain" }, shown), el("strong", {}, "Estimated after a change"), after.length ? el("ul", { class: "plain" }, after) : el("p", { class: "quiet" }, "None of the changes that were tried concerns it.")));
 }
 function estimates(change, concerned = []) {
   const known = Object.entries(change.us).sort((one, two) => concerned.includes(two[0]) - concerned.includes(one[0]));
-  return known.slice(0, 6).map(([name, us]) => `${label(name)} ${micro(us)} (${Math.round(100 * change.saved[name])} % less)`).join(", ");
+  return known.slice(0, 6).map(([name, us]) => `${label(name)} ${micro(us)} (${share(change.saved[name])})`).join(", ");
 }
-byId("why-list").append(...(findings.length ? findings.map(findingCard) : [el("p", {}, "Nothing: every operation is native on every chip.")]));
+byId("why-list").append(...(findings.length ? data.reasons.map(reasonCard) : [el("p", {}, "Nothing: every operation is native on every chip.")]));

@@ -19,6 +19,7 @@ function say(words, done, total) {
 function start(file) {
   if (current) stop();
   for (const id of ["error", "result"]) part(id).hidden = true;
+  document.body.classList.remove("has-report");
   part("work").hidden = false;
   part("cancel").focus();
   if (file.size > limit) return fail(`${file.name}: larger than this server takes; use aneforge report`);
@@ -70,6 +71,7 @@ function show(job) {
   part("save").download = `${job.name}.html`;
   part("report").src = place;
   part("result").hidden = false;
+  document.body.classList.add("has-report"); // the report has the room now
   part("file").value = "";
   part("report").focus();
 }

@@ -1,0 +1,20 @@
+"""Files that a command will write: refused before the work where they cannot be, not after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aneforge.errors import AneforgeError
+
+__all__ = ["require_file"]
+
+
+def require_file(path: str | Path | None, option: str = "--out") -> None:
+    """Refuse a folder, and a file in a folder that is not there."""
+    if path is None:
+        return
+    file = Path(path)
+    if file.is_dir():
+        raise AneforgeError(f"{option} {path}: this is a folder; give the name of a file, as {file / 'NAME'}.")
+    if not file.parent.is_dir():
+        raise AneforgeError(f"{option} {path}: the folder {file.parent} does not exist. Create it, or choose another.")

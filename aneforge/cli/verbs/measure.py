@@ -1,0 +1,110 @@
+"""The commands about time, and about what was measured on real chips."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aneforge.cli.commands import MEASURE, Commands
+from aneforge.cli.options import (
+    SPELLINGS,
+    AModel,
+    AsJson,
+    Changes,
+    Chips,
+    Scope,
+    chip_option,
+    chips_option,
+    out_option,
+)
+from aneforge.defaults import DEFAULT_CHIPS
+
+__all__ = ["commands"]
+
+commands = Commands(MEASURE)
+
+
+@commands.add()
+def estimate(
+    model: AModel,
+    target: Chips = DEFAULT_CHIPS["estimate"],
+    scope: Scope = "coreml_call",
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Also show the slowest layers, and what bounds them.")
+    ] = False,
+    basis: Annotated[
+        bool, typer.Option("--basis", help="Also show the constants behind the figures, with evidence.")
+    ] = False,
+    vendor: Annotated[
+        bool, typer.Option("--vendor", help="Also show the time by the compiler's own published model.")
+    ] = False,
+    changes: Changes = 3,
+    everything: Annotated[bool, typer.Option("--all", help="Also show every layer.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate how long a model takes on each chip, where the time goes, and which changes would help most.
+
+    Every figure has an interval and a basis. The changes are compiled and estimated as the model is. A model that is
+    not on the engine whole is timed in parts: regions of the engine, crossings, the host as a band.
+
+    Examples:
+      aneforge estimate model.onnx --target all
+      aneforge estimate net.py --target m1 --layers
+    """
+    from aneforge.cli import estimate as command
+
+    command.run(model, target, scope, layers, basis, vendor, as_json, everything, changes)
+
+
+@commands.add()
+def plot(
+    model: AModel,
+    kind: Annotated[str, typer.Argument(help="The picture: roofline, timeline or chips.")],
+    out: Annotated[str, out_option("Write the picture to NAME.svg (an existing file is replaced), or - to print it.")],
+    target: Annotated[
+        str | None, chips_option(words=f"Chips: {SPELLINGS} (default: macs,phones for chips, m1 for the others).")
+    ] = None,
+    scope: Scope = "coreml_call",
+    as_json: AsJson = False,
+) -> None:
+    """Draw the estimates of a model as an SVG file.
+
+    roofline: layers under each chip's roof; timeline: layers along time (both up to 4 chips); chips: all chips.
+
+    Examples:
+      aneforge plot model.onnx chips --out chips.svg
+      aneforge plot net.py roofline --target m1,m5 --out roof.svg
+    """
+    from aneforge.cli import plot as command
+
+    command.run(model, kind, target, scope, out, as_json)
+
+
+@commands.add()
+def contribute(
+    file: Annotated[
+        str, typer.Argument(help="A compute plan that a Mac gave, as JSON with the names of MLComputePlan.")
+    ],
+    system: Annotated[str, typer.Option("--os", help="The system that gave it, for instance 'macOS 26.1'.")],
+    out: Annotated[str, out_option("Write the rows as JSON to this file.")],
+    target: Annotated[str | None, chip_option("The chip of that Mac (default: the one that the file names).")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Read the shapes from this model, which the plan is of.")
+    ] = None,
+    source: Annotated[str, typer.Option("--source", help="A name for where the rows come from.")] = "contributed",
+    as_json: AsJson = False,
+) -> None:
+    """Write a Mac's compute plan as rows of the silicon format, for you to send in.
+
+    Rows hold kinds of operations, shapes, chip, system and answer. Names of the model, of its operations, of files and
+    of people are left out. A plan that aneforge predicted is refused. aneforge measure gate compares the rows with
+    check.
+
+    Examples:
+      aneforge contribute plan.json --target m1 --os 'macOS 26.1' --model model.onnx -o rows.json
+      aneforge contribute plan.json --target m1 --os 'macOS 26.1' -o rows.json --json
+    """
+    from aneforge.cli import contribute as command
+
+    command.run(file, command.Options(target, system, out, model, source), as_json)

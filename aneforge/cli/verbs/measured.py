@@ -1,0 +1,70 @@
+"""``aneforge measure``: this package beside what was measured on real chips."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aneforge.cli.commands import MEASURE, Commands
+from aneforge.cli.options import AsJson
+
+__all__ = ["commands"]
+
+commands = Commands(
+    MEASURE,
+    "measure",
+    purpose="Compare aneforge with what was measured on real chips: the answers of check, or the times of estimate.",
+)
+
+
+@commands.add("cost")
+def measure_cost(
+    file: Annotated[str, typer.Argument(help="Measured times: a JSON file with rows as above.")],
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Also use rows whose quality says that they timed something else than the engine."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the times of aneforge estimate with times that were measured on real chips.
+
+    FILE is a JSON object with a list of rows. Each row has latency_us (microseconds) and chip or target, and describes
+    what was timed: layers (a list such as {"op": "conv", "cin": 64, "cout": 64, "h": 56, "w": 56, "kh": 3, "kw": 3})
+    or flops, weight_bytes and act_bytes; inputs and outputs (shapes); and scope (as for aneforge estimate, default
+    host_call).
+
+    Prints, for all rows and by chip, scope and kind of operation: median, mean and 90th percentile of the relative
+    error in per cent, the factor between both, the bias, and how well the order of the rows is predicted.
+
+    Examples:
+      aneforge measure cost times.json
+      aneforge measure cost times.json --all --json
+    """
+    from aneforge.cli import measure_cost as command
+
+    command.run(file, every, as_json)
+
+
+@commands.add("gate")
+def measure_gate(
+    file: Annotated[str, typer.Argument(help="Measured verdicts: a JSON file with rows as above.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the answers of aneforge check with verdicts that were measured on real chips.
+
+    FILE is a JSON object with a list of rows, as aneforge contribute writes it. Each row has op, shapes, chip or
+    target, route (conversion or direct) and verdict, which is what the chip did: accept, decompose, wrong_result, cpu
+    or reject; optionally attrs, const, dtype and weights.
+
+    Prints how often the answer is the same, how often it is right about whether the operation runs, how many pairs of
+    rows on both sides of a limit are both right, and how many wrong results are announced. With --json, also every row
+    that is answered otherwise, and why.
+
+    Examples:
+      aneforge measure gate rows.json
+      aneforge measure gate rows.json --json
+    """
+    from aneforge.cli import measure_gate as command
+
+    command.run(file, as_json)

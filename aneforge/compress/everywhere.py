@@ -1,0 +1,135 @@
+"""Each stored form in every layer that can have it, on many chips at once: its bytes, whether it streams, the call.
+
+A time depends on the form and not on the numbers, so weights of that form stand in for the real ones. Nothing is
+rounded here and no error is known; ``advise`` encodes the weights and simulates them, for a few chips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+from aneforge.codecs.encoders import is_mostly_zeros, stand_in
+from aneforge.compress.layers import Layer, layers_of
+from aneforge.compress.records import FP16
+from aneforge.compress.runtimes import placements, runtime_of_scope
+from aneforge.compress.storage import DEFAULT_ENCODINGS, Storage, is_worth_encoding, storage_of, stream_evidence
+from aneforge.compress.streaming import streams_of
+from aneforge.graph.encoding import Encoded
+from aneforge.graph.graph import Graph
+from aneforge.graph.ops.leaf import const
+from aneforge.regions.partition import Partition, partitions_for
+from aneforge.rewrites.rewrite import applied
+from aneforge.targets.chip import Target
+from aneforge.targets.families import MIN_FAMILY
+from aneforge.tuning.stored_forms import stored_site
+
+__all__ = ["ChipForm", "StoredForm", "stored_everywhere"]
+
+
+@dataclass(frozen=True)
+class ChipForm:
+    """A model with one stored form on one chip."""
+
+    streaming: int
+    """Layers whose kernel the chip reads as it is stored."""
+    folding: int
+    """Layers whose kernel is expanded to fp16 first, which saves nothing there."""
+    program_bytes: int
+    us: float | None
+    """Of a call; None where nobody knows it."""
+    on_engine: int
+    why: str
+    """Why the time is not known, or why something is not on the engine."""
+    evidence: str
+    """Who says that it streams or folds."""
+
+
+@dataclass(frozen=True)
+class StoredForm:
+    """One stored form in all layers that can have it."""
+
+    name: str
+    what: str
+    layers: int
+    stored_bytes: int
+    """Of the weights of all layers, those that keep fp16 among them."""
+    chips: Mapping[str, ChipForm]
+
+
+def stored_everywhere(
+    graph: Graph, splits: Mapping[str, Partition], scope: str, encodings: Iterable[str] = DEFAULT_ENCODINGS
+) -> list[StoredForm]:
+    """What each form makes of a graph on the chips of ``splits`` that run any of it, from the family of the M1 on:
+    nothing is published of stored forms below. The first is fp16, as the model is. A form that no layer can have is
+    left out: blocks need inputs in blocks, and a sparse form pays from half zeros on."""
+    known = {name: split for name, split in splits.items() if split.runs and _is_published(split.target)}
+    chips = {name: split.target for name, split in known.items()}
+    layers = layers_of(graph, is_worth_encoding)
+    if not layers or not chips:
+        return []
+    forms = [_as_it_is(known, scope, layers)]
+    for storage in map(storage_of, encodings):
+        encoded = _encoded(storage, layers)
+        if encoded:
+            shared = cache(const)  # layers of one shape have one weight between them
+            sites = [stored_site(layer.node, layer.form, partial(shared, weight)) for layer, weight in encoded]
+            forms.append(_on_chips(applied(graph, sites), chips, scope, storage, layers, encoded))
+    return forms
+
+
+def _as_it_is(splits: Mapping[str, Partition], scope: str, layers: Sequence[Layer]) -> StoredForm:
+    """What the other forms are compared with."""
+    chips = {
+        name: ChipForm(len(layers), 0, _program_bytes(split), split.estimate(scope).us, split.on_engine, "", "")
+        for name, split in splits.items()
+    }
+    return StoredForm(FP16, "as it is", len(layers), sum(2 * layer.weight.size for layer in layers), chips)
+
+
+def _program_bytes(split: Partition) -> int:
+    return sum(weight.stored_bytes for program in split.programs.values() for weight in program.weights)
+
+
+def _is_published(target: Target) -> bool:
+    return target.family5 is not None and target.family5 >= MIN_FAMILY
+
+
+def _encoded(storage: Storage, layers: Sequence[Layer]) -> list[tuple[Layer, Encoded]]:
+    """The layers that can have a form, each with a weight in it."""
+    shared = cache(partial(stand_in, storage.name))
+    encoded = []
+    for layer in layers:
+        if storage.fits(layer.weight) and (storage.name != "sparse" or is_mostly_zeros(layer.weight)):
+            encoded.append((layer, shared(layer.weight.shape) or storage.write(layer.weight)))
+    return encoded
+
+
+def _on_chips(
+    graph: Graph,
+    chips: Mapping[str, Target],
+    scope: str,
+    storage: Storage,
+    layers: Sequence[Layer],
+    encoded: Sequence[tuple[Layer, Encoded]],
+) -> StoredForm:
+    runtime = runtime_of_scope(scope)
+    splits = partitions_for(graph, chips, route=runtime.route)
+    placed = placements(graph, splits, runtime, palettes=bool(storage.bits))
+    sizes = {layer.name: weight.stored_bytes for layer, weight in encoded}
+    on_chips = {}
+    for name, split in splits.items():
+        streams = streams_of(split, sizes)
+        streaming, place = sum(streams.values()), placed[name]
+        on_chips[name] = ChipForm(
+            streaming=streaming,
+            folding=len(streams) - streaming,
+            program_bytes=_program_bytes(split),
+            us=place.us,
+            on_engine=place.on_engine,
+            why=place.why,
+            evidence=stream_evidence(storage, split.target).label(),
+        )
+    total = sum(sizes.get(layer.name, 2 * layer.weight.size) for layer in layers)
+    return StoredForm(storage.name, storage.what, len(encoded), total, on_chips)

@@ -1,0 +1,83 @@
+"""What would be if: changes that help, other forms of the weights, and the cut that Core ML would likely make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aneforge.advice import Advice
+from aneforge.compress.everywhere import StoredForm, stored_everywhere
+from aneforge.compress.storage import DEFAULT_ENCODINGS
+from aneforge.estimates import Estimates
+from aneforge.graph.graph import Graph
+from aneforge.regions.partition import Partition, partitions_for
+from aneforge.report.rows import ChangeRow, StoredRow, short
+from aneforge.targets.names import chip_label, with_label
+
+__all__ = ["change_rows", "likely_cut", "stored_rows"]
+
+_LEAST = 0.001  # of a call; less is rounding
+_NODES = 20_000  # nodes of graphs with other weights that are compiled in all, about
+
+
+def change_rows(advice: Mapping[str, Advice], by_name: Mapping[str, int]) -> list[ChangeRow]:
+    """Each change once, with the call after it on every chip: what helps most chips first."""
+    rows: dict[tuple[str, str], ChangeRow] = {}
+    for chip, listed in advice.items():
+        for change in listed.changes:
+            nodes = tuple(by_name[name] for name in change.nodes if name in by_name)
+            about = (change.name, change.kind, change.cause, change.what, change.how, change.numbers, nodes)
+            row = rows.setdefault((change.name, change.what), ChangeRow(*about, {}, {}))
+            row.us[chip], row.saved[chip] = short(change.us), short(change.saved)
+    return sorted(rows.values(), key=lambda row: (-len(row.us), -max(row.saved.values())))
+
+
+def likely_cut(
+    graph: Graph, splits: Mapping[str, Partition], estimates: Estimates, scope: str, by_name: Mapping[str, int]
+) -> list[ChangeRow]:
+    """The model cut as Core ML would likely do it, where that is another cut than by the rules."""
+    placed = partitions_for(graph, {name: splits[name].target for name in estimates}, by="placement")
+    moved: dict[int, None] = {}
+    us: dict[str, float] = {}
+    saved: dict[str, float] = {}
+    for name, split in placed.items():
+        if not split.runs or split.device_of == splits[name].device_of:
+            continue
+        after, before = split.estimate(scope).us, estimates[name].us
+        if abs(after / before - 1) >= _LEAST:
+            us[name], saved[name] = short(after), short(1 - after / before)
+            devices = splits[name].device_of
+            elsewhere = (split.names[uid] for uid, device in split.device_of.items() if devices.get(uid) != device)
+            moved |= dict.fromkeys(by_name[each] for each in elsewhere if each in by_name)
+    if not us:
+        return []
+    what = f"cut as Core ML would likely do it: {len(moved):,} operations on another device than by the rules"
+    how = "placed by what was seen of Core ML, compiled and estimated"
+    numbers = "the host computes in float32"
+    return [ChangeRow("likely cut", "cut", "crossings", what, how, numbers, tuple(moved), us, saved)]
+
+
+def stored_rows(graph: Graph, splits: Mapping[str, Partition], scope: str) -> tuple[tuple[StoredRow, ...], str]:
+    """Every usual form of the weights, whether or not it helps, and a sentence on those that were left out because the
+    model is large. What the model has now comes first."""
+    count = max(1, _NODES // max(1, len(graph.nodes)))
+    tried, left_out = DEFAULT_ENCODINGS[:count], DEFAULT_ENCODINGS[count:]
+    rows = tuple(_stored_row(form, splits) for form in stored_everywhere(graph, splits, scope, tried))
+    return rows, f"Left out, since the model is large: {', '.join(left_out)}." if left_out else ""
+
+
+def _stored_row(form: StoredForm, splits: Mapping[str, Partition]) -> StoredRow:
+    return StoredRow(
+        name=form.name,
+        what=form.what,
+        layers=form.layers,
+        bytes=form.stored_bytes,
+        streaming={name: each.streaming for name, each in form.chips.items()},
+        program_bytes={name: each.program_bytes for name, each in form.chips.items()},
+        us={name: short(each.us) for name, each in form.chips.items() if each.us is not None},
+        why={
+            name: with_label(each.why, splits[name].target, chip_label(name))
+            for name, each in form.chips.items()
+            if each.why
+        },
+        evidence={name: each.evidence for name, each in form.chips.items() if each.evidence},
+    )
