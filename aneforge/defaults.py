@@ -14,8 +14,11 @@ DEFAULT_CHIPS = {
     "partition": "m1",
     "plan": "m1",
     "probe": "m1",
+    "report": "macs,phones",
     "risks": "m1",
     "run": "m1",
+    "serve": "macs,phones",
+    "sweep": "all",
     "train": "m1",
     "validate": "m1..m6",
 }

@@ -254,3 +254,16 @@ def files_in(folder: Path) -> set[str]:
         for name in (*folders, *names)
         if "__pycache__" not in place and name != "__pycache__"
     }
+
+
+@pytest.mark.parametrize("words", ["report net.py -o folder/page.html", "plan net.py -o folder/plan.json"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(home, words, monkeypatch, capsys):
+    allowed = os.access
+    # The tests may run as root, who can write everywhere: what the system would tell another user.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "folder" and allowed(path, mode))
+    monkeypatch.setattr("aneforge.arguments.load", lambda *_, **__: pytest.fail("the model was read"))
+    monkeypatch.setattr("aneforge.arguments.runpy.run_path", lambda *_, **__: pytest.fail("the model was read"))
+    status, _, told = run(words, monkeypatch, capsys)
+    assert status == 2
+    assert "the folder folder cannot be written" in told
+    assert not list(Path("folder").iterdir())

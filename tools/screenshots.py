@@ -30,7 +30,7 @@ class Shot:
 
     section: str = ""
     width: int = 1000
-    height: int = 580
+    height: int = 690
     before: str = ""
 
 

@@ -105,6 +105,11 @@ class Op:
             operand.users[self] = operand.users.get(self, 0) + 1
 
     @property
+    def full_kind(self) -> str:
+        """The kind, with the type of a layer that has no backend op of its own: ``unit:TopK``."""
+        return f"{self.kind}:{self.attrs['type']}" if self.kind == "unit" else self.kind
+
+    @property
     def spec(self) -> OpSpec:
         return spec(self.name)
 

@@ -27,7 +27,7 @@ _BINARY = ("html", "onnx")  # what nobody wants on a terminal gets a name of its
 class Options:
     """What the command was asked for besides the model."""
 
-    chips: str = "all"
+    chips: str
     out: str | None = None
     format_name: str | None = None
     scope: str = "coreml_call"

@@ -102,7 +102,9 @@ class History:
         for op in module.ops:
             if op.is_a(Trait.PORT):
                 continue
-            shown = op.kind if not slots or op.slot in (None, "primary") else f"{op.kind} in the {op.slot} slot"
+            shown = op.full_kind
+            if slots and op.slot not in (None, "primary"):
+                shown += f" in the {op.slot} slot"
             data_path = op.labels.get("data_path")
             shown = f"{shown} by the {data_path} data path" if data_path else shown
             for source in op.sources:
@@ -148,7 +150,7 @@ def _value(program: Program, name: str) -> str:
 
 def _place_in_words(program: Program, op: Op) -> str:
     if op.layer is not None:
-        return f"{op.kind} of layer {program.place_of(op.layer)}"
+        return f"{op.full_kind} of layer {program.place_of(op.layer)}"
     return f"{op.kind} of input {op['name']}" if op.is_a(Trait.INPUT) else "a stored constant"
 
 

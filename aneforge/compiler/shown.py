@@ -45,8 +45,8 @@ class ProgramLayer:
 
     @property
     def op(self) -> str:
-        """The backend op that the layer is built around: ``convolution``."""
-        return self._layer.primary.kind
+        """The backend op that the layer is built around: ``convolution``, or ``unit:TopK`` of a native layer."""
+        return self._layer.primary.full_kind
 
     @property
     def attrs(self) -> dict[str, Any]:

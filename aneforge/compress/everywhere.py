@@ -22,7 +22,6 @@ from aneforge.graph.ops.leaf import const
 from aneforge.regions.partition import Partition, partitions_for
 from aneforge.rewrites.rewrite import applied
 from aneforge.targets.chip import Target
-from aneforge.targets.families import MIN_FAMILY
 from aneforge.tuning.stored_forms import stored_site
 
 __all__ = ["ChipForm", "StoredForm", "stored_everywhere"]
@@ -64,7 +63,7 @@ def stored_everywhere(
     """What each form makes of a graph on the chips of ``splits`` that run any of it, from the family of the M1 on:
     nothing is published of stored forms below. The first is fp16, as the model is. A form that no layer can have is
     left out: blocks need inputs in blocks, and a sparse form pays from half zeros on."""
-    known = {name: split for name, split in splits.items() if split.runs and _is_published(split.target)}
+    known = {name: split for name, split in splits.items() if split.runs and split.target.meets_floor}
     chips = {name: split.target for name, split in known.items()}
     layers = layers_of(graph, is_worth_encoding)
     if not layers or not chips:
@@ -90,10 +89,6 @@ def _as_it_is(splits: Mapping[str, Partition], scope: str, layers: Sequence[Laye
 
 def _program_bytes(split: Partition) -> int:
     return sum(weight.stored_bytes for program in split.programs.values() for weight in program.weights)
-
-
-def _is_published(target: Target) -> bool:
-    return target.family5 is not None and target.family5 >= MIN_FAMILY
 
 
 def _encoded(storage: Storage, layers: Sequence[Layer]) -> list[tuple[Layer, Encoded]]:

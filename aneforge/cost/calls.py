@@ -13,10 +13,16 @@ from aneforge.cost.rates import Constants
 __all__ = ["CONVERTED", "SCOPES", "Ports", "call_us", "short_rows"]
 
 _LINE = 64
-SCOPES = ("host_call", "coreml_call", "coreai_call", "app_call", "direct_call", "device_task", "slope")
-"""``coreml_call`` and ``coreai_call`` are one synchronous prediction of these runtimes, ``app_call`` one round of an
-application with its copies, ``host_call`` a call from Python with arrays, ``direct_call`` the private call on bound
-surfaces, ``device_task`` the engine alone, ``slope`` one more layer of a chain."""
+SCOPES = {
+    "host_call": "a call from Python with arrays",
+    "coreml_call": "a call in an app through Core ML",
+    "coreai_call": "a call in an app through Core AI",
+    "app_call": "a round of an app with its copies",
+    "direct_call": "a call of the engine's own program on bound surfaces",
+    "device_task": "the engine alone",
+    "slope": "one more layer of a chain",
+}
+"""What a time covers, in words."""
 
 CONVERTED = ("coreml_call", "coreai_call", "app_call")
 """The scopes of programs that a framework converted; the others are those of programs that were authored directly."""

@@ -25,7 +25,6 @@ from aneforge.divergence.axes import (
 from aneforge.errors import AneforgeError, UnknownNameError, nearest
 from aneforge.targets.assumed import compile_fact
 from aneforge.targets.chip import Target
-from aneforge.targets.families import MIN_FAMILY
 from aneforge.targets.names import chip_label, target
 from aneforge.targets.numeric_facts import FP16_SLICE_SAT
 
@@ -231,7 +230,7 @@ def _magnitude(name: str, bound: Any) -> float | None:
 
 def _running(name: Chip) -> Target:
     chip = target(name)
-    if chip.family5 is None or chip.family5 < MIN_FAMILY:
+    if not chip.meets_floor:
         raise AneforgeError(
             f"{chip.name}: converted programs do not run on it, so its numbers are not known. Choose a chip from "
             "A13 on."

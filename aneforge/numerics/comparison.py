@@ -406,8 +406,7 @@ class _ProgramTrust:
         return name in self._own
 
     def _of(self, op: Op) -> str:
-        kind = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind
-        return basis(kind, self._target, self._fast)
+        return basis(op.full_kind, self._target, self._fast)
 
     def kind(self, name: str) -> str:
         """The backend op that completes a node."""

@@ -58,7 +58,7 @@ def plan_of_partition(split: Partition, name: str) -> ComputePlan:
         if not allowed[node.uid]:
             why = with_label(split.reasons.get(node.uid, "refused by the engine's rules"), split.target, label)
         elif on_engine:
-            why = f"engine {engine:.3g} us, CPU {host:.3g} us"
+            why = f"engine {_digits(engine)}, CPU {_digits(host)} us"
         else:
             why = "not worth starting the engine for"
         known = isfinite(cost) and whole > 0 and node.op != "host"
@@ -67,3 +67,8 @@ def plan_of_partition(split: Partition, name: str) -> ComputePlan:
         weight = float(f"{cost / whole:.4g}") if known else None
         rows.append(PlannedOp(split.names[node.uid], kind, ENGINE if on_engine else CPU, supported, weight, why=why))
     return ComputePlan(tuple(rows), label, predicted=True, notes=(_NOTE,))
+
+
+def _digits(us: float) -> str:
+    """Three digits, never a power of ten."""
+    return f"{float(f'{us:.3g}'):,.12g}"

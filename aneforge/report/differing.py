@@ -12,7 +12,6 @@ from aneforge.numerics.ranges import ranges_of
 from aneforge.regions.partition import Partition
 from aneforge.report.rows import DivergenceRow
 from aneforge.targets.chip import Target
-from aneforge.targets.families import MIN_FAMILY
 from aneforge.targets.names import chip_label, with_label
 
 __all__ = ["arithmetics", "divergence_rows"]
@@ -25,13 +24,9 @@ def arithmetics(splits: Mapping[str, Partition]) -> dict[str, Target]:
     known = {
         name: split.target
         for name, split in splits.items()
-        if split.runs and split.target.chips and _is_published(split.target)
+        if split.runs and split.target.chips and split.target.meets_floor
     }
     return one_of_each_arithmetic(known or {name: split.target for name, split in splits.items() if split.runs})
-
-
-def _is_published(target: Target) -> bool:
-    return target.family5 is not None and target.family5 >= MIN_FAMILY
 
 
 def divergence_rows(
@@ -40,7 +35,7 @@ def divergence_rows(
     """The nodes that can differ, by reason, and a sentence on which chips were compared."""
     chips = list(arithmetics(splits).items())
     ops = max((split.ops for split in splits.values()), default=0)
-    unknown = [chip_label(name) for name, split in splits.items() if split.runs and not _is_published(split.target)]
+    unknown = [chip_label(name) for name, split in splits.items() if split.runs and not split.target.meets_floor]
     unlooked = f" Left out, since their arithmetic is not published: {', '.join(unknown)}." if unknown else ""
     if len(chips) < 2:
         alone = f"Nothing to compare {chip_label(chips[0][0])} with." if chips and unknown else ""

@@ -10,6 +10,7 @@ import numpy as np
 
 from aneforge.arguments import Chips, Source, chips_of, graph_of, model_name
 from aneforge.checking import Check
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.estimates import DEFAULT_CHANGES, Estimates, estimates_of
 from aneforge.gate.preflight import preflights
 from aneforge.graph.graph import Graph
@@ -27,6 +28,7 @@ from aneforge.report.programs import program_rows
 from aneforge.report.reasons import finding_rows, op_rows
 from aneforge.report.rows import BOUNDS, ChipRow, ProgramRow, short
 from aneforge.report.whatif import change_rows, likely_cut, stored_rows
+from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, in_reading_order, with_label
 
 __all__ = ["SCOPE", "report"]
@@ -41,7 +43,7 @@ Measured = tuple[ComputePlan, str, str | None]
 
 def report(
     model: Source,
-    target: Chips = "all",
+    target: Chips = None,
     scope: str = SCOPE,
     changes: int = DEFAULT_CHANGES,
     max_abs: float | None = None,
@@ -54,17 +56,17 @@ def report(
     """Gather everything that is known of a model on chips: verdicts and reasons, programs, times, risks, changes that
     would help and other forms of the weights.
 
-    ``target`` is all 28 targets where it is left out; chips are listed Macs first. ``scope`` is what a time covers
-    (see ``af.estimate_all``), ``changes`` how many changes are worked out for each chip, ``max_abs`` the largest
-    magnitude of any input, which the numeric risks are about. ``measured`` is a compute plan that a Mac gave
-    (``aneforge.plans.read_plan``), shown beside the predictions. ``progress`` hears how many steps are done, of how
-    many, and what comes next. ``report(...).save("page.html")`` writes the page; Markdown, CSV, JSON, a Perfetto trace
-    and the other formats go by the suffix too.
+    ``target`` is one chip of every engine that is sold where it is left out (``macs,phones``); Macs are listed first.
+    ``scope`` is what a time covers (see ``af.estimate_all``), ``changes`` how many changes are worked out for each
+    chip, ``max_abs`` the largest magnitude of any input, which the numeric risks are about. ``measured`` is a compute
+    plan that a Mac gave (``aneforge.plans.read_plan``), shown beside the predictions. ``progress`` hears how many
+    steps are done, of how many, and what comes next. ``report(...).save("page.html")`` writes the page; Markdown, CSV,
+    JSON, a Perfetto trace and the other formats go by the suffix too.
     """
     step = _Steps(progress)
     step("reading the model")
     graph = graph_of(model, dims, function)
-    asked = chips_of(target, "all")
+    asked = chips_of(target, DEFAULT_CHIPS["report"])
     chips = {name: asked[name] for name in in_reading_order(asked)}
     operations = Operations(graph)
     by_name = {operations.names[node.uid]: number for number, node in enumerate(operations.counted)}
@@ -92,7 +94,10 @@ def report(
             model=_model(model, graph, operations),
             scope=scope,
             max_abs=max_abs,
-            chips=tuple(_chip(name, checked, splits[name], estimates, places.get(name), programs) for name in splits),
+            chips=tuple(
+                replace(_chip(name, checked, splits[name], estimates, places.get(name), programs), also=also)
+                for name, also in _other_products(chips).items()
+            ),
             ops=ops,
             findings=finding_rows(checked, by_name, helping),
             programs=programs,
@@ -136,6 +141,20 @@ def _model(model: Source, graph: Graph, operations: Operations) -> dict[str, obj
         "weights": len(graph.weights),
         "parameters": int(sum(np.prod(weight.shape, dtype=np.int64) for weight in graph.weights.values())),
     }
+
+
+def _other_products(chips: Mapping[str, Target]) -> dict[str, tuple[str, ...]]:
+    """By chip, the products with the same engine that the report has no row of. Each is named once, beside a chip of
+    its own series (M or A) where there is one."""
+    labels = {name: chip_label(name) for name in chips}
+    others: dict[str, list[str]] = {name: [] for name in chips}
+    for chip in dict.fromkeys(chips.values()):
+        rows = [name for name, other in chips.items() if other == chip]
+        for product in chip.chips:
+            if product not in labels.values():
+                alike = [name for name in rows if labels[name][0] == product[0]]
+                others[(alike or rows)[0]].append(product)
+    return {name: tuple(products) for name, products in others.items()}
 
 
 def _chip(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
+from aneforge.cost.calls import SCOPES
 from aneforge.output.pages import embedded, page_text
 from aneforge.output.text import human_bytes
 from aneforge.report.document import Report
+from aneforge.report.plots.roofline import ABOVE_PEAK, ABOVE_SLOPE
 from aneforge.report.rows import ChipRow
 
 __all__ = ["page"]
@@ -36,12 +39,6 @@ _COLUMNS = (
     ("mostly", "mostly"),
     ("basis", "basis"),
 )
-_SCOPES = {
-    "coreml_call": "a call in an app through Core ML",
-    "host_call": "a call from Python",
-    "direct_call": "a call of the engine's own program",
-    "device_task": "the engine alone",
-}
 
 
 def page(report: Report) -> str:
@@ -54,12 +51,14 @@ def page(report: Report) -> str:
         model=report.model,
         answer=_answer(report),
         sizes=_sizes(report),
-        scope=_SCOPES.get(report.scope, report.scope),
+        scope=SCOPES.get(report.scope, report.scope),
         sections=[row for row in _SECTIONS if row[0] != "measured" or report.measured is not None],
         chip_columns=_COLUMNS,
         right=("us", "engine", "energy"),
         chips=[_chip(chip, scale) for chip in report.chips],
         scale=scale.words,
+        above_slope=ABOVE_SLOPE,
+        above_peak=ABOVE_PEAK,
         **embedded(report.to_json()),
     )
 
@@ -120,9 +119,10 @@ class _Scale:
 def _chip(chip: ChipRow, scale: _Scale) -> dict[str, Any]:
     in_part = chip.verdict.startswith("in part")
     row: dict[str, Any] = {
-        "name": chip.name,
+        "anchor": _anchor(chip.name),
         "label": chip.label,
         "target": chip.target,
+        "also": ", ".join(chip.also),
         "grade": "yes" if chip.verdict == "yes" else "part" if in_part else "no",
         "runs": "yes" if chip.verdict == "yes" else "in part" if in_part else "no",
         "on_engine": f"{chip.engine_ops:,} of {chip.ops:,}",
@@ -143,6 +143,11 @@ def _chip(chip: ChipRow, scale: _Scale) -> dict[str, Any]:
         "mostly": max(chip.shares, key=chip.shares.__getitem__, default=""),
         "basis_word": "measured" if chip.basis_measured else "by law",
     }
+
+
+def _anchor(name: str) -> str:
+    """The end of a link to a chip, however its name was spelled: ``chip-m1-pro``."""
+    return f"chip-{re.sub(r'[^a-z0-9]+', '-', name.casefold())}"
 
 
 def _us(us: float | None) -> str:

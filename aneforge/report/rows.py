@@ -91,6 +91,8 @@ class ChipRow(Row):
     """Operations by status."""
     program: int | None = None
     """The place of its programs in the report; None where nothing runs."""
+    also: tuple[str, ...] = ()
+    """Other products with this engine: the same answers, other times."""
     us: float | None = None
     interval: tuple[float, ...] = ()
     engine_us: float | None = None

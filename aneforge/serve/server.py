@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from aneforge.arguments import chips_of
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import AneforgeError
 from aneforge.output.pages import colours
 from aneforge.output.text import human_bytes
@@ -51,11 +52,11 @@ class Server:
         self,
         host: str = "127.0.0.1",
         port: int = 8017,
-        target: str = "all",
+        target: str = DEFAULT_CHIPS["serve"],
         limits: Limits | None = None,
         max_upload: int = DEFAULT_UPLOAD,
     ) -> None:
-        chips_of(target, "all")  # a wrong name is told now
+        chips_of(target, DEFAULT_CHIPS["serve"])  # a wrong name is told now
         self.host = host
         self.limits, self.max_upload = limits or Limits(), max_upload
         try:

@@ -191,8 +191,7 @@ class Plan:
         return _Step(op, self._place_of[op], reads, call, (), layer, basis, watched, nodes)
 
     def _basis(self, op: Op) -> str:
-        kind_name = f"unit:{op.attrs['type']}" if op.kind == "unit" else op.kind
-        label = basis(kind_name, self.engine.target, self.engine.fast)
+        label = basis(op.full_kind, self.engine.target, self.engine.fast)
         return max(label, basis_of_codes(self.engine, op), key=FIDELITIES.index)
 
     def run(self, feeds: Feeds, trace: bool = False) -> Run:

@@ -12,6 +12,7 @@ from typing import Any
 
 from aneforge.arguments import Chips, chips_of
 from aneforge.cost.estimate import check_scope
+from aneforge.defaults import DEFAULT_CHIPS
 from aneforge.errors import ArgumentError
 from aneforge.sweep.effort import guess_operations
 from aneforge.sweep.models import SweptModel, models_of
@@ -19,7 +20,7 @@ from aneforge.sweep.plan import Digests, Options, Planned, Shard, plan_of
 from aneforge.sweep.results import Folder, result_of
 from aneforge.sweep.table import Table, read_table
 from aneforge.sweep.task import FUNCTION, NEEDED
-from aneforge.targets.names import chip_label
+from aneforge.targets.names import chip_label, in_reading_order
 from aneforge.workers import Limits, Outcome, cores, run_all
 
 __all__ = ["Progress", "Sweep", "sweep"]
@@ -66,7 +67,7 @@ class Sweep:
 
 def sweep(
     models: Sequence[str | Path],
-    target: Chips = "all",
+    target: Chips = None,
     out: str | Path = "sweep",
     scope: str = "coreml_call",
     *,
@@ -90,8 +91,8 @@ def sweep(
     if workers is not None and workers < 1:
         raise ArgumentError("workers", f"{workers} is not a number of processes. Give 1 or more.")
     part = Shard.of(shard)
-    chips = chips_of(target, "all")
-    options = Options({name: chip_label(name) for name in chips}, scope)
+    chips = chips_of(target, DEFAULT_CHIPS["sweep"])
+    options = Options({name: chip_label(name) for name in in_reading_order(chips)}, scope)
     listed = [model for model in models_of([str(model) for model in models], dims, function) if part.has(model)]
     folder = Folder(out)
     folder.prepare()

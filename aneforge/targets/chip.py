@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.targets import store
 from aneforge.targets.evidence import Fact, fact, unknown, with_losers
-from aneforge.targets.families import Family, Family8
+from aneforge.targets.families import MIN_FAMILY, Family, Family8
 
 if TYPE_CHECKING:
     from aneforge.targets.hal import Hal
@@ -128,6 +128,11 @@ class Target:
         """The capability tier of the public API. ``None`` on reference targets."""
         label = self["family5"].value
         return None if label is None else Family[label]
+
+    @property
+    def meets_floor(self) -> bool:
+        """Whether converted programs reach it. Of what is below, arithmetic and stored forms are not published."""
+        return self.family5 is not None and self.family5 >= MIN_FAMILY
 
     @property
     def td_generation(self) -> int | None:

@@ -49,13 +49,13 @@ def shots():
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory):
-    """The pages: the detector on all chips, with what a Mac could say, and two versions of it compared."""
+    """The pages: the detector as it is without options, with what a Mac could say, and two versions of it compared."""
     from aneforge.plans.predict import compute_plan
     from aneforge.report.against import compare_reports
     from aneforge.report.gather import report
 
     folder = tmp_path_factory.mktemp("pages")
-    told = report(DETECTOR, "all", max_abs=100.0, measured=(compute_plan(DETECTOR, "m1"), "plan.json", "h13"))
+    told = report(DETECTOR, max_abs=100.0, measured=(compute_plan(DETECTOR, "m1"), "plan.json", "m1"))
     told.save(folder / "report.html")
     compare_reports(report(DETECTOR, "m1"), report(DETECTOR, "m5")).save(folder / "against.html")
     return folder, told

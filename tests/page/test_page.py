@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from aneforge.report.trace import trace_json
+from aneforge.targets.listed import chip_list
+from aneforge.targets.names import chip_label
 
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 UNNAMED = (
@@ -23,8 +25,13 @@ def rows(page, grid):
 
 def test_it_loads_with_a_row_for_each_chip(opened, reports, shots):
     page = opened()
-    assert page.locator("#chips tbody tr").count() == 28
-    assert "of 28 chips" in page.locator("p.answer").first.inner_text()
+    labels = page.locator("#chips tbody th a").all_inner_texts()
+    assert labels == [chip_label(name) for name in chip_list("macs,phones")]  # every engine that is sold
+    assert {"M1", "M6", "A20 Pro"} <= set(labels)
+    assert f"of {len(labels)} chips" in page.locator("p.answer").first.inner_text()
+    beside = page.locator("#chips tbody .also").all_inner_texts()
+    assert "also M2 Pro, M2 Max, M2 Ultra" in beside
+    assert beside.count("also A18") == 1  # with the A18 Pro, not with the M5 of the same engine
     page.screenshot(path=str(shots / "report-light.png"), full_page=True)
 
 
@@ -85,6 +92,26 @@ def test_the_fact_that_decided_is_named(opened, reports):
     assert "max_tensor_width (0x138):" not in text  # it differs too, and not with the outcome
 
 
+def test_the_roofline_explains_layers_above_it(opened, shots):
+    page = opened()
+    words = page.locator("#roof-chart svg").get_attribute("aria-label") or ""
+    above = int(re.search(r"(\d+) of them above the roof", words)[1])  # type: ignore[index]
+    assert above > 0
+    assert page.locator("#above-slope").is_visible()
+    assert not page.locator("#above-peak").is_visible()  # no convolution of it is rewritten to fewer operations
+    inside = page.locator("#roof-chart circle").evaluate_all(
+        "all => all.map((dot) => [dot.cx.baseVal.value, dot.cy.baseVal.value])"
+    )
+    assert all(52 < x < 380 and 12 < y < 214 for x, y in inside)  # within the axes
+    page.locator("#limits").screenshot(path=str(shots / "limits.png"))
+
+
+def test_a_chip_whose_name_has_a_space_has_a_link(opened):
+    page = opened("report.html#chip-m1-pro")
+    assert page.locator("#chip-m1-pro").get_attribute("class") == "chosen"
+    assert page.locator("#placed-chip option:checked").inner_text() == "M1 Pro"
+
+
 def test_a_deep_link_opens_its_reason(opened, reports):
     finding = next(row for row in reports[1].findings if row.rule == "op-route")
     page = opened(f"report.html#finding-{finding.id}")
@@ -98,8 +125,8 @@ def test_what_ifs_are_those_of_the_chosen_chip(opened, reports, shots):
     _, told = reports
     page = opened()
     (cut,) = [place for place, row in enumerate(told.changes) if row.name == "likely cut"]
-    for name in ("h13", "h14g"):
-        page.locator(f"#chip-{name}").click()
+    for name in ("M1", "M2"):
+        page.locator(f"#chip-{name.lower()}").click()
         here = [place for place, row in enumerate(told.changes) if name in row.us]
         listed = page.locator("#help-list > table tbody tr").evaluate_all("all => all.map((row) => row.id)")
         assert set(listed) == {f"change-{place}" for place in here}
@@ -113,13 +140,13 @@ def test_what_ifs_are_those_of_the_chosen_chip(opened, reports, shots):
 def test_the_weights_are_shown_in_every_form(opened, reports, shots):
     _, told = reports
     page = opened()
-    page.locator("#chip-h14g").click()
+    page.locator("#chip-m2").click()
     shown = page.locator("#stored-list tbody tr")
     assert shown.count() == len(told.stored)
     for place, row in enumerate(told.stored):
         text = shown.nth(place).inner_text()
         assert row.name in text
-        assert f"{row.us['h14g']:,.0f} µs" in text
+        assert f"{row.us['M2']:,.0f} µs" in text
     page.locator("#weights").screenshot(path=str(shots / "weights.png"))
 
 
@@ -185,10 +212,10 @@ def test_what_rests_on_inference_can_be_hidden_everywhere(opened, reports, shots
     page.check("#measured-only")
     assert page.locator("#why-list details:visible").count() == len(reports[1].findings) - len(inferred)
     law = next(chip for chip in reports[1].chips if chip.us is not None and not chip.basis_measured)
-    time = page.locator(f"#chip-{law.name} td.number[data-inferred]").first
+    time = page.locator(f"#chip-{law.name.lower()} td.number[data-inferred]").first
     assert time.evaluate("cell => getComputedStyle(cell).visibility") == "hidden"
     assert "on chips that were measured" in page.locator("p.answer").first.inner_text()
-    page.locator(f"#chip-{law.name} .badge").click()
+    page.locator(f"#chip-{law.name.lower()} .badge").click()
     assert set(page.locator(".of-chip").all_inner_texts()) <= {
         each.label for each in reports[1].chips if each.basis_measured
     }

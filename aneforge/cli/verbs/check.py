@@ -198,7 +198,7 @@ def plan(
 @commands.add()
 def report(
     model: AModel,
-    target: Chips = "all",
+    target: Chips = DEFAULT_CHIPS["report"],
     out: Annotated[
         str | None,
         out_option("Write NAME.html, .md, .csv, .json, .trace.json (Perfetto), .onnx or .sarif (default: Markdown)."),
@@ -223,6 +223,9 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Explain a model on every chip in one page: verdicts, reasons, program, times, memory, risks, what-ifs.
+
+    It has one chip of every engine of a Mac or a phone, unless --target names others: all is the 28 targets of the
+    compiler, "m1 max" that product.
 
     The page is one file that needs no network. Markdown is for a pull request, CSV has one line for each chip (and a
     second file one for each layer), JSON has everything and can be read again in place of a model. A .trace.json opens

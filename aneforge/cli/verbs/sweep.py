@@ -9,6 +9,7 @@ import typer
 from aneforge.cli.commands import DEPLOY, Commands
 from aneforge.cli.default_command import GroupWithDefault
 from aneforge.cli.options import AsJson, Chips, Dims, Function, MaxMemory, MaxSeconds, Scope, out_option
+from aneforge.defaults import DEFAULT_CHIPS
 
 __all__ = ["commands"]
 
@@ -32,7 +33,7 @@ def sweep_run(
     out: Annotated[
         str, out_option("Keep one result for each model in this folder; what is there is not done again.", "FOLDER")
     ],
-    target: Chips = "all",
+    target: Chips = DEFAULT_CHIPS["sweep"],
     scope: Scope = "coreml_call",
     shard: Annotated[str | None, typer.Option(help="Do only part i of n, written i/n; merge joins the parts.")] = None,
     workers: Annotated[int | None, typer.Option(help="Use this many processes (default: one for each core).")] = None,

@@ -87,7 +87,7 @@ function follow() {
     const place = chips.findIndex((chip) => chip.program === program);
     if (place >= 0 && programs[program].layers[layer]) { if (chips[state.chip].program !== program) choose(place); openLayer(layer); }
   }
-  if (kind === "chip") { const place = chips.findIndex((chip) => chip.name === rest); if (place >= 0) choose(place); }
+  if (kind === "chip") { const row = byId(`chip-${rest}`); if (row) choose(+row.dataset.chip); }
   if (kind === "finding" || kind === "change" || kind === "risk") {
     const card = byId(`${kind}-${rest}`);
     if (card) { for (let place = card; place; place = place.parentElement) if (place.tagName === "DETAILS") place.open = true; card.scrollIntoView({ block: "center" }); card.classList.add("target-flash"); setTimeout(() => card.classList.remove("target-flash"), 1600); if (window.innerWidth < 900) closePanel(); }

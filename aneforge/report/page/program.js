@@ -48,7 +48,7 @@ function drawPlaced() {
   placed = placedItems(chip);
   const hosts = program.regions.filter((region) => region.device === "host").length;
   byId("placed-summary").textContent = `${program.layers.length.toLocaleString("en")} layers in ${program.stats.segments} segment${program.stats.segments === 1 ? "" : "s"} and ` +
-    `${program.stats.task_groups} task groups${hosts ? `, ${hosts} regions on the host` : ""}; the same program on ${program.chips.map(label).join(", ")}`;
+    `${program.stats.task_groups} task groups${hosts ? `, ${hosts} regions on the host` : ""}${program.chips.length > 1 ? `; the same program on ${program.chips.map(label).join(", ")}` : ""}`;
   filterPlaced();
 }
 function filterPlaced() {
@@ -79,21 +79,28 @@ function roofChart(chip) {
   const program = programs[chip.program];
   const points = program.layers.map((layer, at) => ({ layer, us: chip.layer_us[at] })).filter(({ layer, us }) => layer.flops > 0 && layer.traffic > 0 && us > 0)
     .map(({ layer, us }) => ({ layer, us, x: layer.flops / layer.traffic, y: layer.flops / us }));
-  const [left, right, top, bottom] = [46, 380, 12, 214];
-  const xs = [0.1, 10000], ys = [points.reduce((low, point) => Math.min(low, point.y), chip.peak / 1e5), chip.peak * 1.6];
-  const x = (value) => left + (right - left) * (decade(Math.min(xs[1], Math.max(xs[0], value))) - decade(xs[0])) / (decade(xs[1]) - decade(xs[0]));
-  const y = (value) => bottom - (bottom - top) * (decade(Math.max(ys[0], value)) - decade(ys[0])) / (decade(ys[1]) - decade(ys[0]));
-  const marks = [];
-  for (let power = -1; power <= 4; power++) marks.push(svg("line", { class: "axis", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: bottom }), svg("text", { x: x(10 ** power), y: bottom + 14, "text-anchor": "middle" }, String(+(10 ** power).toPrecision(1))));
-  for (let power = Math.ceil(decade(ys[0])); power <= decade(ys[1]); power++) marks.push(svg("line", { class: "axis", x1: left, x2: right, y1: y(10 ** power), y2: y(10 ** power) }), svg("text", { x: 2, y: y(10 ** power) + 4 }, rate(10 ** power)));
-  const ridge = chip.peak / chip.bandwidth;
-  const roof = svg("path", { class: "roof", d: `M${x(xs[0])},${y(xs[0] * chip.bandwidth)}L${x(ridge)},${y(chip.peak)}L${right},${y(chip.peak)}` });
+  const [left, right, top, bottom] = [52, 380, 12, 214], longest = most(points.map((point) => point.us));
+  const ridge = chip.peak / chip.bandwidth, roofAt = (value) => Math.min(chip.peak, value * chip.bandwidth);
+  // Whole powers of ten, with every layer and the ridge well inside.
+  const powers = (values) => [Math.floor(decade(Math.min(...values)) - 0.2), Math.ceil(decade(Math.max(...values)) + 0.2)];
+  const [xs, ys] = [powers([ridge / 10, ridge * 10, ...extremes(points.map((point) => point.x))]), powers([chip.peak / 100, chip.peak, ...extremes(points.map((point) => point.y))])];
+  const x = (value) => left + (right - left) * (decade(value) - xs[0]) / (xs[1] - xs[0]);
+  const y = (value) => bottom - (bottom - top) * (decade(value) - ys[0]) / (ys[1] - ys[0]);
+  const marks = [], thin = Math.ceil((ys[1] - ys[0]) / 8);
+  for (let power = xs[0]; power <= xs[1]; power++) marks.push(svg("line", { class: "axis", x1: x(10 ** power), x2: x(10 ** power), y1: top, y2: bottom }), svg("text", { x: x(10 ** power), y: bottom + 14, "text-anchor": "middle" }, String(+(10 ** power).toPrecision(1))));
+  for (let power = ys[0]; power <= ys[1]; power += thin) marks.push(svg("line", { class: "axis", x1: left, x2: right, y1: y(10 ** power), y2: y(10 ** power) }), svg("text", { x: 0, y: y(10 ** power) + 4 }, rate(10 ** power)));
+  const lowest = Math.max(10 ** xs[0], 10 ** ys[0] / chip.bandwidth);
+  const roof = svg("path", { class: "roof", d: `M${x(lowest)},${y(roofAt(lowest))}L${x(ridge)},${y(chip.peak)}L${right},${y(chip.peak)}` });
+  const above = points.filter((point) => point.y > 1.001 * roofAt(point.x));
+  byId("above-slope").hidden = !above.some((point) => point.x < ridge);
+  byId("above-peak").hidden = !above.some((point) => point.x >= ridge);
   const spread = points.length > 3000 ? points.filter((point, at) => at % Math.ceil(points.length / 3000) === 0) : points;
-  const dots = spread.map((point) => svg("circle", { cx: x(point.x), cy: y(point.y), r: Math.max(2, Math.min(9, Math.sqrt(point.us) / 2)), fill: `var(--${point.layer.engine.toLowerCase()})`, "fill-opacity": .6 },
+  const dots = spread.map((point) => svg("circle", { cx: x(point.x), cy: y(point.y), r: Math.max(2, 9 * Math.sqrt(point.us / longest)), fill: `var(--${point.layer.engine.toLowerCase()})`, "fill-opacity": .6 },
     svg("title", {}, `${point.layer.number} ${point.layer.op}: ${micro(point.us)}, ${number(point.x)} operations a byte, ${rate(point.y)}`)));
-  return svg("svg", { viewBox: "0 0 400 246", role: "img", "aria-label": `${points.length} layers; the roof is ${rate(chip.peak)}, reached from ${number(ridge)} operations a byte on` }, marks, dots, roof,
+  return svg("svg", { viewBox: "0 0 400 246", role: "img", "aria-label": `${points.length} layers, ${above.length} of them above the roof; it is ${rate(chip.peak)}, reached from ${number(ridge)} operations a byte on` }, marks, dots, roof,
     svg("text", { x: 150, y: 243 }, "operations for each byte moved"));
 }
+const extremes = (values) => values.length ? [values.reduce((low, value) => Math.min(low, value)), most(values)] : [];
 const rate = (perUs) => perUs >= 1e6 ? `${+(perUs / 1e6).toPrecision(2)} T/s` : perUs >= 1e3 ? `${+(perUs / 1e3).toPrecision(2)} G/s` : `${+perUs.toPrecision(2)} M/s`;
 function memoryChart(chip) {
   const series = programs[chip.program].on_chip || [];

@@ -49,6 +49,7 @@ redraws.push(() => {
 });
 
 // Operations by chips.
+const markOf = (letter) => (letter === "n" ? "·" : letter);
 const chosenStatuses = new Set(Object.keys(STATUS));
 const matrixHead = el("div", { class: "head-row" }, el("div", { class: "cell pin name-cell" }, "operation"),
   el("div", { class: "cell kind-cell" }, "kind"), chips.map((chip) => el("div", { class: "slanted" }, el("span", { title: chip.target }, chip.label))));
@@ -60,7 +61,7 @@ const matrix = new LongList(byId("matrix-grid"), matrixHead, (op) => {
     const word = hidden ? "hidden: it rests on inference" : STATUS[letter];
     counts.set(word, (counts.get(word) || 0) + 1);
     const why = place === undefined || hidden ? word : `${word}: ${findings[place].message} ${findings[place].evidence}`;
-    return el("div", { class: `mark ${hidden ? "hidden-mark" : letter}`, title: `${chips[at].label}: ${why}`, "data-chip": at }, hidden ? "?" : letter === "n" ? "·" : letter);
+    return el("div", { class: `mark ${hidden ? "hidden-mark" : letter}`, title: `${chips[at].label}: ${why}`, "data-chip": at }, hidden ? "?" : markOf(letter));
   });
   const words = `${op.name}, ${op.op}: ${[...counts].map(([word, count]) => `${word} on ${count}`).join(", ")}`;
   return el("div", { class: "row link", "aria-label": words }, el("div", { class: "cell pin name-cell" }, opName(op.number)), el("div", { class: "cell quiet kind-cell" }, op.op), marks);
@@ -78,7 +79,7 @@ for (const [letter, word] of Object.entries(STATUS)) {
   const count = ops.reduce((sum, op) => sum + (op.statuses.includes(letter) ? 1 : 0), 0);
   if (!count) { chosenStatuses.delete(letter); continue; }
   const box = el("input", { type: "checkbox", checked: true, on: { change: () => { box.checked ? chosenStatuses.add(letter) : chosenStatuses.delete(letter); filterMatrix(); } } });
-  byId("matrix-statuses").append(el("label", {}, box, ` ${word} (${count.toLocaleString("en")})`));
+  byId("matrix-statuses").append(el("label", {}, box, " ", el("span", { class: `mark key ${letter}`, "aria-hidden": "true" }, markOf(letter)), ` ${word} (${count.toLocaleString("en")})`));
 }
 const WORST = "rokhdn";
 function filterMatrix() {

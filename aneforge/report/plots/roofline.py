@@ -10,7 +10,13 @@ from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
 from aneforge.output.svg import Box, Drawing, Log, Room, Spot, shortened, text_width
 from aneforge.report.plots.common import GRID, by_chip, colours_of, hover, layer_name, totals, us_text
 
-__all__ = ["roofline_svg"]
+__all__ = ["ABOVE_PEAK", "ABOVE_SLOPE", "roofline_svg"]
+
+ABOVE_SLOPE = (
+    "The slope is the rate at which weights are read once: a layer whose activations stay on chip can lie above it."
+)
+ABOVE_PEAK = "Above the flat part lie layers that are rewritten to fewer operations than are counted here."
+"""What a layer above the roof means, below and beyond the ridge."""
 
 
 def roofline_svg(estimate: Estimate | Mapping[str, Estimate], title: str) -> str:
@@ -72,12 +78,9 @@ def _roofline_caption(estimates: Sequence[Estimate], longest: float) -> str:
         if layer.rate > 1.001 * estimate.roof.at(layer.intensity)
     ]
     if True in above:
-        words += (
-            " The slope is the rate at which weights are read once: a layer whose activations stay on the chip can"
-            " lie above it."
-        )
+        words += f" {ABOVE_SLOPE}"
     if False in above:
-        words += " Above the flat part lie layers that are rewritten to fewer operations than are counted here."
+        words += f" {ABOVE_PEAK}"
     return words
 
 
