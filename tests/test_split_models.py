@@ -20,7 +20,7 @@ from aneforge.cost.estimate import estimate_program
 from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError
 from aneforge.regions import reasons
-from aneforge.regions.partition import common_partitions, partition_for, partitions_for
+from aneforge.regions.partition import cut_alike, partition_for, partitions_for
 from aneforge.regions.placement import fixed_costs
 from aneforge.regions.split import ENGINE, HOST
 from aneforge.targets import store
@@ -374,7 +374,8 @@ def test_what_lies_behind_a_difference_is_not_called_equal():
 
 
 def test_a_common_cut_takes_the_refusals_of_both():
-    splits = common_partitions(many_refusals(3), [M1, M5])
+    graph = many_refusals(3)
+    splits = cut_alike(graph, partitions_for(graph, {chip.name: chip for chip in (M1, M5)}))
     assert splits["h13"].cut is splits["h17"].cut
     assert len(splits["h17"].refusals) == 3
 

@@ -68,7 +68,7 @@ ENCODINGS = {
     storage.name: storage
     for storage in (
         Storage("int8", "8-bit codes, one scale for each output"),
-        Storage("int4", "a palette of 16 numbers", 4),
+        Storage("int4", "a palette of 16 numbers (lut4)", 4),
         Storage("lut6", "a palette of 64 numbers", 6),
         Storage("lut8", "a palette of 256 numbers", 8),
         Storage("sparse", "a mask and the numbers that are not zero"),

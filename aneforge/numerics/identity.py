@@ -8,7 +8,7 @@ asks for it; since digests are by channel, such pieces put together again equal 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -57,6 +57,11 @@ def _hash(*parts: Any) -> Digest:
     return state.digest()
 
 
+def _joined(parts: Iterable[Digest]) -> Digest:
+    """Of digests alone, which need no repr: there is one for each channel of each op, so this has to be quick."""
+    return blake2b(b"\0".join(parts), digest_size=16).digest()
+
+
 def _digest(walk: Walk, op: Op, known: Digests, origins: Origins) -> tuple[Digest, ...]:
     channels = op.shape[_CHANNELS]
     if op.kind == "const_in":
@@ -73,10 +78,8 @@ def _digest(walk: Walk, op: Op, known: Digests, origins: Origins) -> tuple[Diges
         places = [op.attrs["offset"] + op.attrs["step"] * i for i in range(op.attrs["size"])]
         return tuple(read[0][place] for place in places)
     if op.kind in _BY_CHANNEL and all(len(part) in (1, channels) for part in read):
-        start = _hash(*steps)
-        return tuple(
-            _hash(start, *(part[channel if len(part) > 1 else 0] for part in read)) for channel in range(channels)
-        )
+        parts = [(_hash(*steps),) * channels, *(part if len(part) == channels else part * channels for part in read)]
+        return tuple(map(_joined, zip(*parts, strict=True)))
     if op.kind == "convolution" and op.operands[1].kind == "const_in":
         return _outputs(walk, op, steps, read)
     whole = _hash(*steps, *(digest for part in read for digest in part))
@@ -103,13 +106,14 @@ def _outputs(walk: Walk, op: Op, steps: tuple[Any, ...], read: Sequence[tuple[Di
     )
     named = [np.ascontiguousarray(numbers) for _, numbers in sorted(named_constants(walk.module, op).items())]
     inputs = len(read[0]) // groups
-    maps = [_hash(*read[0][group * inputs : (group + 1) * inputs]) for group in range(groups)]
+    maps = [_joined(read[0][group * inputs : (group + 1) * inputs]) for group in range(groups)]
     shared = [_hash(*steps, group) for group in maps]
     results = []
     for output in range(outputs):
-        scales = [_row(numbers, output, outputs).tobytes() for numbers in named]
-        start = [part[output if len(part) == outputs else 0] for part in read[2:]]
-        results.append(_hash(shared[output * groups // outputs], rows[output], *scales, *start))
+        parts = [shared[output * groups // outputs], rows[output]]
+        parts += [_hash(_row(numbers, output, outputs).tobytes()) for numbers in named]
+        parts += [part[output if len(part) == outputs else 0] for part in read[2:]]
+        results.append(_joined(parts))
     return tuple(results)
 
 

@@ -45,7 +45,7 @@ __all__ = [
     "WAYS",
     "Partition",
     "Partitions",
-    "common_partitions",
+    "cut_alike",
     "partition",
     "partition_for",
     "partitions_for",
@@ -315,9 +315,9 @@ def partition_for(graph: Graph, chip: Target, by: str = "rules") -> Partition:
     return partitions_for(graph, {chip.name: chip}, by)[chip.name]
 
 
-def common_partitions(graph: Graph, chips: Sequence[Target]) -> dict[str, Partition]:
-    """The partitions of several chips by target name, cut alike: what one of them refuses is on the host for all."""
-    splits = partitions_for(graph, {chip.name: chip for chip in chips})
+def cut_alike(graph: Graph, splits: dict[str, Partition]) -> dict[str, Partition]:
+    """Partitions of a graph by target name so that all have one cut: what one chip refuses is on the host for all."""
+    chips = [split.target for split in splits.values()]
     while len({frozenset(split.refusals) for split in splits.values()}) > 1:
         together: Refusals = {}
         for split in splits.values():
