@@ -18,7 +18,7 @@ DEFAULT_CHIPS = {
     "risks": "m1",
     "run": "m1",
     "serve": "macs,phones",
-    "sweep": "all",
+    "sweep": "macs,phones",
     "train": "m1",
     "validate": "m1..m6",
 }

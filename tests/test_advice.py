@@ -124,6 +124,21 @@ def test_ops_of_the_host_at_the_ends_of_the_model_are_left_to_the_caller(tmp_pat
     assert "changes of device" in str(af.estimate_all(graph, "m1"))
 
 
+def test_what_is_most_of_the_work_is_no_end_of_the_model():
+    """An A13 Bionic lacks the softmax: it cuts this everywhere, and calls there take so long that all of it would be
+    little beside them."""
+    x = af.input((1, 1, 64, 256), name="x")
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        x = x.linear(rng.normal(0, 0.1, (256, 256)).astype(np.float16)).softmax(-1)
+    graph = Graph.of(x)
+    chip = target("a13 bionic")
+    change = told(graph, "a13 bionic").get("ends of the model outside the call")
+    placed = partition_for(graph, chip).cut.operations.placed
+    left_out = [] if change is None else [node for node in placed if graph.names()[node.uid] in change.nodes]
+    assert host_band(left_out).middle <= 0.25 * host_band(placed).middle
+
+
 def test_a_batch_is_compiled_where_the_first_axis_is_one():
     graph = image_network()
     change = told(graph, "m5")["8 inputs in one call"]

@@ -153,6 +153,8 @@ def test_models_saved_reports_and_chips_on_the_command_line(models):
     assert json.loads(saved.stdout) == json.loads(two.stdout)
     chips = run("report", "a.py", "--target", "m1", "--against-target", "m5", "--changes", "0")
     assert chips.stdout.startswith("## a.py on M1 and on M5\n")
+    both = run("report", "b.py", "--target", "m1,m2", "--against-target", "h11,h12", "--changes", "0")
+    assert "**changed** `y` (sin): M1 → A12 Bionic, M2 → A13 Bionic: " in both.stdout
     assert run("report", "a.py", "--against", "b.py", "--target", "m1", "-o", "d.html", "-q").exit_code == 0
     assert "reason" in Path("d.html").read_text(encoding="utf-8")
 

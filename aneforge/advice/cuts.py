@@ -77,8 +77,8 @@ def small_regions_on_host(question: Question) -> Iterator[Proposal]:
             wanted.setdefault(tuple(node.uid for node in costly), (costly, {}))[1][name] = most
     for nodes, most in wanted.values():
         yield _on_host(question, "regions", "small regions on the host", "crossings", nodes, most,
-                       f"leave {len(nodes)} ops of small regions on the host: starting the engine for them takes "
-                       "longer than computing them there")  # fmt: skip
+                       f"leave {len(nodes)} op{'' if len(nodes) == 1 else 's'} of small regions on the host: starting "
+                       "the engine takes longer than computing them there")  # fmt: skip
 
 
 def _on_host(

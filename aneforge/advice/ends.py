@@ -23,7 +23,7 @@ from aneforge.tuning.records import Figure
 __all__ = ["ends_outside"]
 
 Follow = Callable[[Tensor], Iterable[Tensor]]
-_LITTLE = 0.25  # of a call: an end of the model that takes longer than this on the host stays in the model
+_LITTLE = 0.25  # of a call, and of all work on the host: ends of the model that take longer there stay in the model
 _HOW = "the rest compiled and estimated, what is left out at the host's assumed rates (U75)"
 
 
@@ -32,8 +32,9 @@ def ends_outside(question: Question) -> Iterator[Proposal]:
     readers = _readers(question.graph)
     wanted: dict[frozenset[int], dict[str, float]] = {}
     for name, split in question.splits.items():
-        outside = _ends(split, readers, _LITTLE * question.estimates[name].us)
-        if outside and len(outside) < len(split.cut.operations.placed):
+        placed = split.cut.operations.placed
+        outside = _ends(split, readers, _LITTLE * min(question.estimates[name].us, host_band(placed).middle))
+        if outside and len(outside) < len(placed):
             estimate = question.estimates[name]
             most = estimate.us - max((part.us for part in estimate.parts), default=estimate.us / estimate.calls)
             wanted.setdefault(frozenset(outside), {})[name] = most
@@ -70,9 +71,11 @@ def _cutting(split: Partition) -> list[Tensor]:
 
 
 def _ends(split: Partition, readers: dict[int, list[Tensor]], most_us: float) -> set[int]:
-    """The nodes to leave out: for each that cuts, it and all before it or all behind it, whichever is less work."""
+    """The nodes to leave out: for each that cuts, it and all before it or all behind it, whichever is less work. All
+    of them together must be little work."""
     placed = {node.uid: node for node in split.cut.operations.placed}
     outside: set[int] = set()
+    us = 0.0
     for node in _cutting(split):
         if node.uid in outside:
             continue
@@ -80,7 +83,11 @@ def _ends(split: Partition, readers: dict[int, list[Tensor]], most_us: float) ->
         behind = _closure(node, lambda one: readers.get(one.uid, ()), placed, most_us)
         sides = [side for side in (before, behind) if side is not None]
         if sides:
-            outside |= min(sides, key=len)
+            added = min(sides, key=len) - outside
+            added_us = host_band([placed[uid] for uid in added]).middle
+            if us + added_us <= most_us:
+                outside |= added
+                us += added_us
     return outside
 
 

@@ -14,6 +14,7 @@ from aneforge.compiler.record import Record
 from aneforge.errors import UnknownNameError, nearest
 from aneforge.graph.graph import Graph
 from aneforge.graph.node import located
+from aneforge.output.grouped import counted
 from aneforge.targets.assumed import compile_fact
 
 __all__ = ["Explanation", "History", "NodeStory", "Step"]
@@ -110,18 +111,10 @@ class History:
             for source in op.sources:
                 now.setdefault(source, []).append(shown)
         for source in {**self._last, **now}:
-            becomes = _counted(now.get(source, []))
+            becomes = counted(now.get(source, []))
             if becomes != self._last.get(source, ()):
                 self.steps.setdefault(source, []).append(Step(name, purpose, becomes))
                 self._last[source] = becomes
-
-
-def _counted(kinds: list[str]) -> tuple[str, ...]:
-    """Equal entries once, with their number."""
-    counts: dict[str, int] = {}
-    for kind in kinds:
-        counts[kind] = counts.get(kind, 0) + 1
-    return tuple(kind if count == 1 else f"{count} x {kind}" for kind, count in counts.items())
 
 
 def _place(layer: ProgramLayer) -> str:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from aneforge.errors import shown
 from aneforge.output.text import WIDTH
 
-__all__ = ["WIDTH", "first_of", "grouped", "more", "short", "some", "wrapped"]
+__all__ = ["WIDTH", "counted", "first_of", "grouped", "more", "short", "some", "wrapped"]
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -35,6 +35,14 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """The first names, and how many there are beside them."""
     listed = ", ".join(names[:most])
     return f"{listed} and {len(names) - most:,} more" if len(names) > most else listed
+
+
+def counted(names: Iterable[str]) -> tuple[str, ...]:
+    """Equal names once, with their number: ``3 x add``."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return tuple(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
 
 
 def short(name: str, most: int = 40) -> str:

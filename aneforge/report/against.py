@@ -11,6 +11,7 @@ from typing import Any
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.output.files import write_whole
+from aneforge.output.grouped import counted
 from aneforge.report.aligned import Aligned, align
 from aneforge.report.document import Report, format_of
 from aneforge.report.rows import STATUSES, ChipRow, FindingRow, Row
@@ -110,16 +111,21 @@ class Comparison:
         changed = []
         for one, other in self.aligned.pairs:
             old, new = self.before.ops[one], self.after.ops[other]
-            letters = [(place, old.statuses[place], new.statuses[after]) for place, after in self.chip_pairs]
-            differing = [(place, was, now) for place, was, now in letters if was != now]
-            if differing:
-                names = [self.before.chips[place].label for place, _, _ in differing]
-                was = {name: STATUSES[letter] for name, (_, letter, _) in zip(names, differing, strict=True)}
-                now = {name: STATUSES[letter] for name, (_, _, letter) in zip(names, differing, strict=True)}
+            letters = {self._label(pair): (old.statuses[pair[0]], new.statuses[pair[1]]) for pair in self.chip_pairs}
+            was, now = (
+                {name: STATUSES[both[which]] for name, both in letters.items() if both[0] != both[1]}
+                for which in (0, 1)
+            )
+            if was:
                 changed.append(OpChange("changed", new.name, new.op, was, now))
         gone = [OpChange("gone", op.name, op.op, self._statuses(self.before, op.statuses, 0), {}) for op in self._gone]
         new = [OpChange("new", op.name, op.op, {}, self._statuses(self.after, op.statuses, 1)) for op in self._new]
         return (*changed, *gone, *new)
+
+    def _label(self, pair: tuple[int, int]) -> str:
+        """What a pair of chips is called: by one name where it is the same chip."""
+        old, new = self.before.chips[pair[0]], self.after.chips[pair[1]]
+        return old.label if old.name == new.name else f"{old.label} → {new.label}"
 
     @property
     def _gone(self) -> list[Any]:
@@ -152,8 +158,7 @@ class Comparison:
                 self.before.ops[number].name if number < start else self.after.ops[number - start].name
                 for number in origin
             )
-            label = _pair_label(self.before.chips[one], self.after.chips[other])
-            yield LayerChange(names, label, (was, now), (what, becomes))
+            yield LayerChange(names, self._label((one, other)), (was, now), (what, becomes))
 
     @cached_property
     def findings(self) -> tuple[FindingChange, ...]:
@@ -273,10 +278,6 @@ def _word(chip: ChipRow) -> str:
     return chip.verdict.partition(":")[0]
 
 
-def _pair_label(old: ChipRow, new: ChipRow) -> str:
-    return old.label if old.name == new.name else f"{old.label} and {new.label}"
-
-
 def _labels(side: Report, names: Sequence[str]) -> tuple[str, ...]:
     labels: Mapping[str, str] = {chip.name: chip.label for chip in side.chips}
     return tuple(labels.get(name, name) for name in names)
@@ -296,4 +297,4 @@ def _by_origin(side: Report, chip: ChipRow, renumber: Any) -> dict[tuple[int, ..
         origin = tuple(sorted(renumber(number) for number in layer.sources))
         times[origin] = times.get(origin, 0.0) + chip.layer_us[layer.number]
         words.setdefault(origin, []).append(f"{layer.engine} {' + '.join((layer.op, *layer.fused))}")
-    return {origin: (us, ", ".join(words[origin])) for origin, us in times.items()}
+    return {origin: (us, ", ".join(counted(words[origin]))) for origin, us in times.items()}

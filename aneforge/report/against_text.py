@@ -113,14 +113,17 @@ def _finding_line(row: FindingChange) -> str:
 
 
 def _op_line(row: OpChange) -> str:
+    return f"**{row.kind}** `{row.name}` ({row.op}): {_statuses(row)}"
+
+
+def _statuses(row: OpChange) -> str:
+    """What an operation is, or what it was and is by chips."""
     if row.kind != "changed":
-        statuses = dict.fromkeys((row.before or row.after).values())
-        return f"**{row.kind}** `{row.name}` ({row.op}): {', '.join(statuses)}"
+        return ", ".join(dict.fromkeys((row.before or row.after).values()))
     changes: dict[str, list[str]] = {}
     for chip, was in row.before.items():
         changes.setdefault(f"{was} → {row.after[chip]}", []).append(chip)
-    told = "; ".join(f"{change} on {', '.join(chips)}" for change, chips in changes.items())
-    return f"**changed** `{row.name}` ({row.op}): {told}"
+    return "; ".join(f"{', '.join(chips)}: {change}" for change, chips in changes.items())
 
 
 def _layer_line(row: LayerChange) -> str:
@@ -139,7 +142,7 @@ def page(comparison: Comparison) -> str:
         sides=[_side(comparison.before, "before"), _side(comparison.after, "after")],
         chips=[(_chip_cells(chip), _grade(chip)) for chip in comparison.chips],
         findings=comparison.findings[:_MOST_PAGE_ROWS],
-        ops=[(row, _op_line(row).split(": ", 1)[1]) for row in comparison.ops[:_MOST_PAGE_ROWS]],
+        ops=[(row, _statuses(row)) for row in comparison.ops[:_MOST_PAGE_ROWS]],
         layers=[(row, _us(row.us[0]), _us(row.us[1])) for row in comparison.layers[:_MOST_PAGE_ROWS]],
         counts={"ops": len(comparison.ops), "layers": len(comparison.layers), "most": _MOST_PAGE_ROWS},
     )

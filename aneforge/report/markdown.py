@@ -37,7 +37,9 @@ def _head(report: Report) -> Iterator[str]:
     chips = [chip for chip in report.chips if chip.us is not None]
     whole = sum(chip.verdict == "yes" for chip in report.chips)
     yield ""
-    yield f"**{whole} of {len(report.chips)} chips run all of its {report.model['operations']:,} operations.**"
+    count, first = len(report.chips), report.chips[0].label
+    verdict = f"{whole} of {count} chips run" if count > 1 else f"{first} runs" if whole else f"{first} does not run"
+    yield f"**{verdict} all of its {report.model['operations']:,} operations.**"
     if not chips:
         return
     fast, slow = min(chips, key=_time), max(chips, key=_time)
@@ -47,7 +49,8 @@ def _head(report: Report) -> Iterator[str]:
     yield f"- operations: {_span(fewest.engine_ops, most.engine_ops)} on the engine, " + (
         f"{_span(most.ops - most.engine_ops, fewest.ops - fewest.engine_ops)} on the host"
     )
-    yield f"- time of one call: {_us(fast)} on {fast.label} to {_us(slow)} on {slow.label}"
+    slowest = "" if fast is slow else f" to {_us(slow)} on {slow.label}"
+    yield f"- time of one call: {_us(fast)} on {fast.label}{slowest}"
     memory = max(chip.memory_bytes for chip in chips)
     yield f"- memory: {human_bytes(max(chip.weight_bytes for chip in chips))} of weights, " + (
         f"at most {human_bytes(max(chip.peak_l2 for chip in chips))} on chip and {human_bytes(memory)} beside it"

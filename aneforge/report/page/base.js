@@ -38,6 +38,7 @@ function bytes(count) {
   return `${count.toFixed(2)} GB`;
 }
 const share = (saved) => saved < -1 ? `${number(1 - saved, 2)} times as long` : Math.abs(saved) < 0.005 ? "the same" : `${Math.round(100 * Math.abs(saved))} % ${saved > 0 ? "less" : "more"}`;
+const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 const shape = (extents) => (extents && extents.length ? extents.join(" × ") : "one number");
 const label = (name) => (chips.find((chip) => chip.name === name) || { label: name }).label;
 const badge = (word, kind) => el("span", { class: `badge ${kind}` }, word);

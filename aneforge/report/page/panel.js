@@ -53,7 +53,7 @@ function deciding(program, step) {
 function factList(program, names) {
   const facts = names.map((name) => (program.facts || []).find((fact) => fact.name === name)).filter((fact) => fact && !hides(fact.confidence));
   if (!facts.length) return null;
-  return el("details", {}, el("summary", {}, `${facts.length} fact${facts.length === 1 ? "" : "s"} of the chip that it reads`),
+  return el("details", {}, el("summary", {}, `${plural(facts.length, "fact")} of the chip that it reads`),
     el("dl", {}, facts.map((fact) => [el("dt", {}, fact.name), el("dd", {}, el("strong", {}, String(fact.value)), " ", el("span", { class: "quiet" }, fact.evidence))])));
 }
 function layerList(numbers) {

@@ -47,8 +47,8 @@ function drawPlaced() {
   const program = programs[chip.program];
   placed = placedItems(chip);
   const hosts = program.regions.filter((region) => region.device === "host").length;
-  byId("placed-summary").textContent = `${program.layers.length.toLocaleString("en")} layers in ${program.stats.segments} segment${program.stats.segments === 1 ? "" : "s"} and ` +
-    `${program.stats.task_groups} task groups${hosts ? `, ${hosts} regions on the host` : ""}${program.chips.length > 1 ? `; the same program on ${program.chips.map(label).join(", ")}` : ""}`;
+  byId("placed-summary").textContent = `${plural(program.layers.length, "layer")} in ${plural(program.stats.segments, "segment")} and ` +
+    `${plural(program.stats.task_groups, "task group")}${hosts ? `, ${plural(hosts, "region")} on the host` : ""}${program.chips.length > 1 ? `; the same program on ${program.chips.map(label).join(", ")}` : ""}`;
   filterPlaced();
 }
 function filterPlaced() {

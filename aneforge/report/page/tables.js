@@ -27,7 +27,7 @@ function changeRow(change, at, chip) {
   const us = change.us[chip.name], others = Object.entries(change.us).filter(([name]) => name !== chip.name && !hidesTime(chips.find((other) => other.name === name)));
   return el("tr", { id: `change-${at}` }, el("td", {}, change.what, (change.nodes || []).length ? el("div", { class: "quiet" }, change.nodes.slice(0, 3).map((node) => [opButton(node), " "]), change.nodes.length > 3 ? `and ${(change.nodes.length - 3).toLocaleString("en")} more` : null) : null), el("td", {}, change.kind),
     el("td", { class: "number" }, us === undefined ? "-" : hidesTime(chip) ? "hidden" : [micro(us), el("div", { class: "quiet" }, share(change.saved[chip.name]))]),
-    el("td", {}, others.length ? el("details", {}, el("summary", {}, `${others.length} chip${others.length === 1 ? "" : "s"}`), el("ul", { class: "plain" }, others.map(([name, other]) => el("li", {}, `${label(name)}: ${micro(other)}, ${share(change.saved[name])}`)))) : "-"),
+    el("td", {}, others.length ? el("details", {}, el("summary", {}, plural(others.length, "chip")), el("ul", { class: "plain" }, others.map(([name, other]) => el("li", {}, `${label(name)}: ${micro(other)}, ${share(change.saved[name])}`)))) : "-"),
     el("td", {}, change.numbers, el("div", { class: "quiet" }, change.how)));
 }
 redraws.push(drawChanges);
@@ -81,11 +81,11 @@ function drawStored() {
   const rows = data.stored.map((form) => {
     const known = chip.name in (form.streaming || {}), us = form.us?.[chip.name];
     const others = chips.filter((other) => other !== chip && form.us?.[other.name] !== undefined && !hidesTime(other));
-    const flow = !known ? "?" : form.name === "fp16" ? "as it is" : form.streaming[chip.name] ? `streams in ${form.streaming[chip.name]} layers` : "folds: expanded to fp16";
+    const flow = !known ? "?" : form.name === "fp16" ? "as it is" : form.streaming[chip.name] ? `streams in ${plural(form.streaming[chip.name], "layer")}` : "folds: expanded to fp16";
     return el("tr", {}, el("td", {}, form.name, el("div", { class: "quiet" }, form.what)), el("td", { class: "number" }, form.layers.toLocaleString("en")), el("td", { class: "number" }, bytes(form.bytes)),
       el("td", { class: "number" }, known ? bytes(form.program_bytes[chip.name]) : "?"), el("td", { class: "number" }, us === undefined ? "?" : hidesTime(chip) ? "hidden" : timed(us, chip)),
       el("td", {}, flow, el("div", { class: "quiet" }, form.why?.[chip.name] || form.evidence?.[chip.name] || (known ? "" : "nothing is published of it there"))),
-      el("td", {}, others.length ? el("details", {}, el("summary", {}, `${others.length} chips`), el("ul", { class: "plain" }, others.map((other) => el("li", {}, `${other.label}: ${micro(form.us[other.name])}, ${share(1 - form.us[other.name] / other.us)}`)))) : "-"));
+      el("td", {}, others.length ? el("details", {}, el("summary", {}, plural(others.length, "chip")), el("ul", { class: "plain" }, others.map((other) => el("li", {}, `${other.label}: ${micro(form.us[other.name])}, ${share(1 - form.us[other.name] / other.us)}`)))) : "-"));
   });
   rowsTable(["stored as", "layers", "in the file", "in the program", `a call on ${chip.label}`, "there", "on other chips"], rows, "stored-list", "No layer has a weight that is worth storing in another form.");
   if (data.stored_note) byId("stored-list").append(el("p", { class: "quiet" }, data.stored_note));
