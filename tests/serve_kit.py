@@ -12,7 +12,7 @@ from aneforge.errors import AneforgeError
 
 
 def sleep(task, tell):
-    tell("sleeping")
+    tell(["sleeping", 3, 8])
     time.sleep(600)
 
 

@@ -67,8 +67,8 @@ class Client:
         while time.monotonic() < deadline:
             status, job = self.json("GET", f"/jobs/{token}")
             assert status == 200, job
-            if not seen or seen[-1] != job["progress"]:
-                seen.append(job["progress"])
+            if not seen or seen[-1] != (job["progress"], job["done"], job["total"]):
+                seen.append((job["progress"], job["done"], job["total"]))
             if job["state"] in ("done", "failed"):
                 return job, seen
             time.sleep(0.01)
@@ -110,7 +110,9 @@ def test_an_upload_becomes_a_report_and_its_files_go(started):
     client = started()
     job, seen = client.upload("detector.onnx", DETECTOR)
     assert job["state"] == "done", job
-    assert len(seen) > 1
+    counted = [done / total for _, done, total in seen if total]
+    assert counted == sorted(counted)
+    assert len(counted) > 1
     status, headers, page = client.ask("GET", f"/jobs/{job['job']}/report")
     assert status == 200
     assert b"detector.onnx on the Apple Neural Engine" in page

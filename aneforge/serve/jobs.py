@@ -37,7 +37,8 @@ class Job:
         self.folder = folder
         self.state = "waiting"
         """``waiting``, ``working``, ``done`` or ``failed``."""
-        self.progress = "waiting for its turn"
+        self.progress: tuple[str, int, int] = ("waiting for its turn", 0, 0)
+        """What is being done, and how much is done of how much; of 0 where that is not known."""
         self.error = ""
         self.report: bytes | None = None
         self.started = time.monotonic()
@@ -53,7 +54,9 @@ class Job:
             "job": self.id,
             "name": self.name,
             "state": self.state,
-            "progress": self.progress,
+            "progress": self.progress[0],
+            "done": self.progress[1],
+            "total": self.progress[2],
             "error": self.error,
             "seconds": round(time.monotonic() - self.started, 1),
         }
@@ -114,8 +117,9 @@ class Jobs:
             error = line_of(failure)
         finally:
             shutil.rmtree(job.folder, ignore_errors=True)
-        job.error, job.progress = error, "failed" if error else "done"
-        job.state = job.progress
+        state = "failed" if error else "done"
+        job.error, job.progress = error, (state, 0, 0)
+        job.state = state
 
     def _work(self, job: Job) -> str:
         """Keep the report of a job; what went wrong, or nothing."""
@@ -126,7 +130,7 @@ class Jobs:
         job.state = "working"
         try:
             task = {"folder": str(job.folder), "name": job.name, "target": self._target}
-            outcome = worker.run(task, lambda words: setattr(job, "progress", str(words)))
+            outcome = worker.run(task, lambda told: setattr(job, "progress", tuple(told)))
         finally:
             with self._lock:
                 worker.end()

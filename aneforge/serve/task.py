@@ -30,18 +30,18 @@ def run(task: Mapping[str, Any], tell: Callable[[Any], Any]) -> str:
     if file.suffix.casefold() == _PYTHON:
         raise LoadError(f"{file.name}: Python files are run to be read, so none is taken here. Use aneforge report.")
     if file.suffix.casefold() == ".zip":
-        tell("unpacking the archive")
+        tell(["unpacking the archive", 0, 0])
         file = unpack(file, folder / "unpacked")
     with off():  # the cache is the user's own, and an upload is a stranger's
         gathered = report(file, task["target"], progress=_telling(tell))
-    tell("writing the page")
+    tell(["writing the page", 0, 0])
     gathered.save(folder / REPORT)
     return REPORT
 
 
 def _telling(tell: Callable[[Any], Any]) -> Callable[[int, int, str], None]:
-    """What a report tells of its progress, as one sentence."""
-    return lambda done, total, what: tell(f"{what} (step {done + 1} of {total})")
+    """What a report tells of its progress, as the server shows it."""
+    return lambda done, total, what: tell([f"{what} (step {done + 1} of {total})", done, total])
 
 
 def unpack(archive_file: Path, folder: Path) -> Path:

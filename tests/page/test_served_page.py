@@ -109,6 +109,7 @@ def test_every_state_of_the_page_fits_a_phone_and_can_be_read(opened, address, s
     monkeypatch.setattr("aneforge.serve.jobs.FUNCTION", "serve_kit:sleep")
     page.set_input_files("#file", EXAMPLES / "detector.onnx")
     page.get_by_text("detector.onnx: sleeping").wait_for()
+    assert page.locator("#bar").evaluate("bar => [bar.value, bar.max]") == [3, 8]
     assert page.evaluate("document.activeElement.id") == "cancel"
     look("working")
     page.keyboard.press("Enter")

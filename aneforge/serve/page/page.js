@@ -56,7 +56,7 @@ async function watch(mine) {
     if (current !== mine) return;
     if (job.state === "failed") return fail(job.error);
     if (job.state === "done") return show(job);
-    say(`${job.name}: ${job.progress} (${Math.round(job.seconds)} s)`);
+    say(`${job.name}: ${job.progress} (${Math.round(job.seconds)} s)`, job.done, job.total);
     await new Promise((resolve) => setTimeout(resolve, 250));
   }
 }
