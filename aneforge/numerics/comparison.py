@@ -92,7 +92,7 @@ def compare(
         raise ArgumentError("reference", f"{base} runs nothing of it, so choose another: {refused[base]}")
     machines = _machines(programs, mode, base)
     drawn = 0 if inputs is not None else default_samples(graph) if samples is None else samples
-    count = _simulate(graph, machines, feeds, exact_too, _Told(progress, drawn * len(machines)))
+    count = _simulate(graph, machines, feeds, exact_too, _Listener(progress, drawn * len(machines)))
     of = {chip: machine for machine in machines for chip in machine.chips}
     trust = {chip: _Trust(split, mode == "fast") for chip, split in programs.items()}
     return Comparison(
@@ -316,7 +316,7 @@ def _machines(splits: dict[str, Partition], mode: str, base: str) -> list[_Machi
     return [first, *others]
 
 
-class _Told(NamedTuple):
+class _Listener(NamedTuple):
     """Who hears of every simulation, of how many; 0 where samples are read one by one and nobody knows."""
 
     progress: Progress | None
@@ -332,7 +332,7 @@ def _simulate(
     machines: list[_Machine],
     samples: Iterable[dict[str, Array]],
     exact_too: bool,
-    told: _Told,
+    listener: _Listener,
 ) -> int:
     """Every sample on every machine, the reference's trace and one other at a time; returns how many samples."""
     names = graph.names()
@@ -344,7 +344,9 @@ def _simulate(
         exact = evaluate(Graph(graph.outputs), fed) if exact_too else ()
         base = RegionValues(machines[0].split, first)
         for number, machine in enumerate(machines):
-            told.next(sample * len(machines) + number, f"simulating {', '.join(machine.chips)}, sample {sample + 1}")
+            listener.next(
+                sample * len(machines) + number, f"simulating {', '.join(machine.chips)}, sample {sample + 1}"
+            )
             mine = first if machine is machines[0] else machine.runner.run(feeds, trace=True)
             machine.add(sample, first, mine, exact, base)
         count += 1

@@ -68,7 +68,7 @@ def timed_row(plan: ComputePlan, chip: str, system: str, graph: Graph, source: s
         "outputs": [list(node.shape) for node in graph.outputs],
         "flops": float(sum(layer.flops for layer in layers)),
         "weight_bytes": float(sum(weight.stored_bytes for weight in weights)),
-        "act_bytes": max(0.0, sum(layer.traffic for layer in layers) - sum(each.stored_bytes for each in weights)),
+        "act_bytes": max(0.0, sum(layer.traffic for layer in layers) - sum(weight.stored_bytes for weight in weights)),
         "dtype": "fp16",
         "weight_enc": ", ".join(encodings),
         "latency_us": plan.latency_us,

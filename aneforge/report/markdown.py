@@ -102,7 +102,7 @@ def _findings(report: Report) -> Iterator[str]:
 def _reason(report: Report, rows: Sequence[FindingRow]) -> Iterator[str]:
     """What one rule refuses on the same chips: the first of it, and how much more there is."""
     row = rows[0]
-    nodes = list(dict.fromkeys(number for each in rows for number in each.nodes))
+    nodes = list(dict.fromkeys(number for finding in rows for number in finding.nodes))
     names = [f"`{report.ops[number].name}`" for number in nodes[:_MOST_NODES]]
     more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
     alike = f" ({len(rows) - 1} more like it)" if len(rows) > 1 else ""

@@ -47,7 +47,7 @@ def likely_cut(
             us[name], saved[name] = short(after), short(1 - after / before)
             devices = splits[name].device_of
             elsewhere = (split.names[uid] for uid, device in split.device_of.items() if devices.get(uid) != device)
-            moved |= dict.fromkeys(by_name[each] for each in elsewhere if each in by_name)
+            moved |= dict.fromkeys(by_name[node] for node in elsewhere if node in by_name)
     if not us:
         return []
     what = f"cut as Core ML would likely do it: {len(moved):,} operations on another device than by the rules"
@@ -71,13 +71,13 @@ def _stored_row(form: StoredForm, splits: Mapping[str, Partition]) -> StoredRow:
         what=form.what,
         layers=form.layers,
         bytes=form.stored_bytes,
-        streaming={name: each.streaming for name, each in form.chips.items()},
-        program_bytes={name: each.program_bytes for name, each in form.chips.items()},
-        us={name: short(each.us) for name, each in form.chips.items() if each.us is not None},
+        streaming={name: on_chip.streaming for name, on_chip in form.chips.items()},
+        program_bytes={name: on_chip.program_bytes for name, on_chip in form.chips.items()},
+        us={name: short(on_chip.us) for name, on_chip in form.chips.items() if on_chip.us is not None},
         why={
-            name: with_label(each.why, splits[name].target, chip_label(name))
-            for name, each in form.chips.items()
-            if each.why
+            name: with_label(on_chip.why, splits[name].target, chip_label(name))
+            for name, on_chip in form.chips.items()
+            if on_chip.why
         },
-        evidence={name: each.evidence for name, each in form.chips.items() if each.evidence},
+        evidence={name: on_chip.evidence for name, on_chip in form.chips.items() if on_chip.evidence},
     )

@@ -130,7 +130,7 @@ class Jobs:
         job.state = "working"
         try:
             task = {"folder": str(job.folder), "name": job.name, "target": self._target}
-            outcome = worker.run(task, lambda told: setattr(job, "progress", tuple(told)))
+            outcome = worker.run(task, lambda step: setattr(job, "progress", tuple(step)))
         finally:
             with self._lock:
                 worker.end()
