@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import aneforge as af
 from aneforge.cli.app import app
+from aneforge.codecs import encode
 from aneforge.errors import AneforgeError
 from aneforge.output import pages
 from aneforge.report import gather, html, whatif
@@ -341,6 +342,20 @@ def test_stored_forms_have_the_bytes_and_times_of_a_model_that_was_compiled_so()
         assert forms["fp16"].us[chip] == told.chips[0 if chip == "m1" else 1].us
     assert forms["int4"].bytes < forms["int8"].bytes < forms["fp16"].bytes == 2 * w.size
     assert "m1" in forms["blockwise"].why
+
+
+def test_stored_forms_say_how_much_they_round():
+    x = af.input((1, 512), name="x")
+    w = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float16)
+    forms = {row.name: row for row in report(af.linear(x, w), "m2", changes=0).stored}
+    assert forms["fp16"].rounding == 0
+    for name in ("int8", "int4", "blockwise"):
+        whole = encode(w, name).decode() - w.astype(np.float64)
+        exact = np.linalg.norm(whole) / np.linalg.norm(w.astype(np.float64))
+        assert forms[name].rounding == pytest.approx(exact, rel=0.1)  # from one row of sixteen
+    broken = np.where(np.arange(512) == 7, np.inf, w).astype(np.float16)
+    rows = report(af.linear(x, broken), "m2", changes=0).stored
+    assert {row.rounding for row in rows if row.name != "fp16"} == {None}
 
 
 def test_the_cut_that_core_ml_would_make_is_a_what_if():

@@ -1,14 +1,18 @@
 """Each stored form in every layer that can have it, on many chips at once: its bytes, whether it streams, the call.
 
-A time depends on the form and not on the numbers, so weights of that form stand in for the real ones. Nothing is
-rounded here and no error is known; ``advise`` encodes the weights and simulates them, for a few chips.
+A time depends on the form and not on the numbers, so weights of that form stand in for the real ones. How far a form
+is from the weights is measured on a sample of them; what that does to the results is not known here. ``advise``
+encodes all of them and simulates the model, for a few chips.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+
+import numpy as np
 
 from aneforge.codecs.encoders import is_mostly_zeros, stand_in
 from aneforge.compress.layers import Layer, layers_of
@@ -24,7 +28,9 @@ from aneforge.rewrites.rewrite import applied
 from aneforge.targets.chip import Target
 from aneforge.tuning.stored_forms import stored_site
 
-__all__ = ["ChipForm", "StoredForm", "stored_everywhere"]
+__all__ = ["ChipForm", "StoredForm", "rounding_of", "stored_everywhere"]
+
+_SAMPLED = 1 << 14  # numbers of a weight that its rounding is measured on, about
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class StoredForm:
     layers: int
     stored_bytes: int
     """Of the weights of all layers, those that keep fp16 among them."""
+    rounding: float | None
+    """How far the weights are from themselves in this form, relative to their size; None where some are not finite."""
     chips: Mapping[str, ChipForm]
 
 
@@ -84,7 +92,25 @@ def _as_it_is(splits: Mapping[str, Partition], scope: str, layers: Sequence[Laye
         name: ChipForm(len(layers), 0, _program_bytes(split), split.estimate(scope).us, split.on_engine, "", "")
         for name, split in splits.items()
     }
-    return StoredForm(FP16, "as it is", len(layers), sum(2 * layer.weight.size for layer in layers), chips)
+    return StoredForm(FP16, "as it is", len(layers), sum(2 * layer.weight.size for layer in layers), 0.0, chips)
+
+
+def rounding_of(storage: Storage, weights: Iterable[np.ndarray]) -> float | None:
+    """The root mean square of what a form changes over that of the weights, for some outputs of each. None where
+    nothing can be said: not all numbers are finite, or all are zero."""
+    changed = size = 0.0
+    for weight in weights:
+        rows = _some_rows(weight).astype(np.float64)
+        if not np.isfinite(rows).all():
+            return None
+        changed += float(np.square(storage.write(rows.astype(np.float16)).decode() - rows).sum())
+        size += float(np.square(rows).sum())
+    return math.sqrt(changed / size) if size else None
+
+
+def _some_rows(weight: np.ndarray) -> np.ndarray:
+    """Outputs that are evenly apart, with about so many numbers in all."""
+    return weight[:: max(1, weight.size // _SAMPLED)]
 
 
 def _program_bytes(split: Partition) -> int:
@@ -127,4 +153,5 @@ def _on_chips(
             evidence=stream_evidence(storage, split.target).label(),
         )
     total = sum(sizes.get(layer.name, 2 * layer.weight.size) for layer in layers)
-    return StoredForm(storage.name, storage.what, len(encoded), total, on_chips)
+    rounding = rounding_of(storage, (layer.weight for layer, _ in encoded))
+    return StoredForm(storage.name, storage.what, len(encoded), total, rounding, on_chips)

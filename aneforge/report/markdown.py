@@ -142,11 +142,12 @@ def _stored(report: Report) -> Iterator[str]:
     chips = chips or [chip for chip in report.chips if chip.us is not None][:_MOST_COLUMNS]
     if len(report.stored) < 2 or not chips:
         return
-    yield f"| weights as | layers | in the file | {' | '.join(f'{chip.label}, µs' for chip in chips)} |"
-    yield f"| --- | ---: | ---: | {' | '.join('---:' for _ in chips)} |"
+    yield f"| weights as | layers | in the file | rounding | {' | '.join(f'{chip.label}, µs' for chip in chips)} |"
+    yield f"| --- | ---: | ---: | ---: | {' | '.join('---:' for _ in chips)} |"
     for row in report.stored:
         times = (_count(row.us.get(chip.name)) for chip in chips)
-        yield f"| {row.name} | {row.layers:,} | {human_bytes(row.bytes)} | {' | '.join(times)} |"
+        rounding = "?" if row.rounding is None else f"{100 * row.rounding:.2g} %" if row.rounding else "-"
+        yield f"| {row.name} | {row.layers:,} | {human_bytes(row.bytes)} | {rounding} | {' | '.join(times)} |"
 
 
 def _risks(report: Report) -> Iterator[str]:

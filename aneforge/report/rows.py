@@ -260,6 +260,8 @@ class StoredRow(Row):
     layers: int
     bytes: int
     """Of all weights as they are stored in the file."""
+    rounding: float | None
+    """The root mean square of what the form changes over that of the weights, on a sample."""
     streaming: dict[str, int]
     """By chip, the layers whose kernel is read as it is stored; the others are expanded to fp16."""
     program_bytes: dict[str, int]

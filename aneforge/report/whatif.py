@@ -71,6 +71,7 @@ def _stored_row(form: StoredForm, splits: Mapping[str, Partition]) -> StoredRow:
         what=form.what,
         layers=form.layers,
         bytes=form.stored_bytes,
+        rounding=None if form.rounding is None else short(form.rounding),
         streaming={name: on_chip.streaming for name, on_chip in form.chips.items()},
         program_bytes={name: on_chip.program_bytes for name, on_chip in form.chips.items()},
         us={name: short(on_chip.us) for name, on_chip in form.chips.items() if on_chip.us is not None},

@@ -39,6 +39,7 @@ function bytes(count) {
 }
 const share = (saved) => saved < -1 ? `${number(1 - saved, 2)} times as long` : Math.abs(saved) < 0.005 ? "the same" : `${Math.round(100 * Math.abs(saved))} % ${saved > 0 ? "less" : "more"}`;
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+const percent = (value) => value === undefined ? "?" : `${number(100 * value)} %`;
 const shape = (extents) => (extents && extents.length ? extents.join(" × ") : "one number");
 const label = (name) => (chips.find((chip) => chip.name === name) || { label: name }).label;
 const badge = (word, kind) => el("span", { class: `badge ${kind}` }, word);

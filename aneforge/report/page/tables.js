@@ -82,12 +82,12 @@ function drawStored() {
     const known = chip.name in (form.streaming || {}), us = form.us?.[chip.name];
     const others = chips.filter((other) => other !== chip && form.us?.[other.name] !== undefined && !hidesTime(other));
     const flow = !known ? "?" : form.name === "fp16" ? "as it is" : form.streaming[chip.name] ? `streams in ${plural(form.streaming[chip.name], "layer")}` : "folds: expanded to fp16";
-    return el("tr", {}, el("td", {}, form.name, el("div", { class: "quiet" }, form.what)), el("td", { class: "number" }, form.layers.toLocaleString("en")), el("td", { class: "number" }, bytes(form.bytes)),
+    return el("tr", {}, el("td", {}, form.name, el("div", { class: "quiet" }, form.what)), el("td", { class: "number" }, form.layers.toLocaleString("en")), el("td", { class: "number" }, bytes(form.bytes)), el("td", { class: "number" }, form.name === "fp16" ? "-" : percent(form.rounding)),
       el("td", { class: "number" }, known ? bytes(form.program_bytes[chip.name]) : "?"), el("td", { class: "number" }, us === undefined ? "?" : hidesTime(chip) ? "hidden" : timed(us, chip)),
       el("td", {}, flow, el("div", { class: "quiet" }, form.why?.[chip.name] || form.evidence?.[chip.name] || (known ? "" : "nothing is published of it there"))),
       el("td", {}, others.length ? el("details", {}, el("summary", {}, plural(others.length, "chip")), el("ul", { class: "plain" }, others.map((other) => el("li", {}, `${other.label}: ${micro(form.us[other.name])}, ${share(1 - form.us[other.name] / other.us)}`)))) : "-"));
   });
-  rowsTable(["stored as", "layers", "in the file", "in the program", `a call on ${chip.label}`, "there", "on other chips"], rows, "stored-list", "No layer has a weight that is worth storing in another form.");
+  rowsTable(["stored as", "layers", "in the file", "rounding", "in the program", `a call on ${chip.label}`, "there", "on other chips"], rows, "stored-list", "No layer has a weight that is worth storing in another form.");
   if (data.stored_note) byId("stored-list").append(el("p", { class: "quiet" }, data.stored_note));
 }
 
@@ -123,7 +123,6 @@ byId("ops-query").addEventListener("input", filterOps);
 
 // What a Mac said, beside what is predicted.
 const DEVICES = { neuralEngine: "Neural Engine", cpu: "CPU", gpu: "GPU" };
-const percent = (value) => value === undefined ? "?" : `${number(100 * value)} %`;
 const measuredList = data.measured && new LongList(byId("measured-grid"), el("div", { class: "head-row" }, [["operation", 16], ["kind", 8], ["predicted", 8], ["there", 8], ["can run on", 14], ["cost, predicted", 8], ["cost, there", 8], ["time there", 7]].map(([name, width], at) => el("div", { class: `cell${at ? "" : " pin"}`, style: `width:${width}rem` }, name))), (row) => {
   const cells = [[opName(row.op), 16], [ops[row.op].op, 8], [DEVICES[row.predicted], 8], [badge(DEVICES[row.measured], row.measured === row.predicted ? "yes" : "part"), 8],
     [(row.supported || []).map((name) => DEVICES[name]).join(", "), 14], [percent(row.predicted_share), 8], [percent(row.share), 8], [row.us === undefined ? "?" : micro(row.us), 7]];
