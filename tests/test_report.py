@@ -107,3 +107,16 @@ def test_a_chip_that_runs_nothing_says_why():
     assert told.chips[0].verdict == "no"
     assert told.chips[0].refused
     assert "no" in markdown(told)
+
+
+def test_chips_name_other_products_of_their_engine_and_who_says_so():
+    x = af.input((1, 8, 4, 4), name="x")
+    told = report(x.relu(), "m4,t8103,u1,a18 pro,m5", changes=0)
+    rows = {row.name: row for row in told.chips}
+    assert rows["m4"].also == ("M4 Pro", "M4 Max")
+    assert rows["m4"].engines[0].startswith("M4 is h16g [measured")
+    assert rows["m4"].engines[1].startswith("M4 Pro is h16g [inferred")
+    assert rows["t8103"].engines[0].startswith("T8103 is h13 [decoded")
+    assert (rows["u1"].also, rows["u1"].engines) == ((), ())
+    assert rows["a18 pro"].also == ("A18",)  # and not with the M5, which has the same engine
+    assert rows["m5"].also == ()

@@ -29,7 +29,7 @@ from aneforge.report.reasons import finding_rows, op_rows
 from aneforge.report.rows import BOUNDS, ChipRow, ProgramRow, short
 from aneforge.report.whatif import change_rows, likely_cut, stored_rows
 from aneforge.targets.chip import Target
-from aneforge.targets.names import chip_label, in_reading_order, with_label
+from aneforge.targets.names import chip_label, in_reading_order, resolve, with_label
 
 __all__ = ["SCOPE", "report"]
 
@@ -95,8 +95,8 @@ def report(
             scope=scope,
             max_abs=max_abs,
             chips=tuple(
-                replace(_chip(name, checked, splits[name], estimates, places.get(name), programs), also=also)
-                for name, also in _other_products(chips).items()
+                _with_products(_chip(name, checked, splits[name], estimates, places.get(name), programs), products)
+                for name, products in _other_products(chips).items()
             ),
             ops=ops,
             findings=finding_rows(checked, by_name, helping),
@@ -155,6 +155,16 @@ def _other_products(chips: Mapping[str, Target]) -> dict[str, tuple[str, ...]]:
                 alike = [name for name in rows if labels[name][0] == product[0]]
                 others[(alike or rows)[0]].append(product)
     return {name: tuple(products) for name, products in others.items()}
+
+
+def _with_products(row: ChipRow, others: tuple[str, ...]) -> ChipRow:
+    """With the other products, and who says that all of these have its engine."""
+    names = [f"product:{product}" for product in others]
+    if resolve(row.name).kind != "compiler":
+        names.insert(0, row.name)
+    elif row.label != row.target:  # a target stands for its first product, if some product carries it
+        names.insert(0, f"product:{row.label}")
+    return replace(row, also=others, engines=tuple(str(resolve(name)) for name in names))
 
 
 def _chip(

@@ -93,6 +93,8 @@ class ChipRow(Row):
     """The place of its programs in the report; None where nothing runs."""
     also: tuple[str, ...] = ()
     """Other products with this engine: the same answers, other times."""
+    engines: tuple[str, ...] = ()
+    """Who says that it has this engine, and that the other products have it."""
     us: float | None = None
     interval: tuple[float, ...] = ()
     engine_us: float | None = None

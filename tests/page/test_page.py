@@ -32,6 +32,8 @@ def test_it_loads_with_a_row_for_each_chip(opened, reports, shots):
     beside = page.locator("#chips tbody .also").all_inner_texts()
     assert "also M2 Pro, M2 Max, M2 Ultra" in beside
     assert beside.count("also A18") == 1  # with the A18 Pro, not with the M5 of the same engine
+    page.get_by_text("Which engine each product has").click()
+    assert page.get_by_text("M4 Pro is h16g [inferred").is_visible()
     page.screenshot(path=str(shots / "report-light.png"), full_page=True)
 
 

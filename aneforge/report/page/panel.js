@@ -102,6 +102,7 @@ const bases = new Map(chips.filter((chip) => chip.us !== undefined).map((chip) =
 for (const chip of chips) if (chip.us !== undefined) bases.get(chip.basis).push(chip.label);
 byId("provenance-list").append(pairs([["choices of ours", choices.length ? `${choices.join(", ")}: where nothing is published, or sources disagree` : "none: published facts only"],
   ["sources of the reasons", sources.join(", ") || "none"], ["distinct programs", `${programs.length} for ${chips.filter((chip) => chip.program !== undefined).length} chips`]]),
+  el("details", {}, el("summary", {}, "Which engine each product has"), el("ul", { class: "plain" }, chips.flatMap((chip) => chip.engines || []).map((words) => el("li", {}, words)))),
   el("details", {}, el("summary", {}, "What the times rest on"), el("ul", { class: "plain" }, [...bases].map(([basis, labels]) => el("li", {}, `${labels.join(", ")}: ${basis}`)))));
 
 // Settings.
