@@ -39,7 +39,7 @@ from aneforge.sim.nodes import node_order
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, with_label
 
-__all__ = ["Divergence", "DivergenceReport", "Divergences", "SharedWork", "divergences_between", "diverges"]
+__all__ = ["Comparisons", "Divergence", "DivergenceReport", "Divergences", "divergences_between", "diverges"]
 
 _CHANNELS = 2
 _MOST_ROWS = 24  # divergences up to which each has a row of its own
@@ -260,103 +260,97 @@ def diverges(
         )
     (reference, first), *others = chips.items()
     by_chip: dict[str, Divergences] = {}
-    shared = SharedWork(graph)
+    comparisons = Comparisons(graph)
     for number, (name, chip) in enumerate(others):
         if progress is not None:
             progress(number, len(others), f"comparing {name} with {reference}")
         known = ranges_of(graph, [first, chip], max_abs, inputs, ranges)
-        by_chip[name] = divergences_between(graph, first, chip, known, shared)
+        by_chip[name] = comparisons.between(first, chip, known)
     return DivergenceReport(by_chip, reference, ranges_note(max_abs, inputs, ranges))
 
 
-class SharedWork:
-    """What comparisons of one graph share, so that a chip of several pairs is compiled and walked once: partitions by
-    target name, and the values and digests of programs."""
+def divergences_between(
+    out: Tensor | Sequence[Tensor] | Graph, a: str | int | Target, b: str | int | Target, ranges: Ranges = None
+) -> Divergences:
+    """Those of two chips, ``a`` and ``b``, in the order of the first one's program. What one of them does not run is
+    on the host for both, and the regions of the engine are compared one by one. ``ranges`` are as for ``diverges``."""
+    return Comparisons(Graph.of(out)).between(resolve_target(a), resolve_target(b), ranges)
+
+
+class Comparisons:
+    """Comparisons of chips on one graph. A chip of several pairs is compiled and walked once; ``splits`` are
+    partitions of the graph that are known already."""
 
     def __init__(self, graph: Graph, splits: Iterable[Partition] = ()) -> None:
         self._graph = graph
         self._splits = {split.target.name: split for split in splits}
         self._walks: dict[tuple[object, ...], tuple[Walk, Digests]] = {}
 
-    def partitions(self, chips: Sequence[Target]) -> dict[str, Partition]:
-        """Of several chips by target name, cut alike."""
+    def between(self, a: Target, b: Target, ranges: Ranges = None) -> Divergences:
+        """Those of two chips, as :func:`divergences_between` gives them."""
+        splits = self._cut_alike((a, b))
+        first, second = splits[a.name], splits[b.name]
+        first.require_engine()
+        if first.cut.untouched:
+            return self._between_programs(self._graph, (first.programs[0], second.programs[0]), ranges)
+        found = Divergences([], (a, b), 0)
+        differing: list[int] = []
+        for region, part, known in region_graphs(first, ranges):
+            programs = first.programs[region.number], second.programs[region.number]
+            here = self._between_programs(part, programs, known)
+            if behind(first, region.number, differing):
+                found.unbounded += tuple(first.names[node.uid] for node in region.nodes)
+            else:
+                found.extend(here)
+                found.unproven += here.unproven
+            if here.real or here.unproven or behind(first, region.number, differing):
+                differing.append(region.number)
+            found.compared += here.compared
+        found.in_part = first.verdict
+        return found
+
+    def _cut_alike(self, chips: Sequence[Target]) -> dict[str, Partition]:
+        """The partitions of chips by target name, with one cut."""
         missing = {chip.name: chip for chip in chips if chip.name not in self._splits}
         if missing:
             self._splits |= partitions_for(self._graph, missing)
         return cut_alike(self._graph, {chip.name: self._splits[chip.name] for chip in chips})
 
-    def walked(self, program: Program, known: Mapping[str, Value], vague: frozenset[str]) -> tuple[Walk, Digests]:
+    def _walked(self, program: Program, known: Mapping[str, Value], vague: frozenset[str]) -> tuple[Walk, Digests]:
+        """The values of a program and their digests."""
         key = (program.module, program.target, frozenset(known.items()), vague)
         if key not in self._walks:
             values = walk(Engine.of(program.target), program.module, known, vague)
             self._walks[key] = values, digests(values)
         return self._walks[key]
 
-
-def divergences_between(
-    out: Tensor | Sequence[Tensor] | Graph,
-    a: str | int | Target,
-    b: str | int | Target,
-    ranges: Ranges = None,
-    shared: SharedWork | None = None,
-) -> Divergences:
-    """Those of two chips, ``a`` and ``b``, in the order of the first one's program. What one of them does not run is
-    on the host for both, and the regions of the engine are compared one by one. ``ranges`` are as for ``diverges``.
-    ``shared`` is what several calls for the same graph have in common."""
-    graph = Graph.of(out)
-    chips = resolve_target(a), resolve_target(b)
-    shared = shared or SharedWork(graph)
-    splits = shared.partitions(chips)
-    first, second = (splits[chip.name] for chip in chips)
-    first.require_engine()
-    if first.cut.untouched:
-        return _between_programs(graph, (first.programs[0], second.programs[0]), ranges, shared)
-    found = Divergences([], chips, 0)
-    differing: list[int] = []
-    for region, part, known in region_graphs(first, ranges):
-        programs = first.programs[region.number], second.programs[region.number]
-        here = _between_programs(part, programs, known, shared)
-        if behind(first, region.number, differing):
-            found.unbounded += tuple(first.names[node.uid] for node in region.nodes)
-        else:
-            found.extend(here)
-            found.unproven += here.unproven
-        if here.real or here.unproven or behind(first, region.number, differing):
-            differing.append(region.number)
-        found.compared += here.compared
-    found.in_part = first.verdict
-    return found
-
-
-def _between_programs(
-    graph: Graph, programs: tuple[Program, Program], ranges: Ranges, shared: SharedWork
-) -> Divergences:
-    """Those of a graph that both chips take whole, in the order of the first one's program."""
-    chips = programs[0].target, programs[1].target
-    vague = _rewritten(graph, programs)
-    known = known_values(graph, ranges)
-    walked = [shared.walked(program, known, vague) for program in programs]
-    alike = [digested for _, digested in walked]
-    equal = set(alike[0].values()) & set(alike[1].values())
-    walks = []
-    for one, digested in walked:
-        common = frozenset(op for op, digest in digested.items() if digest in equal)
-        walks.append(walk(one.engine, one.module, known, vague, common))
-    names = graph.names()
-    operations = {names[operation.uid] for operation in graph.operations}
-    order = (name for name in node_order(programs[0]) if name in operations)
-    compared = [name for name in order if _is_there(programs[1], name)]
-    results = [_divergence(name, programs, walks, alike) for name in compared]
-    listed = {result.node for result in results if result is not None and not result.excluded}
-    modelled = [] if chips[0].td_generation == chips[1].td_generation else _modelled(programs)
-    unproven = [
-        name
-        for name in compared
-        if name not in listed and any(_rests_on(program, name, modelled) for program in programs)
-    ]
-    return Divergences(
-        [result for result in results if result is not None], (chips[0], chips[1]), len(compared), unproven
-    )
+    def _between_programs(self, graph: Graph, programs: tuple[Program, Program], ranges: Ranges) -> Divergences:
+        """Those of a graph that both chips take whole, in the order of the first one's program."""
+        chips = programs[0].target, programs[1].target
+        vague = _rewritten(graph, programs)
+        known = known_values(graph, ranges)
+        walked = [self._walked(program, known, vague) for program in programs]
+        alike = [digested for _, digested in walked]
+        equal = set(alike[0].values()) & set(alike[1].values())
+        walks = []
+        for one, digested in walked:
+            common = frozenset(op for op, digest in digested.items() if digest in equal)
+            walks.append(walk(one.engine, one.module, known, vague, common))
+        names = graph.names()
+        operations = {names[operation.uid] for operation in graph.operations}
+        order = (name for name in node_order(programs[0]) if name in operations)
+        compared = [name for name in order if _is_there(programs[1], name)]
+        results = [_divergence(name, programs, walks, alike) for name in compared]
+        listed = {result.node for result in results if result is not None and not result.excluded}
+        modelled = [] if chips[0].td_generation == chips[1].td_generation else _modelled(programs)
+        unproven = [
+            name
+            for name in compared
+            if name not in listed and any(_rests_on(program, name, modelled) for program in programs)
+        ]
+        return Divergences(
+            [result for result in results if result is not None], (chips[0], chips[1]), len(compared), unproven
+        )
 
 
 def _modelled(programs: Sequence[Program]) -> set[Op]:

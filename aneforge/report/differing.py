@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from aneforge.graph.graph import Graph
 from aneforge.numerics.alike import one_of_each_arithmetic
-from aneforge.numerics.pairwise import Divergence, SharedWork, divergences_between
+from aneforge.numerics.pairwise import Comparisons, Divergence
 from aneforge.numerics.ranges import ranges_of
 from aneforge.regions.partition import Partition
 from aneforge.report.rows import DivergenceRow
@@ -47,10 +47,10 @@ def divergence_rows(
     names_of = splits[reference].names
     numbers = {names_of[node.uid]: place for place, node in enumerate(splits[reference].cut.operations.counted)}
     alike: dict[tuple[tuple[str, ...], bool], list[tuple[str, Divergence]]] = {}
-    shared = SharedWork(graph, splits.values())
+    comparisons = Comparisons(graph, splits.values())
     for name, chip in others:
         ranges = ranges_of(graph, [first, chip], max_abs, None, None)
-        for entry in divergences_between(graph, first, chip, ranges, shared):
+        for entry in comparisons.between(first, chip, ranges):
             causes = tuple(
                 with_label(with_label(cause, first, chip_label(reference)), chip, chip_label(name))
                 for cause in entry.causes
