@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import aneforge as af
@@ -120,3 +121,21 @@ def test_chips_name_other_products_of_their_engine_and_who_says_so():
     assert (rows["u1"].also, rows["u1"].engines) == ((), ())
     assert rows["a18 pro"].also == ("A18",)  # and not with the M5, which has the same engine
     assert rows["m5"].also == ()
+
+
+def test_a_model_without_operations_has_a_report_and_runs(tmp_path):
+    x = af.input((1, 8, 4, 4), name="x")
+    told = report(x, "m1,m5", changes=0)
+    assert [chip.verdict for chip in told.chips] == ["yes", "yes"]
+    assert told.programs[0].layers == ()
+    for suffix in ("html", "md", "csv", "json", "trace.json", "sarif"):
+        told.save(tmp_path / f"r.{suffix}")
+    assert "all of its 0 operations" in (tmp_path / "r.md").read_text(encoding="utf-8")
+    given = np.arange(128, dtype=np.float16).reshape(1, 8, 4, 4)
+    assert np.array_equal(af.run(x, "m1", inputs={"x": given}).only.outputs["x"], given)
+
+
+def test_what_no_engine_runs_is_said_in_one_sentence(tmp_path):
+    told = report(af.input((1, 1, 1, 70000), name="x").relu(), "m1,m5", changes=0)
+    told.save(tmp_path / "r.html")
+    assert "No part of it runs on the engine of these 2 chips" in (tmp_path / "r.html").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import plain_name
+from aneforge.output.text import plural
 from aneforge.regions.cut import Operations
 from aneforge.regions.partition import Partition, split_for
 from aneforge.regions.split import ENGINE
@@ -77,7 +78,7 @@ def small_regions_on_host(question: Question) -> Iterator[Proposal]:
             wanted.setdefault(tuple(node.uid for node in costly), (costly, {}))[1][name] = most
     for nodes, most in wanted.values():
         yield _on_host(question, "regions", "small regions on the host", "crossings", nodes, most,
-                       f"leave {len(nodes)} op{'' if len(nodes) == 1 else 's'} of small regions on the host: starting "
+                       f"leave {plural(len(nodes), 'op')} of small regions on the host: starting "
                        "the engine takes longer than computing them there")  # fmt: skip
 
 

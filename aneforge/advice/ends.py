@@ -16,6 +16,7 @@ from aneforge.errors import AneforgeError
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import plain_name
+from aneforge.output.text import plural
 from aneforge.regions.partition import Partition, partitions_for
 from aneforge.regions.split import ENGINE, HOST, region_of
 from aneforge.tuning.records import Figure
@@ -46,7 +47,7 @@ def ends_outside(question: Question) -> Iterator[Proposal]:
             family="ends",
             name="ends of the model outside the call",
             cause="crossings",
-            what=f"compute {len(nodes)} op{'' if len(nodes) == 1 else 's'} before or after the call: "
+            what=f"compute {plural(len(nodes), 'op')} before or after the call: "
             f"{', '.join(ops)} in it cut{'s' if len(ops) == 1 else ''} the model",
             nodes=tuple(question.names[node.uid] for node in nodes),
             most=most,

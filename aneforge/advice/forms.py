@@ -15,6 +15,7 @@ from aneforge.compiler.compile import programs_for
 from aneforge.cost.estimate import estimate_program
 from aneforge.cost.host import host_band
 from aneforge.errors import AneforgeError
+from aneforge.output.text import plural
 from aneforge.regions.split import HOST
 from aneforge.rewrites.forms import OP_FORMS
 from aneforge.rewrites.rewrite import Rewrite, Site, alone, applied, covered, likeness, scene_of
@@ -63,7 +64,7 @@ def other_forms(question: Question) -> Iterator[Proposal]:
             family=rewrite.kind,
             name=rewrite.name,
             cause="layers",
-            what=f"{doc[0].lower()}{doc[1:]}, at {len(sites)} place{'' if len(sites) == 1 else 's'}",
+            what=f"{doc[0].lower()}{doc[1:]}, at {plural(len(sites), 'place')}",
             nodes=nodes,
             most=most,
             after=estimated_graph(question, partial(applied, question.graph, sites)),

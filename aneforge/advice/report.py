@@ -10,6 +10,7 @@ from aneforge.advice.ranking import Advice
 from aneforge.cost.constants import basis_of
 from aneforge.cost.estimate import PARTS, Estimate
 from aneforge.output.grouped import WIDTH, grouped, short, some, wrapped
+from aneforge.output.text import plural
 from aneforge.targets.evidence import Fact
 from aneforge.targets.lifecycle import first_load_of, wake_of, watts_by_data
 
@@ -107,7 +108,7 @@ def _nothing(advice: Mapping[str, Advice]) -> str:
 
 def _figures(change: Change, count: bool) -> str:
     low, high = change.interval
-    places = f" at {len(change.nodes)} node{'' if len(change.nodes) == 1 else 's'}" if count else ""
+    places = f" at {plural(len(change.nodes), 'node')}" if count else ""
     return f"{change.before_us:,.0f} -> {change.us:,.0f} us ({low:,.0f} to {high:,.0f}){places}"
 
 

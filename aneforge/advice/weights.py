@@ -23,6 +23,7 @@ from aneforge.cost.work import Work
 from aneforge.graph.graph import Graph
 from aneforge.graph.ops.leaf import const
 from aneforge.graph.tensor import Tensor
+from aneforge.output.text import plural
 from aneforge.regions.partition import Partition
 from aneforge.rewrites.rewrite import applied
 from aneforge.rewrites.stored import Dense, Kernel, stored_layers
@@ -61,7 +62,7 @@ def stored_weights(question: Question) -> Iterator[Proposal]:
     for (form, nodes), most in wanted.items():
         encoder = encoders[form]
         chosen = {node: layers[node] for node in layers if node in nodes}
-        count = f"{len(chosen)} layer{'' if len(chosen) == 1 else 's'}"
+        count = plural(len(chosen), "layer")
         yield Proposal(
             family=f"{'palette' if encoder.bits else 'int8'} weights",
             name=f"weights as {form}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aneforge import cache
 from aneforge.output import text
+from aneforge.output.text import plural
 
 
 def run(clear: bool, as_json: bool) -> None:
@@ -13,5 +14,5 @@ def run(clear: bool, as_json: bool) -> None:
         print(text.as_json({**report.to_json(), **({} if removed is None else {"removed": removed})}))
         return
     if removed is not None:
-        print(f"removed {removed} model{'' if removed == 1 else 's'}")
+        print(f"removed {plural(removed, 'model')}")
     print(report)

@@ -8,6 +8,7 @@ from aneforge.compress.records import FP16, Advice, ChipAdvice, LayerRow, Option
 from aneforge.compress.runtimes import Placement
 from aneforge.output import text
 from aneforge.output.grouped import grouped, short, wrapped
+from aneforge.output.text import plural
 from aneforge.targets.names import chip_label
 
 __all__ = ["advice_text"]
@@ -34,7 +35,7 @@ def advice_text(advice: Advice, layers: bool) -> str:
 def _basis(advice: Advice) -> str:
     basis = advice.basis
     count = basis["samples"]
-    inputs = f"{count} sample{'' if count == 1 else 's'}"
+    inputs = plural(count, "sample")
     source = f"drawn from seed {basis['seed']}, not real data" if basis["seed"] is not None else "of the calibration"
     fitted = ""
     if basis["method"] == "calibrated":

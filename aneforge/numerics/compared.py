@@ -12,6 +12,7 @@ import numpy as np
 from aneforge.errors import AneforgeError
 from aneforge.output import text
 from aneforge.output.grouped import grouped, short
+from aneforge.output.text import plural
 from aneforge.sim.fidelity import FIDELITIES
 from aneforge.sim.summary import Summary
 
@@ -302,11 +303,11 @@ def _in_part(comparison: Comparison) -> Iterator[str]:
 
 
 def _chips(comparison: Comparison) -> str:
-    samples = f"{comparison.samples} sample{'' if comparison.samples == 1 else 's'}"
+    samples = plural(comparison.samples, "sample")
     how = f"{samples}, {comparison.mode} simulation"
     lines = [f"{', '.join(comparison.pairs)} against {comparison.reference}: {how}"]
     for name, pair in comparison.pairs.items():
-        shown = f"{len(pair.nodes)} node{'' if len(pair.nodes) == 1 else 's'} that both show"
+        shown = f"{plural(len(pair.nodes), 'node')} that both show"
         if pair.one_run:
             lines.append(f"{name}: the same program and arithmetic, so the same bits")
         elif pair.same:

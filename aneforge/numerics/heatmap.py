@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING
 
-from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, sheet
 from aneforge.output.svg import Box, Drawing, Spot, shortened, text_width
+from aneforge.output.text import plural
 from aneforge.sim.fidelity import FIDELITIES
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _caption(comparison: Comparison) -> str:
         alike.setdefault("none, the same bits" if pair.same else differ, []).append(name)
     parts = (f"{', '.join(names)}: {outcome}" for outcome, names in alike.items())
     shown = shortened("; ".join(parts), 12, 3 * (WIDTH - 2 * MARGIN))
-    return f"Against {comparison.reference}, {count(comparison.samples, 'sample')}. Nodes that differ: {shown}."
+    return f"Against {comparison.reference}, {plural(comparison.samples, 'sample')}. Nodes that differ: {shown}."
 
 
 def _notes(comparison: Comparison, group: int) -> str:
@@ -234,10 +235,10 @@ def _hover(chip: str, difference: NodeDifference | None, row: _Row, comparison: 
         return f"{row.name}: no values to compare on {chip} and {comparison.reference}"
     named = f"{difference.node} ({difference.op}), {chip} against {comparison.reference}"
     if not difference.changed:
-        return f"{named}: the same bits in {count(difference.elements, 'element')}"
+        return f"{named}: the same bits in {plural(difference.elements, 'element')}"
     lost = f"; {difference.lost:,} finite on one of both only" if difference.lost else ""
     return (
-        f"{named}: {difference.changed:,} of {count(difference.elements, 'element')} differ, by up to "
+        f"{named}: {difference.changed:,} of {plural(difference.elements, 'element')} differ, by up to "
         f"{difference.max_ulp:,} steps, "
         f"{difference.mean_ulp:.3g} on average, {difference.scaled_ulp:.3g} at full scale; relative "
         f"{difference.relative:.3g}{lost}; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aneforge.output.svg import Drawing, Spot, shortened
 
-__all__ = ["BOLD", "GREY", "MARGIN", "SMALL", "WIDTH", "count", "sheet"]
+__all__ = ["BOLD", "GREY", "MARGIN", "SMALL", "WIDTH", "sheet"]
 
 WIDTH = 900.0
 MARGIN = 20.0
@@ -17,7 +17,3 @@ def sheet(title: str, description: str) -> tuple[Drawing, float]:
     drawing = Drawing(WIDTH, title, description)
     drawing.text(Spot(MARGIN, 32), shortened(title, 18 * BOLD, WIDTH - 2 * MARGIN), 18, font_weight="bold")
     return drawing, 44.0
-
-
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

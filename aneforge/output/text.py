@@ -56,6 +56,11 @@ def pairs(rows: Iterable[tuple[str, str, str]], indent: int = 2) -> str:
     )
 
 
+def plural(number: int, what: str) -> str:
+    """``1 layer``, ``2,000 layers``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def human_bytes(count: int) -> str:
     """1536 as ``1.5 KB``; whole numbers below a kilobyte."""
     size = float(count)

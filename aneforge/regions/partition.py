@@ -24,6 +24,7 @@ from aneforge.graph.tensor import Tensor
 from aneforge.graph.views import moves_only
 from aneforge.model import Model
 from aneforge.output.by_chip import ByChip
+from aneforge.output.text import plural
 from aneforge.regions.cut import Cut, Operations
 from aneforge.regions.placement import fixed_costs, likely
 from aneforge.regions.reasons import (
@@ -144,7 +145,7 @@ class Partition:
         """How many regions there are on each device."""
         host = sum(region.device == HOST for region in self.regions)
         engine = len(self.regions) - host
-        return f"{engine} region{'' if engine == 1 else 's'} on the engine, {host} on the host"
+        return f"{plural(engine, 'region')} on the engine, {host} on the host"
 
     def node_of(self, uid: int) -> Tensor:
         """The node of an id."""
@@ -158,6 +159,8 @@ class Partition:
 
     def graph_of(self, number: int) -> Graph:
         """One region as a graph of its own, to compile or to export; what crosses into it are its inputs."""
+        if number == 0 and self.cut.untouched:
+            return self.graph  # also of a model without operations, which has a program and no region
         if not 0 <= number < len(self.regions):
             raise AneforgeError(
                 f"region {number}: there are {len(self.regions)} regions. Choose 0 to {len(self.regions) - 1}."

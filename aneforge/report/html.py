@@ -8,7 +8,7 @@ from typing import Any
 
 from aneforge.cost.calls import SCOPES
 from aneforge.output.pages import embedded, page_text
-from aneforge.output.text import human_bytes
+from aneforge.output.text import human_bytes, plural
 from aneforge.report.document import Report
 from aneforge.report.plots.roofline import ABOVE_PEAK, ABOVE_SLOPE
 from aneforge.report.rows import ChipRow
@@ -70,6 +70,8 @@ def _answer(report: Report) -> tuple[str, str]:
     count = len(report.chips)
     if len(whole) == count:
         sentence = "It runs whole on the engine of " + ("this chip" if count == 1 else f"all {count} chips")
+    elif not whole and not in_part:
+        sentence = "No part of it runs on the engine of " + ("this chip" if count == 1 else f"these {count} chips")
     else:
         sentence = f"It runs whole on the engine of {len(whole)} of {count} chips"
         if in_part:
@@ -93,7 +95,7 @@ def _sizes(report: Report) -> str:
     )
     memory = max((chip.weight_bytes for chip in report.chips), default=0)
     return (
-        f"{model['operations']:,} operations, {model['parameters']:,} parameters "
+        f"{plural(model['operations'], 'operation')}, {plural(model['parameters'], 'parameter')} "
         f"({human_bytes(memory)} as stored); {ports}"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from aneforge.output.text import human_bytes
+from aneforge.output.text import human_bytes, plural
 from aneforge.plans.document import DEVICES
 from aneforge.report.document import Report
 from aneforge.report.rows import ChangeRow, ChipRow, FindingRow
@@ -39,7 +39,7 @@ def _head(report: Report) -> Iterator[str]:
     yield ""
     count, first = len(report.chips), report.chips[0].label
     verdict = f"{whole} of {count} chips run" if count > 1 else f"{first} runs" if whole else f"{first} does not run"
-    yield f"**{verdict} all of its {report.model['operations']:,} operations.**"
+    yield f"**{verdict} all of its {plural(report.model['operations'], 'operation')}.**"
     if not chips:
         return
     fast, slow = min(chips, key=_time), max(chips, key=_time)

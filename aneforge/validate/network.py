@@ -22,6 +22,7 @@ from aneforge.gate.preflight import OpReport, Preflight, preflights
 from aneforge.graph.graph import Graph
 from aneforge.graph.tensor import Tensor
 from aneforge.output.by_chip import ByChip
+from aneforge.output.text import plural
 from aneforge.targets import store
 from aneforge.targets.chip import Target
 from aneforge.targets.evidence import Fact, fact
@@ -115,7 +116,7 @@ class NetworkVerdict:
     def __str__(self) -> str:
         head = f"{self.target.name} by the {self.route} route: "
         if self.accepted:
-            return f"{head}accepts {len(self.rows)} layer{'' if len(self.rows) == 1 else 's'}"
+            return f"{head}accepts {plural(len(self.rows), 'layer')}"
         lines = [f"{head}rejects {len(self.rejected)} of {len(self.rows)} layers"]
         return "\n".join([*lines, *(f"  {row.name}: {row.message} ({row.stage})" for row in self.rejected)])
 

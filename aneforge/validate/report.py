@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aneforge.output import text
 from aneforge.output.grouped import some, wrapped
+from aneforge.output.text import plural
 from aneforge.targets.names import chip_label, chip_labels, with_label
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def report(verdicts: Mapping[str, NetworkVerdict], model: str, everything: bool 
     columns = _columns(verdicts)
     routes = sorted({verdict.route for verdict in verdicts.values()})
     count = len(next(iter(verdicts.values())).rows)
-    head = f"{model}: {count:,} layer{'' if count == 1 else 's'} by the {' and '.join(routes)} route"
+    head = f"{model}: {plural(count, 'layer')} by the {' and '.join(routes)} route"
     legend = "\n".join(wrapped(f"{column.letter}  {chip_labels(column.chips)}", "  ", "   ") for column in columns)
     reasons = list(_reasons(columns, everything))
     refused = [chip for column in columns if not column.verdict.accepted for chip in column.chips]

@@ -94,6 +94,12 @@ def test_the_fact_that_decided_is_named(opened, reports):
     assert "max_tensor_width (0x138):" not in text  # it differs too, and not with the outcome
 
 
+def test_a_model_without_operations_has_a_page(opened, reports):
+    page = opened("empty.html")
+    assert "all 18 chips" in page.locator("p.answer").first.inner_text()
+    assert page.locator("#placed-count").inner_text() == "0 of 0 rows"
+
+
 def test_the_roofline_explains_layers_above_it(opened, shots):
     page = opened()
     words = page.locator("#roof-chart svg").get_attribute("aria-label") or ""

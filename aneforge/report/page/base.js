@@ -1,5 +1,8 @@
 const data = await readRows();
 const { chips, ops, findings, programs, changes, risks } = data;
+// Empty lists are left out of the rows; a model without operations has a program without layers.
+for (const program of programs) for (const name of ["layers", "regions", "weights", "on_chip", "steps", "facts", "assumed"]) program[name] ??= [];
+for (const chip of chips) chip.layer_us ??= [];
 const byId = (id) => document.getElementById(id);
 const STATUS = { n: "native", d: "decomposed", r: "rejected", o: "too large", k: "risk", h: "on the host" };
 const BOUND = { c: "compute", w: "weights", a: "activations", d: "dispatch" };

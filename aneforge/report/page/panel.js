@@ -29,7 +29,7 @@ function openOp(at, lookAt) {
     groups.get(key).chips.push(each.label);
   });
   const kind = { n: "native", d: "decompose", r: "reject", o: "oversize", k: "risk", h: "host" };
-  const steps = (program.steps || []).filter((step) => step.op === at);
+  const steps = program.steps.filter((step) => step.op === at);
   openPanel(op.name, `#op-${at}`, pairs([["op", op.op], ["result", shape(op.shape)], ["in the model", op.where], ["reads", (op.inputs || []).length ? (op.inputs).map((input) => [opButton(input), " "]) : undefined]]),
     el("h3", {}, "On each chip"), el("ul", { class: "plain" }, [...groups.values()].map((group) => el("li", { class: group.found !== undefined && group.found === lookAt ? "looked-at" : "" }, group.found !== undefined && hides(findings[group.found].confidence) ? "hidden: it rests on inference" : badge(STATUS[group.letter], kind[group.letter]), ` ${group.chips.join(", ")}`,
       group.found === undefined || hides(findings[group.found].confidence) ? "" : [": ", el("a", { href: `#finding-${findings[group.found].id}` }, findings[group.found].message)]))),
@@ -46,12 +46,12 @@ function deciding(program, step) {
   const made = (other) => ((other.steps || []).find((each) => each.op === step.op && each.pass_ === step.pass_)?.becomes || []).join();
   const others = programs.filter((other) => made(other) !== (step.becomes || []).join()), alike = programs.filter((other) => !others.includes(other));
   const valueOf = (other, name) => (other.facts || []).find((fact) => fact.name === name)?.value;
-  const facts = (data.passes[step.pass_]?.reads || []).map((name) => (program.facts || []).find((fact) => fact.name === name)).filter((fact) => fact && !hides(fact.confidence) && others.length &&
+  const facts = (data.passes[step.pass_]?.reads || []).map((name) => program.facts.find((fact) => fact.name === name)).filter((fact) => fact && !hides(fact.confidence) && others.length &&
     alike.every((other) => valueOf(other, fact.name) === fact.value) && others.every((other) => ![undefined, fact.value].includes(valueOf(other, fact.name))));
   return facts.map((fact, at) => el("div", {}, at ? "or by " : facts.length > 1 ? "decided by one of these: " : "decided by ", el("strong", {}, fact.name), `: ${fact.value} here, ${valueOf(others[0], fact.name)} on ${label(others[0].chips[0])} `, el("span", { class: "quiet" }, fact.evidence)));
 }
 function factList(program, names) {
-  const facts = names.map((name) => (program.facts || []).find((fact) => fact.name === name)).filter((fact) => fact && !hides(fact.confidence));
+  const facts = names.map((name) => program.facts.find((fact) => fact.name === name)).filter((fact) => fact && !hides(fact.confidence));
   if (!facts.length) return null;
   return el("details", {}, el("summary", {}, `${plural(facts.length, "fact")} of the chip that it reads`),
     el("dl", {}, facts.map((fact) => [el("dt", {}, fact.name), el("dd", {}, el("strong", {}, String(fact.value)), " ", el("span", { class: "quiet" }, fact.evidence))])));
@@ -96,7 +96,7 @@ function follow() {
 window.addEventListener("hashchange", follow);
 
 // Provenance.
-const choices = [...new Set(programs.flatMap((program) => program.assumed || []))];
+const choices = [...new Set(programs.flatMap((program) => program.assumed))];
 const sources = [...new Set(findings.flatMap((finding) => finding.sources || []))].sort();
 const bases = new Map(chips.filter((chip) => chip.us !== undefined).map((chip) => [chip.basis, []]));
 for (const chip of chips) if (chip.us !== undefined) bases.get(chip.basis).push(chip.label);

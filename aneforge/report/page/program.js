@@ -103,7 +103,7 @@ function roofChart(chip) {
 const extremes = (values) => values.length ? [values.reduce((low, value) => Math.min(low, value)), most(values)] : [];
 const rate = (perUs) => perUs >= 1e6 ? `${+(perUs / 1e6).toPrecision(2)} T/s` : perUs >= 1e3 ? `${+(perUs / 1e3).toPrecision(2)} G/s` : `${+perUs.toPrecision(2)} M/s`;
 function memoryChart(chip) {
-  const series = programs[chip.program].on_chip || [];
+  const series = programs[chip.program].on_chip;
   const limit = chip.l2_bytes || 0;
   const highest = most(series, Math.max(1, limit));
   const [left, right, top, bottom] = [52, 392, 12, 204];

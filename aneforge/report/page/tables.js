@@ -60,7 +60,7 @@ byId("differ-list").prepend(el("p", { class: "quiet" }, data.divergence_note));
 function drawWeights() {
   const program = programs[chips[state.chip].program];
   const kinds = new Map();
-  for (const weight of program.weights || []) {
+  for (const weight of program.weights) {
     const key = `${weight.encoding} ${weight.flow === undefined ? "beside" : weight.encoding === "fp16" ? "" : weight.flow}`;
     const sum = kinds.get(key) || { encoding: weight.encoding, flow: weight.flow, count: 0, bytes: 0, stored: 0, largest: weight };
     sum.count += 1; sum.bytes += weight.bytes; sum.stored += weight.stored_bytes;
@@ -71,7 +71,7 @@ function drawWeights() {
   rowsTable(["stored as", "on the way in", "constants", "bytes", "packed", "largest"], [...kinds.values()].sort((a, b) => b.stored - a.stored).map((sum) => el("tr", {},
     el("td", {}, sum.encoding), el("td", {}, flow(sum)), el("td", { class: "number" }, sum.count.toLocaleString("en")), el("td", { class: "number" }, bytes(sum.bytes)), el("td", { class: "number" }, bytes(sum.stored)),
     el("td", {}, (sum.largest.sources || []).map((at) => opButton(at)), ` ${shape(sum.largest.shape)}`))), "weights-list", "The program has no stored constants.");
-  byId("weights-list").prepend(el("p", { class: "quiet" }, `On ${chips[state.chip].label}: ${bytes((program.weights || []).reduce((sum, weight) => sum + weight.stored_bytes, 0))}.`));
+  byId("weights-list").prepend(el("p", { class: "quiet" }, `On ${chips[state.chip].label}: ${bytes(program.weights.reduce((sum, weight) => sum + weight.stored_bytes, 0))}.`));
   drawStored();
 }
 // The weights in every usual form, whether it helps or not.

@@ -8,8 +8,9 @@ from math import isfinite
 
 from aneforge.cost.estimate import Estimate
 from aneforge.errors import AneforgeError
-from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.sheet import GREY, MARGIN, SMALL, WIDTH, sheet
 from aneforge.output.svg import Box, Drawing, Linear, Spot, shortened, text_width
+from aneforge.output.text import plural
 from aneforge.report.plots.common import GRID, HOST, basis_text, totals, us_text
 
 __all__ = ["chips_svg"]
@@ -17,7 +18,7 @@ __all__ = ["chips_svg"]
 
 def chips_svg(estimates: Mapping[str, Estimate | AneforgeError], title: str) -> str:
     """A bar for each chip with its interval, in the given order; a chip that refused the model gives its error."""
-    drawing, top = sheet(title, f"Estimated time of one call on {count(len(estimates), 'chip')}, with intervals.")
+    drawing, top = sheet(title, f"Estimated time of one call on {plural(len(estimates), 'chip')}, with intervals.")
     if not estimates:
         return drawing.svg(drawing.paragraph(top, "No chip was asked for.") + 10)
     known = [estimate for estimate in estimates.values() if isinstance(estimate, Estimate)]

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from aneforge.cost.estimate import Estimate, LayerEstimate
 from aneforge.errors import AneforgeError
-from aneforge.output.sheet import SMALL, count
+from aneforge.output.sheet import SMALL
 from aneforge.output.svg import shortened
+from aneforge.output.text import plural
 from aneforge.targets.names import chip_label
 
 MOST_PANELS = 4
@@ -66,7 +67,7 @@ def hover(layer: LayerEstimate) -> str:
 
 def basis_text(estimate: Estimate) -> str:
     if estimate.basis.measured:
-        return count(estimate.basis.rows, "measurement")
+        return plural(estimate.basis.rows, "measurement")
     return f"factors of {estimate.basis.taken_from}"
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, hypot, sqrt
 
 from aneforge.cost.estimate import Estimate, LayerEstimate
-from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, sheet
 from aneforge.output.svg import Box, Drawing, Log, Room, Spot, shortened, text_width
+from aneforge.output.text import plural
 from aneforge.report.plots.common import GRID, by_chip, colours_of, hover, layer_name, totals, us_text
 
 __all__ = ["ABOVE_PEAK", "ABOVE_SLOPE", "roofline_svg"]
@@ -67,10 +68,10 @@ def _roofline_caption(estimates: Sequence[Estimate], longest: float) -> str:
         words = f"The area of a dot is the layer's time; the longest takes {us_text(longest)} µs."
     hidden = sum(len(estimate.layers) - len(_placed(estimate)) for estimate in estimates)
     if hidden:
-        words += f" {count(hidden, 'layer')} without operations or time {'has' if hidden == 1 else 'have'} no place."
+        words += f" {plural(hidden, 'layer')} without operations or time {'has' if hidden == 1 else 'have'} no place."
     regions = sum(part.program is None for estimate in estimates for part in estimate.parts)
     if regions:
-        words += f" {count(regions, 'region')} of the host {'has' if regions == 1 else 'have'} no place under a roof."
+        words += f" {plural(regions, 'region')} of the host {'has' if regions == 1 else 'have'} no place under a roof."
     above = [
         layer.intensity < estimate.roof.ridge
         for estimate in estimates

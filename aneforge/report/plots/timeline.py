@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from aneforge.cost.estimate import Estimate
-from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, count, sheet
+from aneforge.output.sheet import BOLD, GREY, MARGIN, SMALL, WIDTH, sheet
 from aneforge.output.svg import Box, Drawing, Linear, Room, Spot, nice_step, shortened
+from aneforge.output.text import plural
 from aneforge.report.plots.common import (
     CALL,
     CROSSING,
@@ -79,7 +80,7 @@ def _segments(estimate: Estimate, colours: Mapping[str, str]) -> list[_Segment]:
             listed.append(_Segment(start, change, words, CROSSING, f"{words}: {us_text(change)} µs"))
             start, before = start + change, part.device
         if part.program is None:
-            words = f"region {part.number}, {count(part.ops, 'op')} on the host: {band_text(part.interval)}, assumed"
+            words = f"region {part.number}, {plural(part.ops, 'op')} on the host: {band_text(part.interval)}, assumed"
             listed.append(_Segment(start, part.us, f"host region {part.number}", HOST, words))
         else:
             listed += _program_segments(part.program, colours, start, f"call of region {part.number}")
@@ -105,7 +106,7 @@ def _timeline_caption(estimate: Estimate) -> str:
     around = max(0.0, estimate.us - estimate.engine_us)
     words = (
         f"{totals(estimate)}: {us_text(around)} µs around the engine ({estimate.scope}), drawn first; "
-        f"{us_text(estimate.engine_us)} µs on it in {count(len(estimate.layers), 'layer')}"
+        f"{us_text(estimate.engine_us)} µs on it in {plural(len(estimate.layers), 'layer')}"
     )
     if still:
         words += f", {still} of which take{'s' if still == 1 else ''} no time"
