@@ -14,18 +14,19 @@ import numpy as np
 from aneforge.anec.interpret_spatial import sampled
 from aneforge.anec.ir import AnecError, Op
 
-__all__ = ["RULES", "UNITS"]
+__all__ = ["AXES", "RULES", "UNITS"]
 
 Array = np.ndarray
 Params = dict[str, Any]
 
-_AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
+AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
+"""The places of the axes that parameters name."""
 
 
 def _ranked(p: Params, x: Array, descending: bool, count: int) -> Array:
     """Vectors along one axis in the order of their key lanes, or their places; equal ones keep their order. All lanes
     move together, and lines along the other axes are independent (U88)."""
-    lanes, places = _AXES[p["VectorDimension"]], _AXES[p["SortDimension"]]
+    lanes, places = AXES[p["VectorDimension"]], AXES[p["SortDimension"]]
     vectors = np.moveaxis(x, (lanes, places), (-2, -1))
     signed = -vectors if descending else vectors
     keys = [signed[..., lane, :] for lane in reversed(p["SortIndices"])]  # the last key is the first to decide
@@ -39,7 +40,7 @@ def _top_k(p: Params, x: Array) -> Array:
 
 
 def _sort(p: Params, x: Array) -> Array:
-    return _ranked(p, x, p["Direction"] == "Descending", x.shape[_AXES[p["SortDimension"]]])
+    return _ranked(p, x, p["Direction"] == "Descending", x.shape[AXES[p["SortDimension"]]])
 
 
 def _cross_product(p: Params, a: Array, b: Array) -> Array:
@@ -78,7 +79,7 @@ def _radius(p: Params, centroids: Array, points: Array) -> Array:
 
 
 def _min_max(p: Params, x: Array) -> Array:
-    axis = _AXES[p["Dimension"]]
+    axis = AXES[p["Dimension"]]
     low, high = x.min(axis=axis, keepdims=True), x.max(axis=axis, keepdims=True)
     return (x - low) / (high - low + p["Epsilon"])
 
@@ -120,7 +121,7 @@ def _dynamic_slice(p: Params, x: Array, start: Array) -> Array:
     """A start for each axis, as a whole number that keeps the slice inside (U92)."""
     sizes = {entry["Coordinate"]: entry["SliceSize"] for entry in p["DynamicSliceInfo"]}
     for name, value in zip(p["DynamicSliceAxisOrder"], start.reshape(-1), strict=True):
-        axis, size = _AXES[name], sizes[name]
+        axis, size = AXES[name], sizes[name]
         begin = int(np.clip(np.trunc(value), 0, x.shape[axis] - size))
         x = np.take(x, range(begin, begin + size), axis=axis)
     return x

@@ -18,7 +18,6 @@ __all__ = ["BOUNDS", "Surroundings", "Times", "engines_of", "passes_of", "times_
 
 BOUNDS = ("compute", "weights", "activations", "dispatch")
 _NORMS = ("softmax", "layer_norm", "rms_norm", "group_norm", "reduce_sum", "l2_norm")
-_ALONG_THE_WIDTH = ("layer_norm", "rms_norm")
 _LEAST_KEPT = 0.05  # of the multiply-adds, however many zeros a weight has
 
 
@@ -131,14 +130,16 @@ def planar_us(work: Columns, known: Constants, converted: np.ndarray | bool = Fa
     """What goes element by element, what only moves, and native layers that the engine takes whole."""
     chip, shared = known.chip, known.shared
     alone = (np.asarray(known.engines) > 1) & (work.elements < shared["shared_elements"])
-    factor = np.where(work.is_a("combine"), shared["second_operand"] * np.where(alone, known.engines, 1), 1.0)
+    spelled_out = work.is_a("rms_norm") & converted  # a converted one is as fast as its last product (U136)
+    combines = work.is_a("combine") | spelled_out
+    factor = np.where(combines, shared["second_operand"] * np.where(alone, known.engines, 1), 1.0)
     time = work.elements * factor / chip["planar"]
     full = work.elements / (work.elements + shared["small_norm"])  # small ones are all but free
     for norm in _NORMS:
         factor = shared["reduce_sum" if norm == "l2_norm" else norm]
-        if norm in _ALONG_THE_WIDTH:
+        if norm == "layer_norm":
             factor = np.where(converted, shared["converted_norm"], factor)
-        time = np.where(work.is_a(norm), work.elements * full * factor / chip["norms"], time)
+        time = np.where(work.is_a(norm) & ~spelled_out, work.elements * full * factor / chip["norms"], time)
     time = np.where(work.is_a("copy"), work.lines / chip["copy"], time)
     time = np.where(work.is_a("argmax"), shared["ranked_start"], time)
     ranked = shared["ranked_start"] + np.maximum(work.rows - 1, 0) * shared["ranked_row"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from math import prod
 
+from aneforge.anec.interpret_units import AXES
 from aneforge.anec.ir import Op
 from aneforge.anec.traits import Trait
 from aneforge.compiler.legalise.kernel_memory import reads_codes
@@ -145,6 +147,8 @@ def _planar(op: Op) -> Work:
     kind = _NORMS.get(op.kind, op.kind)
     if op.kind == "layer_norm" and tuple(op.attrs.get("axes", ())) != (_WIDTH,):
         kind = "group_norm"  # over channels or maps, which the engine sums as it goes; along the width it turns them
+    elif _ends_rms_norm(op):
+        kind = "rms_norm"  # all of it is timed here: its sums and roots have layers of their own, which take little
     elif op.is_a(Trait.REDUCTION):
         kind = "reduce_sum"
     elif op.kind == "reshape":
@@ -161,6 +165,24 @@ def _planar(op: Op) -> Work:
         bytes_out=2.0 * prod(op.shape),
         lines=sum(in_lines(operand.shape) for operand in computed) + in_lines(op.shape),
         elements=elements,
-        rows=max(1, elements // op.shape[4]),
+        rows=_rankings(op) if kind == "topk" else 1,
         operands=max(1, len(computed)),
     )
+
+
+def _ends_rms_norm(op: Op) -> bool:
+    """Whether an op divides rows by the root of their mean square: what an RMS norm along the width becomes."""
+    if op.kind != "mult":
+        return False
+    for value, root in (op.operands, op.operands[::-1]):
+        squares = root.operands[0] if root.kind == "r_sqrt" else root
+        along_width = squares.kind == "reduce_avg" and tuple(squares.attrs["axes"]) == (_WIDTH,)
+        if along_width and squares["square_input"] and squares.operands[0] is value:
+            return True
+    return False
+
+
+def _rankings(op: Op) -> int:
+    """How many lines a native layer ranks one by one: all along the axis that it sorts; lanes move together."""
+    shape, params = op.operands[0].shape, json.loads(op.attrs["params"])
+    return prod(shape) // (shape[AXES[params["SortDimension"]]] * shape[AXES[params["VectorDimension"]]])

@@ -63,7 +63,7 @@ class Work:
     """Neither stride nor dilation."""
     elements: int = 0
     rows: int = 1
-    """Of a planar layer its rows, of an attention its heads."""
+    """Of a ranking the lines that are ranked one by one, of an attention its heads."""
     operands: int = 1
 
     @property

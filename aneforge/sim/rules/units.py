@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from aneforge.anec.interpret_units import AXES
 from aneforge.anec.ir import Op
 from aneforge.sim.engine import Engine
 from aneforge.sim.half import gained, narrowed, paired, widened
@@ -22,7 +23,6 @@ __all__ = ["UNIT_RULES", "unit"]
 
 Array = np.ndarray
 Params = dict[str, Any]
-_AXES = {"Depth": 1, "Channel": 2, "Height": 3, "Width": 4}
 
 
 def _half(value: float) -> Array:
@@ -57,7 +57,7 @@ def _cost_volume(engine: Engine, p: Params, aux: Array, ref: Array) -> Array:
 
 
 def _min_max(engine: Engine, p: Params, x: Array) -> Array:
-    axis = _AXES[p["Dimension"]]
+    axis = AXES[p["Dimension"]]
     wide = widened(x)
     low, high = (narrowed(find(wide, axis=axis, keepdims=True)) for find in (np.min, np.max))
     span = paired("add", paired("sub", high, low), _half(p["Epsilon"]))
