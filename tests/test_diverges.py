@@ -26,6 +26,7 @@ from aneforge.numerics.ranges import calibrate
 from aneforge.numerics.risk import risks_on
 from aneforge.numerics.transfer import walk
 from aneforge.numerics.values import Value, rounded, rounding
+from aneforge.report import report
 from aneforge.rewrites.stable import STABLE_FORMS
 from aneforge.sim.compare import differences
 from aneforge.sim.engine import Engine
@@ -502,3 +503,18 @@ def test_data_do_not_hide_what_a_chip_loses():
     assert [line.split()[2] for line in report.splitlines() if line.startswith(("cut", "less"))] == ["lost", "lost"]
     safe = str(af.diverges(out, "m2,m5", inputs={"x": np.full((1, 1, 1, 64), 900.0)}))
     assert "lost" not in safe
+
+
+def test_an_error_that_is_not_known_stays_a_number():
+    """A root near zero has no bound on its error; times a gain that is exact, that is no bound either, and not NaN."""
+    gain = np.full(1024, 1.5, np.float16)
+    out = (
+        af.input((4, 1024), name="x", max_abs=4).rms_norm(gain).linear(np.full((8, 1024), 0.01, np.float16)).named("y")
+    )
+    found = af.diverges(out, "m1,m5").only
+    assert list(found)
+    for entry in found:
+        assert not math.isnan(entry.bound)
+        assert not any(math.isnan(value.error) for value in entry.ranges)
+    page = report(out, "m1,m5", changes=0)
+    assert "NaN" not in json.dumps(page.to_json())

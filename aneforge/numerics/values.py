@@ -53,8 +53,8 @@ def rounding(size: float) -> float:
 
 
 def scaled(size: float, error: float) -> float:
-    """What a factor of this size makes of an error; nothing times an unknown error is nothing."""
-    return 0.0 if size == 0.0 else size * error
+    """What a factor of this size makes of an error; nothing times something unknown is nothing, either way round."""
+    return 0.0 if size == 0.0 or error == 0.0 else size * error
 
 
 def product_error(a: Value, b: Value) -> float:

@@ -45,7 +45,7 @@ def colours() -> str:
 def embedded(document: Any) -> dict[str, str]:
     """A document as JSON in a page, which no browser takes for markup: a name in it may hold anything. A long one is
     packed, which makes the file ten times smaller and the page open sooner."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
     if len(text) > _PACKED_FROM:
         packed = gzip.compress(text.encode("utf-8"), 6, mtime=0)
         return {"data_type": "application/gzip", "data": base64.b64encode(packed).decode("ascii")}

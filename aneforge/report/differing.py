@@ -79,7 +79,7 @@ def _row(
         tuple(dict.fromkeys(name for name, _ in entries)),
         tuple(dict.fromkeys(numbers[entry.node] for _, entry in entries if entry.node in numbers)),
         numbers.get(worst.node),
-        None if math.isinf(worst.bound) else float(f"{worst.bound:.3g}"),
+        None if not math.isfinite(worst.bound) else float(f"{worst.bound:.3g}"),
         causes,
         worst.excluded,
     )

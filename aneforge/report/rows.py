@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -46,10 +47,15 @@ def short(value: float) -> float:
 
 
 def _plain(value: Any) -> Any:
+    """As JSON has it, which has no number that is not finite: such a one is not known."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
     return value
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import logging
 import math
 import shutil
@@ -99,15 +100,14 @@ def _flat(result: Any) -> list[torch.Tensor]:
 
 
 def _in_half(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor] | None:
-    """The outputs in half precision: what rounding alone costs this network."""
+    """The outputs in half precision: what rounding alone costs this network. A copy is run: some networks keep what
+    they computed for the next call."""
     try:
         with torch.no_grad():
             halved = tuple(x.half() if x.is_floating_point() else x for x in inputs)
-            return [part.float() for part in _flat(module.half()(*halved))]
+            return [part.float() for part in _flat(copy.deepcopy(module).half()(*halved))]
     except (RuntimeError, TypeError, ValueError):
         return None
-    finally:
-        module.float()
 
 
 def write_all(name: str, folder: Path, wanted: tuple[str, ...] = tuple(FORMATS)) -> None:
