@@ -172,14 +172,17 @@ def _planar(op: Op) -> Work:
 
 def _ends_rms_norm(op: Op) -> bool:
     """Whether an op divides rows by the root of their mean square: what an RMS norm along the width becomes."""
-    if op.kind != "mult":
+    if op.kind != "mult" or len(op.operands) != 2:
         return False
-    for value, root in (op.operands, op.operands[::-1]):
-        squares = root.operands[0] if root.kind == "r_sqrt" else root
-        along_width = squares.kind == "reduce_avg" and tuple(squares.attrs["axes"]) == (_WIDTH,)
-        if along_width and squares["square_input"] and squares.operands[0] is value:
-            return True
-    return False
+    return any(
+        root.kind == "r_sqrt" and _is_mean_square(root.operands[0], value)
+        for value, root in (op.operands, op.operands[::-1])
+    )
+
+
+def _is_mean_square(op: Op, value: Op) -> bool:
+    along_width = op.kind == "reduce_avg" and tuple(op["axes"]) == (_WIDTH,)
+    return along_width and op["square_input"] and op.operands[0] is value
 
 
 def _rankings(op: Op) -> int:
