@@ -20,6 +20,7 @@ from aneforge.report import gather, html, whatif
 from aneforge.report.annotated import ops_of_nodes
 from aneforge.report.document import format_of
 from aneforge.report.gather import report
+from aneforge.report.programs import size_of
 from aneforge.report.rows import STATUSES
 from aneforge.report.saved import read_report, report_from_json
 from aneforge.report.trace import slots, trace_json
@@ -276,11 +277,20 @@ def test_a_chip_whose_arithmetic_is_not_published_is_not_called_the_same():
     assert "not published: A13 Bionic" in told.divergence_note
 
 
+def test_a_model_is_as_large_as_its_layers():
+    """One operation that becomes many layers: a recurrence is unrolled."""
+    rng = np.random.default_rng(0)
+    x = af.input((64, 1, 8), name="x")
+    w, r, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((32, 8), (32, 8), (32,)))
+    split = af.partition(af.lstm(x, w, r, b), "m2").only
+    assert size_of({"m2": split}) == sum(len(program.layers) for program in split.programs.values()) > 10 * split.ops
+
+
 def test_forms_of_a_large_model_that_were_not_tried_are_named(monkeypatch):
     x = af.input((1, 512), name="x")
     model = af.linear(x, np.random.default_rng(0).standard_normal((512, 512)).astype(np.float16))
     assert report(model, "m2", changes=0).stored_note == ""
-    monkeypatch.setattr(whatif, "_NODES", 1)
+    monkeypatch.setattr(whatif, "_COMPILED", 1)
     told = report(model, "m2", changes=0)
     assert [row.name for row in told.stored] == ["fp16", "int8"]
     assert told.stored_note.endswith("large: int4, sparse, blockwise.")

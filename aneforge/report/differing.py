@@ -10,13 +10,14 @@ from aneforge.numerics.alike import one_of_each_arithmetic
 from aneforge.numerics.pairwise import Comparisons, Divergence
 from aneforge.numerics.ranges import ranges_of
 from aneforge.regions.partition import Partition
+from aneforge.report.programs import size_of
 from aneforge.report.rows import DivergenceRow
 from aneforge.targets.chip import Target
 from aneforge.targets.names import chip_label, with_label
 
 __all__ = ["arithmetics", "divergence_rows"]
 
-_MOST_WORK = 2500  # operations of one pair of programs, times pairs: each takes a millisecond or two
+_MOST_WORK = 2500  # operations or layers of one pair of programs, times pairs: each takes a millisecond or two
 
 
 def arithmetics(splits: Mapping[str, Partition]) -> dict[str, Target]:
@@ -34,16 +35,19 @@ def divergence_rows(
 ) -> tuple[tuple[DivergenceRow, ...], str]:
     """The nodes that can differ, by reason, and a sentence on which chips were compared."""
     chips = list(arithmetics(splits).items())
-    ops = max((split.ops for split in splits.values()), default=0)
+    size = size_of({name: splits[name] for name, _ in chips})
     unknown = [chip_label(name) for name, split in splits.items() if split.runs and not split.target.meets_floor]
     unlooked = f" Left out, since their arithmetic is not published: {', '.join(unknown)}." if unknown else ""
     if len(chips) < 2:
         alone = f"Nothing to compare {chip_label(chips[0][0])} with." if chips and unknown else ""
         return (), f"{alone or 'The chips of this report have the same arithmetic.'}{unlooked}"
-    if ops > _MOST_WORK:
-        return (), f"Left out for a model of {ops:,} operations. Run: aneforge diverges MODEL --target m1,m5"
+    if size > _MOST_WORK:
+        return (
+            (),
+            f"Left out for a model of {size:,} operations and layers. Run: aneforge diverges MODEL --target m1,m5",
+        )
     (reference, first), *others = chips
-    others = _some(others, max(1, _MOST_WORK // max(1, ops)))
+    others = _some(others, max(1, _MOST_WORK // max(1, size)))
     names_of = splits[reference].names
     numbers = {names_of[node.uid]: place for place, node in enumerate(splits[reference].cut.operations.counted)}
     alike: dict[tuple[tuple[str, ...], bool], list[tuple[str, Divergence]]] = {}

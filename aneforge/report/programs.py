@@ -16,7 +16,14 @@ from aneforge.regions.partition import Partition
 from aneforge.report.rows import FactRow, LayerRow, ProgramRow, RegionRow, StepRow, WeightRow
 from aneforge.targets.assumed import fact_label
 
-__all__ = ["program_rows"]
+__all__ = ["program_rows", "size_of"]
+
+
+def size_of(splits: Mapping[str, Partition]) -> int:
+    """How large a model is to whoever compiles or walks it: its operations, or the layers of its largest program where
+    these are more. A recurrent network is few operations and very many layers."""
+    layers = (sum(len(program.layers) for program in split.programs.values()) for split in splits.values())
+    return max([*(split.ops for split in splits.values()), *layers], default=0)
 
 
 def program_rows(

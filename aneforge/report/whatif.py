@@ -10,13 +10,14 @@ from aneforge.compress.storage import DEFAULT_ENCODINGS
 from aneforge.estimates import Estimates
 from aneforge.graph.graph import Graph
 from aneforge.regions.partition import Partition, partitions_for
+from aneforge.report.programs import size_of
 from aneforge.report.rows import ChangeRow, StoredRow, short
 from aneforge.targets.names import chip_label, with_label
 
 __all__ = ["change_rows", "likely_cut", "stored_rows"]
 
 _LEAST = 0.001  # of a call; less is rounding
-_NODES = 20_000  # nodes of graphs with other weights that are compiled in all, about
+_COMPILED = 20_000  # operations or layers with other weights that are compiled in all, about
 
 
 def change_rows(advice: Mapping[str, Advice], by_name: Mapping[str, int]) -> list[ChangeRow]:
@@ -59,7 +60,7 @@ def likely_cut(
 def stored_rows(graph: Graph, splits: Mapping[str, Partition], scope: str) -> tuple[tuple[StoredRow, ...], str]:
     """Every usual form of the weights, whether or not it helps, and a sentence on those that were left out because the
     model is large. What the model has now comes first."""
-    count = max(1, _NODES // max(1, len(graph.nodes)))
+    count = max(1, _COMPILED // max(1, size_of(splits)))
     tried, left_out = DEFAULT_ENCODINGS[:count], DEFAULT_ENCODINGS[count:]
     rows = tuple(_stored_row(form, splits) for form in stored_everywhere(graph, splits, scope, tried))
     return rows, f"Left out, since the model is large: {', '.join(left_out)}." if left_out else ""
