@@ -48,8 +48,8 @@ def short(value: float) -> float:
 
 def _plain(value: Any) -> Any:
     """As JSON has it, which has no number that is not finite: such a one is not known."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, tuple):
