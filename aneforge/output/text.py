@@ -72,7 +72,7 @@ def human_bytes(count: int) -> str:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=list, allow_nan=False)
+    return json.dumps(value, indent=2, ensure_ascii=False, default=list)
 
 
 def _cell(value: Any) -> str:
