@@ -293,21 +293,21 @@ class Comparisons:
         first.require_engine()
         if first.cut.untouched:
             return self._between_programs(self._graph, (first.programs[0], second.programs[0]), ranges)
-        found = Divergences([], (a, b), 0)
+        divergences = Divergences([], (a, b), 0)
         differing: list[int] = []
         for region, part, known in region_graphs(first, ranges):
             programs = first.programs[region.number], second.programs[region.number]
             here = self._between_programs(part, programs, known)
             if behind(first, region.number, differing):
-                found.unbounded += tuple(first.names[node.uid] for node in region.nodes)
+                divergences.unbounded += tuple(first.names[node.uid] for node in region.nodes)
             else:
-                found.extend(here)
-                found.unproven += here.unproven
+                divergences.extend(here)
+                divergences.unproven += here.unproven
             if here.real or here.unproven or behind(first, region.number, differing):
                 differing.append(region.number)
-            found.compared += here.compared
-        found.in_part = first.verdict
-        return found
+            divergences.compared += here.compared
+        divergences.in_part = first.verdict
+        return divergences
 
     def _cut_alike(self, chips: Sequence[Target]) -> dict[str, Partition]:
         """The partitions of chips by target name, with one cut."""
